@@ -1,0 +1,91 @@
+"""Records: what a run or a scoring leaves on disk, and the one way anything is written there.
+
+A run is a folder of plain files:
+
+| file | what it holds |
+|---|---|
+| `run.json` | configuration, seed, versions, device, status |
+| `epochs.parquet` | one row an epoch: `epoch`, losses, accuracies |
+| `samples.parquet` | one row a sample: `id`, `label`, `predicted`, one column a score |
+| `dynamics.parquet` | on request, one row a sample and epoch |
+| `thumbnails.parquet` | `id` and `png`: small pictures of the samples that a page shows |
+| `checkpoint/` | weights as safetensors |
+| `figures/`, `report.html` | made from the files above |
+
+Every file appears whole or not at all: it is written under a temporary name, synced and renamed.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Hidden and with the same ending: readers that list a folder skip it, writers that look at the ending do not.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        # mkstemp makes files private; a record is as readable as any other file of its owner.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write `value` as indented JSON. NaN has no JSON: it becomes null."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_table(path: Path | str, table: pa.Table) -> None:
+    """Write a table as Parquet."""
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write text as UTF-8."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last: on POSIX it lives in the folder, not in the file."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value

@@ -1,0 +1,43 @@
+"""Hardness of every sample: pure score functions, a registry, and scoring in chunks."""
+
+from hardsight.hardness import catalogue as _catalogue  # registers the scores
+from hardsight.hardness.definitions import (
+    angular_margin,
+    angular_visual_confidence,
+    angular_visual_hardness,
+    class_normalised_norm,
+    cross_entropy,
+    el2n,
+    entropy,
+    feature_norm,
+    label_visual_confidence,
+    last_layer_grand,
+    logit_margin,
+    model_confidence,
+)
+from hardsight.hardness.registry import SCORES, Score, get_score, model_scores, register
+from hardsight.hardness.scoring import DEFAULT_SCORES, score
+from hardsight.hardness.summary import ClassSummary
+
+__all__ = [
+    "DEFAULT_SCORES",
+    "SCORES",
+    "ClassSummary",
+    "Score",
+    "angular_margin",
+    "angular_visual_confidence",
+    "angular_visual_hardness",
+    "class_normalised_norm",
+    "cross_entropy",
+    "el2n",
+    "entropy",
+    "feature_norm",
+    "get_score",
+    "label_visual_confidence",
+    "last_layer_grand",
+    "logit_margin",
+    "model_confidence",
+    "model_scores",
+    "register",
+    "score",
+]

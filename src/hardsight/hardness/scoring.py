@@ -1,0 +1,57 @@
+"""`score`: any of the registered scores for a whole data set, in chunks."""
+
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor
+
+from hardsight.hardness.registry import Score, get_score, parts_of
+from hardsight.hardness.summary import ClassSummary, summarise
+from hardsight.hardness.validation import check_features_and_weight, check_labels
+
+DEFAULT_SCORES = ("avh", "confidence", "norm")
+
+
+def score(
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor | None = None,
+    bias: Tensor | None = None,
+    scores: Sequence[str] = DEFAULT_SCORES,
+    *,
+    chunk: int | None = None,
+) -> dict[str, Tensor]:
+    """Each named score of every sample, on the features' device; without labels, against the predicted class.
+
+    Equals the score's own definition, but works through chunks of samples (`chunk` rows at a time), so the matrix of
+    all samples x all classes never exists.
+
+    >>> import torch
+    >>> features, weight = torch.eye(3), torch.eye(3)
+    >>> score(features, weight, torch.tensor([0, 1, 0]), scores=("avh",))
+    {'avh': tensor([0.0000, 0.0000, 0.5000])}
+    """
+    chosen = choose_scores(scores)
+    check_features_and_weight(features, weight, bias)
+    if labels is not None:
+        check_labels(labels, len(features), len(weight))
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk must be at least 1, the samples worked on at a time; got {chunk!r}")
+    summary = summarise(features, weight, labels, bias, parts=parts_of(chosen), chunk=chunk)
+    return scores_of_summary(summary, chosen)
+
+
+def choose_scores(names: Iterable[str]) -> list[Score]:
+    """The scores of these names that one look at a model gives; refuses unknown ones and those of a training run."""
+    names = [names] if isinstance(names, str) else list(names)
+    if not names:
+        raise ValueError("scores must name at least one score; got none")
+    chosen = [get_score(name) for name in names]
+    for one in chosen:
+        if one.from_summary is None:
+            raise ValueError(f"scores must be ones that a trained model gives; {one.name!r} comes from a training run")
+    return chosen
+
+
+def scores_of_summary(summary: ClassSummary, chosen: Iterable[Score]) -> dict[str, Tensor]:
+    """Each score's values from a summary that holds its parts."""
+    return {one.name: one.from_summary(summary) for one in chosen if one.from_summary is not None}

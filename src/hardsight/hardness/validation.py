@@ -1,0 +1,73 @@
+"""What the public door of the scores refuses, each in one sentence."""
+
+import torch
+from torch import Tensor
+
+
+def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Features are [N, D] floats and finite, weight is [C, D] with C >= 2, bias is [C]."""
+    _check_matrix("features", features, "[samples, dim]")
+    _check_matrix("weight", weight, "[classes, dim]")
+    if features.shape[1] != weight.shape[1]:
+        raise ValueError(
+            f"features and weight must have the same dim; got features {_shape(features)} and weight {_shape(weight)}"
+        )
+    if weight.shape[0] < 2:
+        raise ValueError(f"weight must have a row for each of at least 2 classes; got {_shape(weight)}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have one number for each class {_shape(weight[:, 0])}; got {_shape(bias)}")
+    check_finite("features", features)
+    check_finite("weight", weight)
+    if bias is not None:
+        check_finite("bias", bias)
+
+
+def check_logits(logits: Tensor) -> None:
+    """Logits are [N, C] floats and finite, with C >= 2."""
+    _check_matrix("logits", logits, "[samples, classes]")
+    if logits.shape[1] < 2:
+        raise ValueError(f"logits must have a column for each of at least 2 classes; got {_shape(logits)}")
+    check_finite("logits", logits)
+
+
+def check_labels(labels: Tensor, samples: int, classes: int) -> None:
+    """Labels are [N] integers in [0, C)."""
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be integers, the class of each sample; got {labels.dtype}")
+    if labels.shape != (samples,):
+        raise ValueError(f"labels must have one class for each of the {samples} samples; got shape {_shape(labels)}")
+    if torch.compiler.is_compiling():
+        return
+    wrong = (labels < 0) | (labels >= classes)
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"labels must lie in [0, {classes}), one for each class; "
+            f"{int(wrong.sum())} do not, first labels[{first}] = {int(labels[first])}"
+        )
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """No NaN and no infinity; says how many rows have one, and which is the first."""
+    # A sum over the rows is finite when they are: one pass without a mask. Only a suspicion is looked into.
+    if torch.compiler.is_compiling() or bool(values.sum().isfinite()):
+        return
+    rows = ~values.isfinite().reshape(values.shape[0], -1).all(1)
+    if bool(rows.any()):
+        raise ValueError(
+            f"{name} must be finite; {int(rows.sum())} of {values.shape[0]} rows hold NaN or infinity, "
+            f"first row {int(rows.nonzero()[0])}"
+        )
+
+
+def _check_matrix(name: str, values: Tensor, layout: str) -> None:
+    if not values.is_floating_point():
+        raise TypeError(f"{name} must be floating point; got {values.dtype}")
+    if values.ndim != 2:
+        raise ValueError(f"{name} must be a matrix {layout}; got shape {_shape(values)}")
+    if values.numel() == 0:
+        raise ValueError(f"{name} must not be empty; got shape {_shape(values)}")
+
+
+def _shape(values: Tensor) -> str:
+    return str(list(values.shape))

@@ -1,0 +1,27 @@
+"""What every network of this room has in common: features, then one linear head."""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Head = Callable[[int, int], nn.Module]
+"""Makes the last layer from the number of features and of classes: `nn.Linear`, or an angular one."""
+
+
+class Classifier(nn.Module):
+    """A network whose logits are `head(forward_features(inputs))`, and nothing else.
+
+    `feature_dim` is the length of a feature vector. The head is the last layer, called as a module: a hook on it
+    sees the features go in and the logits come out.
+    """
+
+    feature_dim: int
+    head: nn.Module
+
+    def forward_features(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
+        """The feature vectors: what the head is applied to."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
+        return self.head(self.forward_features(inputs))

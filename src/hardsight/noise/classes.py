@@ -1,0 +1,237 @@
+"""Noise that depends on the class alone: symmetric, within groups, by mapping, by transition matrix, by people."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor
+
+
+class NoisyLabels(NamedTuple):
+    """Labels after noise, and which of them differ from what they were."""
+
+    labels: Integer[Tensor, "samples"]
+    changed: Bool[Tensor, "samples"]
+
+
+def flip_symmetric(
+    labels: Integer[Tensor, "samples"],
+    rate: float,
+    num_classes: int,
+    *,
+    generator: torch.Generator,
+    exact: bool = False,
+) -> NoisyLabels:
+    """Replace each label, with probability `rate`, by another class drawn uniformly (GR, Section 4.2).
+
+    The new class always differs, so `rate` is the share of wrong labels. With `exact`, round(rate * samples)
+    labels change: neither more nor fewer.
+
+    >>> clean = torch.arange(10).repeat(100)
+    >>> noisy = flip_symmetric(clean, 0.4, 10, generator=torch.Generator().manual_seed(0), exact=True)
+    >>> int(noisy.changed.sum()), bool((noisy.labels[noisy.changed] != clean[noisy.changed]).all())
+    (400, True)
+    """
+    check_labels(labels, num_classes, generator)
+    check_rate(rate)
+    chosen = choose(torch.ones_like(labels, dtype=torch.bool), rate, exact, generator)
+    # One of the other classes is one of the C - 1 steps forward around the circle of classes.
+    steps = torch.randint(1, num_classes, labels.shape, generator=generator, device=labels.device)
+    return _replaced(labels, (labels.long() + steps) % num_classes, chosen)
+
+
+def flip_within_groups(
+    labels: Integer[Tensor, "samples"],
+    rate: float,
+    groups: Sequence[int] | Integer[Tensor, "classes"],
+    *,
+    generator: torch.Generator,
+    exact: bool = False,
+) -> NoisyLabels:
+    """Replace each label, with probability `rate`, by another class of its own group, uniformly (GR, Appendix D).
+
+    `groups[c]` is the group of class c: `CIFAR100_COARSE` for the appendix. A class alone in its group has nowhere
+    to go and keeps its labels; `exact` counts among the labels that can change.
+    """
+    group_of = torch.as_tensor(groups, device=labels.device).long()
+    check_labels(labels, group_of.numel(), generator)
+    check_rate(rate)
+    # Classes sorted by group: a group is then a run of neighbours, and another member a step around that run.
+    order = torch.argsort(group_of, stable=True)
+    position = torch.argsort(order)
+    _, group_index, sizes = torch.unique(group_of, return_inverse=True, return_counts=True)
+    starts = (sizes.cumsum(0) - sizes)[group_index]
+    size = sizes[group_index][labels.long()]
+    chosen = choose(size > 1, rate, exact, generator)
+    uniform = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
+    # A uniform number below one may still round up to the whole group: that would be the class itself.
+    steps = 1 + torch.minimum((uniform * (size - 1)).long(), (size - 2).clamp_min(0))
+    start = starts[labels.long()]
+    place = (position[labels.long()] - start + steps) % size
+    return _replaced(labels, order[start + place], chosen)
+
+
+def flip_by_mapping(
+    labels: Integer[Tensor, "samples"],
+    rate: float,
+    mapping: Mapping[int, int],
+    num_classes: int,
+    *,
+    generator: torch.Generator,
+    exact: bool = False,
+) -> NoisyLabels:
+    """Replace each label whose class is in `mapping`, with probability `rate`, by the class it maps to.
+
+    The asymmetric noise of Patrini et al. (2017): `CIFAR10_LOOKALIKES`, `MNIST_LOOKALIKES`, or
+    `next_in_group(CIFAR100_COARSE)`. Classes that are not in it stay clean, so the share over all labels is lower
+    than `rate`; `exact` counts among the labels that can change.
+    """
+    check_labels(labels, num_classes, generator)
+    check_rate(rate)
+    for source, target in mapping.items():
+        if not (0 <= source < num_classes and 0 <= target < num_classes):
+            raise ValueError(
+                f"mapping must lead from classes to classes in [0, {num_classes - 1}]; got {source} -> {target}"
+            )
+    target_of = torch.arange(num_classes)
+    if mapping:
+        target_of[list(mapping.keys())] = torch.tensor(list(mapping.values()))
+    target = target_of.to(labels.device)[labels.long()]
+    return _replaced(labels, target, choose(target != labels, rate, exact, generator))
+
+
+def flip_pairwise(
+    labels: Integer[Tensor, "samples"],
+    rate: float,
+    num_classes: int,
+    *,
+    generator: torch.Generator,
+    exact: bool = False,
+) -> NoisyLabels:
+    """Replace each label, with probability `rate`, by the next class, the last by the first (Han et al., 2018)."""
+    check_labels(labels, num_classes, generator)
+    check_rate(rate)
+    chosen = choose(torch.ones_like(labels, dtype=torch.bool), rate, exact, generator)
+    return _replaced(labels, (labels.long() + 1) % num_classes, chosen)
+
+
+def flip_by_matrix(
+    labels: Integer[Tensor, "samples"],
+    transition: Float[Tensor, "classes classes"],
+    *,
+    generator: torch.Generator,
+) -> NoisyLabels:
+    """Draw each new label from its class's row of `transition`: T[i, j] is the probability that i becomes j.
+
+    By inverting the cumulative rows: a transition of probability zero never happens, and no [samples, classes]
+    table is made.
+    """
+    num_classes = transition.shape[0]
+    check_labels(labels, num_classes, generator)
+    matrix = transition.to(labels.device, torch.float64)
+    if not bool((matrix >= 0).all()):
+        raise ValueError("transition must hold probabilities, none negative or NaN")
+    sums = matrix.sum(1)
+    # Loose enough for a matrix that was normalised in half precision; the rows are normalised again below.
+    if not bool(((sums - 1).abs() <= 1e-3).all()):
+        worst = int((sums - 1).abs().argmax())
+        raise ValueError(f"transition must have rows that sum to 1; row {worst} sums to {float(sums[worst]):.6g}")
+    uniform = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
+    return _replaced(labels, draw_from_rows(matrix, labels.long(), uniform), torch.ones_like(uniform, dtype=torch.bool))
+
+
+def human_labels(
+    labels: Integer[Tensor, "samples"],
+    annotations: Integer[Tensor, "rows"] | Integer[Tensor, "rows annotators"],
+    num_classes: int,
+    *,
+    generator: torch.Generator | None = None,
+) -> NoisyLabels:
+    """What people said instead of `labels`: one column of answers (CIFAR-N's `worse`), or one of several at random.
+
+    With several annotators a column, each sample takes the answer of one of them, drawn by `generator`.
+    """
+    check_labels(labels, num_classes, generator)
+    if len(annotations) != len(labels):
+        raise ValueError(f"annotations must have one row a label; got {len(annotations)} rows for {len(labels)} labels")
+    _check_range(annotations, num_classes, "annotations")
+    answers = annotations.to(labels.device)
+    if answers.ndim == 2:
+        if generator is None:
+            raise ValueError("generator must be given to draw one of several annotators; got None")
+        column = torch.randint(answers.shape[1], labels.shape, generator=generator, device=labels.device)
+        answers = answers.gather(1, column.unsqueeze(1)).squeeze(1)
+    return _replaced(labels, answers, torch.ones_like(labels, dtype=torch.bool))
+
+
+def measured_transition(
+    labels: Integer[Tensor, "samples"], noisy: Integer[Tensor, "samples"], num_classes: int
+) -> Float[Tensor, "classes classes"]:
+    """Share of each class's samples under each noisy label, float64; the row of an absent class is zero."""
+    check_labels(labels, num_classes, None)
+    _check_range(noisy, num_classes, "noisy")
+    pairs = labels.long() * num_classes + noisy.to(labels.device).long()
+    counts = torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes).double()
+    return counts / counts.sum(1, keepdim=True).clamp_min(1)
+
+
+def draw_from_rows(
+    weights: Float[Tensor, "rows classes"], rows: Integer[Tensor, "samples"], uniform: Float[Tensor, "samples"]
+) -> Integer[Tensor, "samples"]:
+    """Class whose share of `weights[row]` holds the uniform number of each sample; never one of weight zero."""
+    classes = weights.shape[1]
+    cumulative = weights.cumsum(1)
+    cumulative = cumulative / cumulative[:, -1:]
+    # All rows on one line, row r in [r, r + 1): one search in a sorted line serves every sample.
+    offset = torch.arange(len(weights), device=weights.device, dtype=torch.float64)
+    line = (cumulative + offset.unsqueeze(1)).flatten()
+    start = rows.double()
+    # Adding the row's number may round up into the next row.
+    wanted = torch.minimum(start + uniform, torch.nextafter(start + 1, start))
+    return torch.searchsorted(line, wanted, right=True) - rows * classes
+
+
+def choose(
+    candidates: Bool[Tensor, "samples"], rate: float, exact: bool, generator: torch.Generator
+) -> Bool[Tensor, "samples"]:
+    """A random share `rate` of the candidates: each by its own draw, or exactly the rounded share of their number."""
+    if not exact:
+        draws = torch.rand(candidates.shape, generator=generator, device=candidates.device, dtype=torch.float64)
+        return candidates & (draws < rate)
+    places = candidates.nonzero().squeeze(1)
+    order = torch.randperm(len(places), generator=generator, device=candidates.device)
+    chosen = torch.zeros_like(candidates)
+    chosen[places[order[: round(rate * len(places))]]] = True
+    return chosen
+
+
+def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | None) -> None:
+    """Refuse fewer than two classes, labels outside them, and a generator on another device."""
+    if num_classes < 2:
+        raise ValueError(f"num_classes must be at least 2, or there is no other class; got {num_classes}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be whole numbers; got {labels.dtype}")
+    _check_range(labels, num_classes, "labels")
+    if generator is not None and generator.device.type != labels.device.type:
+        raise ValueError(f"generator must be on the labels' device, {labels.device}; got one on {generator.device}")
+
+
+def check_rate(rate: float) -> None:
+    """Refuse a rate that is no probability."""
+    if not 0 <= rate <= 1:
+        raise ValueError(f"rate must lie in [0, 1], the share of labels to change; got {rate!r}")
+
+
+def _check_range(labels: Tensor, num_classes: int, name: str) -> None:
+    if not labels.numel():
+        return
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= num_classes:
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(f"{name} must lie in [0, {num_classes - 1}]; got {wrong}")
+
+
+def _replaced(labels: Tensor, new: Tensor, where: Tensor) -> NoisyLabels:
+    noisy = torch.where(where, new.to(labels.dtype), labels)
+    return NoisyLabels(noisy, noisy != labels)

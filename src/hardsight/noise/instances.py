@@ -1,0 +1,110 @@
+"""Noise that depends on the sample: some are mistaken more easily than others, and for different classes."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, draw_from_rows
+
+# One block of samples at a time: the scores of a block are at most this many numbers.
+_BLOCK = 2**22
+
+
+def flip_by_projection(
+    labels: Integer[Tensor, "samples"],
+    features: Float[Tensor, "samples *dims"],
+    rate: float,
+    num_classes: int,
+    *,
+    generator: torch.Generator,
+    spread: float = 0.1,
+) -> NoisyLabels:
+    """Flip sample x of class y with its own probability q, to class j with probability softmax(x W_y)_j, j not y.
+
+    The instance-dependent noise of Xia et al. (2020): q is normal around `rate` with standard deviation `spread`,
+    cut to [0, 1]; each W_y is standard normal, and features are the flattened images. Cutting moves the mean of q:
+    at rate 0.1 it is 0.129. Rates 0 and 1, and `spread` 0, are kept as they are.
+    """
+    check_labels(labels, num_classes, generator)
+    check_rate(rate)
+    if not spread >= 0:
+        raise ValueError(f"spread must be at least 0, the standard deviation of the flip rates; got {spread!r}")
+    flat = features.to(labels.device).reshape(len(labels), math.prod(features.shape[1:]))
+    if not bool(flat.isfinite().all()):
+        raise ValueError("features must be finite; got NaN or infinity")
+    uniform = torch.rand(2, len(labels), generator=generator, device=labels.device, dtype=torch.float64)
+    chosen = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
+    chosen = chosen < _truncated_normal(uniform[0], rate, spread)
+    noisy = labels.long().clone()
+    for label in range(num_classes):
+        # One class at a time: all the W_y together would be classes x dims x classes numbers.
+        weight = torch.randn(flat.shape[1], num_classes, generator=generator, device=labels.device)
+        members = (chosen & (labels == label)).nonzero().squeeze(1)
+        for block in members.split(max(1, _BLOCK // max(num_classes, flat.shape[1]))):
+            scores = (flat[block].float() @ weight).double()
+            scores[:, label] = -torch.inf
+            rows = torch.arange(len(block), device=labels.device)
+            noisy[block] = draw_from_rows(scores.softmax(1), rows, uniform[1, block])
+    noisy = noisy.to(labels.dtype)
+    return NoisyLabels(noisy, noisy != labels)
+
+
+def flip_by_margin(
+    labels: Integer[Tensor, "samples"],
+    probabilities: Float[Tensor, "samples classes"],
+    rate: float,
+    *,
+    generator: torch.Generator,
+    kind: Literal["quadratic", "cubic", "mixed"] = "quadratic",
+) -> NoisyLabels:
+    """Flip each label to the likeliest other class, the more often the smaller its margin m over that class.
+
+    The polynomial-margin-diminishing noise of Zhang et al. (2021), with `probabilities` of a trained model: types I
+    to III flip with probability (1 - m^2) / 2, 1 - m^3 and 1 - (m^3 + m^2 + m) / 3, here times the one factor,
+    never beyond 1, that makes the expected share of changed labels equal `rate`. A label that is not the likeliest
+    class has margin 0.
+    """
+    num_classes = probabilities.shape[1]
+    check_labels(labels, num_classes, generator)
+    check_rate(rate)
+    table = probabilities.to(labels.device).double()
+    if not bool(((table >= 0) & (table <= 1)).all()):
+        raise ValueError("probabilities must lie in [0, 1]; got a value outside or NaN")
+    index = labels.long().unsqueeze(1)
+    rival, target = table.scatter(1, index, -1.0).max(1)
+    margin = (table.gather(1, index).squeeze(1) - rival).clamp_min(0)
+    polynomials = {
+        "quadratic": (1 - margin**2) / 2,
+        "cubic": 1 - margin**3,
+        "mixed": 1 - (margin**3 + margin**2 + margin) / 3,
+    }
+    if kind not in polynomials:
+        raise ValueError(f"kind must be one of {', '.join(polynomials)}; got {kind!r}")
+    draws = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
+    noisy = torch.where(draws < _scaled_to_mean(polynomials[kind], rate), target.to(labels.dtype), labels)
+    return NoisyLabels(noisy, noisy != labels)
+
+
+def _scaled_to_mean(chances: Tensor, mean: float) -> Tensor:
+    """min(1, factor * chances) with that mean; where even certainty for all that can flip is too little, that."""
+    if not chances.numel() or mean == 0:
+        return torch.zeros_like(chances)
+    ordered = chances.sort(descending=True).values
+    below = ordered.flip(0).cumsum(0).flip(0)
+    # With the k largest at certainty, the rest must share what is left: the first k for which they stay below 1.
+    certain = torch.arange(len(ordered), device=chances.device)
+    factors = (mean * len(ordered) - certain) / below.clamp_min(torch.finfo(torch.float64).tiny)
+    fits = (factors * ordered <= 1) & (factors >= 0) & (below > 0)
+    factor = factors[fits.int().argmax()] if bool(fits.any()) else torch.tensor(torch.inf, dtype=torch.float64)
+    return torch.where(chances > 0, (chances * factor).clamp(max=1.0), 0.0)
+
+
+def _truncated_normal(uniform: Tensor, mean: float, spread: float) -> Tensor:
+    """Normal numbers cut to [0, 1], by inverting their distribution at the uniform numbers."""
+    if spread == 0 or mean in (0, 1):
+        return torch.full_like(uniform, mean)
+    low, high = (torch.special.ndtr(torch.tensor((edge - mean) / spread, dtype=torch.float64)) for edge in (0, 1))
+    return (mean + spread * torch.special.ndtri(low + uniform * (high - low))).clamp(0, 1)

@@ -106,7 +106,7 @@ def summarise_chunk(
     if cosines is not None:
         columns |= _summarise_angles(features, head.weight, labels, cosines)
     if parts & {"logits", "spread"}:
-        columns |= _summarise_logits(scores, labels, "spread" in parts)
+        columns |= summarise_logits(scores, labels, "spread" in parts)
     return ClassSummary(num_classes=len(head.weight), has_bias=head.bias is not None, **columns)
 
 
@@ -163,7 +163,8 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
     return {"label_angle": label_angle, "angle_sum": angle_sum + label_angle, "nearest_other_angle": nearest_other}
 
 
-def _summarise_logits(logits: Tensor, labels: Tensor, spread: bool) -> dict[str, Tensor]:
+def summarise_logits(logits: Tensor, labels: Tensor, spread: bool) -> dict[str, Tensor]:
+    """What the scores of a softmax need: log-sum-exp, margins and masses, and with `spread` entropy and squares."""
     column = labels.unsqueeze(1)
     label_logit = logits.gather(1, column).squeeze(1)
     top = logits.amax(1, keepdim=True)

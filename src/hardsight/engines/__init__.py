@@ -1,0 +1,5 @@
+"""Where scoring runs."""
+
+from hardsight.engines.streaming import score_model
+
+__all__ = ["score_model"]

@@ -1,0 +1,176 @@
+"""Scoring in this process: run a model over a loader and keep only a few numbers a sample."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from hardsight.hardness.registry import Score, parts_of
+from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
+from hardsight.hardness.summary import ClassSummary, Head, Part, summarise_chunk, summarise_logits
+from hardsight.hardness.validation import check_finite, check_labels
+from hardsight.heads import Seen, observe
+
+_LABEL_KEYS = ("labels", "label")
+_ID_KEYS = ("ids", "id")
+
+
+def score_model(
+    model: nn.Module,
+    loader: Iterable[Any],
+    scores: Sequence[str] = DEFAULT_SCORES,
+    *,
+    device: torch.device | str | None = None,
+    head: str | None = None,
+    progress: bool | None = None,
+) -> pa.Table:
+    """Every sample's scores as a table: id, label, predicted, one column a score.
+
+    The loader yields images, (images, labels), (images, labels, ids), or dictionaries as Hugging Face's do. Without
+    labels hardness is measured against the predicted class: `label` is null then and the table's metadata says so.
+    Without ids, samples are counted from 0. The model runs in evaluation mode on `device` (its own by default), is
+    left as it was, and its last layer is found by `observe`. Progress is shown on a terminal unless switched off.
+    """
+    chosen = choose_scores(scores)
+    device = _device_of(model) if device is None else torch.device(device)
+    model.to(device)
+    columns, parts, prepared = _Columns(), parts_of(chosen), None
+    with _evaluating(model), torch.inference_mode(), observe(model, head) as seen, _progress(loader, progress) as step:
+        for batch in loader:
+            inputs, labels, ids = _take_apart(batch, device)
+            _call(model, inputs)
+            prepared = prepared or Head(seen.weight, seen.bias)
+            columns.add(_summarise(seen, prepared, labels, parts), labels is not None, ids)
+            step(len(columns.chunks[-1].predicted))
+    return columns.table(chosen)
+
+
+def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozenset[Part]) -> ClassSummary:
+    features, logits = seen.features, seen.logits
+    if features.ndim != 2:
+        raise ValueError(
+            f"model must give one feature vector a sample; its head {seen.name!r} sees features of shape "
+            f"{list(features.shape)}"
+        )
+    check_finite("features", features)
+    if labels is not None:
+        check_labels(labels, len(features), len(seen.weight))
+    # Half-precision logits (autocast) are too coarse for an angle: the product is made again from the features then.
+    usable = logits.dtype in (torch.float32, torch.float64)
+    if seen.is_linear:
+        return summarise_chunk(features, prepared, labels, parts, logits if usable else None)
+    return _summarise_other_head(features, logits, prepared, labels, parts)
+
+
+def _summarise_other_head(
+    features: Tensor, logits: Tensor, prepared: Head, labels: Tensor | None, parts: frozenset[Part]
+) -> ClassSummary:
+    """A head whose logits are not a plain product: angles from features and weight, the rest from its own logits."""
+    against = logits.argmax(1) if labels is None else labels.long()
+    angular = summarise_chunk(features, Head(prepared.weight, None), against, parts & {"angles"})
+    return replace(angular, predicted=logits.argmax(1), **summarise_logits(logits.float(), against, "spread" in parts))
+
+
+class _Columns:
+    """Grows by a few numbers a sample; becomes the table at the end."""
+
+    def __init__(self) -> None:
+        self.chunks: list[ClassSummary] = []
+        self.labelled: bool | None = None
+        self.ids: list[Any] = []
+        self.count = 0
+
+    def add(self, summary: ClassSummary, labelled: bool, ids: Any) -> None:
+        if self.labelled not in (None, labelled):
+            raise ValueError("loader must yield labels with every batch or with none")
+        self.labelled = labelled
+        size = len(summary.predicted)
+        if ids is None:
+            ids = range(self.count, self.count + size)
+        elif len(ids) != size:
+            raise ValueError(f"loader must yield one id for each sample; got {len(ids)} ids for {size} samples")
+        self.ids.extend(ids.tolist() if isinstance(ids, Tensor) else ids)
+        self.chunks.append(summary)
+        self.count += size
+
+    def table(self, chosen: list[Score]) -> pa.Table:
+        if not self.chunks:
+            raise ValueError("loader must yield at least one batch; it was empty")
+        summary = ClassSummary.concatenate(self.chunks)
+        labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(self.count, pa.int64())
+        arrays = [pa.array(self.ids), labels, pa.array(summary.predicted.cpu().numpy())]
+        fields = [pa.field("id", arrays[0].type), pa.field("label", pa.int64()), pa.field("predicted", pa.int64())]
+        for name, values in scores_of_summary(summary, chosen).items():
+            one = next(score for score in chosen if score.name == name)
+            arrays.append(pa.array(values.float().cpu().numpy()))
+            fields.append(pa.field(name, pa.float32(), metadata=one.describe(summary.num_classes)))
+        against = "given label" if self.labelled else "predicted class"
+        metadata = {"hardness against": against, "classes": str(summary.num_classes)}
+        return pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
+
+
+def _take_apart(batch: Any, device: torch.device) -> tuple[Any, Tensor | None, Any]:
+    """Inputs, labels and ids of a batch, whichever of the usual forms it has; tensors go to the device."""
+    if isinstance(batch, Mapping):
+        labels = next((batch[key] for key in _LABEL_KEYS if key in batch), None)
+        ids = next((batch[key] for key in _ID_KEYS if key in batch), None)
+        inputs: Any = {k: v.to(device) for k, v in batch.items() if k not in (*_LABEL_KEYS, *_ID_KEYS)}
+    elif isinstance(batch, Tensor):
+        inputs, labels, ids = batch.to(device), None, None
+    elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3:
+        inputs, labels, ids = batch[0].to(device), *(*batch[1:], None, None)[:2]
+    else:
+        raise TypeError(
+            "loader must yield images, (images, labels), (images, labels, ids) or a dictionary; "
+            f"got {type(batch).__name__}"
+        )
+    return inputs, None if labels is None else labels.to(device), ids
+
+
+def _call(model: nn.Module, inputs: Any) -> None:
+    if isinstance(inputs, dict):
+        model(**inputs)
+    else:
+        model(inputs)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block; afterwards each module trains or not as before."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _progress(loader: Iterable[Any], wanted: bool | None) -> Iterator[Callable[[int], None]]:
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield lambda samples: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("scoring", total=_batches(loader))
+        yield lambda samples: bar.advance(task)
+
+
+def _batches(loader: Iterable[Any]) -> int | None:
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        return None

@@ -1,0 +1,253 @@
+"""Finds a classifier's final linear layer and captures what goes in and comes out of it, in the forward that runs anyway.
+
+`observe` hangs hooks on the layers that could be the head; the first forward shows which of them made the model's
+output, the other hooks go at once, and the last one goes with the `with` block, whatever happens inside.
+"""
+
+import difflib
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Seen:
+    """What the head saw in the latest forward. Tensors stay attached to the graph, so losses can use them."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        self._modules: dict[str, nn.Module] = {}
+        # By device, because DataParallel runs one replica on each; a single device is the ordinary case.
+        self._captured: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def name(self) -> str:
+        """The head's name in the model, as `named_modules` spells it."""
+        self._require_forward()
+        assert self._name is not None
+        return self._name
+
+    @property
+    def head(self) -> nn.Module:
+        """The head itself."""
+        return self._modules[self.name]
+
+    @property
+    def features(self) -> Tensor:
+        """Input of the head in the latest forward."""
+        return self._gather(0)
+
+    @property
+    def logits(self) -> Tensor:
+        """Output of the head in the latest forward."""
+        return self._gather(1)
+
+    @property
+    def weight(self) -> Tensor:
+        """The head's weight, one row a class."""
+        return self.head.weight  # type: ignore[return-value]
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The head's bias, or None."""
+        return getattr(self.head, "bias", None)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the logits are features @ weight.T + bias; an angular head, say, computes something else."""
+        return isinstance(self.head, nn.Linear) and type(self.head).forward is nn.Linear.forward
+
+    def _gather(self, which: int) -> Tensor:
+        self._require_forward()
+        parts = [self._captured[device][which] for device in sorted(self._captured, key=lambda d: d.index or 0)]
+        return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[0].device) for part in parts])
+
+    def _require_forward(self) -> None:
+        if not self._captured:
+            raise RuntimeError("nothing was seen yet: run the model inside the `with observe(model)` block first")
+
+
+@contextmanager
+def observe(model: nn.Module, head: str | None = None) -> Iterator[Seen]:
+    """Capture the input and output of the model's final linear layer; no hook is left behind.
+
+    `head` names the layer where the model leaves a choice (`head="classifier.3"`). A compiled model runs eagerly
+    inside the block, because compiled code does not call hooks.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> with observe(model) as seen:
+    ...     _ = model(torch.zeros(2, 4))
+    >>> seen.name, list(seen.features.shape), list(seen.weight.shape)
+    ('2', [2, 8], [3, 8])
+    """
+    inner, compiled = _unwrap(model)
+    candidates = _candidates(inner)
+    known = _known_head(inner, candidates, head)
+    seen = Seen(known)
+    seen._modules = candidates
+    with ExitStack() as stack:
+        if compiled:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        watch = _WatchOne if known is not None else _WatchAll
+        stack.enter_context(watch(seen, inner, candidates))
+        yield seen
+
+
+def find_head(model: nn.Module, head: str | None = None) -> tuple[str, nn.Module]:
+    """Name and module of the final linear layer, as far as the model's structure alone tells it."""
+    inner, _ = _unwrap(model)
+    candidates = _candidates(inner)
+    name = _known_head(inner, candidates, head)
+    if name is None:
+        raise ValueError(_which_one(candidates, "head must be chosen where a model has several linear layers"))
+    return name, candidates[name]
+
+
+class _WatchOne:
+    """One hook, on a head that is known beforehand."""
+
+    def __init__(self, seen: Seen, inner: nn.Module, candidates: dict[str, nn.Module]) -> None:
+        self.seen, self.handle = seen, candidates[seen._name or ""].register_forward_hook(self.capture)
+
+    def capture(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        self.seen._captured[output.device] = (inputs[0], output)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.handle.remove()
+
+
+class _WatchAll:
+    """Hooks on every candidate until the first forward shows which of them made the model's output."""
+
+    def __init__(self, seen: Seen, inner: nn.Module, candidates: dict[str, nn.Module]) -> None:
+        self.seen = seen
+        self.calls: dict[torch.device, list[tuple[str, Tensor, Tensor]]] = {}
+        self.handles = {
+            name: module.register_forward_hook(functools.partial(self.capture, name))
+            for name, module in candidates.items()
+        }
+        self.root = inner.register_forward_hook(self.decide)
+
+    def capture(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if not isinstance(output, Tensor) or not inputs:
+            return
+        if self.seen._name is None:
+            self.calls.setdefault(output.device, []).append((name, inputs[0], output))
+        elif name == self.seen._name:
+            self.seen._captured[output.device] = (inputs[0], output)
+
+    def decide(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        tensors = list(_tensors(output))
+        if not tensors:
+            return
+        calls = self.calls.pop(tensors[0].device, [])
+        if self.seen._name is None:
+            self.seen._name = _maker_of(tensors, calls, self.seen._modules)
+            for name in [name for name in self.handles if name != self.seen._name]:
+                self.handles.pop(name).remove()
+        for name, features, logits in calls:
+            if name == self.seen._name:
+                self.seen._captured[logits.device] = (features, logits)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.root.remove()
+        for handle in self.handles.values():
+            handle.remove()
+        self.calls.clear()
+
+
+def _maker_of(outputs: list[Tensor], calls: list[tuple[str, Tensor, Tensor]], candidates: dict[str, nn.Module]) -> str:
+    """The layer whose output is the model's output, or was its last step before something like a softmax."""
+    for output in outputs:
+        for name, _, logits in reversed(calls):
+            if logits is output or _same_memory(logits, output):
+                return name
+    fitting = [name for name, _, logits in calls if logits.shape == outputs[0].shape]
+    if len(set(fitting)) == 1:
+        return fitting[0]
+    if not calls:
+        raise ValueError("model must end in a linear layer; none of its layers ran in this forward")
+    raise ValueError(_which_one(candidates, "head must be chosen, no single linear layer makes this model's output"))
+
+
+def _unwrap(model: nn.Module) -> tuple[nn.Module, bool]:
+    """The model inside DataParallel, DistributedDataParallel and torch.compile, and whether it was compiled."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
+    compiled = getattr(model, "_compiled_call_impl", None) is not None
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model, compiled = model._orig_mod, True  # type: ignore[assignment]
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model, compiled or getattr(model, "_compiled_call_impl", None) is not None
+
+
+def _candidates(model: nn.Module) -> dict[str, nn.Module]:
+    """Every layer that could be a head: a leaf with a weight row for each output (Linear, angular and cosine heads)."""
+    found = {name: module for name, module in model.named_modules() if _is_linear_like(module)}
+    if not found:
+        raise ValueError(f"model must end in a linear layer; {type(model).__name__} has none")
+    return found
+
+
+def _is_linear_like(module: nn.Module) -> bool:
+    if isinstance(module, nn.Linear):
+        return True
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) or next(module.children(), None) is not None:
+        return False
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.ndim == 2
+
+
+def _known_head(model: nn.Module, candidates: dict[str, nn.Module], head: str | None) -> str | None:
+    if head is not None:
+        if head not in candidates:
+            near = difflib.get_close_matches(head, candidates, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else _which_one(candidates, "")
+            raise ValueError(f"head must name a linear layer of the model; {head!r} is none, {hint}")
+        return head
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    # timm's models say it themselves.
+    own = getattr(model, "get_classifier", None)
+    if callable(own):
+        chosen = own()
+        return next((name for name, module in candidates.items() if module is chosen), None)
+    return None
+
+
+def _which_one(candidates: dict[str, nn.Module], sentence: str) -> str:
+    names = list(candidates)
+    shown = [f"{name} {list(candidates[name].weight.shape)}" for name in names[-6:]]  # type: ignore[arg-type, union-attr]
+    more = f" and {len(names) - 6} earlier ones" if len(names) > 6 else ""
+    start = f"{sentence}; " if sentence else ""
+    return f'{start}candidates are {", ".join(shown)}{more}: choose with head="{names[-1]}"'
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """Tensors of a model's output, `logits` first where the output names them."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        if "logits" in output:
+            yield from _tensors(output["logits"])
+        for key, value in output.items():
+            if key != "logits":
+                yield from _tensors(value)
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from _tensors(value)
+
+
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    # A view (squeeze, reshape) of the logits is still the logits.
+    return one.numel() > 0 and one.numel() == other.numel() and one.data_ptr() == other.data_ptr()

@@ -1,0 +1,93 @@
+"""Class hierarchies: fine classes gathered under coarse ones, for labels and for human votes."""
+
+import csv
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int64, Num
+from torch import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Hierarchy:
+    """Fine classes, coarse classes, and for each fine class the index of its coarse one."""
+
+    fine_names: tuple[str, ...]
+    coarse_names: tuple[str, ...]
+    parents: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parents) != len(self.fine_names):
+            raise ValueError(
+                f"parents must name a coarse class for each of the {len(self.fine_names)} fine ones; "
+                f"got {len(self.parents)}"
+            )
+        if not set(self.parents) <= set(range(len(self.coarse_names))):
+            raise ValueError(f"parents must lie in [0, {len(self.coarse_names) - 1}]; got {sorted(set(self.parents))}")
+
+    @classmethod
+    def from_groups(cls, fine_names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> "Hierarchy":
+        """From the fine names in each coarse class, e.g. {"animal": ["cat", "dog"], "vehicle": ["ship"]}."""
+        parent = {fine: index for index, members in enumerate(groups.values()) for fine in members}
+        missing = [fine for fine in fine_names if fine not in parent]
+        unknown = [fine for fine in parent if fine not in fine_names]
+        if missing or unknown or len(parent) != sum(len(members) for members in groups.values()):
+            raise ValueError(
+                "groups must hold every fine class exactly once; "
+                f"missing {missing}, unknown {unknown}, {sum(map(len, groups.values()))} names in all"
+            )
+        return cls(tuple(fine_names), tuple(groups), tuple(parent[fine] for fine in fine_names))
+
+    def coarsen(self, labels: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
+        """The coarse label of each fine one; -1 (no label) stays -1."""
+        table = torch.tensor([*self.parents, -1], device=labels.device)
+        return table[labels]
+
+    def coarsen_votes(self, votes: Num[Tensor, "samples fine"]) -> Num[Tensor, "samples coarse"]:
+        """Votes (or probabilities) of each coarse class: the sum over its fine classes."""
+        parents = torch.tensor(self.parents, device=votes.device)
+        return votes.new_zeros(len(votes), len(self.coarse_names)).index_add_(1, parents, votes)
+
+    def members(self, coarse: str) -> tuple[str, ...]:
+        """The fine classes of a coarse one."""
+        if coarse not in self.coarse_names:
+            raise ValueError(f"coarse must be one of {list(self.coarse_names)}; got {coarse!r}")
+        index = self.coarse_names.index(coarse)
+        return tuple(fine for fine, parent in zip(self.fine_names, self.parents, strict=True) if parent == index)
+
+
+def human_selection_frequency(
+    votes: Num[Tensor, "samples classes"],
+    labels: Int64[Tensor, " samples"],
+    hierarchy: Hierarchy | None = None,
+) -> Float[Tensor, " samples"]:
+    """Share of people who chose the labelled class (AVH, Definition 3); with a hierarchy, its coarse class (Fig. 19).
+
+    In [0, 1], larger is easier; NaN for a sample without votes or without a label.
+    """
+    if hierarchy is not None:
+        votes, labels = hierarchy.coarsen_votes(votes), hierarchy.coarsen(labels)
+    chosen = votes.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1).to(torch.float64)
+    frequency = chosen / votes.sum(1).to(torch.float64)
+    return torch.where(labels < 0, torch.nan, frequency)
+
+
+def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
+    """A hierarchy from JSON ({"coarse": ["fine", ...]}) or CSV (columns fine, coarse): WordNet's for ImageNet, say."""
+    path = Path(path)
+    if path.suffix.lower() == ".json":
+        groups = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
+            raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
+    else:
+        groups = {}
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if not {"fine", "coarse"} <= set(rows.fieldnames or ()):
+                raise ValueError(f"{path} must have the columns fine and coarse; got {rows.fieldnames}")
+            for row in rows:
+                groups.setdefault(row["coarse"], []).append(row["fine"])
+    return Hierarchy.from_groups(fine_names, groups)

@@ -1,0 +1,250 @@
+"""What every reader returns: images, labels, ids that survive shuffling and subsetting, class names, domains.
+
+`ArrayDataset` holds the images in memory as one uint8 tensor; `FileDataset` holds paths and decodes on demand.
+Both are map-style data sets for `torch.utils.data.DataLoader`: item i is (image, label, id).
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from hardsight.datasets import decoding
+from hardsight.datasets.paths import follow
+
+Size = int | tuple[int, int] | None
+Fit = Literal["crop", "squash"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """A sample that the files name but that cannot be used, and why."""
+
+    path: str
+    reason: str
+    id: int
+
+
+def _positions() -> Tensor:
+    return torch.empty(0, dtype=torch.int64)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Labelled(Dataset[tuple[Tensor, int, int]]):
+    """What both kinds share. One row a sample in `labels`, `ids`, `domains` and every column."""
+
+    name: str
+    split: str
+    labels: Tensor
+    """int64 [N], indices into `class_names`; -1 where the public files give no label."""
+    class_names: tuple[str, ...]
+    ids: Tensor = dataclasses.field(default_factory=_positions)
+    """int64 [N]: position in the split's official order. Left out: 0 to N - 1."""
+    domains: Tensor | None = None
+    """int64 [N], indices into `domain_names`; None where there is one domain only."""
+    domain_names: tuple[str, ...] = ()
+    columns: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """Further rows a sample: coarse labels, human votes, cameras, ..."""
+    skipped: tuple[Skipped, ...] = ()
+    """Samples left out, with the reason; their ids are missing from `ids`."""
+
+    def _check(self, count: int) -> None:
+        if len(self.ids) == 0 and count > 0:
+            object.__setattr__(self, "ids", torch.arange(count))
+        object.__setattr__(self, "columns", dict(self.columns))
+        rows = {"labels": self.labels, "ids": self.ids}
+        if self.domains is not None:
+            rows["domains"] = self.domains
+        for key, column in rows.items():
+            if column.dtype != torch.int64 or column.ndim != 1:
+                raise ValueError(f"{key} must be int64 [N]; got {column.dtype} {list(column.shape)}")
+        for key, column in {**rows, **self.columns}.items():
+            if len(column) != count:
+                raise ValueError(f"{key} must have one row for each of the {count} samples; got {len(column)} rows")
+        _within("labels", self.labels, len(self.class_names), lowest=-1)
+        if self.domains is not None:
+            _within("domains", self.domains, len(self.domain_names), lowest=0)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def class_counts(self) -> Tensor:
+        """Number of samples of each class, int64 [C]; samples without a label are not counted."""
+        return torch.bincount(self.labels[self.labels >= 0], minlength=self.num_classes)
+
+    def with_labels(self, labels: Tensor) -> Self:
+        """The same samples under other labels: noisy ones, say. The data set itself is not changed."""
+        return dataclasses.replace(self, labels=labels)
+
+    def subset(self, indices: Tensor | Sequence[int]) -> Self:
+        """The samples at `indices`, in that order; ids, domains and columns go with them."""
+        chosen = _as_indices(indices, len(self))
+        return dataclasses.replace(self, **self._rows(chosen))
+
+    def in_domain(self, domain: str) -> Self:
+        """The samples of one domain."""
+        if self.domains is None or domain not in self.domain_names:
+            raise ValueError(f"domain must be one of {list(self.domain_names)}; got {domain!r}")
+        return self.subset((self.domains == self.domain_names.index(domain)).nonzero().squeeze(1))
+
+    def _rows(self, chosen: Tensor) -> dict:
+        return {
+            "labels": self.labels[chosen],
+            "ids": self.ids[chosen],
+            "domains": None if self.domains is None else self.domains[chosen],
+            "columns": {key: column[chosen] for key, column in self.columns.items()},
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ArrayDataset(_Labelled):
+    """A data set in memory: `images` is uint8 [N, C, H, W] (the toy sets: float32 points [N, D])."""
+
+    images: Tensor
+
+    def __post_init__(self) -> None:
+        pictures = self.images.dtype == torch.uint8 and self.images.ndim == 4
+        points = self.images.dtype == torch.float32 and self.images.ndim == 2
+        if not pictures and not points:
+            raise ValueError(
+                "images must be uint8 [N, C, H, W] or, for points, float32 [N, D]; "
+                f"got {self.images.dtype} {list(self.images.shape)}"
+            )
+        self._check(len(self.images))
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
+        return self.images[index], int(self.labels[index]), int(self.ids[index])
+
+    def _rows(self, chosen: Tensor) -> dict:
+        return super()._rows(chosen) | {"images": self.images[chosen]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FileDataset(_Labelled):
+    """A data set on disk: `paths` are relative to `root` and decoded (RGB, upright) when asked for."""
+
+    root: Path
+    paths: tuple[str, ...]
+    size: Size = None
+    """Height and width after decoding (one number: square); None keeps each image's own."""
+    fit: Fit = "crop"
+    """How an image comes to `size`: "crop" keeps its proportions and cuts the middle, "squash" does not."""
+
+    def __post_init__(self) -> None:
+        if self.size is not None and min((self.size,) if isinstance(self.size, int) else self.size) < 1:
+            raise ValueError(f"size must be at least 1 pixel; got {self.size!r}")
+        if self.fit not in ("crop", "squash"):
+            raise ValueError(f'fit must be "crop" or "squash"; got {self.fit!r}')
+        self._check(len(self.paths))
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
+        return self.decode(index), int(self.labels[index]), int(self.ids[index])
+
+    def read_bytes(self, index: int) -> bytes:
+        """The encoded image, as it lies on disk. A link that leads outside the root is refused."""
+        return follow(self.root, self.paths[index]).read_bytes()
+
+    def decode(self, index: int) -> Tensor:
+        """Image `index` as uint8 [3, H, W]; ValueError in one sentence where it cannot be had."""
+        try:
+            return decoding.decode(self.read_bytes(index), self.size, self.fit)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{self.paths[index]} is unreadable: {_reason(error)}") from error
+
+    def resized(self, size: Size, fit: Fit = "crop") -> Self:
+        """The same files, decoded to another size."""
+        return dataclasses.replace(self, size=size, fit=fit)
+
+    def load(self, size: Size = None, *, fit: Fit | None = None, workers: int | None = None) -> ArrayDataset:
+        """Everything decoded into memory. What does not decode is left out and listed in `skipped`."""
+        source = self if size is None else self.resized(size, fit or self.fit)
+        images: Tensor | None = None
+        kept: list[int] = []
+        skipped = list(self.skipped)
+        for index, image in source._decoded(workers):
+            if isinstance(image, Skipped):
+                skipped.append(image)
+                continue
+            if images is None:
+                images = torch.empty(len(source), *image.shape, dtype=torch.uint8)
+            _same_shape(image, images, self.paths[index])
+            images[len(kept)] = image
+            kept.append(index)
+        if images is None:
+            raise ValueError(f"{self.name} ({self.split}) under {self.root} holds no image that can be read")
+        rows = _Labelled._rows(self, torch.tensor(kept))
+        return ArrayDataset(
+            images=images[: len(kept)],
+            name=self.name,
+            split=self.split,
+            class_names=self.class_names,
+            domain_names=self.domain_names,
+            skipped=tuple(skipped),
+            **rows,
+        )
+
+    def unreadable(self, *, workers: int | None = None) -> tuple[Skipped, ...]:
+        """The files that do not decode, found by decoding every one."""
+        return tuple(image for _, image in self._decoded(workers) if isinstance(image, Skipped))
+
+    def _decoded(self, workers: int | None) -> Iterator[tuple[int, Tensor | Skipped]]:
+        """Every image in order, decoded by several threads: Pillow lets go of the interpreter while it works."""
+        with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
+            for start in range(0, len(self), _BLOCK):
+                block = range(start, min(start + _BLOCK, len(self)))
+                yield from zip(block, pool.map(self._decode_or_skip, block), strict=True)
+
+    def _decode_or_skip(self, index: int) -> Tensor | Skipped:
+        try:
+            return decoding.decode(self.read_bytes(index), self.size, self.fit)
+        except (OSError, ValueError) as error:
+            return Skipped(self.paths[index], _reason(error), int(self.ids[index]))
+
+    def _rows(self, chosen: Tensor) -> dict:
+        return super()._rows(chosen) | {"paths": tuple(self.paths[i] for i in chosen.tolist())}
+
+
+# Images in flight at once while loading: decoded results of one block wait in memory, not those of the whole set.
+_BLOCK = 512
+
+
+def _as_indices(indices: Tensor | Sequence[int], count: int) -> Tensor:
+    chosen = torch.as_tensor(indices)
+    if chosen.dtype == torch.bool:
+        raise ValueError("indices must be integers; for a mask pass mask.nonzero().squeeze(1)")
+    chosen = chosen.to(torch.int64)
+    if chosen.ndim != 1:
+        raise ValueError(f"indices must be a list of positions; got shape {list(chosen.shape)}")
+    _within("indices", chosen, count, lowest=0)
+    return chosen
+
+
+def _within(name: str, values: Tensor, count: int, *, lowest: int) -> None:
+    if len(values) and (int(values.min()) < lowest or int(values.max()) >= count):
+        raise ValueError(f"{name} must lie in [{lowest}, {count - 1}]; got {int(values.min())} to {int(values.max())}")
+
+
+def _same_shape(image: Tensor, images: Tensor, path: str) -> None:
+    if image.shape != images.shape[1:]:
+        raise ValueError(
+            f"size must be given because the images differ: {path} is {list(image.shape)}, "
+            f"the first was {list(images.shape[1:])}"
+        )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error)

@@ -1,0 +1,163 @@
+"""Pickles that may hold arrays and nothing else.
+
+A pickle is a program. This reader runs it with a vocabulary of stand-ins: whatever the pickle names, it can only
+build numbers, text, bytes, lists, tuples, dicts and NumPy arrays of plain numbers; any other name is refused.
+"""
+
+import io
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def load_arrays(path: Path | str) -> Any:
+    """The arrays and plain containers in a pickle; ValueError, with nothing executed, where it wants more.
+
+    Byte strings written by Python 2 stay bytes.
+    """
+    path = Path(path)
+    try:
+        return _finished(_ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load())
+    except _RefusedError as refusal:
+        raise ValueError(f"{path} is refused: {refusal}") from None
+    # Damaged bytes end in whatever the machine of opcodes trips over first.
+    except (
+        pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, ImportError,
+        OverflowError, MemoryError, RecursionError,
+    ) as error:  # fmt: skip
+        raise ValueError(f"{path} is truncated or is not a pickle of arrays") from error
+
+
+class _RefusedError(Exception):
+    pass
+
+
+class _StandIn:
+    """A callable that a pickle may name. It has no state that a pickle could set."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def __call__(self, *values: Any) -> Any:
+        return self.make(*values)
+
+    def __setstate__(self, state: Any) -> None:
+        raise _RefusedError("it tries to change a function")
+
+
+class _DType:
+    """A number type; its state may say the byte order and nothing else."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: Any) -> None:
+        self.code = _text(code)
+        self.order = "="
+        if self.code not in _NUMBERS:
+            raise _RefusedError(f"it holds an array of type {self.code!r}, which is no plain number")
+
+    def __setstate__(self, state: Any) -> None:
+        self.order = _text(state[1])
+        if self.order not in ("|", "<", ">", "="):
+            raise _RefusedError(f"it holds a byte order {self.order!r}")
+
+    def real(self) -> np.dtype:
+        return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]
+
+
+class _Array:
+    """An array while it is being unpickled: `_reconstruct` makes it empty, its state fills it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = np.empty(0)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, raw = state
+        self.value = _array(raw, dtype, shape, "F" if fortran else "C")
+
+
+def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+    if not isinstance(dtype, _DType) or not isinstance(raw, bytes | bytearray | str):
+        raise _RefusedError("it holds an array whose values are not plain bytes")
+    raw = raw.encode("latin1") if isinstance(raw, str) else raw
+    real = dtype.real()
+    if len(raw) != math.prod(shape) * real.itemsize:
+        raise ValueError("array of the wrong length")
+    return np.frombuffer(raw, real).reshape(shape, order=_text(order))  # type: ignore[call-overload]
+
+
+def _scalar(dtype: Any, raw: Any) -> Any:
+    return _array(raw, dtype, (1,), "C")[0].item()
+
+
+def _encoded(text: Any, encoding: Any) -> bytes:
+    if _text(encoding) != "latin1":
+        raise _RefusedError(f"it asks for the codec {encoding!r}")
+    return _text(text).encode("latin1")
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+
+
+_NUMBERS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
+_NDARRAY = _StandIn(lambda *_: _refuse("it calls numpy.ndarray directly"))
+
+
+def _refuse(sentence: str) -> None:
+    raise _RefusedError(sentence)
+
+
+def _vocabulary() -> dict[tuple[str, str], _StandIn]:
+    words = {
+        ("numpy", "ndarray"): _NDARRAY,
+        ("numpy", "dtype"): _StandIn(lambda code, *_: _DType(code)),
+        ("_codecs", "encode"): _StandIn(_encoded),
+    }
+    # NumPy 2 renamed its core; files of both ages are about.
+    for core in ("numpy.core", "numpy._core"):
+        words[f"{core}.multiarray", "_reconstruct"] = _StandIn(lambda *_: _Array())
+        words[f"{core}.multiarray", "scalar"] = _StandIn(_scalar)
+        words[f"{core}.numeric", "_frombuffer"] = _StandIn(_array)
+    return words
+
+
+_VOCABULARY = _vocabulary()
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        word = _VOCABULARY.get((module, name))
+        if word is None:
+            raise _RefusedError(f"it asks for {module}.{name}, and only arrays are read")
+        return word
+
+
+def _finished(value: Any, done: dict[int, Any] | None = None) -> Any:
+    """The unpickled value with real arrays in the place of the stand-ins."""
+    # Remembered, because a short pickle can nest one list in another a billion times.
+    done = {} if done is None else done
+    if id(value) not in done:
+        done[id(value)] = _finish(value, done)
+    return done[id(value)]
+
+
+def _finish(value: Any, done: dict[int, Any]) -> Any:
+    if isinstance(value, _Array):
+        return value.value
+    if isinstance(value, dict):
+        return {_finished(key, done): _finished(item, done) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finished(item, done) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_finished(item, done) for item in value)
+    if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | np.ndarray):
+        return value
+    raise _RefusedError(f"it holds a {type(value).__name__}")

@@ -1,0 +1,80 @@
+"""The data sets known by name: where they lie, what they hold, who reads them."""
+
+import dataclasses
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hardsight.datasets.interface import ArrayDataset, FileDataset
+from hardsight.datasets.sources import SOURCES, Source
+
+ROOT_VARIABLE = "HARDSIGHT_DATA"
+
+
+def names() -> tuple[str, ...]:
+    """The names that `load` knows."""
+    return tuple(source.name for source in SOURCES)
+
+
+def source(name: str) -> Source:
+    """What is known about a data set; "CIFAR-10" and "cifar10" are the same name."""
+    wanted = _plain(name)
+    for candidate in SOURCES:
+        if _plain(candidate.name) == wanted:
+            return candidate
+    raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}")
+
+
+def load(
+    name: str, split: str | None = None, root: Path | str | None = None, **options: Any
+) -> ArrayDataset | FileDataset:
+    """Read a data set by name from below `root` (left out: `$HARDSIGHT_DATA`).
+
+    `split` left out is the first that `source(name).splits` names. `options` go to the reader: see its docstring.
+    """
+    known = source(name)
+    split = next(iter(known.splits)) if split is None else split
+    if split not in known.splits:
+        raise ValueError(f"split of {known.name} must be one of {', '.join(known.splits)}; got {split!r}")
+    folder = find(known, data_root(root, known)) if known.folders else Path()
+    return reader(known)(folder, split, **options)
+
+
+def reader(known: Source) -> Callable[..., ArrayDataset | FileDataset]:
+    """The function that reads a source; its module is imported only now."""
+    module, function = known.reader.split(":")
+    return getattr(importlib.import_module(f"hardsight.datasets.{module}"), function)
+
+
+def data_root(root: Path | str | None, known: Source) -> Path:
+    """The given root, else `$HARDSIGHT_DATA`."""
+    chosen = root if root is not None else os.environ.get(ROOT_VARIABLE)
+    if not chosen:
+        raise ValueError(
+            f"root must be given, or ${ROOT_VARIABLE} set, to the folder that holds {known.folders[0]}; got neither"
+        )
+    return Path(chosen)
+
+
+def find(known: Source, root: Path) -> Path:
+    """The first of the source's folders that is there."""
+    for folder in known.folders:
+        if (root / folder).is_dir():
+            return root / folder
+    looked = " or ".join(str(root / folder) for folder in known.folders)
+    raise FileNotFoundError(
+        f"{known.name} was looked for in {looked} and is not there: "
+        f"pass root= or set ${ROOT_VARIABLE} to the folder that holds it"
+    )
+
+
+def describe(known: Source) -> dict[str, Any]:
+    """A source as plain values, for tables and JSON."""
+    row = dataclasses.asdict(known)
+    return {key: row[key] for key in ("name", "title", "splits", "num_classes", "folders", "layout")}
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -1,0 +1,62 @@
+"""USPS digits in libsvm text, bz2-compressed or not: `label index:value ...`, labels 1 to 10, values -1 to 1."""
+
+import bz2
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hardsight.datasets.interface import ArrayDataset
+
+_FILES = {"train": "usps", "test": "usps.t"}
+_SIDE = 16
+
+
+def read_usps(folder: Path | str, split: str = "train") -> ArrayDataset:
+    """USPS, uint8 [N, 1, 16, 16]: -1 becomes 0, 1 becomes 255, rounded to the nearest grey level."""
+    if split not in _FILES:
+        raise ValueError(f'split must be "train" or "test"; got {split!r}')
+    path = _file(Path(folder), _FILES[split])
+    values, digits = _parse(_text(path), path)
+    if digits.min() < 1 or digits.max() > 10 or not np.array_equal(digits, np.rint(digits)):
+        raise ValueError(f"{path} must hold labels 1 to 10; got {digits.min():g} to {digits.max():g}")
+    if np.abs(values).max() > 1:
+        raise ValueError(f"{path} must hold values in [-1, 1]; got {np.abs(values).max():g}")
+    images = np.rint((values + 1) * 127.5).astype(np.uint8).reshape(-1, 1, _SIDE, _SIDE)
+    return ArrayDataset(
+        images=torch.from_numpy(images),
+        labels=torch.from_numpy(digits.astype(np.int64) - 1),
+        class_names=tuple(str(digit) for digit in range(10)),
+        name="usps",
+        split=split,
+    )
+
+
+def _parse(text: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        # libsvm leaves zeros out: the sparse reader puts them back.
+        values, digits = load_svmlight_file(io.BytesIO(text), n_features=_SIDE * _SIDE, zero_based=False)
+    except ValueError as error:
+        raise ValueError(f"{path} is not libsvm text of {_SIDE * _SIDE} features: {error}") from error
+    if not len(digits):
+        raise ValueError(f"{path} is empty")
+    return values.toarray(), digits
+
+
+def _text(path: Path) -> bytes:
+    if path.suffix != ".bz2":
+        return path.read_bytes()
+    try:
+        return bz2.decompress(path.read_bytes())
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} is truncated or damaged: it does not decompress") from error
+
+
+def _file(folder: Path, name: str) -> Path:
+    for candidate in (folder / f"{name}.bz2", folder / name):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(f"{folder / name}.bz2 (or the same without .bz2) is not there")

@@ -1,0 +1,34 @@
+"""`hardsight report`: the HTML page of a record."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hardsight.cli.errors import one_sentence
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run record, the one that holds run.json.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the page. [default: RUN/report.html]")
+    ] = None,
+    figures: Annotated[bool, typer.Option("--figures", help="Also save each figure as RUN/figures/NAME.png.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the paths as JSON, for machines.")] = False,
+) -> None:
+    """Write the HTML report of a run: one file that opens anywhere, offline.
+
+    Example: hardsight report runs/demo --output demo.html
+    """
+    from hardsight.report import write_figures, write_report
+
+    with one_sentence():
+        page = write_report(run, output)
+        saved = write_figures(run) if figures else []
+    if as_json:
+        print(json.dumps({"report": str(page), "figures": [str(path) for path in saved]}))
+        return
+    print(f"report: {page}")
+    if saved:
+        print(f"figures: {len(saved)} in {saved[0].parent}")

@@ -1,0 +1,115 @@
+"""The canvas of the figures: house style, colours, and the two ways out, inline SVG and PNG.
+
+Every colour is one of a few named ones (Okabe-Ito, safe for colour-blind eyes). `as_svg` turns them into the
+page's CSS variables, so one drawing follows the light and the dark theme; `save_png` keeps them on white.
+"""
+
+import contextlib
+import html
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardsight.records import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, FAINT, BLUE, RED, GREEN, PURPLE = "#20262e", "#c9d1d9", "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+_VARIABLES = {INK: "ink", FAINT: "faint", BLUE: "blue", RED: "red", GREEN: "green", PURPLE: "purple"}
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "hatch.linewidth": 0.6,
+    "svg.fonttype": "none",
+    # Class names and ids are text: a dollar sign in one starts no formula.
+    "text.parse_math": False,
+}
+
+
+def as_svg(figure: "Figure", description: str, prefix: str) -> str:
+    """The figure as an inline SVG that takes its colours and font from the page; `prefix` keeps its ids its own."""
+    text = io.StringIO()
+    with _style({"svg.hashsalt": prefix}), warnings.catch_warnings():
+        # The browser draws the text with its own fonts: a glyph that DejaVu lacks is no loss here.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg)
+    svg = _own_ids(svg, prefix)
+    svg = re.sub(r'style="[^"]*"', _themed, svg)
+    shape = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg)
+    if shape is None:
+        raise RuntimeError("matplotlib wrote an SVG without a size")
+    label = html.escape(description, quote=True)
+    width = float(shape[1]) * 4 / 3
+    return svg.replace(shape[0], f'role="img" aria-label="{label}" class="plot" style="max-width: {width:.0f}px"', 1)
+
+
+def save_png(figure: "Figure", path: Path | str, *, dots_per_inch: int = 150) -> None:
+    """The figure as a PNG on white."""
+    with atomic_path(path) as temporary, _style({}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.savefig(temporary, format="png", dpi=dots_per_inch, facecolor="white")
+
+
+def _themed(style: "re.Match[str]") -> str:
+    themed = style[0]
+    for colour, variable in _VARIABLES.items():
+        themed = themed.replace(colour, f"var(--{variable})")
+    return re.sub(r"'DejaVu Sans'(, *sans-serif)?", "system-ui, sans-serif", themed)
+
+
+def _own_ids(svg: str, prefix: str) -> str:
+    """Ids that something refers to get the prefix, so that two figures of a page never share one; the rest go."""
+    used = set(re.findall(r'(?:url\(#|xlink:href="#)([^)"]+)', svg))
+
+    def rename(found: "re.Match[str]") -> str:
+        return f' id="{prefix}-{found[1]}"' if found[1] in used else ""
+
+    svg = re.sub(r' id="([^"]*)"', rename, svg)
+    return re.sub(r'(url\(#|xlink:href="#)', rf"\g<1>{prefix}-", svg)
+
+
+@contextlib.contextmanager
+def drawing(width: float, height: float, panels: int = 1, columns: int = 2) -> Iterator["Figure"]:
+    """A figure in the house style, with `panels` axes, at most `columns` a row; size in inches."""
+    with _style({}):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(width, height), layout="constrained")
+        columns = min(columns, panels)
+        for at in range(panels):
+            figure.add_subplot(-(-panels // columns), columns, at + 1)
+        yield figure
+
+
+@contextlib.contextmanager
+def _style(extra: dict[str, Any]) -> Iterator[None]:
+    try:
+        import matplotlib
+    except ImportError:
+        raise ImportError("figures need matplotlib: pip install 'hardsight[report]'") from None
+    with matplotlib.rc_context({**_STYLE, **extra}):
+        yield

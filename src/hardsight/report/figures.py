@@ -1,0 +1,207 @@
+"""The figures: each function draws one `matplotlib.figure.Figure` from plain values; pyplot is never touched."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight.report.numbers import Histogram
+from hardsight.report.reading import Score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LINES = [(BLUE, "-"), (RED, "--"), (GREEN, "-."), (PURPLE, ":")]
+GROUP_COLOURS = {"all": BLUE, "intact": BLUE, "flipped": RED}
+
+# Beyond this many points single marks hide each other and weigh megabytes; hexagons count them instead.
+MOST_POINTS = 2500
+# A matrix or a bar chart with more classes than this can no longer be read.
+MOST_CLASSES = 30
+
+
+def draw_histogram(score: Score, counted: Histogram) -> "Figure":
+    """Share of each group in each bin of a score: flipped dashed, so that print tells them apart."""
+    with drawing(4.4, 2.6) as figure:
+        axes = figure.axes[0]
+        fill_histogram(axes, score, counted)
+        axes.set_title(score.title)
+    return figure
+
+
+def fill_histogram(axes: "Axes", score: Score, counted: Histogram) -> None:
+    """Draw a histogram into axes that exist."""
+    for name in sorted(counted.counts, reverse=True):
+        colour, shares = GROUP_COLOURS[name], counted.shares(name)
+        # An outline over a pale filling: two groups stay visible where they overlap, also without colour.
+        axes.stairs(shares, counted.edges, fill=True, color=colour, alpha=0.28, linewidth=0)
+        axes.stairs(
+            shares,
+            counted.edges,
+            color=colour,
+            linestyle=(0, (4, 1.5)) if name == "flipped" else "-",
+            linewidth=1.5,
+            label=f"{name} ({int(counted.counts[name].sum()):,})",
+        )
+    if len(counted.counts) > 1:
+        axes.legend(loc="best", handlelength=1.6)
+    axes.set_xlabel(_axis_label(score))
+    axes.set_ylabel("share of group" if len(counted.counts) > 1 else "share of samples")
+    axes.grid(False, axis="x")
+
+
+def draw_plane(
+    across: Score, x: np.ndarray, up: Score, y: np.ndarray, groups: Mapping[str, np.ndarray], chance: float | None
+) -> "Figure":
+    """One score against another: points where they are few, hexagons that count where they are many."""
+    finite = np.isfinite(x) & np.isfinite(y)
+    if finite.sum() <= MOST_POINTS:
+        with drawing(7.0, 4.4) as figure:
+            axes = figure.axes[0]
+            for name, mask in (groups or {"all": finite}).items():
+                shown, size = mask & finite, int((mask & finite).sum())
+                axes.plot(
+                    x[shown],
+                    y[shown],
+                    "^" if name == "flipped" else "o",
+                    color=GROUP_COLOURS[name],
+                    markersize=3.6 if name == "flipped" else 3.2,
+                    alpha=0.55,
+                    markeredgewidth=0,
+                    label=f"{name} ({size:,})",
+                )
+            if groups:
+                axes.legend(loc="upper right", markerscale=1.8)
+            _plane_axes(axes, across, up, chance)
+        return figure
+    shown = {name: mask & finite for name, mask in reversed(groups.items()) if (mask & finite).any()} or {"all": finite}
+    with drawing(7.0, 3.9, panels=len(shown)) as figure:
+        extent = _extent(x[finite], y[finite])
+        for axes, (name, mask) in zip(figure.axes, shown.items(), strict=True):
+            _hexagons(axes, x[mask], y[mask], extent, GROUP_COLOURS[name], fine=len(shown) == 1)
+            _plane_axes(axes, across, up, chance)
+            axes.set_title(f"{name}: {int(mask.sum()):,} samples, darker is more (log scale)", fontsize=9)
+        for axes in figure.axes[1:]:
+            axes.set_ylabel("")
+    return figure
+
+
+def draw_curves(columns: Mapping[str, np.ndarray], epochs: np.ndarray) -> "Figure":
+    """Every number of the epochs: losses in one panel, accuracies in another, any other in its own."""
+    panels: dict[str, list[str]] = {}
+    for name in columns:
+        kind = next((kind for kind in ("loss", "accuracy") if kind in name), name)
+        panels.setdefault(kind, []).append(name)
+    with drawing(7.0, 2.7 * -(-len(panels) // 2), panels=len(panels)) as figure:
+        for axes, (kind, names) in zip(figure.axes, panels.items(), strict=False):
+            for name, (colour, dash) in zip(names, _LINES * len(names), strict=False):
+                marker = "o" if len(epochs) < 3 else None
+                axes.plot(epochs, columns[name], dash, color=colour, marker=marker, label=name.replace("_", " "))
+            axes.set_title(kind.replace("_", " "))
+            axes.set_xlabel("epoch")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            if len(names) > 1:
+                axes.legend(loc="best")
+    return figure
+
+
+def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, chance: float | None) -> "Figure":
+    """Mean of a score by class, hardest first, at most `MOST_CLASSES` of them; counts at the bars."""
+    order = np.argsort(np.where(np.isnan(means), np.inf, -score.sign * means), kind="stable")
+    order = order[counts[order] > 0][:MOST_CLASSES]
+    with drawing(7.0, 0.9 + 0.26 * len(order)) as figure:
+        axes = figure.axes[0]
+        places = np.arange(len(order))
+        axes.barh(places, means[order], height=0.72, color=BLUE, alpha=0.75)
+        axes.set_yticks(places, [shortened(names[at]) for at in order])
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.grid(False, axis="y")
+        for place, at in zip(places, order, strict=True):
+            axes.annotate(
+                f"{means[at]:.3g}  ·  {counts[at]:,}",
+                (max(0.0, means[at]), place),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+        axes.margins(x=0.16)
+        if chance is not None:
+            axes.axvline(chance, color=RED, linestyle="--", linewidth=1.2)
+            label = f"chance {chance:.3g}"
+            axes.text(chance, 1.01, label, transform=axes.get_xaxis_transform(), color=RED, fontsize=8)
+        axes.set_xlabel(f"mean · number of samples    ({_axis_label(score)})")
+    return figure
+
+
+def draw_confusion(given: Any, predicted: Any, counts: Any, names: Sequence[str]) -> "Figure":
+    """Share of each given label's samples that the model gives each class: the rows sum to one."""
+    size = len(names)
+    matrix = np.zeros((size, size))
+    matrix[given, predicted] = counts
+    shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
+    side = 2.2 + 0.36 * size
+    with drawing(min(7.6, side + 0.6), min(7.0, side)) as figure:
+        axes = figure.axes[0]
+        axes.grid(False)
+        for (row, column), share in np.ndenumerate(shares):
+            if not share:
+                continue
+            colour = BLUE if row == column else RED
+            axes.add_patch(_cell(column, row, colour, 0.12 + 0.6 * share))
+            if size <= 14:
+                text = f"{int(matrix[row, column]):,}"
+                axes.text(column, row, text, ha="center", va="center", fontsize=7 if size > 10 else 8)
+        axes.set_xlim(-0.5, size - 0.5)
+        axes.set_ylim(size - 0.5, -0.5)
+        axes.set_aspect("equal")
+        short = [shortened(name, 14) for name in names]
+        turned = max(map(len, short), default=0) > 3
+        axes.set_xticks(range(size), short, rotation=90 if turned else 0)
+        axes.set_yticks(range(size), short)
+        axes.tick_params(length=0)
+        axes.set_xlabel("predicted label")
+        axes.set_ylabel("given label")
+    return figure
+
+
+def _axis_label(score: Score) -> str:
+    return {"harder": "harder →", "easier": "← harder"}.get(score.direction or "", score.name)
+
+
+def _plane_axes(axes: "Axes", across: Score, up: Score, chance: float | None) -> None:
+    axes.set_xlabel(f"{across.title} ({across.reading})")
+    axes.set_ylabel(f"{up.title} ({up.reading})")
+    if chance is not None:
+        axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
+
+
+def _extent(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float]:
+    sides = []
+    for values in (x, y):
+        low, high = float(values.min()), float(values.max())
+        sides += [low, high] if high > low else [low - 0.5, high + 0.5]
+    return sides[0], sides[1], sides[2], sides[3]
+
+
+def _hexagons(axes: "Axes", x: np.ndarray, y: np.ndarray, extent: Any, colour: str, fine: bool) -> None:
+    from matplotlib.colors import ListedColormap, to_rgb
+
+    # One hue that fades to nothing works on a light and on a dark page; few steps keep the file small.
+    fading = ListedColormap([(*to_rgb(colour), alpha) for alpha in np.linspace(0.12, 1.0, 10)])
+    size = (48, 24) if fine else (26, 22)
+    axes.hexbin(x, y, gridsize=size, extent=extent, bins="log", mincnt=1, cmap=fading, linewidths=0)
+
+
+def _cell(column: int, row: int, colour: str, alpha: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, facecolor=colour, alpha=alpha, linewidth=0)
+
+
+def shortened(name: str, longest: int = 22) -> str:
+    name = " ".join(name.split())
+    return name if len(name) <= longest else name[: longest - 1] + "…"

@@ -1,0 +1,145 @@
+"""The page: one HTML file that holds everything it shows and asks the network for nothing."""
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardsight.records import write_text
+from hardsight.report.canvas import as_svg
+from hardsight.report.gallery import figures_of
+from hardsight.report.reading import read_run
+from hardsight.report.sentences import facts, notices, sentences, tiles
+from hardsight.report.view import View, look_at
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_CONFUSIONS = 12
+_SECTIONS = {
+    "suspects": "Suspected labels",
+    "hardest": "Hardest samples",
+    "histograms": "Histograms",
+    "plane": "Hardness and confidence",
+    "scores": "Scores",
+    "curves": "Learning curves",
+    "classes": "Classes",
+    "confusion": "Confusion",
+    "samples": "Table",
+    "run": "Run",
+}
+
+
+def write_report(run: Path | str, output: Path | str | None = None) -> Path:
+    """Write the report of a record as one self-contained HTML file, `RUN/report.html` unless `output` says where."""
+    view = look_at(read_run(run))
+    path = Path(run) / "report.html" if output is None else Path(output)
+    if path.is_dir():
+        raise ValueError(f"output must be a file to write; {path} is a folder")
+    write_text(path, render(view))
+    return path
+
+
+def render(view: View) -> str:
+    """The page as text; every word that comes from the record is escaped."""
+    try:
+        import jinja2
+        from markupsafe import Markup
+    except ImportError:
+        raise ImportError("a report needs jinja2: pip install 'hardsight[report]'") from None
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    drawn = figures_of(view)
+    # The only markup that is not escaped: our own style and script, and what matplotlib has escaped itself.
+    svgs = {name: Markup(as_svg(figure, text, f"f{at}")) for at, (name, (figure, text)) in enumerate(drawn.items())}
+    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    context = _context(view, svgs)
+    context |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
+    return environment.get_template("page.html").render(context).strip() + "\n"
+
+
+def number(value: float | None) -> str:
+    """Four figures that matter; nothing for a value that is missing or not finite."""
+    if value is None or not math.isfinite(value):
+        return ""
+    return f"{value:.4g}"
+
+
+def _context(view: View, svgs: Mapping[str, Any]) -> dict[str, Any]:
+    histograms = [name for name in svgs if name.startswith("histogram")]
+    shown = [card.id for ranking in (view.suspects, view.hardest) if ranking for card in ranking.cards]
+    there = {
+        "suspects": view.suspects,
+        "hardest": view.hardest,
+        "histograms": histograms,
+        "scores": view.lines,
+        "confusion": view.confusion,
+        "samples": view.table,
+        "run": True,
+    }
+    details = view.run.details
+    return {
+        "view": view,
+        "name": view.run.name,
+        "facts": facts(view),
+        "notices": notices(view),
+        "tiles": tiles(view),
+        "sentences": sentences(view),
+        "sections": [(anchor, title) for anchor, title in _SECTIONS.items() if there.get(anchor) or anchor in svgs],
+        "figures": svgs,
+        "histograms": histograms,
+        "thumbnails": view.run.thumbnails(shown),
+        "detection": any(line.auroc is not None for line in view.lines),
+        "missing": any(line.missing for line in view.lines),
+        "truth": view.wrong is not None,
+        "expected_column": "expected" if view.labels and "expected" in view.labels.codes else "predicted",
+        "confusions": _confusions(view),
+        "run_rows": _flat({key: details.get(key) for key in ("kind", "status", "created", "seed", "device", "commit")}),
+        "result_rows": _flat(view.run.section("results")),
+        "config_rows": _flat(view.run.section("config")),
+        "version_rows": _flat(view.run.section("versions")),
+    }
+
+
+def _confusions(view: View) -> list[tuple[str, str, int, float]]:
+    """The most frequent pairs of a given and another predicted label, with their share of the given."""
+    pairs, labels = view.confusion, view.labels
+    if pairs is None or labels is None:
+        return []
+    totals = np.bincount(pairs.given, weights=pairs.counts, minlength=len(labels.names))
+    apart = np.flatnonzero(pairs.given != pairs.predicted)
+    first = apart[np.argsort(-pairs.counts[apart], kind="stable")][:_CONFUSIONS]
+    return [
+        (
+            labels.names[pairs.given[at]],
+            labels.names[pairs.predicted[at]],
+            int(pairs.counts[at]),
+            float(pairs.counts[at] / totals[pairs.given[at]]),
+        )
+        for at in first
+    ]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as lines, `optimizer.lr` and its value."""
+    lines: list[tuple[str, str]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            lines += _flat(value, f"{name}.")
+        elif value is not None:
+            lines.append((name, number(value) if isinstance(value, float) else _cut(str(value))))
+    return lines
+
+
+def _cut(text: str, longest: int = 300) -> str:
+    return text if len(text) <= longest else text[:longest] + " …"

@@ -1,0 +1,211 @@
+"""Reading a record: `run.json` and the Parquet files, one column at a time.
+
+What is missing is `None`; what is damaged is refused in one sentence that names the file.
+"""
+
+import base64
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+Direction = Literal["harder", "easier"]
+
+# Columns of samples.parquet that are facts about a sample, not scores of it.
+_FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split"})
+# What the usual names mean, for tables that were written without their own description.
+_KNOWN: dict[str, tuple[str, Direction]] = {
+    "avh": ("Angular visual hardness", "harder"),
+    "confidence": ("Model confidence", "easier"),
+    "margin": ("Logit margin", "easier"),
+    "angular_margin": ("Angular margin", "easier"),
+    "norm": ("Feature norm", "easier"),
+    "entropy": ("Entropy", "harder"),
+    "loss": ("Cross-entropy loss", "harder"),
+    "el2n": ("EL2N", "harder"),
+    "grand": ("Last-layer GraNd", "harder"),
+    "suspicion": ("Suspicion", "harder"),
+}
+_PNG = b"\x89PNG\r\n\x1a\n"
+# A thumbnail is small by its name; a page of 48 large pictures would no longer be one that mails well.
+_LARGEST_THUMBNAIL = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score column as its field describes it; `direction` is None where nobody wrote it down."""
+
+    name: str
+    title: str
+    direction: Direction | None
+    range: str | None = None
+
+    @property
+    def sign(self) -> int:
+        """Multiply by it and larger is harder; an undescribed score is taken as it is."""
+        return -1 if self.direction == "easier" else 1
+
+    @property
+    def reading(self) -> str:
+        return f"larger is {self.direction}" if self.direction else "direction not recorded"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label columns as codes into one sorted list of the values that occur; -1 is no label."""
+
+    values: list[Any]
+    names: list[str]
+    codes: dict[str, np.ndarray]
+
+
+class Samples:
+    """`samples.parquet`, read one column at a time, so that a million samples cost a few columns of memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _readable(path):
+            self._file = pq.ParquetFile(path)
+            self.schema: pa.Schema = self._file.schema_arrow
+        if "id" not in self.schema.names:
+            raise ValueError(f"{path} must have a column 'id'; it has {', '.join(self.schema.names) or 'none'}")
+        self.rows: int = self._file.metadata.num_rows
+        self.scores = [_described(field) for field in self.schema if _is_score(field)]
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.schema.names
+
+    def score(self, *names: str) -> Score | None:
+        """The first of these scores that the table has."""
+        by_name = {score.name: score for score in self.scores}
+        return next((by_name[name] for name in names if name in by_name), None)
+
+    def values(self, column: str) -> np.ndarray:
+        """A score as float64; what is null is NaN."""
+        return self._read(column).cast(pa.float64()).to_numpy()
+
+    def texts(self, column: str, rows: np.ndarray) -> list[str]:
+        """A column's entries at `rows`, as text."""
+        return ["" if value is None else str(value) for value in self._read(column).take(pa.array(rows)).to_pylist()]
+
+    def labels(self, class_names: Sequence[str]) -> Labels:
+        """Every label column there is, over one common list of classes."""
+        columns = {name: self._read(name) for name in ("label", "expected", "predicted", "clean_label") if name in self}
+        integers = all(pa.types.is_integer(column.type) for column in columns.values())
+        columns = {name: column.cast(pa.int64() if integers else pa.string()) for name, column in columns.items()}
+        found = {value for column in columns.values() for value in pc.unique(column).to_pylist()}
+        values = sorted(found - {None})
+        known = pa.array(values, pa.int64() if integers else pa.string())
+        codes = {
+            name: pc.fill_null(pc.index_in(column, known), -1).to_numpy().astype(np.int64)
+            for name, column in columns.items()
+        }
+        return Labels(values, [class_name(value, class_names) for value in values], codes)
+
+    def _read(self, column: str) -> pa.ChunkedArray:
+        with _readable(self.path):
+            read = self._file.read(columns=[column]).column(column)
+            return read.cast(read.type.value_type) if pa.types.is_dictionary(read.type) else read
+
+
+@dataclass(frozen=True)
+class Run:
+    """A record: what `run.json` says, and the tables beside it that exist."""
+
+    folder: Path
+    details: Mapping[str, Any]
+    samples: Samples | None
+    epochs: pa.Table | None
+
+    @property
+    def name(self) -> str:
+        return str(self.details.get("name") or self.folder.resolve().name)
+
+    @property
+    def class_names(self) -> list[str]:
+        names = self.details.get("class_names")
+        return [str(name) for name in names] if isinstance(names, list) else []
+
+    def section(self, *keys: str) -> Mapping[str, Any]:
+        """A mapping inside `run.json`, empty where there is none."""
+        found: Any = self.details
+        for key in keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found if isinstance(found, Mapping) else {}
+
+    def thumbnails(self, ids: Sequence[str]) -> dict[str, str]:
+        """Pictures of these samples as data URIs, by id; those that are no small PNG are left out."""
+        path = self.folder / "thumbnails.parquet"
+        if not path.is_file() or not ids:
+            return {}
+        wanted, pictures = pa.array(sorted(set(ids))), {}
+        with _readable(path):
+            for batch in pq.ParquetFile(path).iter_batches(batch_size=1024, columns=["id", "png"]):
+                names = batch.column("id").cast(pa.string())
+                chosen = pc.is_in(names, wanted)
+                for name, png in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
+                    data = png.as_py() or b""
+                    if data.startswith(_PNG) and len(data) <= _LARGEST_THUMBNAIL:
+                        pictures[name.as_py()] = "data:image/png;base64," + base64.b64encode(data).decode()
+        return pictures
+
+
+def read_run(folder: Path | str) -> Run:
+    """Open a record; refuse what is none."""
+    folder = Path(folder)
+    if not folder.exists():
+        raise ValueError(f"there is no run record at {folder}: no such folder")
+    path = folder / "run.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json")
+    try:
+        details = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise ValueError(f"{path} is not readable JSON: {problem}") from None
+    if not isinstance(details, dict):
+        raise ValueError(f"{path} must hold a JSON object; it holds a {type(details).__name__}")
+    samples, epochs = folder / "samples.parquet", folder / "epochs.parquet"
+    table = None
+    if epochs.is_file():
+        with _readable(epochs):
+            table = pq.read_table(epochs)
+    return Run(folder, details, Samples(samples) if samples.is_file() else None, table)
+
+
+def class_name(value: Any, class_names: Sequence[str]) -> str:
+    """The name of a class: its own when it is text or has no name, otherwise the one at its index."""
+    if isinstance(value, int) and 0 <= value < len(class_names):
+        return class_names[value]
+    return str(value)
+
+
+def _is_score(field: pa.Field) -> bool:
+    numeric = pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
+    if field.name in _FACTS or not numeric:
+        return False
+    return (field.metadata or {}).get(b"kind") == b"score" or pa.types.is_floating(field.type)
+
+
+def _described(field: pa.Field) -> Score:
+    said = {key.decode(): value.decode(errors="replace") for key, value in (field.metadata or {}).items()}
+    title, direction = _KNOWN.get(field.name, (field.name.replace("_", " ").strip().capitalize(), None))
+    written = said.get("direction", "").removeprefix("larger is ")
+    direction = written if written in ("harder", "easier") else direction  # type: ignore[assignment]
+    return Score(field.name, said.get("title") or title, direction, said.get("range"))
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """pyarrow tells where its parser stopped; a person needs to know which file is bad."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as problem:
+        reason = str(problem).split(".")[0].strip()
+        raise ValueError(f"{path} is not a readable Parquet table, it may be truncated: {reason}") from None

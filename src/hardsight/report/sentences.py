@@ -1,0 +1,183 @@
+"""The words of the page: headline numbers, and one or two sentences under each heading that say how to read it."""
+
+from typing import Any
+
+from hardsight.report.figures import MOST_CLASSES, MOST_POINTS
+from hardsight.report.view import TABLE_ROWS, View
+
+_KINDS = {"demo": "Demo run", "train": "Training run", "score": "Scoring", "audit": "Audit"}
+_AVH = ("avh", "angular_visual_hardness")
+
+
+def facts(view: View) -> list[str]:
+    """The line under the title."""
+    details = view.run.details
+    kind = str(details.get("kind") or "run")
+    parts = [_KINDS.get(kind, kind)]
+    if details.get("created"):
+        parts.append(str(details["created"]).replace("T", " ").partition(".")[0])
+    if details.get("device"):
+        parts.append(str(details["device"]))
+    if details.get("seed") is not None:
+        parts.append(f"seed {details['seed']}")
+    return parts
+
+
+def notices(view: View) -> list[str]:
+    """What a reader must know before believing the numbers."""
+    found = []
+    status = view.run.details.get("status")
+    if status == "running":
+        found.append(
+            "This run had not finished when the page was made: the numbers are those of its last epoch so far."
+        )
+    if status == "failed":
+        found.append("This run failed: the numbers are those it left behind.")
+    if view.run.samples is None:
+        found.append("The record holds no samples.parquet yet, so nothing can be said about single samples.")
+    elif not view.run.samples.rows:
+        found.append("samples.parquet holds no rows.")
+    return found
+
+
+def tiles(view: View) -> list[tuple[str, str]]:
+    """The headline: (value, meaning)."""
+    found = []
+    accuracy = view.run.section("results").get("test_accuracy")
+    if _is_number(accuracy):
+        found.append((f"{accuracy:.1%}", "test accuracy"))
+    best = next((line for line in view.lines if line.best and line.auroc is not None), None)
+    if best is not None:
+        found.append((f"{best.auroc:.3f}", f"AUROC of finding wrong labels by {best.score.name} (chance is 0.5)"))
+    if view.wrong is not None and view.suspects is not None:
+        flipped = int(view.wrong.sum())
+        if flipped:
+            found.append(
+                (f"{view.suspects_found:,} of {flipped:,}", f"flipped labels among the first {flipped:,} suspects")
+            )
+    elif view.confusion is not None:
+        apart = int(view.confusion.counts[view.confusion.given != view.confusion.predicted].sum())
+        found.append((f"{apart:,}", "labels the model disagrees with"))
+    if view.run.samples is not None:
+        found.append((f"{view.run.samples.rows:,}", "samples"))
+    if view.classes:
+        found.append((f"{view.classes:,}", "classes"))
+    if view.run.epochs is not None and view.run.epochs.num_rows:
+        found.append((f"{view.run.epochs.num_rows:,}", "epochs"))
+    return found
+
+
+def sentences(view: View) -> dict[str, str]:
+    """How to read each section, by its anchor."""
+    chance = _chance(view)
+    plane = "Each point is one sample." if _few(view) else "Each hexagon counts the samples that fall into it."
+    return {
+        "suspects": _suspects(view),
+        "hardest": _hardest(view),
+        "histograms": _histograms(view),
+        "plane": f"{plane} {_plane(view)}{chance}",
+        "scores": _scores(view),
+        "curves": "One value an epoch. Where the training curve still improves and the test curve turns, the model "
+        "has begun to learn its data by heart, wrong labels included.",
+        "classes": _classes(view),
+        "confusion": _confusion(view),
+        "table": f"The first {TABLE_ROWS} suspects and the {TABLE_ROWS} hardest samples, each once, most suspicious "
+        "first. A click on a heading sorts.",
+    }
+
+
+def _suspects(view: View) -> str:
+    if view.suspects is None:
+        return ""
+    ranking = view.suspects
+    text = (
+        f"Given label → label the model expects, the first {len(ranking.cards)} of {ranking.total:,} samples ranked by "
+        f"{ranking.score.title} ({ranking.score.reading}). A person should look at these first."
+    )
+    if view.wrong is not None:
+        right = sum(bool(card.flipped) for card in ranking.cards)
+        text += f" The true labels are known here: {right} of these {len(ranking.cards)} were really flipped."
+    return text
+
+
+def _hardest(view: View) -> str:
+    if view.hardest is None:
+        return ""
+    score = view.hardest.score
+    start = f"Ranked by {score.title}: {score.reading}{_chance(view) if score.name in _AVH else '.'}"
+    if view.hardest_agreed:
+        start += (
+            f" Only the {view.hardest.total:,} samples whose label the model agrees with: these are hard to see rather "
+            "than wrongly labelled; the others are among the suspects above."
+        )
+    return start
+
+
+def _histograms(view: View) -> str:
+    text = "Each curve shows which share of its group falls into each bin."
+    if view.wrong is not None:
+        text += (
+            " The further the flipped (dashed) and the intact labels lie apart, the better a score finds wrong labels."
+        )
+    if any(counted.below or counted.above for _, counted in view.histograms):
+        text += " Far-out values are gathered in the outermost bin."
+    return text
+
+
+def _plane(view: View) -> str:
+    if view.plane is None:
+        return ""
+    return (
+        "Top left is hard and unsure, bottom right easy and sure. Where the two scores disagree, the angle says "
+        "something the probability does not; the dotted line is the chance level of the hardness"
+    )
+
+
+def _scores(view: View) -> str:
+    if not any(line.auroc is not None for line in view.lines):
+        return "What each score column of samples.parquet holds, and in which direction to read it."
+    text = "How well each score ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance"
+    share = _share_flipped(view)
+    return text + (f"; average precision at chance is {share:.3g}, the share of flipped labels." if share else ".")
+
+
+def _classes(view: View) -> str:
+    if view.by_class is None or view.labels is None:
+        return ""
+    score, shown = view.by_class[0], int((view.by_class[1] > 0).sum())
+    text = f"Mean {score.title} of the samples that carry each label, hardest class first ({score.reading})"
+    text += f"; the {MOST_CLASSES} hardest of {shown:,} classes" if shown > MOST_CLASSES else ""
+    return text + (_chance(view) if score.name in _AVH else ".")
+
+
+def _confusion(view: View) -> str:
+    if view.confusion is None or view.labels is None:
+        return ""
+    if len(view.labels.names) > MOST_CLASSES:
+        return "The pairs of classes that the model and the labels disagree on most often."
+    return (
+        "Rows are the given labels, columns the model's; the diagonal (blue) is agreement, the rest (orange) is not. "
+        "The table lists the most frequent disagreements."
+    )
+
+
+def _chance(view: View) -> str:
+    if not view.classes:
+        return "."
+    return f"; the chance level of AVH is 1/{view.classes:,} = {1 / view.classes:.3g}."
+
+
+def _few(view: View) -> bool:
+    return view.plane is None or len(view.plane[1]) <= MOST_POINTS
+
+
+def _share_flipped(view: View) -> float | None:
+    issues = view.run.section("results", "label_issues")
+    flipped, samples = issues.get("flipped"), issues.get("samples")
+    if _is_number(flipped) and _is_number(samples) and samples:
+        return flipped / samples
+    return None if view.wrong is None else float(view.wrong.mean())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

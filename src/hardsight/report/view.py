@@ -1,0 +1,275 @@
+"""What a page shows of a run, as plain values: rankings, statistics, sentences. No HTML and no figure is made here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardsight.report.numbers import Histogram, detection, histogram, means_by_class, pair_counts, ranked
+from hardsight.report.reading import Labels, Run, Samples, Score, read_run
+
+CARDS = 24
+TABLE_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Card:
+    """One sample as a page shows it; `flipped` is None where the truth is not known."""
+
+    id: str
+    given: str
+    expected: str
+    true: str
+    flipped: bool | None
+    values: tuple[float, ...]
+
+    @property
+    def agreed(self) -> bool:
+        return self.given == self.expected
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The first samples by one score, out of `total`."""
+
+    score: Score
+    cards: list[Card]
+    total: int
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """One row of the table of scores."""
+
+    score: Score
+    auroc: float | None
+    average_precision: float | None
+    quantiles: tuple[float, float, float] | None
+    missing: int
+    best: bool
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of (given, predicted) pairs of classes, as three parallel arrays."""
+
+    given: np.ndarray
+    predicted: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything a page says about a run."""
+
+    run: Run
+    labels: Labels | None
+    classes: int
+    wrong: np.ndarray | None
+    groups: dict[str, np.ndarray]
+    suspects: Ranking | None
+    suspects_found: int | None
+    hardest: Ranking | None
+    hardest_agreed: bool
+    lines: list[ScoreLine]
+    histograms: list[tuple[Score, Histogram]]
+    plane: tuple[Score, np.ndarray, Score, np.ndarray] | None
+    by_class: tuple[Score, np.ndarray, np.ndarray] | None
+    confusion: Confusion | None
+    table: list[Card]
+
+    @property
+    def best(self) -> Score | None:
+        """The score that finds the wrong labels best, or that ranks the suspects."""
+        found = next((line.score for line in self.lines if line.best), None)
+        return found or (self.suspects.score if self.suspects else None)
+
+
+def samples_shown(run: Path | str) -> list[str]:
+    """The ids of the samples a page would show, as text: those worth a row in `thumbnails.parquet`."""
+    view = look_at(read_run(run))
+    cards = [card for ranking in (view.suspects, view.hardest) if ranking for card in ranking.cards]
+    return list(dict.fromkeys(card.id for card in cards))
+
+
+def look_at(run: Run) -> View:
+    """Read what the page needs of a record, one column after the other."""
+    samples = run.samples
+    if samples is None:
+        return View(run, None, 0, None, {}, None, None, None, False, [], [], None, None, None, [])
+    labels = samples.labels(run.class_names)
+    classes = len(run.class_names) or len(labels.values)
+    wrong = _wrong(labels)
+    groups = {"flipped": wrong, "intact": _known(labels) & ~wrong} if wrong is not None else {}
+    deal = _Dealer(samples, labels, wrong)
+    suspicion, hardness = _suspicion(run, samples, labels), _hardness(samples)
+    suspect_rows = _ranked(samples, suspicion)
+    agreed = _agreed(labels)
+    hardest_rows = _ranked(samples, hardness, agreed)
+    table_rows = _first_of(suspect_rows, _ranked(samples, hardness))
+    histograms, lines = _scores(run, samples, groups)
+    return View(
+        run=run,
+        labels=labels,
+        classes=classes,
+        wrong=wrong,
+        groups=groups,
+        suspects=_ranking(deal, suspicion, suspect_rows),
+        suspects_found=None if wrong is None else int(wrong[suspect_rows[: int(wrong.sum())]].sum()),
+        hardest=_ranking(deal, hardness, hardest_rows),
+        hardest_agreed=agreed is not None,
+        lines=lines,
+        histograms=histograms,
+        plane=_plane(samples),
+        by_class=_by_class(samples, labels, hardness),
+        confusion=_confusion(labels),
+        table=deal.cards(table_rows, [score.name for score in samples.scores]),
+    )
+
+
+class _Dealer:
+    """Makes cards of rows."""
+
+    def __init__(self, samples: Samples, labels: Labels, wrong: np.ndarray | None) -> None:
+        self.samples, self.labels, self.wrong = samples, labels, wrong
+
+    def cards(self, rows: np.ndarray, scores: Sequence[str]) -> list[Card]:
+        if not len(rows):
+            return []
+        names = {column: self._names(column, rows) for column in ("label", "clean_label")}
+        expected = self._names("expected" if "expected" in self.labels.codes else "predicted", rows)
+        values = [self.samples.values(name)[rows] for name in scores]
+        known = _known(self.labels)
+        return [
+            Card(
+                id=identity,
+                given=names["label"][at],
+                expected=expected[at],
+                true=names["clean_label"][at],
+                flipped=bool(self.wrong[row]) if self.wrong is not None and known[row] else None,
+                values=tuple(float(column[at]) for column in values),
+            )
+            for at, (row, identity) in enumerate(zip(rows, self.samples.texts("id", rows), strict=True))
+        ]
+
+    def _names(self, column: str, rows: np.ndarray) -> list[str]:
+        if column not in self.labels.codes:
+            return [""] * len(rows)
+        return [self.labels.names[code] if code >= 0 else "" for code in self.labels.codes[column][rows]]
+
+
+def _known(labels: Labels) -> np.ndarray:
+    """Where both the given and the true label are known."""
+    given, true = labels.codes.get("label"), labels.codes.get("clean_label")
+    if given is None or true is None:
+        return np.zeros(0, bool)
+    return (given >= 0) & (true >= 0)
+
+
+def _wrong(labels: Labels) -> np.ndarray | None:
+    known = _known(labels)
+    if not known.any():
+        return None
+    return known & (labels.codes["label"] != labels.codes["clean_label"])
+
+
+def _agreed(labels: Labels) -> np.ndarray | None:
+    """Where the model says what the label says; None where that is unknown or never so."""
+    given, predicted = labels.codes.get("label"), labels.codes.get("predicted")
+    if given is None or predicted is None:
+        return None
+    agreed = (given == predicted) & (given >= 0)
+    return agreed if agreed.any() else None
+
+
+def _hardness(samples: Samples) -> Score | None:
+    directed = [score for score in samples.scores if score.direction and score.name != "suspicion"]
+    return samples.score("avh", "angular_visual_hardness", "loss") or next(iter(directed), None)
+
+
+def _suspicion(run: Run, samples: Samples, labels: Labels) -> Score | None:
+    """The score that ranks wrong labels: the audit's own, else the run's best, else the hardness."""
+    if "label" not in labels.codes:
+        return None
+    best = run.section("results", "label_issues").get("best")
+    return samples.score("suspicion", str(best)) or _hardness(samples)
+
+
+def _ranked(samples: Samples, score: Score | None, among: np.ndarray | None = None) -> np.ndarray:
+    if score is None:
+        return np.zeros(0, np.int64)
+    return ranked(score.sign * samples.values(score.name), among)
+
+
+def _ranking(deal: _Dealer, score: Score | None, rows: np.ndarray) -> Ranking | None:
+    if score is None or not len(rows):
+        return None
+    return Ranking(score, deal.cards(rows[:CARDS], [score.name]), len(rows))
+
+
+def _first_of(*rankings: np.ndarray) -> np.ndarray:
+    rows = np.concatenate([rows[:TABLE_ROWS] for rows in rankings])
+    return np.array(list(dict.fromkeys(rows.tolist())), np.int64)
+
+
+def _scores(
+    run: Run, samples: Samples, groups: Mapping[str, np.ndarray]
+) -> tuple[list[tuple[Score, Histogram]], list[ScoreLine]]:
+    """Histogram and table line of every score, and the lines of scores that only the results name."""
+    recorded = dict(run.section("results", "label_issues", "scores"))
+    best = run.section("results", "label_issues").get("best")
+    everyone = {"all": np.ones(samples.rows, bool)}
+    histograms, lines = [], []
+    for score in samples.scores:
+        values = samples.values(score.name)
+        made = histogram(values, dict(groups) or everyone)
+        if made is not None:
+            histograms.append((score, made))
+        lines.append(_line(score, values, recorded.pop(score.name, None), groups, best))
+    lines += [_line(Score(name, name, None), np.zeros(0), numbers, groups, best) for name, numbers in recorded.items()]
+    if best is None and any(line.auroc is not None for line in lines):
+        top = max(lines, key=lambda line: line.auroc or 0.0)
+        lines[lines.index(top)] = ScoreLine(**{**vars(top), "best": True})
+    return histograms, sorted(lines, key=lambda line: -(line.auroc or 0.0))
+
+
+def _line(score: Score, values: np.ndarray, recorded: Any, groups: Mapping[str, np.ndarray], best: Any) -> ScoreLine:
+    numbers = recorded if isinstance(recorded, Mapping) else {}
+    auroc, precision = numbers.get("auroc"), numbers.get("average_precision")
+    if not numbers and groups and len(values) and score.direction:
+        known = groups["flipped"] | groups["intact"]
+        auroc, precision = detection(score.sign * values[known], groups["flipped"][known]) or (None, None)
+    finite = values[np.isfinite(values)]
+    low, middle, high = np.quantile(finite, [0.0, 0.5, 1.0]).tolist() if len(finite) else (None,) * 3
+    return ScoreLine(
+        score=score,
+        auroc=auroc,
+        average_precision=precision,
+        quantiles=None if low is None else (low, middle, high),
+        missing=len(values) - len(finite),
+        best=score.name == best,
+    )
+
+
+def _plane(samples: Samples) -> tuple[Score, np.ndarray, Score, np.ndarray] | None:
+    across = samples.score("confidence", "model_confidence")
+    up = samples.score("avh", "angular_visual_hardness")
+    if across is None or up is None:
+        return None
+    return across, samples.values(across.name), up, samples.values(up.name)
+
+
+def _by_class(samples: Samples, labels: Labels, score: Score | None) -> tuple[Score, np.ndarray, np.ndarray] | None:
+    codes = labels.codes.get("label", labels.codes.get("predicted"))
+    if score is None or codes is None:
+        return None
+    return score, *means_by_class(codes, samples.values(score.name), len(labels.values))
+
+
+def _confusion(labels: Labels) -> Confusion | None:
+    given, predicted = labels.codes.get("label"), labels.codes.get("predicted")
+    if given is None or predicted is None or not len(given):
+        return None
+    return Confusion(*pair_counts(given, predicted, len(labels.values)))

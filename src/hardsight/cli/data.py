@@ -1,0 +1,105 @@
+"""`hardsight data`: what data sets are known, and what of them lies on this disk."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hardsight.cli.errors import one_sentence
+
+data_app = typer.Typer(help="The data sets that can be read, and what of them is on disk.", no_args_is_help=True)
+
+_COLOURS = {"complete": "green", "incomplete": "yellow", "absent": "dim"}
+INCOMPLETE = 1
+
+
+@data_app.command("list")
+def list_known(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Name the data sets that can be read and where each is looked for.
+
+    Example: hardsight data list
+    """
+    from hardsight.datasets.registry import describe, names, source
+
+    rows = [describe(source(name)) for name in names()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("name", "what it is", "samples", "classes", "below the root", "layout")
+    for row in rows:
+        samples = ", ".join(f"{split} {count or '?'}" for split, count in row["splits"].items())
+        places = " or ".join(row["folders"]) or "-"
+        table.add_row(row["name"], row["title"], samples, str(row["num_classes"] or "?"), places, row["layout"])
+    _print(table)
+
+
+@data_app.command("check")
+def check_root(
+    root: Annotated[Path, typer.Argument(envvar="HARDSIGHT_DATA", help="The folder that holds the data sets.")],
+    names: Annotated[list[str] | None, typer.Option("--name", help="Only this data set; may be repeated.")] = None,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Decode every image too: slow, finds damaged files.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Say of each data set whether it is complete, incomplete (and what is missing) or absent.
+
+    Exit code 1 when one is incomplete. Example: hardsight data check ~/data --name cifar10
+    """
+    from hardsight.datasets.completeness import check
+
+    with one_sentence(), Console(stderr=True).status("reading"):
+        states = list(check(root, names or (), decode=decode))
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(state) for state in states], indent=2))
+    else:
+        table = Table("name", "state", "samples", "checksums", "what is wrong")
+        for state in states:
+            counts = ", ".join(f"{each.split} {each.found}" for each in state.splits if each.found is not None)
+            colour = _COLOURS[state.state]
+            problems = "; ".join(state.problems)
+            table.add_row(state.name, f"[{colour}]{state.state}[/]", counts, _checksums(state.checksums), problems)
+        _print(table)
+    if any(state.state == "incomplete" for state in states):
+        raise typer.Exit(INCOMPLETE)
+
+
+@data_app.command("unpack")
+def unpack_archive(
+    archive: Annotated[Path, typer.Argument(help="A zip or tar file as downloaded.")],
+    root: Annotated[Path, typer.Argument(envvar="HARDSIGHT_DATA", help="The folder to unpack into.")],
+) -> None:
+    """Unpack a downloaded archive, whole or not at all; an entry that points outside the folder is refused.
+
+    Example: hardsight data unpack cifar-10-binary.tar.gz ~/data
+    """
+    from hardsight.datasets.archives import unpack
+
+    with one_sentence():
+        for name in unpack(archive, root):
+            typer.echo(root / name)
+
+
+def _checksums(checksums: dict) -> str:
+    differing = [name for name, state in checksums.items() if state == "differs"]
+    if differing:
+        return f"other than published: {', '.join(differing)}"
+    return f"{len(checksums)} match" if checksums else "-"
+
+
+def _print(table: Table) -> None:
+    """A table on a terminal, one line a row in a pipe."""
+    console = Console()
+    if console.is_terminal:
+        console.print(table)
+        return
+    from rich.text import Text
+
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        typer.echo("\t".join(Text.from_markup(str(cell)).plain for cell in cells))

@@ -1,0 +1,66 @@
+"""Unpacking a downloaded archive: whole or not at all, and never outside its folder."""
+
+import lzma
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from hardsight.datasets.paths import stays_inside
+
+
+def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
+    """Unpack a zip or tar file into `folder` and return the names it put there at the top.
+
+    Refused before anything is written: an entry that points outside (`../`, absolute), a link, a device, a name that
+    is there already. A truncated archive leaves nothing behind.
+    """
+    archive, folder = Path(archive), Path(folder)
+    if not archive.is_file():
+        raise FileNotFoundError(f"the archive {archive} is not there")
+    folder.mkdir(parents=True, exist_ok=True)
+    # Beside its goal, so that the last step is a rename on one disk.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as place:
+        try:
+            _extract(archive, Path(place), folder)
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                # A full disk, say: nothing is wrong with the archive.
+                raise
+            raise ValueError(f"{archive} is truncated or is not a zip or tar archive") from error
+        names = sorted(entry.name for entry in Path(place).iterdir())
+        for name in names:
+            shutil.move(Path(place) / name, folder / name)
+    return tuple(names)
+
+
+def _extract(archive: Path, place: Path, folder: Path) -> None:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            _check(archive, folder, ((entry.filename, _plain_zip(entry)) for entry in opened.infolist()))
+            opened.extractall(place)
+        return
+    with tarfile.open(archive) as opened:
+        members = opened.getmembers()
+        _check(archive, folder, ((member.name, member.isreg() or member.isdir()) for member in members))
+        opened.extractall(place, members, filter="data")
+
+
+def _plain_zip(entry: zipfile.ZipInfo) -> bool:
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    return kind in (0, stat.S_IFREG, stat.S_IFDIR)
+
+
+def _check(archive: Path, folder: Path, entries: Iterable[tuple[str, bool]]) -> None:
+    for name, plain in entries:
+        if not stays_inside(name):
+            raise ValueError(f"{archive} is refused: its entry {name!r} points outside the folder")
+        if not plain:
+            raise ValueError(f"{archive} is refused: its entry {name!r} is neither a file nor a folder")
+        for top in Path(name).parts[:1]:
+            if (folder / top).exists():
+                raise ValueError(f"{folder / top} is there already, and {archive} would write over it")

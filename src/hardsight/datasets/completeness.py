@@ -1,0 +1,128 @@
+"""What of the known data sets lies below a root, and whether it is whole: counts, and checksums where published."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from hardsight.datasets.interface import FileDataset
+from hardsight.datasets.registry import find, reader, source
+from hardsight.datasets.sources import SOURCES, Source
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitState:
+    """One split: what was found, what the public release holds, and what is wrong."""
+
+    split: str
+    found: int | None
+    expected: int | None
+    problem: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """One data set below a root. `checksums` says "match" or "differs" for each file with a published MD5."""
+
+    name: str
+    state: Literal["complete", "incomplete", "absent"]
+    folder: str | None
+    splits: tuple[SplitState, ...]
+    checksums: dict[str, Literal["match", "differs"]]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(f"{split.split}: {split.problem}" for split in self.splits if split.problem)
+
+
+def check(root: Path | str, names: Sequence[str] = (), *, decode: bool = False) -> Iterator[State]:
+    """The state of every known data set below `root`, one after the other; with `decode` every image is decoded."""
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f"the root {root} is not a folder")
+    # What lies anywhere, or nowhere, is neither complete nor incomplete.
+    chosen = [source(name) for name in names] or [each for each in SOURCES if each.folders not in ((), (".",))]
+    return (_state(known, root, decode) for known in chosen)
+
+
+def _state(known: Source, root: Path, decode: bool) -> State:
+    try:
+        folder = find(known, root) if known.folders else Path()
+    except FileNotFoundError:
+        return State(known.name, "absent", None, (), {})
+    splits, missing = [], 0
+    for split, expected in known.splits.items():
+        try:
+            found, problem = _read(known, folder, split, expected, decode)
+        except FileNotFoundError as error:
+            missing += 1
+            if split in known.optional:
+                continue
+            found, problem = None, str(error)
+        except (ValueError, OSError) as error:
+            found, problem = None, str(error)
+        splits.append(SplitState(split, found, expected, problem))
+    state: Literal["complete", "incomplete", "absent"]
+    folder: str | None
+    splits: tuple[SplitState, ...]
+    checksums: dict[str, Literal["match", "differs"]]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(f"{split.split}: {split.problem}" for split in self.splits if split.problem)
+
+
+def check(root: Path | str, names: Sequence[str] = (), *, decode: bool = False) -> Iterator[State]:
+    """The state of every known data set below `root`, one after the other; with `decode` every image is decoded."""
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f"the root {root} is not a folder")
+    # What lies anywhere, or nowhere, is neither complete nor incomplete.
+    chosen = [source(name) for name in names] or [each for each in SOURCES if each.folders not in ((), (".",))]
+    return (_state(known, root, decode) for known in chosen)
+
+
+def _state(known: Source, root: Path, decode: bool) -> State:
+    try:
+        folder = find(known, root) if known.folders else Path()
+    except FileNotFoundError:
+        return State(known.name, "absent", None, (), {})
+    splits, missing = [], 0
+    for split, expected in known.splits.items():
+        try:
+            found, problem = _read(known, folder, split, expected, decode)
+        except FileNotFoundError as error:
+            missing += 1
+            found, problem = None, str(error)
+        except (ValueError, OSError) as error:
+            found, problem = None, str(error)
+        if found is not None or split not in known.optional or not isinstance(problem, str):
+            splits.append(SplitState(split, found, expected, problem))
+    state: Literal["complete", "incomplete", "absent"] = "complete"
+    if any(split.problem for split in splits):
+        state = "absent" if missing == len(known.splits) else "incomplete"
+    return State(known.name, state, str(folder), tuple(splits), _checksums(known, folder))
+
+
+def _read(known: Source, folder: Path, split: str, expected: int | None, decode: bool) -> tuple[int | None, str | None]:
+    samples = reader(known)(folder, split)
+    if isinstance(samples, FileDataset):
+        skipped = samples.skipped + (samples.unreadable() if decode else ())
+        if skipped:
+            first = f"{skipped[0].path}: {skipped[0].reason}"
+            return len(samples), f"{len(skipped)} files cannot be used, the first {first}"
+    if expected is not None and len(samples) != expected:
+        return len(samples), f"{len(samples)} samples instead of {expected}"
+    return len(samples), None
+
+
+def _checksums(known: Source, folder: Path) -> dict[str, Literal["match", "differs"]]:
+    found: dict[str, Literal["match", "differs"]] = {}
+    for name, published in known.md5.items():
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                # MD5 is what the publishers give: it finds accidents, not forgeries.
+                digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            found[name] = "match" if digest == published else "differs"
+    return found

@@ -1,0 +1,173 @@
+"""Images in folders: `root/<class>/<file>`, `root/<domain>/<class>/<file>`, and text lists of `path label`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hardsight.datasets.decoding import EXTENSIONS
+from hardsight.datasets.interface import FileDataset, Size, Skipped
+from hardsight.datasets.paths import Below
+
+
+def read_image_folder(
+    folder: Path | str,
+    split: str = "all",
+    *,
+    class_names: Sequence[str] | None = None,
+    allow_empty: bool = False,
+    size: Size = None,
+    name: str = "folder",
+) -> FileDataset:
+    """`folder/<class>/.../<file>`, classes and files in sorted order; a `split` other than "all" is a subfolder.
+
+    A class folder without images is refused unless `allow_empty`.
+    """
+    root = Path(folder) if split == "all" else Path(folder) / split
+    classes = tuple(class_names or subfolders(root))
+    if not classes:
+        raise ValueError(f"{root} must hold one folder for each class; it holds none")
+    paths, labels = [], []
+    for label, class_name in enumerate(classes):
+        found = images_below(root, class_name)
+        if not found and not allow_empty:
+            raise ValueError(f"the class folder {root / class_name} holds no image")
+        paths += found
+        labels += [label] * len(found)
+    return collect(root, paths, labels, class_names=classes, name=name, split=split, size=size)
+
+
+def read_domain_folders(
+    folder: Path | str,
+    domains: Mapping[str, str],
+    *,
+    class_names: Sequence[str] | None = None,
+    name: str = "folder",
+    split: str = "all",
+    size: Size = None,
+) -> FileDataset:
+    """`folder/<domain>/<class>/<file>`; `domains` maps each domain's name to its subfolder.
+
+    Classes left out are those of all the domains together; a domain may lack one.
+    """
+    root = Path(folder)
+    missing = [str(root / place) for place in domains.values() if not (root / place).is_dir()]
+    if missing:
+        raise FileNotFoundError(f"the domain folder {missing[0]} is not there")
+    classes = tuple(class_names or sorted({each for place in domains.values() for each in subfolders(root / place)}))
+    paths, labels, numbers = [], [], []
+    for number, place in enumerate(domains.values()):
+        for label, class_name in enumerate(classes):
+            found = images_below(root, f"{place}/{class_name}")
+            if not found and (root / place / class_name).is_dir():
+                raise ValueError(f"the class folder {root / place / class_name} holds no image")
+            paths += found
+            labels += [label] * len(found)
+            numbers += [number] * len(found)
+    names = {"class_names": classes, "domain_names": tuple(domains)}
+    return collect(root, paths, labels, domains=numbers, name=name, split=split, size=size, **names)
+
+
+def read_image_list(
+    root: Path | str,
+    list_file: Path | str,
+    *,
+    class_names: Sequence[str],
+    first_label: int = 0,
+    prefix: str = "",
+    name: str = "list",
+    split: str = "all",
+    size: Size = None,
+) -> FileDataset:
+    """The images that a text file lists as `path label`, paths relative to `root`; ids are line positions.
+
+    `prefix` is taken off the front of each path first: published lists often name a folder of their author's.
+    Entries that are not there or that point outside the root are left out and listed in `skipped`.
+    """
+    paths, labels = parse_list(list_file, len(class_names), first_label=first_label, prefix=prefix)
+    names = {"class_names": tuple(class_names), "name": name, "split": split}
+    return collect(Path(root), paths, labels, size=size, **names)
+
+
+def parse_list(
+    list_file: Path | str, num_classes: int, *, first_label: int = 0, prefix: str = ""
+) -> tuple[list[str], list[int]]:
+    """Paths and zero-based labels of the lines `path label`; the path may hold spaces."""
+    paths, labels = [], []
+    for number, line in enumerate(text_lines(list_file), start=1):
+        path, _, label = line.rpartition(" ")
+        if not path or not label.isdecimal() or not 0 <= int(label) - first_label < num_classes:
+            last = first_label + num_classes - 1
+            raise ValueError(
+                f"{list_file}, line {number} must be a path and a label in [{first_label}, {last}]; got {line!r}"
+            )
+        paths.append(path.strip().removeprefix(prefix))
+        labels.append(int(label) - first_label)
+    return paths, labels
+
+
+def text_lines(path: Path | str) -> list[str]:
+    """The lines of a text file that are not blank; a file that is not text is refused."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be a text file; it is not UTF-8") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def collect(
+    root: Path,
+    paths: Sequence[str],
+    labels: Sequence[int] | Tensor,
+    *,
+    ids: Sequence[int] | None = None,
+    domains: Sequence[int] | Tensor | None = None,
+    columns: Mapping[str, Tensor] | None = None,
+    **names: Any,
+) -> FileDataset:
+    """A data set of the usable paths; the others are listed as skipped. Ids left out are positions in `paths`."""
+    below = Below(root)
+    problems = [below.problem(path) for path in paths]
+    kept = torch.tensor([index for index, problem in enumerate(problems) if problem is None], dtype=torch.int64)
+    if not len(kept):
+        first = f"; the first, {paths[0]}: {problems[0]}" if paths else ""
+        raise ValueError(f"none of the {len(paths)} images named for {root} can be used{first}")
+    numbers = torch.arange(len(paths)) if ids is None else torch.tensor(ids, dtype=torch.int64)
+    return FileDataset(
+        root=root,
+        paths=tuple(paths[index] for index in kept.tolist()),
+        labels=torch.as_tensor(labels, dtype=torch.int64)[kept],
+        ids=numbers[kept],
+        domains=None if domains is None else torch.as_tensor(domains, dtype=torch.int64)[kept],
+        columns={key: column[kept] for key, column in (columns or {}).items()},
+        skipped=tuple(
+            Skipped(path, problem, int(number))
+            for path, problem, number in zip(paths, problems, numbers, strict=True)
+            if problem is not None
+        ),
+        **names,
+    )
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Names of the folders in `folder`, sorted; hidden ones are not looked at."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder {folder} is not there")
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+
+
+def images_below(root: Path, folder: str) -> list[str]:
+    """Paths, relative to `root`, of the image files below `root/folder`, sorted; links to folders are not entered."""
+    found = []
+    for place, folders, files in os.walk(root / folder):
+        folders.sort()
+        inner = os.path.relpath(place, root).replace(os.sep, "/")
+        found += [
+            f"{inner}/{file}"
+            for file in sorted(files)
+            if os.path.splitext(file)[1].lower() in EXTENSIONS and not file.startswith(".")
+        ]
+    return sorted(found)

@@ -1,0 +1,188 @@
+"""Hugging Face data set folders: Parquet files with encoded images, class names in the schema.
+
+An image column is a struct of `bytes` and `path`, or plain bytes. The schema's `huggingface` metadata names the
+features; a `ClassLabel` carries its class names. Nothing but Parquet is read: loading scripts are never run.
+"""
+
+import bisect
+import dataclasses
+import functools
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from hardsight.datasets.interface import FileDataset, Size
+
+_LABEL_NAMES = ("label", "labels", "fine_label")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ParquetDataset(FileDataset):
+    """Images encoded in Parquet files; `paths` are `file#row`, and a few row groups are kept at a time."""
+
+    image_column: str
+
+    def read_bytes(self, index: int) -> bytes:
+        """The encoded image in the row."""
+        file, _, row = self.paths[index].rpartition("#")
+        starts = _row_group_starts(self.root / file)
+        group = bisect.bisect_right(starts, int(row)) - 1
+        value = _row_group(self.root / file, group, self.image_column)[int(row) - starts[group]].as_py()
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if not data:
+            raise ValueError("the row holds no image bytes")
+        return data
+
+
+def read_huggingface(
+    folder: Path | str,
+    split: str = "train",
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    size: Size = None,
+) -> ParquetDataset:
+    """The split's Parquet files, `data/train-00000-of-00002.parquet` or `<config>/train/0000.parquet`, in sorted order.
+
+    Columns left out are found by the schema. Every other column of whole numbers goes to `columns`.
+    """
+    folder = Path(folder)
+    files = _files(folder, split)
+    schema = _schema(files[0])
+    features = _features(schema)
+    image = image_column or _image_column(schema, features, files[0])
+    label = label_column or _label_column(schema, features, files[0])
+    for column in (image, label):
+        if column not in schema.names:
+            raise ValueError(f"the columns of {files[0]} are {schema.names}; got {column!r}")
+    extra = [field.name for field in schema if pa.types.is_integer(field.type) and field.name != label]
+    tables = [_read(file, [label, *extra], schema) for file in files]
+    table = pa.concat_tables(tables)
+    labels = _whole_numbers(table[label])
+    paths = [
+        f"{file.relative_to(folder).as_posix()}#{row}"
+        for file, part in zip(files, tables, strict=True)
+        for row in range(len(part))
+    ]
+    return ParquetDataset(
+        root=folder,
+        paths=tuple(paths),
+        labels=labels,
+        class_names=_class_names(features, label, labels),
+        columns={name: _whole_numbers(table[name]) for name in extra},
+        name=folder.resolve().name,
+        split=split,
+        size=size,
+        image_column=image,
+    )
+
+
+def splits(folder: Path | str) -> tuple[str, ...]:
+    """The splits that the folder's Parquet files name."""
+    found = {_split_of(path) for path in Path(folder).rglob("*.parquet")}
+    return tuple(sorted(found))
+
+
+def _files(folder: Path, split: str) -> list[Path]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder {folder} is not there")
+    files = sorted(path for path in folder.rglob("*.parquet") if _split_of(path) == split)
+    if not files:
+        there = ", ".join(splits(folder)) or "no Parquet file at all"
+        raise FileNotFoundError(f"{folder} holds no Parquet file of the split {split!r}; it holds {there}")
+    parents = {path.parent if path.parent.name != split else path.parent.parent for path in files}
+    if len(parents) > 1:
+        configurations = ", ".join(sorted(str(parent.relative_to(folder)) for parent in parents))
+        raise ValueError(f"{folder} holds several configurations ({configurations}): give the folder of one of them")
+    return files
+
+
+def _split_of(path: Path) -> str:
+    """`train-00000-of-00002.parquet` and `train/0000.parquet` are both of the split "train"."""
+    stem = path.stem
+    return path.parent.name if stem.isdecimal() else stem.split("-")[0]
+
+
+def _schema(file: Path) -> pa.Schema:
+    try:
+        return pq.read_schema(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{file} is truncated or is not a Parquet file") from error
+
+
+def _read(file: Path, columns: list[str], schema: pa.Schema) -> pa.Table:
+    if _schema(file).names != schema.names:
+        raise ValueError(f"{file} must have the columns of the split's first file, {schema.names}")
+    try:
+        return pq.read_table(file, columns=columns).replace_schema_metadata(None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{file} is truncated or damaged") from error
+
+
+def _features(schema: pa.Schema) -> Mapping[str, Any]:
+    try:
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def _kind(features: Mapping[str, Any], name: str) -> str:
+    feature = features.get(name)
+    return feature.get("_type", "") if isinstance(feature, dict) else ""
+
+
+def _image_column(schema: pa.Schema, features: Mapping[str, Any], file: Path) -> str:
+    declared = [name for name in schema.names if _kind(features, name) == "Image"]
+    shaped = [field.name for field in schema if _holds_images(field.type)]
+    if not declared + shaped:
+        raise ValueError(f"{file} must have a column of image bytes; its columns are {schema.names}")
+    return (declared + shaped)[0]
+
+
+def _holds_images(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return "bytes" in [kind.field(position).name for position in range(kind.num_fields)]
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _label_column(schema: pa.Schema, features: Mapping[str, Any], file: Path) -> str:
+    named = [name for name in _LABEL_NAMES if name in schema.names]
+    declared = [name for name in schema.names if _kind(features, name) == "ClassLabel"]
+    if not named + declared:
+        raise ValueError(f"{file} must have a label column; its columns are {schema.names}: give label_column")
+    return (named + declared)[0]
+
+
+def _class_names(features: Mapping[str, Any], label: str, labels: Tensor) -> tuple[str, ...]:
+    feature = features.get(label)
+    if isinstance(feature, dict) and isinstance(feature.get("names"), list):
+        return tuple(str(name) for name in feature["names"])
+    return tuple(str(number) for number in range(int(labels.max()) + 1 if len(labels) else 0))
+
+
+def _whole_numbers(column: pa.ChunkedArray) -> Tensor:
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"the label column must hold whole numbers; got {column.type}")
+    # Hugging Face writes -1 where a test set's labels are withheld; a null says the same.
+    return torch.from_numpy(column.fill_null(-1).to_numpy().astype(np.int64))
+
+
+@functools.lru_cache(maxsize=64)
+def _row_group_starts(file: Path) -> Sequence[int]:
+    metadata = pq.read_metadata(file)
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    return list(itertools.accumulate(sizes, initial=0))[:-1]
+
+
+@functools.lru_cache(maxsize=4)
+def _row_group(file: Path, group: int, column: str) -> pa.ChunkedArray:
+    return pq.ParquetFile(file).read_row_group(group, columns=[column])[column]

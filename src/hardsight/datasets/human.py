@@ -1,0 +1,139 @@
+"""What people said about CIFAR: CIFAR-10H (votes on the test set), CIFAR-10N/100N (labels of the training set).
+
+CIFAR-10H: `cifar10h-counts.npy`, https://github.com/jcpeterson/cifar-10h. CIFAR-N: `CIFAR-10_human.pt` and
+`CIFAR-100_human.pt`, https://github.com/UCSC-REAL/cifar-10-100n, or the same arrays as `.npz`.
+"""
+
+import contextlib
+import dataclasses
+import pickle
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hardsight.datasets.cifar import read_cifar10, read_cifar100
+from hardsight.datasets.interface import ArrayDataset
+
+# Beside the images, beside their folder, or in a clone of the repository that publishes them.
+_PLACES = (".", "..", "../cifar-10h/data", "../CIFAR-10H", "../cifar-10-100n/data", "../CIFAR-N", "../cifar-n")
+
+
+def read_cifar10h(folder: Path | str, split: str = "test") -> ArrayDataset:
+    """CIFAR-10's test set with the column `human_votes`, int64 [N, 10]: how many people chose each class."""
+    if split != "test":
+        raise ValueError(f'split must be "test", the images that people were shown; got {split!r}')
+    path = _find(Path(folder), ("cifar10h-counts.npy",))
+    images = read_cifar10(folder, split)
+    votes = _load_npy(path)
+    if votes.shape != (len(images), images.num_classes) or votes.dtype.kind not in "iuf" or (votes < 0).any():
+        raise ValueError(
+            f"{path} must hold counts [{len(images)}, {images.num_classes}], one row an image; "
+            f"got {votes.dtype} {list(votes.shape)}"
+        )
+    columns = {"human_votes": torch.from_numpy(votes.astype(np.int64))}
+    return dataclasses.replace(images, name="cifar10h", columns=columns)
+
+
+def read_cifar10n(folder: Path | str, split: str = "train", *, labels: str = "clean_label") -> ArrayDataset:
+    """CIFAR-10's training set with every human label as a column; `labels` names the one to train on.
+
+    clean_label, aggre_label, random_label1 to random_label3, worse_label.
+    """
+    return _with_human(read_cifar10, folder, split, "CIFAR-10_human", labels, "cifar10n")
+
+
+def read_cifar100n(folder: Path | str, split: str = "train", *, labels: str = "clean_label") -> ArrayDataset:
+    """CIFAR-100's training set with the columns clean_label, noisy_label and their coarse forms."""
+    return _with_human(read_cifar100, folder, split, "CIFAR-100_human", labels, "cifar100n")
+
+
+def load_human_labels(path: Path | str) -> dict[str, Tensor]:
+    """The label columns of a CIFAR-N file, `.npz` or the published `.pt`, without running anything in it."""
+    path = Path(path)
+    arrays = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
+    return {key: torch.from_numpy(np.asarray(value).astype(np.int64)) for key, value in arrays.items()}
+
+
+def _with_human(
+    read: Callable[..., ArrayDataset], folder: Path | str, split: str, stem: str, labels: str, name: str
+) -> ArrayDataset:
+    if split != "train":
+        raise ValueError(f'split must be "train", the images that people labelled; got {split!r}')
+    path = _find(Path(folder), (f"{stem}.npz", f"{stem}.pt"))
+    columns = load_human_labels(path)
+    images = read(folder, split)
+    wrong = {key: list(column.shape) for key, column in columns.items() if column.shape != images.labels.shape}
+    if wrong:
+        key, shape = next(iter(wrong.items()))
+        raise ValueError(f"{path} must hold {len(images)} labels in {key}, one an image; got {shape}")
+    if labels not in columns:
+        raise ValueError(f"labels must be one of {', '.join(columns)}; got {labels!r}")
+    if not torch.equal(columns.get("clean_label", images.labels), images.labels):
+        raise ValueError(f"{path} belongs to images in another order: its clean_label differs from their labels")
+    named = dataclasses.replace(images, name=name, columns={**images.columns, **columns})
+    if labels.endswith("coarse_label"):
+        from hardsight.datasets.cifar_classes import CIFAR100_HIERARCHY
+
+        return dataclasses.replace(named, labels=columns[labels], class_names=CIFAR100_HIERARCHY.coarse_names)
+    return named.with_labels(columns[labels])
+
+
+def _find(folder: Path, names: tuple[str, ...]) -> Path:
+    for place in _PLACES:
+        for name in names:
+            if (folder / place / name).is_file():
+                return folder / place / name
+    raise FileNotFoundError(f"{' or '.join(names)} was looked for in {folder} and beside it, and is not there")
+
+
+def _load_npy(path: Path) -> np.ndarray:
+    with _refusing(path):
+        return np.load(path, allow_pickle=False)
+
+
+def _load_npz(path: Path) -> dict[str, np.ndarray]:
+    with _refusing(path), np.load(path, allow_pickle=False) as archive:
+        return {key: archive[key] for key in archive.files}
+
+
+def _load_pt(path: Path) -> dict[str, np.ndarray]:
+    with _refusing(path), torch.serialization.safe_globals(_array_globals()):
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or not all(isinstance(value, np.ndarray | Tensor) for value in content.values()):
+        raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
+    return {str(key): np.asarray(value) for key, value in content.items()}
+
+
+def _array_globals() -> list:
+    """What a pickled array of numbers needs, under the names of NumPy 1 and 2; nothing else is let through."""
+    import _codecs
+
+    rebuild = np.empty(0).__reduce__()[0]
+    numbers = [type(np.dtype(code)) for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")]
+    old_and_new = [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
+    return [*old_and_new, np.ndarray, np.dtype, _codecs.encode, *numbers]
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (
+        pickle.UnpicklingError,
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        KeyError,
+        RuntimeError,
+        TypeError,
+    ) as error:
+        # NumPy and torch say in these words that a file asks for more than data.
+        if "allow_pickle" in str(error) or "Unsupported" in str(error):
+            raise ValueError(
+                f"{path} is refused: it holds more than arrays of numbers; nothing of it was run"
+            ) from error
+        raise ValueError(f"{path} is truncated or damaged") from error

@@ -1,0 +1,153 @@
+"""ImageNet's validation set with human selection frequencies, and ImageNetV2.
+
+Images: `<wnid>/ILSVRC2012_val_00000001.JPEG`, or all in one folder with `val.txt` (`file label`, as Caffe lists them)
+or Kaggle's `LOC_val_solution.csv`. Frequencies: a table of which share of the people shown an image under its class
+selected it (Recht et al. 2019, https://github.com/modestyachts/ImageNetV2).
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hardsight.datasets.folders import collect, images_below, parse_list, read_image_folder, subfolders
+from hardsight.datasets.interface import FileDataset, Size
+
+_WNID = re.compile(r"n\d{8}")
+_NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
+_FREQUENCY_FILES = ("selection_frequency.csv", "selection_frequency.json")
+_IMAGE_COLUMNS = ("image", "image_id", "file", "filename", "file_name", "name", "path", "id")
+_FREQUENCY_COLUMNS = ("selection_frequency", "human_selection_frequency", "hsf", "frequency", "fraction_selected")
+
+
+def read_imagenet_val(
+    folder: Path | str, split: str = "val", *, frequencies: Path | str | None = None, size: Size = None
+) -> FileDataset:
+    """ImageNet's validation images; ids are the official numbers less one; column `selection_frequency` (NaN: none).
+
+    `frequencies` left out is selection_frequency.csv or .json in the folder or beside it, where there is one.
+    """
+    folder = Path(folder)
+    paths, labels, class_names = _listed(folder)
+    if frequencies is None:
+        places = [place / name for place in (folder, folder.parent) for name in _FREQUENCY_FILES]
+        frequencies = next((place for place in places if place.is_file()), None)
+    columns = {}
+    if frequencies is not None:
+        table = read_selection_frequency(frequencies)
+        shares = [_share(table, path, class_names[label]) for path, label in zip(paths, labels, strict=True)]
+        columns["selection_frequency"] = torch.tensor(shares, dtype=torch.float64)
+        if all(math.isnan(share) for share in shares):
+            raise ValueError(f"{frequencies} must name images of {folder}; none of its {len(table)} images is there")
+    official = [_NUMBER.search(path) for path in paths]
+    ids = [int(match[1]) - 1 for match in official if match]
+    return collect(
+        folder,
+        paths,
+        labels,
+        ids=ids if len(ids) == len(paths) else None,
+        columns=columns,
+        class_names=class_names,
+        name="imagenet-val",
+        split=split,
+        size=size,
+    )
+
+
+def read_imagenet_v2(folder: Path | str, split: str = "test", *, size: Size = None) -> FileDataset:
+    """ImageNetV2: class folders named 0 to 999, counted as numbers and not as text."""
+    numbered = [name for name in subfolders(Path(folder)) if name.isdecimal()]
+    return read_image_folder(folder, class_names=sorted(numbered, key=int), name="imagenetv2", size=size)
+
+
+def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
+    """Selection frequencies by image (file name without ending) and wnid; "" where the table gives no wnid.
+
+    CSV with a header: an image column, a frequency column, optionally `wnid`. JSON: {image: share},
+    {image: {wnid: share}}, {wnid: {image: share}} or a list of records with the columns of the CSV.
+    """
+    path = Path(path)
+    try:
+        table: dict[str, dict[str, float]] = {}
+        for image, wnid, share in _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path):
+            table.setdefault(Path(image).stem, {})[wnid] = float(share)
+    except (json.JSONDecodeError, UnicodeDecodeError, csv.Error, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path} is not a table of images and selection frequencies") from error
+    for image, shares in table.items():
+        if not all(0 <= share <= 1 for share in shares.values()):
+            raise ValueError(f"{path} must hold frequencies in [0, 1]; {image} has {max(shares.values()):g}")
+    return table
+
+
+def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
+    classes = [name for name in subfolders(folder) if _WNID.fullmatch(name)]
+    if classes:
+        # The official order is that of the numbers in the file names, across the class folders.
+        pairs = [(path, label) for label, name in enumerate(classes) for path in images_below(folder, name)]
+        pairs.sort(key=lambda pair: Path(pair[0]).name)
+        return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
+    for place in (folder, folder.parent):
+        if (place / "LOC_val_solution.csv").is_file():
+            return _kaggle(folder, place / "LOC_val_solution.csv")
+        if (place / "val.txt").is_file():
+            paths, labels = parse_list(place / "val.txt", 1000)
+            return paths, labels, tuple(str(label) for label in range(1000))
+    raise FileNotFoundError(
+        f"{folder} must hold one folder a class (n01440764, ...), or val.txt or LOC_val_solution.csv; it holds none"
+    )
+
+
+def _kaggle(folder: Path, path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]
+    classes = sorted({wnid for _, wnid in rows})
+    label_of = {wnid: label for label, wnid in enumerate(classes)}
+    rows.sort()
+    return [f"{image}.JPEG" for image, _ in rows], [label_of[wnid] for _, wnid in rows], tuple(classes)
+
+
+def _share(table: Mapping[str, Mapping[str, float]], path: str, class_name: str) -> float:
+    """The image's share under its own class; where the class has a number and no wnid, its only share."""
+    shares = table.get(Path(path).stem, {})
+    if len(shares) == 1 and not _WNID.fullmatch(class_name):
+        return next(iter(shares.values()))
+    return shares.get(class_name, shares.get("", math.nan))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        image, share = _columns(path, reader.fieldnames or ())
+        for row in reader:
+            yield row[image], row.get("wnid") or "", row[share]
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(content, list):
+        image, share = _columns(path, tuple(content[0]) if content else ())
+        for row in content:
+            yield row[image], row.get("wnid", ""), row[share]
+        return
+    for key, value in content.items():
+        if not isinstance(value, dict):
+            yield key, "", value
+            continue
+        for inner, share in value.items():
+            yield (inner, key, share) if _WNID.fullmatch(key) else (key, inner, share)
+
+
+def _columns(path: Path, header: Sequence[str]) -> tuple[str, str]:
+    image = next((name for name in _IMAGE_COLUMNS if name in header), None)
+    share = next((name for name in _FREQUENCY_COLUMNS if name in header), None)
+    if image is None or share is None:
+        raise ValueError(
+            f"{path} must have an image column ({', '.join(_IMAGE_COLUMNS)}) and a frequency column "
+            f"({', '.join(_FREQUENCY_COLUMNS)}); got {list(header)}"
+        )
+    return image, share

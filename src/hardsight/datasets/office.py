@@ -1,0 +1,134 @@
+"""The Office family and VisDA-17: one folder a domain, one folder a class, or published image lists."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hardsight.datasets.folders import (
+    collect,
+    parse_list,
+    read_domain_folders,
+    read_image_folder,
+    read_image_list,
+    subfolders,
+)
+from hardsight.datasets.interface import FileDataset, Size
+
+# https://github.com/VisionLearningGroup/taskcv-2017-public: labels 0 to 11 of the image lists.
+VISDA17_CLASSES = (
+    "aeroplane", "bicycle", "bus", "car", "horse", "knife",
+    "motorcycle", "person", "plant", "skateboard", "train", "truck",
+)  # fmt: skip
+
+
+_OFFICE_CALTECH10 = {
+    "amazon": ("amazon",),
+    "caltech10": ("caltech10", "caltech"),
+    "dslr": ("dslr",),
+    "webcam": ("webcam",),
+}
+_OFFICE31 = {"amazon": ("amazon",), "dslr": ("dslr",), "webcam": ("webcam",)}
+_OFFICE_HOME = {
+    "Art": ("Art",),
+    "Clipart": ("Clipart",),
+    "Product": ("Product",),
+    "Real World": ("Real World", "RealWorld", "Real_World"),
+}
+
+
+def read_office_caltech10(folder: Path | str, split: str = "all", *, size: Size = None) -> FileDataset:
+    """Office-Caltech10: domains amazon, caltech10, dslr, webcam; a domain's name is also a split; ten classes."""
+    return _read(Path(folder), split, _OFFICE_CALTECH10, "office-caltech10", size)
+
+
+def read_office31(
+    folder: Path | str,
+    split: str = "all",
+    *,
+    lists: Mapping[str, str] | None = None,
+    prefix: str = "",
+    size: Size = None,
+) -> FileDataset:
+    """Office-31: `<domain>/images/<class>/<file>` or without `images`; `lists` maps domains to image lists instead."""
+    return _read(Path(folder), split, _OFFICE31, "office31", size, lists=lists, prefix=prefix)
+
+
+def read_office_home(
+    folder: Path | str,
+    split: str = "all",
+    *,
+    lists: Mapping[str, str] | None = None,
+    prefix: str = "",
+    size: Size = None,
+) -> FileDataset:
+    """Office-Home: domains Art, Clipart, Product and Real World; 65 classes; `lists` as for Office-31."""
+    return _read(Path(folder), split, _OFFICE_HOME, "office-home", size, lists=lists, prefix=prefix)
+
+
+def read_visda17(folder: Path | str, split: str = "train", *, size: Size = None) -> FileDataset:
+    """VisDA-17 classification: "train" (synthetic), "validation" and "test" (real), by `<split>/image_list.txt`.
+
+    Without a list, "train" and "validation" are read from their class folders.
+    """
+    if split not in ("train", "validation", "test"):
+        raise ValueError(f'split must be "train", "validation" or "test"; got {split!r}')
+    root = Path(folder) / split
+    listed = root / "image_list.txt"
+    if listed.is_file():
+        return read_image_list(root, listed, class_names=VISDA17_CLASSES, name="visda17", split=split, size=size)
+    if split == "test":
+        raise FileNotFoundError(f"{listed} is not there, and the test images do not lie in class folders")
+    return read_image_folder(folder, split, class_names=VISDA17_CLASSES, name="visda17", size=size)
+
+
+def read_domain_lists(
+    folder: Path | str,
+    lists: Mapping[str, str],
+    *,
+    class_names: Sequence[str],
+    prefix: str = "",
+    name: str = "list",
+    split: str = "all",
+    size: Size = None,
+) -> FileDataset:
+    """One image list a domain (`path label`, labels from 0), list files and paths relative to `folder`."""
+    folder = Path(folder)
+    paths, labels, numbers = [], [], []
+    for number, file in enumerate(lists.values()):
+        found, classes = parse_list(folder / file, len(class_names), prefix=prefix)
+        paths += found
+        labels += classes
+        numbers += [number] * len(found)
+    names = {"class_names": tuple(class_names), "domain_names": tuple(lists), "name": name, "split": split}
+    return collect(folder, paths, labels, domains=numbers, size=size, **names)
+
+
+def _read(
+    folder: Path,
+    split: str,
+    domains: Mapping[str, tuple[str, ...]],
+    name: str,
+    size: Size,
+    *,
+    lists: Mapping[str, str] | None = None,
+    prefix: str = "",
+) -> FileDataset:
+    if split != "all" and split not in domains:
+        raise ValueError(f'split must be "all" or one of the domains {list(domains)}; got {split!r}')
+    chosen = tuple(domains) if split == "all" else (split,)
+    places = {domain: _place(folder, candidates) for domain, candidates in domains.items()}
+    # The classes of every domain that is there: one domain read alone has the same label numbers.
+    there = [folder / place for place in places.values() if (folder / place).is_dir()]
+    classes = sorted({each for place in there for each in subfolders(place)})
+    if lists is None:
+        places = {domain: places[domain] for domain in chosen}
+        return read_domain_folders(folder, places, class_names=classes, name=name, split=split, size=size)
+    missing = [domain for domain in chosen if domain not in lists]
+    if missing:
+        raise ValueError(f"lists must name a file for each of the domains {list(chosen)}; {missing[0]} is missing")
+    lists = {domain: lists[domain] for domain in chosen}
+    return read_domain_lists(folder, lists, class_names=classes, prefix=prefix, name=name, split=split, size=size)
+
+
+def _place(folder: Path, candidates: Sequence[str]) -> str:
+    domain = next((each for each in candidates if (folder / each).is_dir()), candidates[0])
+    return f"{domain}/images" if (folder / domain / "images").is_dir() else domain

@@ -1,0 +1,118 @@
+"""Losses over a batch that arrives in parts: gradient accumulation, and the hook of Hugging Face's Trainer.
+
+The weights' sum of gradient rescaling is known only after the last part, but a gradient is linear in its reciprocal:
+before each part's backward the gradients held so far are multiplied by (old sum) / (new sum). They are right after
+every part, so clipping and the optimiser see the single-batch gradient.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardsight.losses import processes
+from hardsight.losses.inputs import as_rows, reduce
+from hardsight.losses.rescaling import (
+    GradientRescaling,
+    attach_gradient,
+    logged_value,
+    rescaled_gradient,
+    weights_and_direction,
+)
+
+
+class AccumulatedRescaling:
+    """Gradient rescaling over a batch in parts: the accumulated gradient is that of the whole batch.
+
+    >>> model = torch.nn.Linear(3, 2)
+    >>> criterion = AccumulatedRescaling(GradientRescaling(), model.parameters())
+    >>> for part in torch.randn(4, 5, 3):
+    ...     criterion(model(part), torch.ones(5, dtype=torch.long)).backward()
+
+    A batch begins where no parameter holds a gradient, as after `optimizer.zero_grad()`; call `reset()` instead where
+    gradients are kept as zeros. The parameters' gradients must be the result of this loss alone.
+    """
+
+    def __init__(self, loss: GradientRescaling, parameters: Iterable[nn.Parameter]) -> None:
+        if loss.reduction != "weight":
+            raise ValueError(f"loss must have reduction 'weight' to be accumulated; got {loss.reduction!r}")
+        self.loss = loss
+        self.parameters = list(parameters)
+        self._log_total: Tensor | None = None
+
+    def reset(self) -> None:
+        """Begin a new batch."""
+        self._log_total = None
+
+    def __call__(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        sample_weight: Tensor | None = None,
+        *,
+        num_items: Tensor | int | None = None,
+        gradients_are_averaged: bool = True,
+    ) -> Tensor:
+        """The part's loss. Its value is the part's mean cross-entropy, or its sum over `num_items`."""
+        loss = self.loss
+        rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=loss.ignore_index, soft_targets=False)
+        with torch.no_grad():
+            value = logged_value(rows, loss.value)
+            if num_items is None:
+                value = reduce(value, "mean", weight=rows.weight)
+            else:
+                value = reduce(value, "sum", weight=rows.weight) / num_items
+        if not processes.wants_gradient(logits):
+            return value
+        with torch.no_grad():
+            log_weights, direction = weights_and_direction(rows, loss.beta, loss.lam, loss.transform)
+            log_divisor = self._admit(log_weights.logsumexp(0))
+            if loss.across_processes and gradients_are_averaged:
+                log_divisor = log_divisor - math.log(processes.world_size(loss.process_group))
+            gradient = rescaled_gradient(log_weights, direction, log_divisor)
+        return attach_gradient(value, rows.logits, gradient)
+
+    def _admit(self, log_part: Tensor) -> Tensor:
+        """Add a part's weights to the sum, shrink the gradients held so far, and return the new sum's log."""
+        if self.loss.across_processes:
+            log_part = processes.log_sum_over_processes(log_part, self.loss.process_group)
+        held = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if not held or self._log_total is None:
+            self._log_total = log_part
+            return log_part
+        log_total = torch.logaddexp(self._log_total, log_part)
+        shrink = torch.where(log_total == -math.inf, 1.0, (self._log_total - log_total).exp())
+        torch._foreach_mul_(held, shrink)
+        self._log_total = log_total
+        return log_total
+
+
+def compute_loss_func(
+    loss: nn.Module, model: nn.Module, *, average_tokens_across_devices: bool = True
+) -> Callable[..., Tensor]:
+    """A loss on logits as Hugging Face's `Trainer(compute_loss_func=...)`: (outputs, labels, num_items_in_batch).
+
+    Whole-batch gradients under accumulation and several processes: a `GradientRescaling` is accumulated by its
+    weights, any other loss is summed and divided by `num_items_in_batch`. `average_tokens_across_devices` must be
+    that of the `TrainingArguments` (where it is true, the Trainer itself multiplies by the number of processes).
+    """
+    accumulated = None
+    if isinstance(loss, GradientRescaling):
+        accumulated = AccumulatedRescaling(loss, model.parameters())
+
+    def compute(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        logits = outputs["logits"] if isinstance(outputs, dict) else getattr(outputs, "logits", outputs)
+        if accumulated is not None:
+            averaged = num_items_in_batch is None or not average_tokens_across_devices
+            return accumulated(logits, labels, num_items=num_items_in_batch, gradients_are_averaged=averaged)
+        if num_items_in_batch is None:
+            return loss(logits, labels)
+        kept, loss.reduction = loss.reduction, "sum"
+        try:
+            return loss(logits, labels) / num_items_in_batch
+        finally:
+            loss.reduction = kept
+
+    return compute

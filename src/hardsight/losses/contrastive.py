@@ -1,0 +1,212 @@
+"""Losses on pairs of features: AMC-Loss on the sphere (angles) and the Euclidean contrastive loss it is compared with.
+
+What makes two samples neighbours is given by `pair_labels`: logits, whose argmax is the prediction (AMC, Eq. 3, how
+the paper trains), or class indices, the true labels. Pairs are the batch's first half against its second, sample by
+sample ("halves": doubly stochastic sampling when batches are shuffled), or every two samples ("all").
+
+Under several processes the pairs run over the whole batch, the processes' samples in the order of their ranks, so the
+value and the averaged gradient are those of one process; with `across_processes=False` each process pairs its own.
+Pairs across the parts of an accumulated batch do not exist: accumulate whole batches, or gather features first.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from hardsight.geometry import angle_between, angles_to_classes
+from hardsight.losses import processes
+from hardsight.losses.inputs import check_floating, check_range, check_reduction, reduce, widen
+
+PAIRS = ("halves", "all")
+ODD = ("refuse", "drop_last")
+
+
+class _Pairs(NamedTuple):
+    features: Float[Tensor, "batch dim"]
+    left: Int[Tensor, "pairs"]
+    right: Int[Tensor, "pairs"]
+    neighbours: Bool[Tensor, "pairs"]
+    weight: Float[Tensor, "pairs"]
+
+
+def amc_loss(
+    features: Tensor,
+    pair_labels: Tensor,
+    *,
+    margin_radians: float = 0.5,
+    pairs: str = "halves",
+    odd: str = "refuse",
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    across_processes: bool = True,
+    process_group: Any = None,
+) -> Float[Tensor, "..."]:
+    """angle^2 for neighbours, max(0, margin - angle)^2 for others (AMC, Eq. 2); mean over the pairs. In [0, pi^2].
+
+    The paper divides by the batch size, the authors' code by the number of pairs, as here. `odd` says what happens to
+    a batch that has no halves: "refuse", or "drop_last", which leaves out its last sample. A pair's weight is the
+    product of its samples'; a pair with an ignored label does not count.
+    """
+    check_range(margin_radians, "margin_radians", 0.0, math.pi, open_low=True)
+    batch = _pairs(features, pair_labels, pairs, odd, sample_weight, ignore_index, across_processes, process_group)
+    if pairs == "halves":
+        angle = angle_between(batch.features[batch.left], batch.features[batch.right])
+    else:
+        angle = angles_to_classes(batch.features, batch.features, exact=False)[batch.left, batch.right]
+    return reduce(_contrast(angle, batch.neighbours, margin_radians), reduction, weight=batch.weight)
+
+
+def contrastive_loss(
+    features: Tensor,
+    pair_labels: Tensor,
+    *,
+    margin: float = 1.0,
+    pairs: str = "halves",
+    odd: str = "refuse",
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    across_processes: bool = True,
+    process_group: Any = None,
+) -> Float[Tensor, "..."]:
+    """distance^2 for neighbours, max(0, margin - distance)^2 for others (AMC, Eq. 1); options as for `amc_loss`."""
+    check_range(margin, "margin", 0.0, open_low=True)
+    batch = _pairs(features, pair_labels, pairs, odd, sample_weight, ignore_index, across_processes, process_group)
+    if pairs == "halves":
+        distance = torch.linalg.vector_norm(batch.features[batch.left] - batch.features[batch.right], dim=-1)
+    else:
+        # Differences, not products: a distance from products is wrong near zero, where neighbours are drawn to.
+        mode = "donot_use_mm_for_euclid_dist"
+        distance = torch.cdist(batch.features, batch.features, compute_mode=mode)[batch.left, batch.right]
+    return reduce(_contrast(distance, batch.neighbours, margin), reduction, weight=batch.weight)
+
+
+class _PairLoss(nn.Module):
+    def __init__(
+        self,
+        *,
+        pairs: str = "halves",
+        odd: str = "refuse",
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        across_processes: bool = True,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__()
+        _check_pairs(pairs, odd)
+        self.pairs, self.odd, self.ignore_index = pairs, odd, ignore_index
+        self.reduction = check_reduction(reduction)
+        self.across_processes, self.process_group = across_processes, process_group
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "pairs": self.pairs,
+            "odd": self.odd,
+            "reduction": self.reduction,
+            "ignore_index": self.ignore_index,
+            "across_processes": self.across_processes,
+            "process_group": self.process_group,
+        }
+
+
+class AMCLoss(_PairLoss):
+    """`amc_loss` as a module: forward(features, logits) with predictions, forward(features, labels) with the truth."""
+
+    def __init__(self, margin_radians: float = 0.5, **options: Any) -> None:
+        super().__init__(**options)
+        self.margin_radians = check_range(margin_radians, "margin_radians", 0.0, math.pi, open_low=True)
+
+    def forward(self, features: Tensor, pair_labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return amc_loss(
+            features,
+            pair_labels,
+            margin_radians=self.margin_radians,
+            sample_weight=sample_weight,
+            **self._options(),
+        )
+
+    def extra_repr(self) -> str:
+        return f"margin_radians={self.margin_radians}, pairs={self.pairs!r}"
+
+
+class ContrastiveLoss(_PairLoss):
+    """`contrastive_loss` as a module: forward(features, logits) or forward(features, labels)."""
+
+    def __init__(self, margin: float = 1.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.margin = check_range(margin, "margin", 0.0, open_low=True)
+
+    def forward(self, features: Tensor, pair_labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return contrastive_loss(
+            features, pair_labels, margin=self.margin, sample_weight=sample_weight, **self._options()
+        )
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, pairs={self.pairs!r}"
+
+
+def _contrast(distance: Tensor, neighbours: Tensor, margin: float) -> Tensor:
+    return torch.where(neighbours, distance, (margin - distance).clamp_min(0.0)).square()
+
+
+def _pairs(
+    features: Tensor,
+    pair_labels: Tensor,
+    pairs: str,
+    odd: str,
+    sample_weight: Tensor | None,
+    ignore_index: int,
+    across_processes: bool,
+    process_group: Any,
+) -> _Pairs:
+    """The batch, over all processes where asked, and which of its samples make pairs."""
+    _check_pairs(pairs, odd)
+    labels = _labels(features, pair_labels)
+    features = widen(features)
+    weight = torch.ones(len(features), dtype=features.dtype, device=features.device)
+    if sample_weight is not None:
+        if sample_weight.shape != labels.shape:
+            raise ValueError(f"sample_weight must have shape {list(labels.shape)}; got {list(sample_weight.shape)}")
+        weight = sample_weight.to(features.dtype)
+    weight = torch.where(labels == ignore_index, 0.0, weight)
+    if across_processes and processes.wants_gradient(features):
+        features = processes.gather_samples(features, process_group)
+        labels = processes.gather_samples(labels, process_group)
+        weight = processes.gather_samples(weight, process_group)
+    count = len(features)
+    if pairs == "all":
+        left, right = torch.triu_indices(count, count, offset=1, device=features.device)
+    else:
+        if count % 2 and odd == "refuse":
+            raise ValueError(
+                f"features must be an even number of samples to pair its halves (odd='drop_last' leaves out the last, "
+                f"number {count - 1}); got {count}"
+            )
+        left = torch.arange(count // 2, device=features.device)
+        right = left + count // 2
+    return _Pairs(features, left, right, labels[left] == labels[right], weight[left] * weight[right])
+
+
+def _labels(features: Tensor, pair_labels: Tensor) -> Int[Tensor, "batch"]:
+    check_floating(features, "features")
+    if features.ndim != 2:
+        raise ValueError(f"features must be [batch, dim]; got shape {list(features.shape)}")
+    if pair_labels.is_floating_point() and pair_labels.ndim == 2 and len(pair_labels) == len(features):
+        return pair_labels.argmax(-1)
+    if pair_labels.is_floating_point() or pair_labels.shape != features.shape[:1]:
+        raise ValueError(
+            f"pair_labels must be {len(features)} class indices, or logits of that many rows; got {pair_labels.dtype} "
+            f"of shape {list(pair_labels.shape)}"
+        )
+    return pair_labels.long()
+
+
+def _check_pairs(pairs: str, odd: str) -> None:
+    if pairs not in PAIRS:
+        raise ValueError(f"pairs must be one of {', '.join(PAIRS)}; got {pairs!r}")
+    if odd not in ODD:
+        raise ValueError(f"odd must be one of {', '.join(ODD)}; got {odd!r}")

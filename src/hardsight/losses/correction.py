@@ -1,0 +1,184 @@
+"""Loss correction by a noise transition matrix T, T[i, j] = probability that class i is labelled j.
+
+Forward and Backward (Patrini et al., 2017) take the matrix as known or estimated; the S-adaptation layer
+(Goldberger & Ben-Reuven, 2017) learns it with the network. At test time the network is used without them.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, full_precision
+
+
+def forward_correction_loss(
+    logits: Tensor,
+    target: Tensor,
+    transition: Float[Tensor, "classes classes"],
+    *,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Float[Tensor, "..."]:
+    """Cross-entropy of the noisy class's probability, -log (p T)_y. At least 0; T = identity is CCE."""
+    check_transition(transition)
+    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
+    _check_classes(rows, transition)
+    smallest = torch.finfo(rows.logits.dtype).tiny
+    log_transition = transition.to(rows.logits.dtype).clamp_min(smallest).log()
+    return rows.reduce(_forward(rows, log_transition), reduction)
+
+
+def backward_correction_loss(
+    logits: Tensor,
+    target: Tensor,
+    transition: Float[Tensor, "classes classes"],
+    *,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Float[Tensor, "..."]:
+    """Sum over j of T^-1[y, j] (-log p_j): its mean over noisy labels is the clean cross-entropy.
+
+    Unbounded on both sides: a single sample's loss may be negative. T = identity is CCE.
+    """
+    check_transition(transition)
+    return _backward(logits, target, _inverse(transition), sample_weight, ignore_index, reduction)
+
+
+class ForwardCorrection(nn.Module):
+    """`forward_correction_loss` with its matrix, which is saved with the state."""
+
+    transition: Tensor
+
+    def __init__(self, transition: Tensor, *, reduction: str = "mean", ignore_index: int = -100) -> None:
+        super().__init__()
+        check_transition(transition)
+        self.reduction = check_reduction(reduction)
+        self.ignore_index = ignore_index
+        self.register_buffer("transition", transition.detach().clone())
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return forward_correction_loss(
+            logits,
+            target,
+            self.transition,
+            sample_weight=sample_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+class BackwardCorrection(nn.Module):
+    """`backward_correction_loss` with its matrix and the inverse, saved with the state."""
+
+    transition: Tensor
+    inverse: Tensor
+
+    def __init__(self, transition: Tensor, *, reduction: str = "mean", ignore_index: int = -100) -> None:
+        super().__init__()
+        check_transition(transition)
+        self.reduction = check_reduction(reduction)
+        self.ignore_index = ignore_index
+        self.register_buffer("transition", transition.detach().clone())
+        self.register_buffer("inverse", _inverse(self.transition))
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return _backward(logits, target, self.inverse, sample_weight, self.ignore_index, self.reduction)
+
+
+class SAdaptation(nn.Module):
+    """Forward correction whose matrix is learnt: row i of T is the softmax of row i of `scores`.
+
+    It starts at `initial` (an estimate, see `transition_from_predictions`), or at 1 - noise_rate on the diagonal and
+    the rest spread evenly; it must not start at random, or classes may be swapped. Give `parameters()` to the
+    optimiser.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        noise_rate: float = 0.1,
+        *,
+        initial: Tensor | None = None,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__()
+        if initial is None:
+            check_range(noise_rate, "noise_rate", 0.0, 1.0, open_low=True)
+            initial = torch.full((classes, classes), noise_rate / (classes - 1))
+            initial.fill_diagonal_(1 - noise_rate)
+        check_transition(initial)
+        if len(initial) != classes:
+            raise ValueError(f"initial must be a matrix of {classes} classes; got {len(initial)}")
+        # A zero would be a score of minus infinity, which nothing could move.
+        self.scores = nn.Parameter(initial.detach().clone().clamp_min(1e-6).log())
+        self.reduction = check_reduction(reduction)
+        self.ignore_index = ignore_index
+
+    @property
+    def transition(self) -> Float[Tensor, "classes classes"]:
+        return torch.softmax(self.scores, dim=-1)
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=self.ignore_index)
+        _check_classes(rows, self.scores)
+        log_transition = torch.log_softmax(self.scores.to(rows.logits.dtype), dim=-1)
+        return rows.reduce(_forward(rows, log_transition), self.reduction)
+
+
+def check_transition(transition: Tensor) -> None:
+    """Refuse what is not a square matrix of probabilities whose rows sum to 1."""
+    if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
+        raise ValueError(f"transition must be a square matrix; got shape {list(transition.shape)}")
+    # Looking at the values would wait for an accelerator, and would break a compiled graph.
+    if transition.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    if not (transition >= 0).all():
+        raise ValueError(f"transition must hold probabilities; got {transition.min().item():g}")
+    sums = transition.sum(-1)
+    worst = int((sums - 1).abs().argmax())
+    if not abs(sums[worst].item() - 1) <= 1e-4:
+        raise ValueError(f"transition must have rows that sum to 1; row {worst} sums to {sums[worst].item():g}")
+
+
+def _forward(rows: Rows, log_transition: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
+    log_p = rows.log_softmax()
+    if rows.probabilities is None:
+        # Only the labelled column of T is needed, and in logarithms no probability is too small.
+        return -(log_p + log_transition.T[rows.labels]).logsumexp(-1)
+    with full_precision(log_p):
+        noisy = log_p.exp() @ log_transition.exp()
+    return -rows.expected(noisy.clamp_min(torch.finfo(noisy.dtype).tiny).log())
+
+
+def _backward(
+    logits: Tensor,
+    target: Tensor,
+    inverse: Tensor,
+    sample_weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> Tensor:
+    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
+    _check_classes(rows, inverse)
+    inverse = inverse.to(rows.logits.dtype)
+    if rows.probabilities is None:
+        coefficients = inverse[rows.labels]
+    else:
+        with full_precision(inverse):
+            coefficients = rows.probabilities @ inverse
+    return rows.reduce(-(coefficients * rows.log_softmax()).sum(-1), reduction)
+
+
+def _inverse(transition: Tensor) -> Tensor:
+    inverse, failure = torch.linalg.inv_ex(transition.double())
+    if not torch.compiler.is_compiling() and transition.device.type == "cpu" and failure.item():
+        raise ValueError("transition must be invertible for the backward correction; got a singular matrix")
+    return inverse.to(transition.dtype)
+
+
+def _check_classes(rows: Rows, transition: Tensor) -> None:
+    if len(transition) != rows.logits.shape[-1]:
+        raise ValueError(f"transition must have the logits' {rows.logits.shape[-1]} classes; got {len(transition)}")

@@ -1,0 +1,104 @@
+"""D2L (Ma et al., 2018): when the features' local dimensionality starts to grow, labels give way to predictions."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardsight.losses.inputs import as_rows, check_range, check_reduction
+
+
+def local_intrinsic_dimensionality(
+    features: Float[Tensor, "samples dim"], *, neighbours: int = 20
+) -> Float[Tensor, "samples"]:
+    """-1 / mean log(r_i / r_k) over each sample's k nearest others: the maximum-likelihood LID. At least 0.
+
+    Copies of one point have dimension 0. Equally distant neighbours have no finite dimension: they get 1/eps.
+    """
+    if not 1 <= neighbours < len(features):
+        raise ValueError(f"neighbours must lie in [1, {len(features) - 1}], the other samples; got {neighbours}")
+    features = features.detach()
+    if features.dtype in (torch.float16, torch.bfloat16):
+        features = features.float()
+    distances = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
+    distances.fill_diagonal_(math.inf)
+    nearest = distances.topk(neighbours, largest=False).values
+    farthest = nearest[:, -1:]
+    info = torch.finfo(features.dtype)
+    ratios = (nearest / torch.where(farthest == 0, 1.0, farthest)).clamp_min(info.tiny)
+    spread = -ratios.log().mean(-1)
+    return torch.where(farthest.squeeze(-1) == 0, 0.0, 1 / spread.clamp_min(info.eps))
+
+
+def d2l_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    alpha: Tensor | float,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Float[Tensor, "..."]:
+    """Cross-entropy to alpha target + (1 - alpha) predicted class. At least 0; alpha = 1 is CCE."""
+    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
+    log_p = rows.log_softmax()
+    return rows.reduce(-alpha * rows.expected(log_p) - (1 - alpha) * log_p.amax(-1), reduction)
+
+
+class D2L(nn.Module):
+    """`d2l_loss` with its alpha: forward(logits, labels), and `end_epoch(mean LID, share of training done)`.
+
+    Until the LID rises more than two standard deviations above the mean of the last `window` epochs, alpha is 1; from
+    that turning point on, alpha = exp(-progress LID / smallest LID). The LID is the mean of
+    `local_intrinsic_dimensionality` of penultimate features over some batches (the authors: 10 of 128, 20
+    neighbours). Everything is in the state.
+    """
+
+    alpha: Tensor
+    recent: Tensor
+    smallest: Tensor
+    epochs_seen: Tensor
+    turned: Tensor
+
+    def __init__(
+        self, *, first_epochs: int = 5, window: int = 5, reduction: str = "mean", ignore_index: int = -100
+    ) -> None:
+        super().__init__()
+        check_range(first_epochs, "first_epochs", 0)
+        check_range(window, "window", 2)
+        self.first_epochs, self.window, self.ignore_index = first_epochs, window, ignore_index
+        self.reduction = check_reduction(reduction)
+        self.register_buffer("alpha", torch.tensor(1.0))
+        self.register_buffer("recent", torch.zeros(window))
+        self.register_buffer("smallest", torch.tensor(math.inf))
+        self.register_buffer("epochs_seen", torch.tensor(0))
+        self.register_buffer("turned", torch.tensor(False))
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return d2l_loss(
+            logits,
+            target,
+            alpha=self.alpha,
+            sample_weight=sample_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+    def end_epoch(self, lid: Tensor | float, progress: float) -> bool:
+        """Take in an epoch's mean LID; returns whether this epoch is the turning point.
+
+        The authors go back to the weights of the epoch before when it is.
+        """
+        lid = check_range(float(lid), "lid", 0.0)
+        check_range(progress, "progress", 0.0, 1.0)
+        self.smallest.fill_(min(lid, self.smallest.item()))
+        enough = int(self.epochs_seen) >= self.first_epochs + self.window
+        limit = self.recent.mean() + 2 * self.recent.std(correction=0)
+        turns_now = enough and not self.turned and lid > limit.item()
+        self.turned.logical_or_(torch.tensor(turns_now))
+        if self.turned and self.smallest > 0:
+            self.alpha.fill_(math.exp(-progress * lid / self.smallest.item()))
+        self.recent.copy_(torch.cat([self.recent[1:], self.recent.new_tensor([lid])]))
+        self.epochs_seen.add_(1)
+        return bool(turns_now)

@@ -1,0 +1,213 @@
+"""The door every loss on logits goes through: checks, one row a sample, half precision widened, reduction.
+
+Conventions of all losses on logits, those of `torch.nn.functional.cross_entropy`: logits are [classes],
+[batch, classes] or [batch, classes, ...]; the target holds class indices (the logits' shape without the classes) or,
+where a loss says so, class probabilities (the logits' shape). Two things differ, both to keep finite input finite:
+half-precision logits are computed in float32 and give a float32 loss (sixteen bits overflow in a sum), and a mean over
+no sample at all is 0, not NaN.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class Rows(NamedTuple):
+    """A batch as the losses see it: one row a sample, the classes last, float32 or float64."""
+
+    logits: Float[Tensor, "rows classes"]
+    labels: Int[Tensor, "rows"] | None  # class indices; 0 where ignored
+    probabilities: Float[Tensor, "rows classes"] | None  # soft targets, when the target was not an index
+    weight: Float[Tensor, "rows"] | None  # sample weight, 0 where ignored; None when all are 1
+    shape: tuple[int, ...]  # of the losses before reduction
+
+    def log_softmax(self) -> Float[Tensor, "rows classes"]:
+        return torch.log_softmax(self.logits, dim=-1)
+
+    def at_label(self, values: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
+        """The value of each row's labelled class."""
+        assert self.labels is not None
+        return values.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
+
+    def targets(self) -> Float[Tensor, "rows classes"]:
+        """The target as probabilities; one-hot for class indices."""
+        if self.probabilities is not None:
+            return self.probabilities
+        assert self.labels is not None
+        return nn.functional.one_hot(self.labels, self.logits.shape[-1]).to(self.logits.dtype)
+
+    def expected(self, values: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
+        """Mean of a row's values under its target; for an index, the labelled class's value."""
+        if self.probabilities is None:
+            return self.at_label(values)
+        # A class of probability 0 counts nothing, also where its value is infinite.
+        return torch.where(self.probabilities == 0, 0.0, self.probabilities * values).sum(-1)
+
+    def reduce(self, losses: Float[Tensor, "rows"], reduction: str) -> Float[Tensor, "..."]:
+        return reduce(losses, reduction, weight=self.weight, shape=self.shape)
+
+
+def as_rows(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    soft_targets: bool = True,
+) -> Rows:
+    """Check a batch and bring it into rows; see the module's conventions."""
+    check_floating(logits, "logits")
+    if logits.ndim == 0 or logits.shape[min(1, logits.ndim - 1)] < 2:
+        raise ValueError(
+            f"logits must be [classes] or [batch, classes, ...] with two classes or more; got {list(logits.shape)}"
+        )
+    class_dim = min(1, logits.ndim - 1)
+    classes = logits.shape[class_dim]
+    shape = (*logits.shape[:class_dim], *logits.shape[class_dim + 1 :])
+    rows = logits.movedim(class_dim, -1).reshape(-1, classes)
+    wide = widen(rows)
+    weight = None if sample_weight is None else _flat_weight(sample_weight, shape, wide)
+    if target.is_floating_point():
+        if not soft_targets:
+            raise TypeError(f"target must hold class indices for this loss; got {target.dtype}")
+        if target.shape != logits.shape:
+            raise ValueError(f"target must have the logits' shape {list(logits.shape)}; got {list(target.shape)}")
+        probabilities = target.movedim(class_dim, -1).reshape(-1, classes).to(wide.dtype)
+        return Rows(wide, None, probabilities, weight, shape)
+    labels, kept = check_labels(target, shape, classes, ignore_index)
+    # Looking for ignored labels would wait for the device, so the mask is always applied.
+    weight = kept.to(wide.dtype) if weight is None else torch.where(kept, weight, 0.0)
+    return Rows(wide, labels, None, weight, shape)
+
+
+def check_labels(
+    target: Tensor, shape: tuple[int, ...], classes: int, ignore_index: int
+) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"]]:
+    """Flat class indices (0 where ignored) and which of them count."""
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(f"labels must be integers; got {target.dtype}")
+    if tuple(target.shape) != tuple(shape):
+        raise ValueError(f"labels must have shape {list(shape)}; got {list(target.shape)}")
+    labels = target.reshape(-1).long()
+    kept = labels != ignore_index
+    labels = torch.where(kept, labels, 0)
+    # On an accelerator this would wait for it; there the gather's own bounds check reports the label.
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling() and labels.numel():
+        low, high = labels.aminmax()
+        if low < 0 or high >= classes:
+            worst = int(low if low < 0 else high)
+            raise ValueError(f"labels must lie in [0, {classes}) or be ignore_index {ignore_index}; got {worst}")
+    return labels, kept
+
+
+def reduce(
+    losses: Float[Tensor, "rows"],
+    reduction: str,
+    *,
+    weight: Float[Tensor, "rows"] | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> Float[Tensor, "..."]:
+    """Weighted mean (by the sum of the weights, 0 when that is 0), weighted sum, or the weighted losses themselves."""
+    check_reduction(reduction)
+    if weight is not None:
+        losses = torch.where(weight == 0, 0.0, losses * weight)
+    if reduction == "none":
+        return losses if shape is None else losses.reshape(shape)
+    if reduction == "sum":
+        return losses.sum()
+    if weight is None:
+        return losses.sum() / max(1, losses.numel())
+    total = weight.sum()
+    return losses.sum() / torch.where(total == 0, 1.0, total)
+
+
+class LogitLoss(nn.Module):
+    """A loss on logits as a module: its `function`, called with the settings kept as attributes."""
+
+    function: Callable[..., Tensor]
+
+    def __init__(self, *, reduction: str = "mean", ignore_index: int = -100, **settings: Any) -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
+        self.ignore_index = ignore_index
+        self._settings = tuple(settings)
+        for name, value in settings.items():
+            setattr(self, name, value)
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return type(self).function(
+            logits,
+            target,
+            sample_weight=sample_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            **{name: getattr(self, name) for name in self._settings},
+        )
+
+    def extra_repr(self) -> str:
+        settings = [f"{name}={getattr(self, name)!r}" for name in self._settings]
+        return ", ".join([*settings, f"reduction={self.reduction!r}"])
+
+
+def check_reduction(reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> str:
+    if reduction not in allowed:
+        raise ValueError(f"reduction must be one of {', '.join(allowed)}; got {reduction!r}")
+    return reduction
+
+
+def check_floating(tensor: Tensor, name: str) -> None:
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} must be floating point; got {tensor.dtype}")
+
+
+def check_range(value: float, name: str, low: float, high: float = math.inf, *, open_low: bool = False) -> float:
+    """`value` if it lies in [low, high] (or (low, high]), else a sentence. An upper bound of infinity is open."""
+    inside = (value > low if open_low else value >= low) and value <= high and not math.isinf(value)
+    if not inside:
+        if math.isinf(high):
+            wanted = f"be {'greater than' if open_low else 'at least'} {low:g} and finite"
+        else:
+            wanted = f"lie in {'(' if open_low else '['}{low:g}, {high:g}]"
+        raise ValueError(f"{name} must {wanted}; got {value!r}")
+    return value
+
+
+def widen(x: Tensor) -> Tensor:
+    """Half precision as float32; anything wider as it is."""
+    return _Widened.apply(x) if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """Autocast would round a matrix product inside a loss to half precision."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+class _Widened(torch.autograd.Function):
+    """float32 forward; backward, a gradient too large for half precision is cut off, not turned into infinity."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.float()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.dtype = inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        largest = torch.finfo(ctx.dtype).max
+        return grad.clamp(-largest, largest).to(ctx.dtype)
+
+
+def _flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    if tuple(sample_weight.shape) != tuple(shape):
+        raise ValueError(f"sample_weight must have shape {list(shape)}; got {list(sample_weight.shape)}")
+    return sample_weight.reshape(-1).to(like.dtype)

@@ -1,0 +1,148 @@
+"""Joint optimisation of network and labels (Tanaka et al., 2018): a table of labels follows the predictions."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from hardsight.losses import processes
+from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction
+from hardsight.losses.robust import entropy
+
+
+def joint_optimisation_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 1.2,
+    beta: float = 0.8,
+    prior: Float[Tensor, "classes"] | None = None,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    across_processes: bool = True,
+    process_group: Any = None,
+) -> Float[Tensor, "..."]:
+    """KL(target | p) + alpha KL(prior | mean p of the batch) + beta entropy(p). At least 0.
+
+    The second term, which keeps all samples from one class, belongs to the batch (over all processes); every sample's
+    loss contains it once. The prior is uniform unless given. Defaults: the paper's for 70 % symmetric noise.
+    """
+    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
+    log_p = rows.log_softmax()
+    losses = -rows.expected(log_p) + beta * entropy(log_p)
+    if rows.probabilities is not None:
+        losses = losses + torch.special.xlogy(rows.probabilities, rows.probabilities).sum(-1)
+    synchronised = across_processes and processes.wants_gradient(logits)
+    losses = losses + alpha * _prior_divergence(rows, log_p, prior, synchronised, process_group)
+    return rows.reduce(losses, reduction)
+
+
+class JointOptimisation(nn.Module):
+    """`joint_optimisation_loss` with a table of labels: forward(logits, labels, ids=ids).
+
+    `record(ids, logits)` notes an epoch's predictions; `end_epoch(update=True)` then replaces the labels by the mean
+    prediction of the last `window` epochs (`hard`: by its argmax), over all processes. Until a sample's label has been
+    replaced, the one given counts. The table and the predictions are in the state: window * samples * classes numbers.
+    """
+
+    labels: Tensor
+    replaced: Tensor
+    history: Tensor
+    noted: Tensor
+    epoch: Tensor
+
+    def __init__(
+        self,
+        num_samples: int,
+        classes: int,
+        alpha: float = 1.2,
+        beta: float = 0.8,
+        *,
+        prior: Tensor | None = None,
+        window: int = 10,
+        hard: bool = False,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        across_processes: bool = True,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__()
+        self.alpha, self.beta = check_range(alpha, "alpha", 0.0), check_range(beta, "beta", 0.0)
+        check_range(window, "window", 1)
+        self.window, self.hard, self.ignore_index = window, hard, ignore_index
+        self.reduction = check_reduction(reduction)
+        self.across_processes, self.process_group = across_processes, process_group
+        self.register_buffer("prior", torch.full((classes,), 1 / classes) if prior is None else prior.clone())
+        self.register_buffer("labels", torch.zeros(num_samples, classes))
+        self.register_buffer("replaced", torch.zeros(num_samples, dtype=torch.bool))
+        self.register_buffer("history", torch.zeros(window, num_samples, classes))
+        self.register_buffer("noted", torch.zeros(window, num_samples, dtype=torch.bool))
+        self.register_buffer("epoch", torch.tensor(0))
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        sample_weight: Tensor | None = None,
+        *,
+        ids: Int[Tensor, "batch"],
+    ) -> Tensor:
+        rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=self.ignore_index)
+        target = torch.where(self.replaced[ids, None], self.labels[ids].to(rows.logits.dtype), rows.targets())
+        return joint_optimisation_loss(
+            logits,
+            target,
+            alpha=self.alpha,
+            beta=self.beta,
+            prior=self.prior,
+            sample_weight=rows.weight,
+            reduction=self.reduction,
+            across_processes=self.across_processes,
+            process_group=self.process_group,
+        )
+
+    @torch.no_grad()
+    def record(self, ids: Int[Tensor, "batch"], logits: Float[Tensor, "batch classes"]) -> None:
+        """Note this epoch's predictions of these samples."""
+        slot = int(self.epoch) % self.window
+        self.history[slot, ids] = torch.softmax(logits.float(), dim=-1).to(self.history.dtype)
+        self.noted[slot, ids] = True
+
+    @torch.no_grad()
+    def end_epoch(self, *, update: bool = True) -> None:
+        """Close the epoch's slot and, with `update`, replace the labels of all samples that have predictions."""
+        slot = int(self.epoch) % self.window
+        if processes.world_size(self.process_group) > 1:
+            seen = processes.sum_over_processes(self.noted[slot].to(self.history.dtype), self.process_group)
+            own = self.history[slot] * self.noted[slot, :, None]
+            total = processes.sum_over_processes(own, self.process_group)
+            self.history[slot] = total / seen.clamp_min(1.0).unsqueeze(-1)
+            self.noted[slot] = seen > 0
+        if update:
+            counts = self.noted.sum(0).unsqueeze(-1)
+            mean = (self.history * self.noted.unsqueeze(-1)).sum(0) / counts.clamp_min(1)
+            if self.hard:
+                mean = nn.functional.one_hot(mean.argmax(-1), mean.shape[-1]).to(mean.dtype)
+            known = counts.squeeze(-1) > 0
+            self.labels.copy_(torch.where(known.unsqueeze(-1), mean, self.labels))
+            self.replaced.logical_or_(known)
+        self.epoch.add_(1)
+        self.noted[int(self.epoch) % self.window] = False
+
+
+def _prior_divergence(
+    rows: Rows, log_p: Tensor, prior: Tensor | None, synchronised: bool, process_group: Any
+) -> Float[Tensor, ""]:
+    """KL from the batch's mean prediction to the prior."""
+    classes = log_p.shape[-1]
+    uniform = torch.full((classes,), 1 / classes, dtype=log_p.dtype, device=log_p.device)
+    prior = uniform if prior is None else prior.to(log_p.dtype)
+    weight = torch.ones_like(log_p[:, 0]) if rows.weight is None else rows.weight
+    total, count = (log_p.exp() * weight.unsqueeze(-1)).sum(0), weight.sum()
+    if synchronised:
+        total = processes.mean_over_processes(total, process_group)
+        count = processes.mean_over_processes(count, process_group)
+    mean = (total / torch.where(count == 0, 1.0, count)).clamp_min(torch.finfo(log_p.dtype).tiny)
+    return (torch.special.xlogy(prior, prior) - prior * mean.log()).sum()

@@ -1,0 +1,185 @@
+"""The margin family: NormFace, CosFace, ArcFace and SphereFace, cross-entropy on logits of the angle to each class.
+
+Only the labelled class's angle is needed as an angle, and that one is exact (`angle_between`); the other classes enter
+by their cosines. All four are finite, with finite gradients, for aligned, opposite and zero features.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from hardsight.geometry import angle_between, directions, norms
+from hardsight.losses.inputs import (
+    as_rows,
+    check_floating,
+    check_labels,
+    check_range,
+    check_reduction,
+    full_precision,
+    widen,
+)
+
+MARGINS = ("normface", "cosface", "arcface", "sphereface")
+
+
+def margin_loss(
+    features: Float[Tensor, "batch dim"],
+    weight: Float[Tensor, "classes dim"],
+    labels: Tensor,
+    *,
+    kind: str,
+    scale: float | None,
+    margin: float = 0.0,
+    annealing: float = 0.0,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Float[Tensor, "..."]:
+    """Cross-entropy on `margin_logits`. The margin is put on the labelled class, so labels are class indices."""
+    flat, _ = check_labels(labels, (len(features),), len(weight), ignore_index)
+    logits = margin_logits(features, weight, flat, kind=kind, scale=scale, margin=margin, annealing=annealing)
+    rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
+    return rows.reduce(-rows.at_label(rows.log_softmax()), reduction)
+
+
+def margin_logits(
+    features: Float[Tensor, "batch dim"],
+    weight: Float[Tensor, "classes dim"],
+    labels: Int[Tensor, "batch"],
+    *,
+    kind: str,
+    scale: float | None,
+    margin: float = 0.0,
+    annealing: float = 0.0,
+) -> Float[Tensor, "batch classes"]:
+    """s cos(angle) for the other classes, and for the labelled one
+
+    normface: s cos(angle); cosface: s (cos(angle) - m); arcface: s cos(angle + m), continued past pi - m by the line
+    s (cos(angle) - m sin m) so that it keeps falling; sphereface: s psi(angle), psi = (-1)^k cos(m angle) - 2k on
+    [k pi/m, (k+1) pi/m], mixed with cos(angle) in the shares 1 : `annealing`. A scale of None is the feature's norm.
+    """
+    check_floating(features, "features")
+    features, weight = widen(features), widen(weight)
+    with full_precision(features):
+        cosines = directions(features) @ directions(weight).to(features.dtype).T
+    angle = angle_between(features, weight[labels].to(features.dtype))
+    if kind == "sphereface":
+        target = (annealing * torch.cos(angle) + _sphereface(angle, int(margin))) / (1 + annealing)
+    elif kind == "arcface":
+        straight = torch.cos(angle) - margin * math.sin(margin)
+        target = torch.where(angle <= math.pi - margin, torch.cos(angle + margin), straight)
+    elif kind in ("cosface", "normface"):
+        target = torch.cos(angle) - margin
+    else:
+        raise ValueError(f"kind must be one of {', '.join(MARGINS)}; got {kind!r}")
+    logits = cosines.scatter(-1, labels.unsqueeze(-1), target.unsqueeze(-1))
+    if scale is not None:
+        return scale * logits
+    # psi is at least 1 - 2 * 8: the largest norm that leaves the product finite.
+    return logits * norms(features).clamp(max=torch.finfo(logits.dtype).max / 16).unsqueeze(-1)
+
+
+class MarginLoss(nn.Module):
+    """A loss of the margin family with its own class weights: forward(features, labels)."""
+
+    kind: str
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        scale: float | None,
+        margin: float = 0.0,
+        annealing: float = 0.0,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if scale is not None:
+            check_range(scale, "scale", 0.0, open_low=True)
+        self.scale, self.margin, self.annealing = scale, margin, check_range(annealing, "annealing", 0.0)
+        self.weight = nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim))
+        self.reduction = check_reduction(reduction)
+        self.ignore_index = ignore_index
+
+    def forward(self, features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return margin_loss(
+            features,
+            self.weight,
+            labels,
+            kind=self.kind,
+            scale=self.scale,
+            margin=self.margin,
+            annealing=self.annealing,
+            sample_weight=sample_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[1]}, {self.weight.shape[0]}, scale={self.scale}, margin={self.margin}"
+
+
+class NormFace(MarginLoss):
+    """Cross-entropy on s cos(angle) (Wang et al., 2017)."""
+
+    kind = "normface"
+
+    def __init__(self, dim: int, classes: int, scale: float = 30.0, **options: object) -> None:
+        super().__init__(dim, classes, scale=scale, **options)  # type: ignore[arg-type]
+
+
+class CosFace(MarginLoss):
+    """Cross-entropy with s (cos(angle) - m) at the label (Wang et al., 2018)."""
+
+    kind = "cosface"
+
+    def __init__(self, dim: int, classes: int, scale: float = 64.0, margin: float = 0.35, **options: object) -> None:
+        check_range(margin, "margin", 0.0)
+        super().__init__(dim, classes, scale=scale, margin=margin, **options)  # type: ignore[arg-type]
+
+
+class ArcFace(MarginLoss):
+    """Cross-entropy with s cos(angle + m) at the label (Deng et al., 2019)."""
+
+    kind = "arcface"
+
+    def __init__(
+        self, dim: int, classes: int, scale: float = 64.0, margin_radians: float = 0.5, **options: object
+    ) -> None:
+        check_range(margin_radians, "margin_radians", 0.0, math.pi)
+        super().__init__(dim, classes, scale=scale, margin=margin_radians, **options)  # type: ignore[arg-type]
+
+
+class SphereFace(MarginLoss):
+    """Cross-entropy with |x| psi(angle) at the label, a margin that multiplies the angle (Liu et al., 2017).
+
+    `annealing` is the paper's lambda, set to a large value first and lowered during training to 5.
+    """
+
+    kind = "sphereface"
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        margin: int = 4,
+        *,
+        annealing: float = 0.0,
+        scale: float | None = None,
+        **options: object,
+    ) -> None:
+        if margin != int(margin) or not 1 <= margin <= 8:
+            raise ValueError(f"margin must be an integer from 1 to 8, it multiplies the angle; got {margin!r}")
+        super().__init__(dim, classes, scale=scale, margin=margin, annealing=annealing, **options)  # type: ignore[arg-type]
+
+
+def _sphereface(angle: Tensor, margin: int) -> Tensor:
+    """(-1)^k cos(m angle) - 2k on [k pi/m, (k+1) pi/m]: cos(m angle) unrolled, falling from 1 to 1 - 2m."""
+    step = torch.floor(angle.detach() * margin / math.pi).clamp(max=margin - 1)
+    sign = 1 - 2 * (step % 2)
+    return sign * torch.cos(margin * angle) - 2 * step

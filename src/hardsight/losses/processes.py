@@ -1,0 +1,87 @@
+"""What several processes must agree on, written for data-parallel training that averages the gradients.
+
+Every function returns its input when `torch.distributed` is not in use. The losses call them only where a gradient is
+wanted, so that a validation loss on one process does not wait for the others.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+Group = Any  # torch.distributed.ProcessGroup; its type does not exist where torch was built without it
+
+
+def world_size(group: Group = None) -> int:
+    """Number of processes in the group; 1 without `torch.distributed`."""
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
+
+
+def wants_gradient(x: Tensor) -> bool:
+    return torch.is_grad_enabled() and x.requires_grad
+
+
+def sum_over_processes(x: Tensor, group: Group = None) -> Tensor:
+    """Sum over the processes; carries no gradient."""
+    if world_size(group) == 1:
+        return x.detach()
+    total = x.detach().clone()
+    dist.all_reduce(total, group=group)
+    return total
+
+
+def log_sum_over_processes(log_x: Float[Tensor, ""], group: Group = None) -> Float[Tensor, ""]:
+    """log of the sum of exp over the processes, without leaving the logarithm; carries no gradient."""
+    if world_size(group) == 1:
+        return log_x.detach()
+    parts = [torch.empty_like(log_x) for _ in range(world_size(group))]
+    dist.all_gather(parts, log_x.detach().contiguous(), group=group)
+    return torch.stack(parts).logsumexp(0)
+
+
+def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:
+    """Mean over the processes; the averaged gradients are those of one process that held the whole batch."""
+    return x if world_size(group) == 1 else _MeanOverProcesses.apply(x, group)
+
+
+def gather_samples(x: Shaped[Tensor, "batch *rest"], group: Group = None) -> Shaped[Tensor, "all *rest"]:
+    """All processes' samples in the order of their ranks; the batches may differ in size.
+
+    A loss of the gathered samples has the same value on every process, and the averaged gradients are its gradient.
+    """
+    return x if world_size(group) == 1 else _GatherSamples.apply(x, group)
+
+
+class _MeanOverProcesses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        return sum_over_processes(x, group) / world_size(group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        # d mean / d x is 1/W here, and the average over the W processes already is that 1/W.
+        return grad, None
+
+
+class _GatherSamples(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        size = torch.tensor([len(x)], device=x.device)
+        sizes = [torch.empty_like(size) for _ in range(world_size(group))]
+        dist.all_gather(sizes, size, group=group)
+        counts = [int(count) for count in sizes]
+        padded = x.new_zeros((max(counts), *x.shape[1:]))
+        padded[: len(x)] = x
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded, group=group)
+        rank = dist.get_rank(group)
+        ctx.mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+        ctx.world = len(counts)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        # Each process follows the loss through its own samples only; times W, because the average divides by it.
+        return grad[ctx.mine] * ctx.world, None

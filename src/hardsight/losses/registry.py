@@ -1,0 +1,331 @@
+"""Every loss of the library with its formula, source and range: the docs' table and the shared law tests read this."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from hardsight.losses.angular import AVHLoss
+from hardsight.losses.center import CenterLoss
+from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
+from hardsight.losses.correction import BackwardCorrection, ForwardCorrection, SAdaptation
+from hardsight.losses.curriculum import MentorNetPD, SelfPaced
+from hardsight.losses.dimensionality import D2L
+from hardsight.losses.entropy import CrossEntropy, LabelSmoothing, SphericalSoftmaxLoss, TaylorSoftmaxLoss
+from hardsight.losses.joint import JointOptimisation
+from hardsight.losses.margins import ArcFace, CosFace, NormFace, SphereFace
+from hardsight.losses.pruning import TruncatedGCELoss
+from hardsight.losses.rescaling import GradientRescaling
+from hardsight.losses.robust import (
+    FocalLoss,
+    GCELoss,
+    HardBootstrapping,
+    MAELoss,
+    SoftBootstrapping,
+    SymmetricCrossEntropy,
+)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a loss may need to know when it is made."""
+
+    dim: int
+    classes: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class LossEntry:
+    """One loss: how to make it with its defaults, and which laws hold for it."""
+
+    name: str
+    make: Callable[[Sizes], nn.Module]
+    formula: str
+    source: str
+    low: float
+    high: float
+    takes: str = "logits"  # or "features": the first argument of forward
+    needs_ids: bool = False  # forward(..., ids=) names the samples
+    soft_targets: bool = True  # class probabilities are accepted as well as indices
+    pairs: bool = False  # one loss a pair, not a sample
+    batch_term: bool = False  # a sample's loss depends on the others in its batch
+    best_at_label: bool = True  # the more the labelled class leads, the smaller the loss
+    value_has_gradient: bool = True  # False: the gradient is not that of the returned value (GR)
+    class_rows: tuple[str, ...] = ()  # state with a row a class
+    class_squares: tuple[str, ...] = ()  # state with a row and a column a class
+
+
+def noisy_transition(classes: int, rate: float = 0.3) -> torch.Tensor:
+    """Symmetric noise: 1 - rate on the diagonal, the rest spread evenly over the other classes."""
+    matrix = torch.full((classes, classes), rate / (classes - 1))
+    return matrix.fill_diagonal_(1 - rate)
+
+
+_INDEX_ONLY = {"soft_targets": False}
+_FEATURES = {"takes": "features", "soft_targets": False}
+
+_ENTRIES = (
+    LossEntry("cross_entropy", lambda n: CrossEntropy(), "−log p_y", "", 0, math.inf),
+    LossEntry(
+        "label_smoothing",
+        lambda n: LabelSmoothing(),
+        "−Σ ((1−ε) y + ε/C) log p",
+        "Szegedy et al., CVPR 2016",
+        0,
+        math.inf,
+        best_at_label=False,
+    ),
+    LossEntry(
+        "avh",
+        lambda n: AVHLoss(n.dim, n.classes),
+        "−log softmax_y s(π−θ)",
+        "Chen et al., ICML 2020, Eq. 5 (its −log is missing in print)",
+        0,
+        math.inf,
+        takes="features",
+        class_rows=("head.weight",),
+    ),
+    LossEntry(
+        "normface",
+        lambda n: NormFace(n.dim, n.classes),
+        "−log softmax_y s cos θ",
+        "Wang et al., ACM MM 2017",
+        0,
+        math.inf,
+        **_FEATURES,
+        class_rows=("weight",),
+    ),
+    LossEntry(
+        "cosface",
+        lambda n: CosFace(n.dim, n.classes),
+        "s(cos θ_y − m) at the label",
+        "Wang et al., CVPR 2018",
+        0,
+        math.inf,
+        **_FEATURES,
+        class_rows=("weight",),
+    ),
+    LossEntry(
+        "arcface",
+        lambda n: ArcFace(n.dim, n.classes),
+        "s cos(θ_y + m) at the label",
+        "Deng et al., CVPR 2019",
+        0,
+        math.inf,
+        **_FEATURES,
+        class_rows=("weight",),
+    ),
+    LossEntry(
+        "sphereface",
+        lambda n: SphereFace(n.dim, n.classes),
+        "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k",
+        "Liu et al., CVPR 2017",
+        0,
+        math.inf,
+        **_FEATURES,
+        class_rows=("weight",),
+    ),
+    LossEntry(
+        "spherical_softmax",
+        lambda n: SphericalSoftmaxLoss(),
+        "−log (z_y²+ε) / Σ(z²+ε)",
+        "Vincent et al., NeurIPS 2015",
+        0,
+        math.inf,
+    ),
+    LossEntry(
+        "taylor_softmax",
+        lambda n: TaylorSoftmaxLoss(),
+        "−log t(z_y) / Σt(z), t = 1+z+z²/2",
+        "de Brébisson & Vincent, ICLR 2016",
+        0,
+        math.inf,
+    ),
+    LossEntry(
+        "amc",
+        lambda n: AMCLoss(),
+        "θ² for neighbours, max(0, m−θ)² for others",
+        "Choi et al., CVPR-W 2020, Eq. 2",
+        0,
+        math.pi**2,
+        **_FEATURES,
+        pairs=True,
+        batch_term=True,
+        best_at_label=False,
+    ),
+    LossEntry(
+        "amc_all_pairs",
+        lambda n: AMCLoss(pairs="all"),
+        "the same over every two samples",
+        "Choi et al., CVPR-W 2020, Eq. 2",
+        0,
+        math.pi**2,
+        **_FEATURES,
+        pairs=True,
+        batch_term=True,
+        best_at_label=False,
+    ),
+    LossEntry(
+        "contrastive",
+        lambda n: ContrastiveLoss(),
+        "d² for neighbours, max(0, m−d)² for others",
+        "Choi et al., CVPR-W 2020, Eq. 1",
+        0,
+        math.inf,
+        **_FEATURES,
+        pairs=True,
+        batch_term=True,
+        best_at_label=False,
+    ),
+    LossEntry(
+        "contrastive_all_pairs",
+        lambda n: ContrastiveLoss(pairs="all"),
+        "the same over every two samples",
+        "Choi et al., CVPR-W 2020, Eq. 1",
+        0,
+        math.inf,
+        **_FEATURES,
+        pairs=True,
+        batch_term=True,
+        best_at_label=False,
+    ),
+    LossEntry(
+        "center",
+        lambda n: CenterLoss(n.dim, n.classes),
+        "½ ‖x − c_y‖²",
+        "Wen et al., ECCV 2016",
+        0,
+        math.inf,
+        **_FEATURES,
+        best_at_label=False,
+        class_rows=("centers",),
+    ),
+    LossEntry(
+        "gradient_rescaling",
+        lambda n: GradientRescaling(),
+        "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
+        "Wang et al., 2019, Eq. 6",
+        0,
+        math.inf,
+        **_INDEX_ONLY,
+        batch_term=True,
+        value_has_gradient=False,
+    ),
+    LossEntry("mae", lambda n: MAELoss(), "2(1 − p_y)", "Ghosh et al., AAAI 2017", 0, 2),
+    LossEntry("gce", lambda n: GCELoss(), "(1 − p_y^q)/q", "Zhang & Sabuncu, NeurIPS 2018", 0, 1 / 0.7),
+    LossEntry(
+        "truncated_gce",
+        lambda n: TruncatedGCELoss(),
+        "(1 − max(p_y, k)^q)/q",
+        "Zhang & Sabuncu, NeurIPS 2018",
+        0,
+        (1 - 0.5**0.7) / 0.7,
+        **_INDEX_ONLY,
+    ),
+    LossEntry(
+        "truncated_gce_pruned",
+        lambda n: TruncatedGCELoss(num_samples=n.samples),
+        "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
+        "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
+        0,
+        1 / 0.7,
+        **_INDEX_ONLY,
+        needs_ids=True,
+    ),
+    LossEntry(
+        "symmetric_cross_entropy",
+        lambda n: SymmetricCrossEntropy(),
+        "−α log p_y − β A (1 − p_y), A = log 0",
+        "Wang et al., ICCV 2019",
+        0,
+        math.inf,
+    ),
+    LossEntry("focal", lambda n: FocalLoss(), "−(1 − p_y)^γ log p_y", "Lin et al., ICCV 2017", 0, math.inf),
+    LossEntry(
+        "bootstrapping_soft",
+        lambda n: SoftBootstrapping(),
+        "−Σ (β y + (1−β) p) log p",
+        "Reed et al., ICLR-W 2015",
+        0,
+        math.inf,
+    ),
+    LossEntry(
+        "bootstrapping_hard",
+        lambda n: HardBootstrapping(),
+        "−β log p_y − (1−β) log max p",
+        "Reed et al., ICLR-W 2015",
+        0,
+        math.inf,
+    ),
+    LossEntry(
+        "forward_correction",
+        lambda n: ForwardCorrection(noisy_transition(n.classes)),
+        "−log (pT)_y",
+        "Patrini et al., CVPR 2017",
+        0,
+        math.inf,
+        class_squares=("transition",),
+    ),
+    LossEntry(
+        "backward_correction",
+        lambda n: BackwardCorrection(noisy_transition(n.classes)),
+        "−Σ_j T⁻¹_yj log p_j",
+        "Patrini et al., CVPR 2017",
+        -math.inf,
+        math.inf,
+        class_squares=("transition", "inverse"),
+    ),
+    LossEntry(
+        "s_adaptation",
+        lambda n: SAdaptation(n.classes),
+        "−log (pT)_y, T learnt",
+        "Goldberger & Ben-Reuven, ICLR 2017",
+        0,
+        math.inf,
+        class_squares=("scores",),
+    ),
+    LossEntry(
+        "self_paced",
+        lambda n: SelfPaced(threshold=4.0),
+        "−v log p_y, v = 1(−log p_y < threshold)",
+        "Kumar et al., NeurIPS 2010",
+        0,
+        math.inf,
+        best_at_label=False,
+    ),
+    LossEntry(
+        "mentornet_pd",
+        lambda n: MentorNetPD(),
+        "−v log p_y, v by MentorNet's predefined curriculum",
+        "Jiang et al., ICML 2018",
+        0,
+        math.inf,
+        batch_term=True,
+        best_at_label=False,
+    ),
+    LossEntry(
+        "d2l",
+        lambda n: D2L(),
+        "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)",
+        "Ma et al., ICML 2018",
+        0,
+        math.inf,
+    ),
+    LossEntry(
+        "joint_optimisation",
+        lambda n: JointOptimisation(n.samples, n.classes),
+        "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
+        "Tanaka et al., CVPR 2018",
+        0,
+        math.inf,
+        needs_ids=True,
+        batch_term=True,
+        best_at_label=False,
+        class_rows=("prior",),
+    ),
+)
+
+LOSSES: dict[str, LossEntry] = {entry.name: entry for entry in _ENTRIES}

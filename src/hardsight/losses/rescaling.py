@@ -1,0 +1,228 @@
+"""Gradient rescaling (GR): the logit gradient keeps its direction and gets the L1 norm w = g(beta p^lam (1 - p)).
+
+CCE, MAE and GCE push the logits in the same direction, (p - y) / (2 (1 - p_y)), with magnitudes 2(1-p), 4p(1-p) and
+2 p^q (1-p); GR sets the magnitude (Eq. 6). It acts on the gradient alone: the value it returns is for logging only.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardsight.losses import processes
+from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, reduce
+
+Transform = str | Callable[[Tensor], Tensor]
+RESCALING_REDUCTIONS = ("weight", "mean", "sum", "none")
+
+
+def gradient_rescaling(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    beta: float = 8.0,
+    lam: float = 0.5,
+    transform: Transform = "exp",
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "weight",
+    normaliser: Tensor | float | None = None,
+    across_processes: bool = True,
+    process_group: Any = None,
+    value: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Float[Tensor, "..."]:
+    """A loss whose gradient at the logits is w_i (p - y) / (2 (1 - p_y)), and whose value is the cross-entropy.
+
+    Reductions of the gradient: "weight" divides by the sum of the weights over all processes (what the authors' code
+    does), "mean" by the number of samples here, "sum" by nothing, "none" keeps one loss a sample. `normaliser` is a
+    sum of weights known beforehand, of all processes and of all parts of an accumulated batch. `value` replaces the
+    logged cross-entropy: a function of logits [rows, classes] and labels that gives one number a sample.
+    """
+    check_rescaling(beta, lam, transform)
+    check_reduction(reduction, RESCALING_REDUCTIONS)
+    if normaliser is not None and reduction != "weight":
+        raise ValueError(f"normaliser needs reduction 'weight', which divides by it; got reduction {reduction!r}")
+    rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
+    assert rows.weight is not None
+    with torch.no_grad():
+        log_weights, direction = weights_and_direction(rows, beta, lam, transform)
+        log_divisor = torch.zeros_like(rows.weight.sum())
+        if reduction == "mean":
+            log_divisor = rows.weight.sum().log()
+        elif reduction == "weight":
+            synchronised = across_processes and processes.wants_gradient(logits)
+            log_divisor = log_weights.logsumexp(0) if normaliser is None else _log(normaliser, log_weights)
+            if synchronised and normaliser is None:
+                log_divisor = processes.log_sum_over_processes(log_divisor, process_group)
+            if synchronised:
+                # Data-parallel training divides the sum of the gradients by the number of processes.
+                log_divisor = log_divisor - math.log(processes.world_size(process_group))
+        gradient = rescaled_gradient(log_weights, direction, log_divisor)
+        logged = reduce(
+            logged_value(rows, value),
+            "mean" if reduction == "weight" else reduction,
+            weight=rows.weight,
+            shape=rows.shape if reduction == "none" else None,
+        )
+    return attach_gradient(logged, rows.logits, gradient)
+
+
+def rescaling_weights(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    beta: float = 8.0,
+    lam: float = 0.5,
+    transform: Transform = "exp",
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Float[Tensor, "..."]:
+    """The weight w_i of every sample (times its sample weight), 0 where ignored; their sum is the normaliser."""
+    check_rescaling(beta, lam, transform)
+    rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
+    with torch.no_grad():
+        log_weights, _ = weights_and_direction(rows, beta, lam, transform)
+        return log_weights.exp().reshape(rows.shape)
+
+
+class GradientRescaling(nn.Module):
+    """`gradient_rescaling` as a module: forward(logits, labels).
+
+    Large `beta` spreads the weights, `lam` moves the emphasis towards easier samples (focus lam / (1 + lam)): the
+    paper uses (8, 0.5) when the noise is unknown and larger values for more noise. For gradient accumulation see
+    `AccumulatedRescaling`; for several processes nothing is needed.
+    """
+
+    def __init__(
+        self,
+        beta: float = 8.0,
+        lam: float = 0.5,
+        transform: Transform = "exp",
+        reduction: str = "weight",
+        *,
+        ignore_index: int = -100,
+        across_processes: bool = True,
+        process_group: Any = None,
+        value: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        check_rescaling(beta, lam, transform)
+        self.beta, self.lam, self.transform, self.ignore_index = beta, lam, transform, ignore_index
+        self.reduction = check_reduction(reduction, RESCALING_REDUCTIONS)
+        self.across_processes, self.process_group, self.value = across_processes, process_group, value
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        sample_weight: Tensor | None = None,
+        normaliser: Tensor | float | None = None,
+    ) -> Tensor:
+        return gradient_rescaling(
+            logits,
+            labels,
+            beta=self.beta,
+            lam=self.lam,
+            transform=self.transform,
+            sample_weight=sample_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            normaliser=normaliser,
+            across_processes=self.across_processes,
+            process_group=self.process_group,
+            value=self.value,
+        )
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, lam={self.lam}, transform={self.transform!r}, reduction={self.reduction!r}"
+
+
+def weights_and_direction(
+    rows: Rows, beta: float, lam: float, transform: Transform
+) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows classes"]]:
+    """log of w_i times the sample weight, and the direction (p - y) / (2 (1 - p_y)), whose L1 norm is 1.
+
+    The direction of the other classes is half their softmax among themselves: no difference of nearly equal numbers
+    and no epsilon, so it is right at p_y = 1 too.
+    """
+    assert rows.labels is not None
+    assert rows.weight is not None
+    label = rows.labels.unsqueeze(-1)
+    shifted = rows.logits - rows.logits.amax(-1, keepdim=True)
+    others = shifted.scatter(-1, label, -math.inf)
+    log_total = shifted.logsumexp(-1)
+    log_p = rows.at_label(shifted) - log_total
+    log_rest = others.logsumexp(-1) - log_total
+    direction = (torch.softmax(others, dim=-1) / 2).scatter(-1, label, -0.5)
+    return log_weight(log_p, log_rest, beta, lam, transform) + rows.weight.log(), direction
+
+
+def log_weight(log_p: Tensor, log_rest: Tensor, beta: float, lam: float, transform: Transform) -> Tensor:
+    """log g(beta p^lam (1 - p)) from log p and log (1 - p): exact where p or 1 - p rounds to 0."""
+    log_power = log_rest if lam == 0 else lam * log_p + log_rest
+    if transform == "identity":
+        return log_power + (math.log(beta) if beta > 0 else -math.inf)
+    argument = beta * log_power.exp()
+    return argument if transform == "exp" else _as_callable(transform)(argument).log()
+
+
+def rescaled_gradient(
+    log_weights: Float[Tensor, "rows"], direction: Float[Tensor, "rows classes"], log_divisor: Float[Tensor, ""]
+) -> Float[Tensor, "rows classes"]:
+    """direction * w_i / divisor; 0 where the weight is 0, the largest number where a weight overflows."""
+    ratio = torch.where(log_weights == -math.inf, 0.0, (log_weights - log_divisor).exp())
+    return direction * ratio.clamp(max=torch.finfo(ratio.dtype).max).unsqueeze(-1)
+
+
+def logged_value(rows: Rows, value: Callable[[Tensor, Tensor], Tensor] | None) -> Float[Tensor, "rows"]:
+    """What is reported for each sample: the cross-entropy unless asked otherwise."""
+    if value is None:
+        return -rows.at_label(rows.log_softmax())
+    assert rows.labels is not None
+    return value(rows.logits, rows.labels)
+
+
+def attach_gradient(value: Tensor, logits: Tensor, gradient: Float[Tensor, "rows classes"]) -> Tensor:
+    """`value`, with `gradient` as its derivative by the logits whatever the value is."""
+    return _AttachGradient.apply(value, logits, gradient)
+
+
+def check_rescaling(beta: float, lam: float, transform: Transform) -> None:
+    check_range(beta, "beta", 0.0)
+    check_range(lam, "lam", 0.0)
+    if isinstance(transform, str):
+        if transform not in ("exp", "identity"):
+            raise ValueError(f"transform must be 'exp', 'identity' or a callable; got {transform!r}")
+    elif not torch.compiler.is_compiling():
+        largest = beta * (lam / (1 + lam)) ** lam / (1 + lam)
+        weights = _as_callable(transform)(torch.linspace(0, largest, 65, dtype=torch.float64))
+        if not (torch.isfinite(weights).all() and (weights >= 0).all()):
+            raise ValueError(f"transform must be finite and non-negative on [0, {largest:g}]; got {weights.tolist()}")
+
+
+class _AttachGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(value: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * gradient, None
+
+
+def _as_callable(transform: Transform) -> Callable[[Tensor], Tensor]:
+    if isinstance(transform, str):
+        return torch.exp if transform == "exp" else lambda argument: argument
+    return transform
+
+
+def _log(number: Tensor | float, like: Tensor) -> Tensor:
+    return torch.as_tensor(number, dtype=like.dtype, device=like.device).log()

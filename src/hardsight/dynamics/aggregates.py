@@ -1,0 +1,114 @@
+"""Running aggregates of every sample over the epochs, and how an epoch is folded into them.
+
+Means and spreads by Welford's update in float32, one per sample and epoch: their error does not grow with the number
+of epochs, and no sum of squares cancels. Memory is O(samples), whatever the number of epochs.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from hardsight.dynamics.ledger import EpochValues
+
+# What is kept of each measure. A mean follows Welford; `moments` adds the sum of squared deviations, `trend` the sum
+# of products of deviations from mean value and mean epoch.
+_KEPT = {
+    "avh": ("mean", "last", "trend"),
+    "angular_margin": ("mean", "last"),
+    "margin": ("mean", "last"),
+    "loss": ("mean", "last"),
+    "confidence": ("mean", "last", "moments"),
+    "el2n": ("mean", "last", "early"),
+}
+_COMMON = {
+    "label": (torch.int32, -1),
+    "epochs": (torch.int16, 0),
+    "flagged": (torch.int32, 0),
+    "correct_mean": (torch.float32, 0.0),
+    "was_correct": (torch.int8, 0),
+    "forgotten": (torch.int16, 0),
+    "learned": (torch.int16, 0),
+    "first_correct": (torch.int16, -1),
+    "last_wrong": (torch.int16, -1),
+    "early_epochs": (torch.int16, 0),
+    "second_epochs": (torch.int16, 0),
+    "second_last_correct": (torch.int16, -1),
+    "epoch_mean": (torch.float32, 0.0),
+    "epoch_moments": (torch.float32, 0.0),
+}
+
+
+class Aggregates:
+    """Per-sample numbers, each a tensor of one entry a sample, read as `aggregates["loss_mean"]`.
+
+    `epochs` counts the epochs in which a sample was seen, `flagged` the measurements thrown away; `first_correct` and
+    `last_wrong` are epoch numbers, -1 for never; `second_...` belong to the second phase.
+    """
+
+    def __init__(
+        self, num_samples: int, num_classes: int, measures: Iterable[str], device: torch.device, early: int
+    ) -> None:
+        self.num_samples, self.num_classes, self.early = num_samples, num_classes, early
+        self.measures = tuple(measures)
+        layout = _COMMON | {f"{name}_{kept}": (torch.float32, 0.0) for name in self.measures for kept in _KEPT[name]}
+        self.tensors = {
+            name: torch.full((num_samples,), fill, dtype=dtype, device=device) for name, (dtype, fill) in layout.items()
+        }
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.tensors:
+            raise ValueError(f"aggregates must have been recorded; {name!r} was not, only {', '.join(self.tensors)}")
+        return self.tensors[name]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all aggregates."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def fold(self, rows: slice, epoch: int, seen: EpochValues) -> None:
+        """Take in what epoch number `epoch` of the first phase said of `rows`; unseen samples stay as they are."""
+        part = {name: tensor[rows] for name, tensor in self.tensors.items()}
+        here = seen.seen > 0
+        part["flagged"] += seen.flagged
+        part["label"].copy_(torch.where(here, seen.label, part["label"]))
+        part["epochs"] += here
+        count = part["epochs"].clamp(min=1).float()
+        early = here & (epoch < self.early)
+        part["early_epochs"] += early
+        time_ahead = epoch - part["epoch_mean"]
+        part["epoch_mean"] += torch.where(here, time_ahead / count, 0.0)
+        part["epoch_moments"] += torch.where(here, time_ahead * (epoch - part["epoch_mean"]), 0.0)
+        part["correct_mean"] += torch.where(here, (seen.correct - part["correct_mean"]) / count, 0.0)
+        self._fold_correctness(part, epoch, here, seen.correct > 0.5)
+        for name, value in seen.values.items():
+            ahead = value - part[f"{name}_mean"]
+            part[f"{name}_mean"] += torch.where(here, ahead / count, 0.0)
+            part[f"{name}_last"].copy_(torch.where(here, value, part[f"{name}_last"]))
+            behind = value - part[f"{name}_mean"]
+            if "moments" in _KEPT[name]:
+                part[f"{name}_moments"] += torch.where(here, ahead * behind, 0.0)
+            if "trend" in _KEPT[name]:
+                part[f"{name}_trend"] += torch.where(here, time_ahead * behind, 0.0)
+            if "early" in _KEPT[name]:
+                step = (value - part[f"{name}_early"]) / part["early_epochs"].clamp(min=1)
+                part[f"{name}_early"] += torch.where(early, step, 0.0)
+
+    def fold_second(self, rows: slice, epoch: int, seen: EpochValues) -> None:
+        """Take in an epoch of the second phase, numbered from 0: only when its label last won."""
+        here = seen.seen > 0
+        self.tensors["flagged"][rows] += seen.flagged
+        self.tensors["second_epochs"][rows] += here
+        last = self.tensors["second_last_correct"][rows]
+        last.copy_(torch.where(here & (seen.correct > 0.5), epoch, last))
+
+    @staticmethod
+    def _fold_correctness(part: dict[str, Tensor], epoch: int, here: Tensor, correct: Tensor) -> None:
+        before = part["was_correct"] > 0
+        part["forgotten"] += here & before & ~correct
+        # Before the first epoch nothing is learned: a sample right from the start has learned once (Toneva et al.).
+        part["learned"] += here & ~before & correct
+        first = part["first_correct"]
+        first.copy_(torch.where(here & correct & (first < 0), epoch, first))
+        part["last_wrong"].copy_(torch.where(here & ~correct, epoch, part["last_wrong"]))
+        part["was_correct"].copy_(torch.where(here, correct, before))

@@ -1,0 +1,110 @@
+"""One epoch's sums for every sample, in whole numbers, so that no order of adding changes a bit.
+
+A measure is added as an integer multiple of 2^-32. Integer sums do not depend on who comes first: shuffled batches,
+atomics on a GPU and several processes give the same bits. The price is a resolution of 2.3e-10 and values cut off at
+2^24, beyond which no margin or loss means anything.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hardsight.dynamics.measures import Measured
+
+_UNIT = 2.0**32
+_LARGEST = 2.0**24
+# Three counts share one integer, 21 bits each: a sample may come two million times an epoch.
+_BITS = 21
+_MASK = (1 << _BITS) - 1
+_COUNTS, _LABEL, _VALUES = 0, 1, 2
+
+REPEATS = ("mean", "last", "refuse")
+
+
+class EpochValues(NamedTuple):
+    """What an epoch said of a range of samples. Where `seen` is 0 the other numbers mean nothing."""
+
+    seen: Tensor  # how often it was measured
+    flagged: Tensor  # how often its logits were not finite
+    label: Tensor
+    correct: Tensor  # share of the measurements in which its label won
+    values: dict[str, Tensor]  # float32, averaged over the measurements
+
+
+class Ledger:
+    """The sums: a row for each sample, with rows before and behind them for what belongs to no sample.
+
+    Row 0 takes ids below 0, row i + 1 sample i, then come ids too large, labels out of range, and what is left out.
+    """
+
+    def __init__(self, num_samples: int, measures: tuple[str, ...], repeats: str, device: torch.device) -> None:
+        self.num_samples, self.measures, self.keep_last = num_samples, measures, repeats == "last"
+        self.too_large, self.bad_label, self.left_out = num_samples + 1, num_samples + 2, num_samples + 3
+        rows = num_samples + 4
+        self.sums = torch.zeros(rows, _VALUES + len(measures), dtype=torch.int64, device=device)
+        # The place in the epoch of each sample's last presentation.
+        self.latest = torch.full((rows if self.keep_last else 0,), -1, dtype=torch.int64, device=device)
+        self.clock = torch.zeros((), dtype=torch.int64, device=device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state of an unfinished epoch."""
+        return {"sums": self.sums, "latest": self.latest, "clock": self.clock}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums."""
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    def clear(self) -> None:
+        """Forget the epoch."""
+        self.sums.zero_()
+        self.latest.fill_(-1)
+        self.clock.zero_()
+
+    def rows_of(self, ids: Tensor, labels: Tensor, num_classes: int, ignore_label: int) -> tuple[Tensor, Tensor]:
+        """The row of each id, and labels fit to index with; nothing is looked at, so nothing waits."""
+        rows = (ids + 1).clamp(0, self.too_large)
+        inside = labels.clamp(0, num_classes - 1)
+        rows = torch.where(labels == inside, rows, self.bad_label)
+        return torch.where(labels == ignore_label, self.left_out, rows), inside
+
+    def strays(self) -> tuple[int, int]:
+        """How many rows had an id out of range, and how many a label; of kept-last rows only whether there were."""
+        counts = self.sums[[0, self.too_large, self.bad_label], _COUNTS]
+        often = ((counts & _MASK) + (counts >> 2 * _BITS)).tolist()
+        return often[0] + often[1], often[2]
+
+    def add(self, rows: Tensor, labels: Tensor, measured: Measured, stride: tuple[int, int] = (0, 1)) -> None:
+        """Add a batch at `rows`; `stride` is this process's number and how many there are."""
+        sound = measured.sound.long()
+        counts = sound + ((sound * measured.correct) << _BITS) + ((1 - sound) << 2 * _BITS)
+        values = (measured.values.clamp(-_LARGEST, _LARGEST) * _UNIT).long()
+        entry = torch.cat([counts.unsqueeze(1), (labels * sound).unsqueeze(1), values], 1)
+        if self.keep_last:
+            rows = self._supersede(rows, stride)
+            self.sums.index_copy_(0, rows, entry)
+        else:
+            self.sums.index_add_(0, rows, entry)
+
+    def _supersede(self, rows: Tensor, stride: tuple[int, int]) -> Tensor:
+        """The rows, with those that a later row of the same batch repeats left out."""
+        rank, processes = stride
+        place = (self.clock + torch.arange(len(rows), device=rows.device)) * processes + rank
+        self.clock += len(rows)
+        self.latest.scatter_reduce_(0, rows, place, "amax")
+        return torch.where(self.latest[rows] == place, rows, self.left_out)
+
+    def epoch_values(self, start: int, stop: int) -> EpochValues:
+        """What the epoch says of samples `start` to `stop`."""
+        block = self.sums[start + 1 : stop + 1]
+        counts = block[:, _COUNTS]
+        seen, correct, flagged = counts & _MASK, (counts >> _BITS) & _MASK, counts >> 2 * _BITS
+        # Doubles: a sum may have more digits than a float32; one rounding, at the end.
+        often = seen.clamp(min=1).double()
+        values = {
+            name: (block[:, _VALUES + place].double() / _UNIT / often).float()
+            for place, name in enumerate(self.measures)
+        }
+        label = (block[:, _LABEL].double() / often).round().int()
+        return EpochValues(seen.int(), flagged.int(), label, (correct.double() / often).float(), values)

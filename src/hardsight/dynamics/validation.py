@@ -1,0 +1,68 @@
+"""What the recorder refuses, each in one sentence. Shapes are checked at every update, values only on request."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """A policy is one of a few words."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+
+
+def check_positive(name: str, value: Any, meaning: str) -> None:
+    """A count is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, {meaning}; got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, {meaning}; got {value!r}")
+
+
+def check_batch(ids: Tensor, logits: Tensor, labels: Tensor, num_classes: int | None) -> None:
+    """Logits are [batch, classes] floats; ids and labels are [batch] integers."""
+    if logits.ndim != 2 or not logits.is_floating_point():
+        raise ValueError(f"logits must be floats [batch, classes]; got {logits.dtype} {list(logits.shape)}")
+    if logits.shape[1] < 2:
+        raise ValueError(f"logits must have a column for each of at least 2 classes; got {list(logits.shape)}")
+    if num_classes is not None and logits.shape[1] != num_classes:
+        raise ValueError(f"logits must have {num_classes} classes as before; got {logits.shape[1]}")
+    for name, values in (("ids", ids), ("labels", labels)):
+        if values.is_floating_point() or values.dtype == torch.bool:
+            raise TypeError(f"{name} must be integers; got {values.dtype}")
+        if values.shape != logits.shape[:1]:
+            raise ValueError(
+                f"{name} must have one entry for each of the {logits.shape[0]} rows of logits; got {list(values.shape)}"
+            )
+
+
+def check_norms(
+    logits: Tensor, features_norm: Tensor | None, weight_norm: Tensor | None, bias: Tensor | None, angular: bool
+) -> None:
+    """Norms come both or not at all; they must come where angles are recorded."""
+    if (features_norm is None) != (weight_norm is None):
+        given, missing = ("weight_norm", "features_norm") if features_norm is None else ("features_norm", "weight_norm")
+        raise ValueError(f"features_norm and weight_norm must come together; got {given} without {missing}")
+    if angular and features_norm is None:
+        raise ValueError("features_norm and weight_norm must be given, since angles are recorded; got neither")
+    batch, classes = logits.shape
+    for name, values, count in (
+        ("features_norm", features_norm, batch),
+        ("weight_norm", weight_norm, classes),
+        ("bias", bias, classes),
+    ):
+        if values is not None and values.shape != (count,):
+            raise ValueError(f"{name} must have shape [{count}]; got {list(values.shape)}")
+
+
+def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int, ignore_label: int) -> None:
+    """Ids and labels lie in range; looking at them waits for a GPU."""
+    for name, values, count, wrong in (
+        ("ids", ids, num_samples, (ids < 0) | (ids >= num_samples)),
+        ("labels", labels, num_classes, ((labels < 0) | (labels >= num_classes)) & (labels != ignore_label)),
+    ):
+        if bool(wrong.any()):
+            first = int(wrong.nonzero()[0])
+            raise ValueError(f"{name} must lie in [0, {count}); got {int(values[first])} at place {first}")

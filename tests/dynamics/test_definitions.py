@@ -1,0 +1,103 @@
+"""Every score of training dynamics against a slow loop over the sample's whole history."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from hardsight.dynamics import Recorder, dynamics_scores
+
+Curves = dict[str, list[float]]
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def variance(values: list[float]) -> float:
+    return mean([(value - mean(values)) ** 2 for value in values])
+
+
+def slope(curves: Curves) -> float:
+    return float(np.polyfit(curves["epoch"], curves["avh"], 1)[0])
+
+
+def transitions(curves: Curves, before: float, after: float) -> float:
+    right = [0.0, *curves["correct"]]
+    if not any(right):
+        return len(right) - 1
+    return sum(a == before and b == after for a, b in itertools.pairwise(right))
+
+
+def first_right(curves: Curves) -> float:
+    return next((e for e, right in zip(curves["epoch"], curves["correct"], strict=True) if right), len(curves["epoch"]))
+
+
+def right_from(curves: Curves) -> float:
+    return max((e + 1 for e, right in zip(curves["epoch"], curves["correct"], strict=True) if not right), default=0)
+
+
+def early(curves: Curves) -> float:
+    return mean([v for e, v in zip(curves["epoch"], curves["el2n"], strict=True) if e < 10])
+
+
+REFERENCES: dict[str, Callable[[Curves], float]] = {
+    "avh_mean": lambda c: mean(c["avh"]),
+    "avh_last": lambda c: c["avh"][-1],
+    "avh_slope": slope,
+    "angular_margin_mean": lambda c: mean(c["angular_margin"]),
+    "angular_margin_last": lambda c: c["angular_margin"][-1],
+    "aum": lambda c: mean(c["margin"]),
+    "margin_last": lambda c: c["margin"][-1],
+    "loss_mean": lambda c: mean(c["loss"]),
+    "loss_last": lambda c: c["loss"][-1],
+    "confidence_mean": lambda c: mean(c["confidence"]),
+    "variability": lambda c: math.sqrt(variance(c["confidence"])),
+    "correctness": lambda c: mean(c["correct"]),
+    "aleatoric": lambda c: mean([p * (1 - p) for p in c["confidence"]]),
+    "epistemic": lambda c: variance(c["confidence"]),
+    "el2n_mean": lambda c: mean(c["el2n"]),
+    "el2n_early": early,
+    "forgetting_events": lambda c: transitions(c, 1.0, 0.0),
+    "learning_events": lambda c: transitions(c, 0.0, 1.0),
+    "first_learned": first_right,
+    "learned_for_good": right_from,
+}
+# Scores with tests of their own.
+ELSEWHERE = {"second_split_forgetting"}
+
+
+def test_every_score_has_a_reference():
+    assert {score.name for score in dynamics_scores()} == REFERENCES.keys() | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_score_equals_the_slow_loop(run, name):
+    scores = run.record(Recorder(23)).scores()[name]
+    expected = [math.nan if i == 9 else REFERENCES[name](run.curves(i)) for i in range(23)]
+    # The angles come from float32 logits: near 0 and pi they are right to sqrt(eps).
+    tolerance = 3e-4 if name.startswith(("avh", "angular")) else 1e-6
+    torch.testing.assert_close(
+        scores.double(), torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=tolerance, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_score_keeps_its_range(run, name):
+    score = next(score for score in dynamics_scores() if score.name == name)
+    low, high = score.bounds(5)
+    values = run.record(Recorder(23)).scores()[name]
+    values = values[~values.isnan()]
+    assert bool(((values >= low) & (values <= high)).all())
+
+
+def test_the_run_shows_every_case(run):
+    # The tests above would prove little on a run in which nothing is forgotten or everything is learned.
+    forgotten = [transitions(run.curves(i), 1.0, 0.0) for i in range(23) if i != 9 and any(run.curves(i)["correct"])]
+    never = [i for i in range(23) if i != 9 and not any(run.curves(i)["correct"])]
+    assert max(forgotten) >= 2
+    assert min(forgotten) == 0
+    assert never

@@ -10,6 +10,9 @@ from hardsight.datasets.interface import FileDataset
 from hardsight.datasets.registry import find, reader, source
 from hardsight.datasets.sources import SOURCES, Source
 
+Completeness = Literal["complete", "incomplete", "absent"]
+Agreement = Literal["match", "differs"]
+
 
 @dataclasses.dataclass(frozen=True)
 class SplitState:
@@ -18,21 +21,22 @@ class SplitState:
     split: str
     found: int | None
     expected: int | None
-    problem: str | None = None
+    problem: str | None
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """One data set below a root. `checksums` says "match" or "differs" for each file with a published MD5."""
+    """One data set below a root; `checksums` has each file there whose MD5 is published."""
 
     name: str
-    state: Literal["complete", "incomplete", "absent"]
+    state: Completeness
     folder: str | None
     splits: tuple[SplitState, ...]
-    checksums: dict[str, Literal["match", "differs"]]
+    checksums: dict[str, Agreement]
 
     @property
     def problems(self) -> tuple[str, ...]:
+        """What is wrong, one sentence a split."""
         return tuple(f"{split.split}: {split.problem}" for split in self.splits if split.problem)
 
 
@@ -63,45 +67,9 @@ def _state(known: Source, root: Path, decode: bool) -> State:
         except (ValueError, OSError) as error:
             found, problem = None, str(error)
         splits.append(SplitState(split, found, expected, problem))
-    state: Literal["complete", "incomplete", "absent"]
-    folder: str | None
-    splits: tuple[SplitState, ...]
-    checksums: dict[str, Literal["match", "differs"]]
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        return tuple(f"{split.split}: {split.problem}" for split in self.splits if split.problem)
-
-
-def check(root: Path | str, names: Sequence[str] = (), *, decode: bool = False) -> Iterator[State]:
-    """The state of every known data set below `root`, one after the other; with `decode` every image is decoded."""
-    root = Path(root)
-    if not root.is_dir():
-        raise FileNotFoundError(f"the root {root} is not a folder")
-    # What lies anywhere, or nowhere, is neither complete nor incomplete.
-    chosen = [source(name) for name in names] or [each for each in SOURCES if each.folders not in ((), (".",))]
-    return (_state(known, root, decode) for known in chosen)
-
-
-def _state(known: Source, root: Path, decode: bool) -> State:
-    try:
-        folder = find(known, root) if known.folders else Path()
-    except FileNotFoundError:
-        return State(known.name, "absent", None, (), {})
-    splits, missing = [], 0
-    for split, expected in known.splits.items():
-        try:
-            found, problem = _read(known, folder, split, expected, decode)
-        except FileNotFoundError as error:
-            missing += 1
-            found, problem = None, str(error)
-        except (ValueError, OSError) as error:
-            found, problem = None, str(error)
-        if found is not None or split not in known.optional or not isinstance(problem, str):
-            splits.append(SplitState(split, found, expected, problem))
-    state: Literal["complete", "incomplete", "absent"] = "complete"
-    if any(split.problem for split in splits):
-        state = "absent" if missing == len(known.splits) else "incomplete"
+    state: Completeness = "incomplete" if any(split.problem for split in splits) else "complete"
+    if missing == len(known.splits):
+        state = "absent"
     return State(known.name, state, str(folder), tuple(splits), _checksums(known, folder))
 
 
@@ -117,8 +85,8 @@ def _read(known: Source, folder: Path, split: str, expected: int | None, decode:
     return len(samples), None
 
 
-def _checksums(known: Source, folder: Path) -> dict[str, Literal["match", "differs"]]:
-    found: dict[str, Literal["match", "differs"]] = {}
+def _checksums(known: Source, folder: Path) -> dict[str, Agreement]:
+    found: dict[str, Agreement] = {}
     for name, published in known.md5.items():
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:

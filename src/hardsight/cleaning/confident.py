@@ -1,0 +1,108 @@
+"""Confident learning: how many labels of each class are really of another, from predicted probabilities.
+
+Northcutt, Jiang & Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels", 2021, Sections 3.1 and 3.2.
+The probabilities should come from models that did not train on the sample (cross-validation): a network that has
+memorised a wrong label is confident in it, and the count comes out too low.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardsight.hardness.validation import check_finite, check_labels
+
+# Rows looked at in one go: the mask of confident classes exists for this many samples only.
+_ROWS = 65_536
+
+
+def class_thresholds(
+    probabilities: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]
+) -> Float[Tensor, "classes"]:
+    """Mean probability of class j over the samples labelled j; 1 for a class that labels nothing."""
+    _check_probabilities(probabilities, labels)
+    own = probabilities.gather(1, labels.long().unsqueeze(1)).squeeze(1).double()
+    classes = probabilities.shape[1]
+    sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels.long(), own)
+    counts = torch.bincount(labels.long(), minlength=classes)
+    return torch.where(counts > 0, sums / counts.clamp(min=1), 1.0)
+
+
+def confident_class(
+    probabilities: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]
+) -> Int[Tensor, "samples"]:
+    """The most probable of the classes whose probability reaches their threshold; -1 where none does."""
+    thresholds = class_thresholds(probabilities, labels)
+    chosen = []
+    for rows in probabilities.split(_ROWS):
+        # Means are sums of roundings: a class all of whose members share one probability must reach its own mean.
+        confident = rows >= thresholds - 1e-9 - torch.finfo(rows.dtype).eps
+        best = torch.where(confident, rows, -1.0).argmax(1)
+        chosen.append(torch.where(confident.any(1), best, -1))
+    return torch.cat(chosen)
+
+
+def confident_joint(
+    probabilities: Float[Tensor, "samples classes"],
+    labels: Int[Tensor, "samples"],
+    *,
+    engine: Literal["hardsight", "cleanlab"] = "hardsight",
+) -> Float[Tensor, "classes classes"]:
+    """Estimated number of samples labelled i (row) that are truly j (column), calibrated: rows sum to the label counts.
+
+    A label class in which no sample is confident of anything counts as right. `engine="cleanlab"` computes it with
+    that library where it is installed; it rounds to whole samples, and where two or more classes are confident but the
+    most probable is not, it takes the most probable all the same.
+    """
+    _check_probabilities(probabilities, labels)
+    if engine == "cleanlab":
+        return _joint_by_cleanlab(probabilities, labels)
+    if engine != "hardsight":
+        raise ValueError(f'engine must be "hardsight" or "cleanlab"; got {engine!r}')
+    classes = probabilities.shape[1]
+    truth = confident_class(probabilities, labels)
+    counted = truth >= 0
+    cells = labels.long()[counted] * classes + truth[counted]
+    counts = torch.bincount(cells, minlength=classes * classes).reshape(classes, classes).double()
+    unseen = counts.sum(1) == 0
+    counts[unseen, unseen] += 1
+    label_counts = torch.bincount(labels.long(), minlength=classes).double()
+    return counts * (label_counts / counts.sum(1)).unsqueeze(1)
+
+
+def expected_issues(joint: Float[Tensor, "classes classes"]) -> float:
+    """What of the joint lies off its diagonal: the estimated number of wrong labels."""
+    return float(joint.sum() - joint.diagonal().sum())
+
+
+def _check_probabilities(probabilities: Tensor, labels: Tensor) -> None:
+    if not probabilities.is_floating_point() or probabilities.ndim != 2 or probabilities.shape[1] < 2:
+        raise ValueError(
+            "probabilities must be floats [samples, classes] of at least 2 classes; "
+            f"got {probabilities.dtype} {list(probabilities.shape)}"
+        )
+    if len(probabilities) == 0:
+        raise ValueError("probabilities must not be empty; got no samples")
+    check_finite("probabilities", probabilities)
+    low, high = float(probabilities.min()), float(probabilities.max())
+    if low < 0 or high > 1 + 1e-3:
+        raise ValueError(f"probabilities must lie in [0, 1]; got {low:g} to {high:g} (logits need a softmax first)")
+    off = (probabilities.sum(1, dtype=torch.float64) - 1).abs() > 1e-2
+    if bool(off.any()):
+        first = int(off.nonzero()[0])
+        raise ValueError(
+            f"probabilities must sum to 1 for each sample; {int(off.sum())} rows do not, first row {first} "
+            f"sums to {float(probabilities[first].sum()):g}"
+        )
+    check_labels(labels, len(probabilities), probabilities.shape[1])
+
+
+def _joint_by_cleanlab(probabilities: Tensor, labels: Tensor) -> Tensor:
+    try:
+        from cleanlab.count import compute_confident_joint
+    except ImportError:
+        raise ImportError('engine="cleanlab" needs cleanlab: pip install cleanlab, or leave engine out') from None
+    joint = compute_confident_joint(labels.numpy().astype(np.int64), probabilities.double().numpy())
+    return torch.from_numpy(np.asarray(joint, dtype=np.float64))

@@ -1,0 +1,215 @@
+"""`find_label_issues`: which labels are probably wrong, how many of them, and what they probably should be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from hardsight.cleaning.columns import (
+    hardness_values,
+    labels_of,
+    rank_average,
+    require_column,
+    require_rows,
+    score_names,
+    share_below,
+)
+from hardsight.cleaning.confident import confident_joint, expected_issues
+from hardsight.cleaning.estimate import fit_two_humps
+from hardsight.cleaning.reasons import reasons_of
+
+Estimate = Literal["auto", "confident_joint", "disagreement", "mixture"]
+
+# The scores to rank by when none is named: the first that the table has. Means over training come before a single
+# look, and margins before AVH, in the order of their average precision on CIFAR-10N's human label errors.
+PREFERRED = (
+    "el2n_mean", "aum", "confidence_mean", "angular_margin_mean", "loss_mean", "angular_margin_last", "margin_last",
+    "angular_margin", "el2n", "margin", "confidence", "loss", "avh_mean", "avh_last", "avh",
+)  # fmt: skip
+# Mean margins over training: negative where another class was ahead of the label on average.
+_MEAN_MARGINS = ("aum", "angular_margin_mean")
+
+
+@dataclass(frozen=True)
+class LabelIssues:
+    """Every sample, most suspicious first, and how many of them are estimated to be wrong.
+
+    `table` has the columns id, label, expected (the class the label probably should be), suspicion (the share of the
+    samples that look less suspicious, in [0, 1]), rank (from 1), issue (whether the rank is within the estimate) and
+    reasons; with class names also label_name and expected_name. A sample whose score is missing comes last, with
+    suspicion and rank null. `estimate` names how the number was found.
+    """
+
+    table: pa.Table
+    estimated: int
+    estimate: str
+    scores: tuple[str, ...]
+
+    def suspects(self) -> pa.Table:
+        """The rows estimated to be wrong, most suspicious first."""
+        return self.table.slice(0, self.estimated)
+
+
+def find_label_issues(
+    table: pa.Table,
+    score: str | Sequence[str] | None = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    probabilities: Tensor | np.ndarray | None = None,
+    estimate: Estimate = "auto",
+) -> LabelIssues:
+    """Rank all samples by how little their label fits, with an estimated number of issues and the expected class.
+
+    `table` has id, label and score columns, as `score_model` and a recorder make it. `score` names the column to rank
+    by; several are combined by the mean of their ranks; left out, the first of `PREFERRED` that the table has.
+    `probabilities` [samples, classes] may come as an argument or as a list column of that name.
+
+    The number of issues uses no clean label. `confident_joint`: off the diagonal of the confident joint, needs
+    probabilities of models that did not train on the sample. `disagreement`: the samples where another class was
+    ahead of the label, over training where a mean margin is recorded, else in the prediction. `mixture`: those of
+    the harder of two humps of the score, none where the score shows one hump. `auto` takes the first that it can.
+    """
+    require_rows(table)
+    require_column(table, "id")
+    names = _choose(table, score)
+    labels = _labels(table)
+    beliefs = _probabilities(table, probabilities, labels)
+    columns = [hardness_values(table, name) for name in names]
+    hardness = columns[0] if len(columns) == 1 else rank_average(columns)
+    suspicion = share_below(hardness)
+    ranked = ~np.isnan(suspicion)
+    if not ranked.any():
+        raise ValueError(f"score must be known for at least one sample; {', '.join(names)} is missing for all of them")
+    estimated, how = _estimate(table, labels, beliefs, columns, estimate)
+    estimated = min(estimated, int(ranked.sum()))
+    # Stable, so that equal samples keep the table's order whatever the platform.
+    order = np.argsort(np.where(ranked, -suspicion, np.inf), kind="stable")
+    expected = _expected(table, labels, beliefs)
+    disagrees = _disagrees(labels, expected, beliefs)
+    ranks = np.arange(1, len(order) + 1)
+    found: dict[str, pa.Array | pa.ChunkedArray] = {
+        "id": table.column("id").take(pa.array(order)),
+        "label": pa.array(labels[order]),
+        "expected": expected.take(pa.array(order)),
+        **_names(labels[order], expected.take(pa.array(order)), class_names),
+        "suspicion": pa.array(suspicion[order], pa.float64(), from_pandas=True),
+        "rank": pa.array(ranks, pa.int64(), mask=~ranked[order]),
+        "issue": pa.array(ranks <= estimated),
+        "reasons": reasons_of(table, names, labels, disagrees).take(pa.array(order)),
+    }
+    return LabelIssues(_described(found), estimated, how, tuple(names))
+
+
+def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
+    if score is None:
+        described = score_names(table)
+        found = next((name for name in PREFERRED if name in described), None) or next(iter(described), None)
+        if found is None:
+            raise ValueError(
+                f"table must have a score column whose direction is known; it has {', '.join(table.column_names)}"
+            )
+        return [found]
+    names = [score] if isinstance(score, str) else list(score)
+    if not names:
+        raise ValueError("score must name at least one column; got none")
+    return names
+
+
+def _labels(table: pa.Table) -> np.ndarray:
+    if (table.schema.metadata or {}).get(b"hardness against") == b"predicted class":
+        raise ValueError("table must be scored against given labels; this one was scored against the predicted class")
+    return labels_of(table)
+
+
+def _probabilities(table: pa.Table, given: Tensor | np.ndarray | None, labels: np.ndarray) -> Tensor | None:
+    if given is None and "probabilities" in table.column_names:
+        rows = table.column("probabilities").to_pylist()
+        if len({len(row or ()) for row in rows}) != 1:
+            raise ValueError("column 'probabilities' must hold one list for each sample, all of one length")
+        given = np.asarray(rows, dtype=np.float64)
+    if given is None:
+        return None
+    beliefs = torch.as_tensor(given)
+    if beliefs.ndim != 2 or len(beliefs) != len(labels):
+        raise ValueError(
+            f"probabilities must be [samples, classes] with a row for each of the {len(labels)} rows of the table; "
+            f"got {list(beliefs.shape)}"
+        )
+    if labels.dtype.kind not in "iu":
+        raise TypeError("label must be integers, the columns of probabilities; the table holds text")
+    return beliefs
+
+
+def _estimate(
+    table: pa.Table, labels: np.ndarray, beliefs: Tensor | None, columns: list[np.ndarray], how: Estimate
+) -> tuple[int, str]:
+    if how not in get_args(Estimate):
+        raise ValueError(f"estimate must be one of {', '.join(get_args(Estimate))}; got {how!r}")
+    if how == "auto":
+        how = "confident_joint" if beliefs is not None else "disagreement" if _can_disagree(table) else "mixture"
+    if how == "confident_joint":
+        if beliefs is None:
+            raise ValueError('estimate="confident_joint" needs probabilities; got none')
+        return round(expected_issues(confident_joint(beliefs, torch.from_numpy(labels.astype(np.int64))))), how
+    if how == "disagreement":
+        return _disagreements(table, labels), how
+    # Ranks are spread evenly by construction: humps are looked for in each score itself.
+    return int(np.median([fit_two_humps(column).count for column in columns])), how
+
+
+def _can_disagree(table: pa.Table) -> bool:
+    return any(name in table.column_names for name in (*_MEAN_MARGINS, "predicted"))
+
+
+def _disagreements(table: pa.Table, labels: np.ndarray) -> int:
+    margin = next((name for name in _MEAN_MARGINS if name in table.column_names), None)
+    if margin is not None:
+        return int((hardness_values(table, margin) > 0).sum())
+    if "predicted" not in table.column_names:
+        raise ValueError("estimate=\"disagreement\" needs a column 'predicted' or a mean margin over training")
+    return int((labels_of(table, "predicted") != labels).sum())
+
+
+def _expected(table: pa.Table, labels: np.ndarray, beliefs: Tensor | None) -> pa.Array:
+    """The class the label probably should be; null where nothing but the label itself is known."""
+    if beliefs is not None:
+        others = beliefs.scatter(1, torch.from_numpy(labels.astype(np.int64)).unsqueeze(1), -1.0)
+        return pa.array(others.argmax(1).numpy())
+    source = next((name for name in ("expected", "predicted") if name in table.column_names), None)
+    if source is None:
+        return pa.nulls(len(labels), pa.array(labels[:1]).type)
+    return pa.array(labels_of(table, source))
+
+
+def _disagrees(labels: np.ndarray, expected: pa.Array, beliefs: Tensor | None) -> np.ndarray:
+    """Where the model's own choice is another class than the label."""
+    if beliefs is not None:
+        return beliefs.argmax(1).numpy() != labels
+    return np.zeros(len(labels), bool) if expected.null_count else np.asarray(expected) != labels
+
+
+def _names(labels: np.ndarray, expected: pa.Array, class_names: Sequence[str] | None) -> dict[str, pa.Array]:
+    if class_names is None:
+        return {}
+    names = [str(name) for name in class_names]
+    if labels.dtype.kind not in "iu":
+        raise TypeError("class_names must be left out where the labels are text already")
+    highest = max(
+        int(labels.max()), max((value for value in expected.unique().to_pylist() if value is not None), default=0)
+    )
+    if highest >= len(names) or labels.min() < 0:
+        raise ValueError(f"class_names must have a name for every class; got {len(names)} names and class {highest}")
+    known = pa.array(names)
+    return {"label_name": known.take(pa.array(labels)), "expected_name": known.take(expected)}
+
+
+def _described(columns: dict[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    table = pa.table(columns)
+    field = table.schema.field("suspicion").with_metadata(
+        {"kind": "score", "title": "Suspicion", "direction": "larger is harder", "range": "[0, 1]"}
+    )
+    return table.cast(table.schema.set(table.schema.get_field_index("suspicion"), field))

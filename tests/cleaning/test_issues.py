@@ -1,0 +1,207 @@
+"""find_label_issues: ranking, combination, estimate, expected class, reasons, and what it refuses."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from hardsight.cleaning import find_label_issues
+from hardsight.cleaning.columns import rank_average, share_below, share_below_within
+
+Make = Callable[..., pa.Table]
+
+
+def share_by_loops(values: list[float]) -> list[float]:
+    known = [value for value in values if value == value]
+    shares = []
+    for value in values:
+        if value != value:
+            shares.append(float("nan"))
+        elif len(known) == 1:
+            shares.append(0.5)
+        else:
+            below = sum(other < value for other in known) + 0.5 * (sum(other == value for other in known) - 1)
+            shares.append(below / (len(known) - 1))
+    return shares
+
+
+@pytest.mark.parametrize("values", [[3.0], [1.0, 1.0], [2.0, 1.0, 5.0, 1.0], [float("nan"), 4.0, 2.0], [float("nan")]])
+def test_share_below_equals_the_loops(values: list[float]) -> None:
+    np.testing.assert_allclose(share_below(np.array(values)), share_by_loops(values))
+
+
+def test_share_within_groups_equals_the_loops() -> None:
+    generator = np.random.default_rng(0)
+    values, groups = generator.integers(0, 9, 60).astype(float), generator.integers(0, 4, 60)
+    expected = np.empty(60)
+    for group in range(4):
+        expected[groups == group] = share_by_loops(values[groups == group].tolist())
+    np.testing.assert_allclose(share_below_within(values, groups), expected)
+
+
+def test_rank_average_ignores_every_scale_and_a_plain_mean_does_not() -> None:
+    generator = np.random.default_rng(1)
+    one, two = generator.random(50), generator.random(50)
+    np.testing.assert_allclose(rank_average([one, np.exp(9 * two)]), rank_average([one, two]))
+    plain = np.argsort((one + two) / 2)
+    assert not np.array_equal(np.argsort((one + np.exp(9 * two)) / 2), plain)
+
+
+def test_most_suspicious_first_whatever_the_direction(make_table: Make) -> None:
+    columns = {"id": [10, 11, 12], "label": [0, 1, 2], "predicted": [0, 2, 2]}
+    harder = find_label_issues(make_table({**columns, "avh": [0.1, 0.9, 0.4]}), "avh")
+    easier = find_label_issues(make_table({**columns, "confidence": [0.9, 0.1, 0.6]}), "confidence")
+    for issues in (harder, easier):
+        assert issues.table.column("id").to_pylist() == [11, 12, 10]
+        assert issues.table.column("suspicion").to_pylist() == [1.0, 0.5, 0.0]
+        assert issues.table.column("rank").to_pylist() == [1, 2, 3]
+        assert issues.table.column("expected").to_pylist() == [2, 2, 0]
+        assert issues.table.column("issue").to_pylist() == [True, False, False]
+        assert (issues.estimated, issues.estimate) == (1, "disagreement")
+        assert issues.suspects().column("id").to_pylist() == [11]
+
+
+def test_a_direction_in_the_column_beats_the_name() -> None:
+    field = pa.field("mine", pa.float64(), metadata={"direction": "larger is easier"})
+    schema = pa.schema([("id", pa.int64()), ("label", pa.int64()), field])
+    table = pa.table([pa.array([0, 1]), pa.array([0, 0]), pa.array([5.0, 1.0])], schema=schema)
+    assert find_label_issues(table, "mine").table.column("id").to_pylist() == [1, 0]
+
+
+def test_finds_flipped_labels_and_their_number(
+    noisy: tuple[np.ndarray, np.ndarray, np.ndarray], make_table: Make
+) -> None:
+    probabilities, labels, truth = noisy
+    confidence = probabilities[np.arange(len(labels)), labels]
+    table = make_table({"id": np.arange(len(labels)), "label": labels, "confidence": confidence}, 4)
+    issues = find_label_issues(table, probabilities=probabilities)
+    wrong = (labels != truth)[issues.table.column("id").to_numpy()]
+    suspicion = issues.table.column("suspicion").to_numpy()
+    assert roc_auc_score(wrong, suspicion) > 0.97
+    assert issues.estimate == "confident_joint"
+    assert issues.estimated == pytest.approx(int(wrong.sum()), rel=0.15)
+    top = issues.suspects()
+    right = top.column("expected").to_numpy() == truth[top.column("id").to_numpy()]
+    assert right.mean() > 0.85
+
+
+def test_probabilities_may_be_a_column(noisy: tuple[np.ndarray, np.ndarray, np.ndarray], make_table: Make) -> None:
+    probabilities, labels, _ = noisy
+    confidence = probabilities[np.arange(len(labels)), labels]
+    table = make_table({"id": np.arange(len(labels)), "label": labels, "confidence": confidence}, 4)
+    inside = table.append_column("probabilities", pa.array(probabilities.tolist()))
+    assert find_label_issues(inside).table.equals(find_label_issues(table, probabilities=probabilities).table)
+
+
+def test_expected_is_the_most_probable_other_class(make_table: Make) -> None:
+    table = make_table({"id": [0, 1], "label": [0, 0], "loss": [0.1, 2.0]})
+    issues = find_label_issues(table, probabilities=np.array([[0.7, 0.1, 0.2], [0.1, 0.8, 0.1]]))
+    assert dict(zip(*(issues.table.column(c).to_pylist() for c in ("id", "expected")), strict=True)) == {0: 2, 1: 1}
+    reasons = dict(zip(*(issues.table.column(c).to_pylist() for c in ("id", "reasons")), strict=True))
+    assert "expects another class" in reasons[1]
+    assert "expects another class" not in reasons[0]
+
+
+def test_mean_margins_over_training_count_the_disagreements(make_table: Make) -> None:
+    table = make_table({"id": [0, 1, 2, 3], "label": [0] * 4, "predicted": [0] * 4, "avh": [0.1, 0.2, 0.3, 0.4]})
+    assert find_label_issues(table).estimated == 0
+    field = pa.field("aum", pa.float64(), metadata={"direction": "larger is easier"})
+    with_margin = table.append_column(field, pa.array([3.0, -1.0, 2.0, -4.0]))
+    assert find_label_issues(with_margin, "avh").estimated == 2
+
+
+def test_mixture_only_where_nothing_was_predicted(make_table: Make) -> None:
+    generator = np.random.default_rng(2)
+    loss = np.concatenate([generator.normal(0.2, 0.05, 900), generator.normal(3.0, 0.4, 100)])
+    table = make_table({"id": np.arange(1000), "label": np.zeros(1000, int), "loss": loss})
+    issues = find_label_issues(table)
+    assert (issues.estimated, issues.estimate) == (100, "mixture")
+    assert issues.table.column("expected").null_count == 1000
+
+
+def test_missing_scores_come_last_unranked(make_table: Make) -> None:
+    table = make_table({"id": [0, 1, 2], "label": [0, 0, 0], "predicted": [1, 1, 0], "avh": [float("nan"), 0.5, 0.2]})
+    issues = find_label_issues(table)
+    assert issues.table.column("id").to_pylist() == [1, 2, 0]
+    assert issues.table.column("rank").to_pylist() == [1, 2, None]
+    assert issues.table.column("suspicion").to_pylist() == [1.0, 0.0, None]
+    assert issues.table.column("issue").to_pylist() == [True, True, False]
+    assert "score is missing" in issues.table.column("reasons").to_pylist()[2]
+
+
+def test_reasons_name_what_is_extreme(make_table: Make) -> None:
+    count = 200
+    avh, label = np.linspace(0, 1, count), np.zeros(count, int)
+    table = make_table({"id": np.arange(count), "label": label, "predicted": np.r_[label[:-1], 1], "avh": avh})
+    reasons = find_label_issues(table).table.column("reasons").to_pylist()
+    assert reasons[0] == (
+        "the model expects another class; hardest 1 % by Angular visual hardness; hardest 1 % of its class"
+    )
+    assert reasons[5] == "hardest 5 % by Angular visual hardness"
+    assert reasons[-1] == ""
+
+
+def test_class_names_are_added(make_table: Make) -> None:
+    table = make_table({"id": [0, 1], "label": [0, 1], "predicted": [1, 1], "avh": [0.5, 0.1]})
+    named = find_label_issues(table, class_names=["cat", "dog"]).table
+    assert named.column("label_name").to_pylist() == ["cat", "dog"]
+    assert named.column("expected_name").to_pylist() == ["dog", "dog"]
+    with pytest.raises(ValueError, match="name for every class"):
+        find_label_issues(table, class_names=["cat"])
+
+
+def test_labels_may_be_text() -> None:
+    table = pa.table({"id": ["x", "y"], "label": ["cat", "dog"], "predicted": ["dog", "dog"], "avh": [0.5, 0.1]})
+    issues = find_label_issues(table)
+    assert issues.table.column("expected").to_pylist() == ["dog", "dog"]
+    assert issues.estimated == 1
+
+
+def test_equal_samples_keep_their_order(make_table: Make) -> None:
+    table = make_table({"id": [7, 3, 9], "label": [0, 0, 0], "avh": [0.5, 0.5, 0.5]})
+    issues = find_label_issues(table)
+    assert issues.table.column("id").to_pylist() == [7, 3, 9]
+    assert issues.table.column("suspicion").to_pylist() == [0.5, 0.5, 0.5]
+    assert issues.estimated == 0
+
+
+def test_shuffling_the_rows_changes_nothing_but_ties(noisy: tuple[np.ndarray, ...], make_table: Make) -> None:
+    probabilities, labels, _ = noisy
+    own = probabilities[np.arange(len(labels)), labels]
+    table = make_table({"id": np.arange(len(labels)), "label": labels, "confidence": own, "loss": -np.log(own)}, 4)
+    shuffle = np.random.default_rng(3).permutation(len(labels))
+    for score in ("confidence", ["confidence", "loss"]):
+        straight = find_label_issues(table, score, probabilities=probabilities)
+        mixed = find_label_issues(table.take(pa.array(shuffle)), score, probabilities=probabilities[shuffle])
+        assert mixed.table.equals(straight.table)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "sentence"),
+    [
+        ({"label": [0], "avh": [0.1]}, {}, "column 'id'"),
+        ({"id": [0], "avh": [0.1]}, {}, "column 'label'"),
+        ({"id": [0], "label": [0]}, {}, "score column whose direction is known"),
+        ({"id": [0], "label": [0], "avh": [0.1]}, {"score": "nope"}, "column 'nope'"),
+        ({"id": [0], "label": [0], "mine": [0.1]}, {"score": "mine"}, "says its direction"),
+        ({"id": [0], "label": [0], "avh": [0.1]}, {"score": []}, "at least one column"),
+        ({"id": [0], "label": [None], "avh": [0.1]}, {}, "column 'label' must"),
+        ({"id": [], "label": [], "avh": []}, {}, "at least one row"),
+        ({"id": [0], "label": [0], "avh": np.array([np.nan])}, {}, "missing for all"),
+        ({"id": [0], "label": [0], "avh": [0.1]}, {"estimate": "disagreement"}, "needs a column 'predicted'"),
+        ({"id": [0], "label": [0], "avh": [0.1]}, {"estimate": "confident_joint"}, "needs probabilities"),
+        ({"id": [0], "label": [0], "avh": [0.1]}, {"probabilities": np.ones((2, 2)) / 2}, "a row for each"),
+    ],
+)
+def test_refusals(columns: dict, options: dict, sentence: str, make_table: Make) -> None:
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        find_label_issues(make_table(columns), **options)
+
+
+def test_a_table_scored_against_its_predictions_is_refused(make_table: Make) -> None:
+    table = make_table({"id": [0], "label": [0], "avh": [0.1]})
+    table = table.replace_schema_metadata({"hardness against": "predicted class"})
+    with pytest.raises(ValueError, match="against the predicted class"):
+        find_label_issues(table)

@@ -1,9 +1,45 @@
 """The papers' networks: each ends in a linear head, and names what goes into it.
 
-Weights are drawn from torch's global generator at construction: call `torch.manual_seed` first.
+Every network is a `Classifier`: `forward_features(inputs)` gives the features, `head` turns them into logits,
+`feature_dim` and `input_shape` tell the sizes. Weights are drawn from torch's global generator at construction:
+call `torch.manual_seed` first.
 """
 
+from hardsight.models.alexnet import AlexNet
+from hardsight.models.amc import CNN13, CNN28
+from hardsight.models.cifar_resnet import CifarResNet
 from hardsight.models.classifier import Classifier, Head
+from hardsight.models.densenet import DenseNet121
 from hardsight.models.digits import DigitsCNN
+from hardsight.models.googlenet import GoogLeNet
+from hardsight.models.plain import PlainCNN, cnn9, cnn10
+from hardsight.models.registry import create, names, options
+from hardsight.models.resnet50 import ResNet50
+from hardsight.models.toy import MLP, LeNet
+from hardsight.models.vgg import VGG19, vgg19_bn
+from hardsight.models.weights import first_mismatch, load_cifar10_resnet
 
-__all__ = ["Classifier", "DigitsCNN", "Head"]
+__all__ = [
+    "CNN13",
+    "CNN28",
+    "MLP",
+    "VGG19",
+    "AlexNet",
+    "CifarResNet",
+    "Classifier",
+    "DenseNet121",
+    "DigitsCNN",
+    "GoogLeNet",
+    "Head",
+    "LeNet",
+    "PlainCNN",
+    "ResNet50",
+    "cnn9",
+    "cnn10",
+    "create",
+    "first_mismatch",
+    "load_cifar10_resnet",
+    "names",
+    "options",
+    "vgg19_bn",
+]

@@ -12,12 +12,18 @@ Head = Callable[[int, int], nn.Module]
 class Classifier(nn.Module):
     """A network whose logits are `head(forward_features(inputs))`, and nothing else.
 
-    `feature_dim` is the length of a feature vector. The head is the last layer, called as a module: a hook on it
-    sees the features go in and the logits come out.
+    `feature_dim` is the length of a feature vector, `input_shape` the shape of one input the network was made for.
+    The head is the last layer and is called as a module: a hook on it sees the features go in and the logits come
+    out. Weights are drawn from torch's global generator at construction, dropout and noise from that of the device.
     """
 
     feature_dim: int
-    head: nn.Module
+    input_shape: tuple[int, ...]
+
+    @property
+    def head(self) -> nn.Module:
+        """The last layer. Networks with public weights keep it under the name that those weights use."""
+        return self.linear
 
     def forward_features(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
         """The feature vectors: what the head is applied to."""

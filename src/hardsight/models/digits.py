@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.models.classifier import Classifier, Head
+from hardsight.models.layers import normalized_convolution
 
 
 class DigitsCNN(Classifier):
@@ -17,20 +18,17 @@ class DigitsCNN(Classifier):
 
     def __init__(self, num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear) -> None:
         super().__init__()
+        self.input_shape = (in_channels, 8, 8)
         self.convolutions = nn.Sequential(
-            *_convolution(in_channels, 16),
-            *_convolution(16, 32),
+            *normalized_convolution(in_channels, 16, 3),
+            *normalized_convolution(16, 32, 3),
             nn.MaxPool2d(2),
-            *_convolution(32, 64),
+            *normalized_convolution(32, 64, 3),
             nn.MaxPool2d(2),
         )
         self.embedding = nn.Linear(64 * 2 * 2, self.feature_dim)
-        self.head = head(self.feature_dim, num_classes)
+        self.linear = head(self.feature_dim, num_classes)
 
     def forward_features(self, inputs: Float[Tensor, "batch channels 8 8"]) -> Float[Tensor, "batch 64"]:
         """The last convolution's 2x2 maps, mapped linearly to 64 features."""
         return self.embedding(self.convolutions(inputs).flatten(1))
-
-
-def _convolution(incoming: int, outgoing: int) -> list[nn.Module]:
-    return [nn.Conv2d(incoming, outgoing, 3, padding=1, bias=False), nn.BatchNorm2d(outgoing), nn.ReLU()]

@@ -1,0 +1,71 @@
+"""AlexNet (Krizhevsky, 2014: one column), under the parameter names of torchvision."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardsight.models.classifier import Classifier, Head
+from hardsight.models.layers import check_stem
+
+
+class AlexNet(Classifier):
+    """Five convolutions; with the large stem two layers of 4096 units follow, the second giving the features.
+
+    With the small stem, for 32x32 images, the 256 maps of the last convolution, each pooled to one pixel, are the
+    features. PyTorch's own initialisation, as in torchvision.
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        head: Head = nn.Linear,
+        *,
+        stem: str = "large",
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        check_stem(stem)
+        small = stem == "small"
+        size = 32 if small else 224
+        self.input_shape = (in_channels, size, size)
+        self.feature_dim = 256 if small else 4096
+        pool = (2, 2) if small else (3, 2)
+        self.features = nn.Sequential(
+            nn.Conv2d(in_channels, 64, 11, stride=4, padding=5 if small else 2),
+            nn.ReLU(),
+            nn.MaxPool2d(*pool),
+            nn.Conv2d(64, 192, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(*pool),
+            nn.Conv2d(192, 384, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(384, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(256, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(*pool),
+        )
+        self.avgpool = nn.AdaptiveAvgPool2d(1 if small else 6)
+        hidden: list[nn.Module] = [
+            nn.Dropout(dropout),
+            nn.Linear(256 * 6 * 6, 4096),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(4096, 4096),
+            nn.ReLU(),
+        ]
+        self.classifier = nn.Sequential(*([] if small else hidden), head(self.feature_dim, num_classes))
+
+    @property
+    def head(self) -> nn.Module:
+        """The last layer of `classifier`."""
+        return self.classifier[-1]
+
+    def forward_features(
+        self, inputs: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch {self.feature_dim}"]:
+        """What enters the last layer of `classifier`."""
+        activations = self.avgpool(self.features(inputs)).flatten(1)
+        for layer in list(self.classifier)[:-1]:
+            activations = layer(activations)
+        return activations

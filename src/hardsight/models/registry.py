@@ -1,0 +1,96 @@
+"""The networks by name, for configurations and command lines."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from hardsight.models.alexnet import AlexNet
+from hardsight.models.amc import CNN13, CNN28
+from hardsight.models.cifar_resnet import CifarResNet
+from hardsight.models.classifier import Classifier, Head
+from hardsight.models.densenet import DenseNet121
+from hardsight.models.digits import DigitsCNN
+from hardsight.models.googlenet import GoogLeNet
+from hardsight.models.plain import cnn9, cnn10
+from hardsight.models.resnet50 import ResNet50
+from hardsight.models.toy import MLP, LeNet
+from hardsight.models.vgg import VGG19, vgg19_bn
+
+_NETWORKS: dict[str, Callable[..., Classifier]] = {
+    "alexnet": AlexNet,
+    "cnn9": cnn9,
+    "cnn10": cnn10,
+    "cnn13": CNN13,
+    "cnn28": CNN28,
+    "densenet121": DenseNet121,
+    "digits_cnn": DigitsCNN,
+    "googlenet": GoogLeNet,
+    "lenet": LeNet,
+    "mlp": MLP,
+    "resnet20": partial(CifarResNet, 20),
+    "resnet32": partial(CifarResNet, 32),
+    "resnet44": partial(CifarResNet, 44),
+    "resnet56": partial(CifarResNet, 56),
+    "resnet50": ResNet50,
+    "vgg19": VGG19,
+    "vgg19_bn": vgg19_bn,
+}
+_COMMON = ("num_classes", "in_channels", "head")
+
+
+def names() -> tuple[str, ...]:
+    """Every name that `create` knows."""
+    return tuple(_NETWORKS)
+
+
+def options(name: str) -> dict[str, Any]:
+    """What `create` accepts for this network beyond classes, channels and head, with the defaults."""
+    parameters = inspect.signature(_network(name)).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters if parameter.name not in _COMMON}
+
+
+def create(
+    name: str,
+    num_classes: int | None = None,
+    in_channels: int | None = None,
+    head: Head = nn.Linear,
+    **network_options: Any,
+) -> Classifier:
+    """The network of that name, with fresh weights from torch's global generator: seed it first.
+
+    Classes and channels left out are those of the data the network was made for.
+
+    >>> create("resnet20", num_classes=100).feature_dim
+    64
+    >>> create("restnet20")
+    Traceback (most recent call last):
+    ValueError: name must be a known network; got 'restnet20', did you mean 'resnet20'?
+    """
+    network = _network(name)
+    for key, count in (("num_classes", num_classes), ("in_channels", in_channels)):
+        if count is None:
+            continue
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"{key} must be a positive integer; got {count!r}")
+        network_options[key] = count
+    known = (*options(name), *_COMMON)
+    for key in network_options:
+        if key not in known:
+            raise ValueError(f"options of {name} must be among {', '.join(known)}; got {key!r}{_nearest(key, known)}")
+    return network(head=head, **network_options)
+
+
+def _network(name: str) -> Callable[..., Classifier]:
+    if name not in _NETWORKS:
+        raise ValueError(f"name must be a known network; got {name!r}{_nearest(name, _NETWORKS)}")
+    return _NETWORKS[name]
+
+
+def _nearest(given: str, known: Iterable[str]) -> str:
+    # Some name is always nearest; a cutoff of zero says it even when it is far.
+    matches = difflib.get_close_matches(str(given), list(known), n=1, cutoff=0.0)
+    return f", did you mean {matches[0]!r}?" if matches else ""

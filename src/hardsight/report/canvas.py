@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 INK, FAINT, BLUE, RED, GREEN, PURPLE = "#20262e", "#c9d1d9", "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 _VARIABLES = {INK: "ink", FAINT: "faint", BLUE: "blue", RED: "red", GREEN: "green", PURPLE: "purple"}
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "text.color": INK,
@@ -106,7 +106,7 @@ def drawing(width: float, height: float, panels: int = 1, columns: int = 2) -> I
 
 
 @contextlib.contextmanager
-def _style(extra: dict[str, Any]) -> Iterator[None]:
+def _style(extra: dict[Any, Any]) -> Iterator[None]:
     try:
         import matplotlib
     except ImportError:

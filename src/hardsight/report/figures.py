@@ -24,7 +24,7 @@ MOST_CLASSES = 30
 
 def draw_histogram(score: Score, counted: Histogram) -> "Figure":
     """Share of each group in each bin of a score: flipped dashed, so that print tells them apart."""
-    with drawing(4.4, 2.6) as figure:
+    with drawing(3.7, 2.5) as figure:
         axes = figure.axes[0]
         fill_histogram(axes, score, counted)
         axes.set_title(score.title)
@@ -46,10 +46,13 @@ def fill_histogram(axes: "Axes", score: Score, counted: Histogram) -> None:
             label=f"{name} ({int(counted.counts[name].sum()):,})",
         )
     if len(counted.counts) > 1:
-        axes.legend(loc="best", handlelength=1.6)
+        # Room above the highest bin, so that the legend hides none.
+        axes.set_ylim(0, 1.25 * axes.dataLim.y1)
+        axes.legend(loc="upper right", ncols=2, handlelength=1.6, columnspacing=1.2)
     axes.set_xlabel(_axis_label(score))
     axes.set_ylabel("share of group" if len(counted.counts) > 1 else "share of samples")
     axes.grid(False, axis="x")
+    axes.locator_params(axis="x", nbins=5)
 
 
 def draw_plane(
@@ -57,34 +60,18 @@ def draw_plane(
 ) -> "Figure":
     """One score against another: points where they are few, hexagons that count where they are many."""
     finite = np.isfinite(x) & np.isfinite(y)
-    if finite.sum() <= MOST_POINTS:
-        with drawing(7.0, 4.4) as figure:
-            axes = figure.axes[0]
-            for name, mask in (groups or {"all": finite}).items():
-                shown, size = mask & finite, int((mask & finite).sum())
-                axes.plot(
-                    x[shown],
-                    y[shown],
-                    "^" if name == "flipped" else "o",
-                    color=GROUP_COLOURS[name],
-                    markersize=3.6 if name == "flipped" else 3.2,
-                    alpha=0.55,
-                    markeredgewidth=0,
-                    label=f"{name} ({size:,})",
-                )
-            if groups:
-                axes.legend(loc="upper right", markerscale=1.8)
-            _plane_axes(axes, across, up, chance)
-        return figure
-    shown = {name: mask & finite for name, mask in reversed(groups.items()) if (mask & finite).any()} or {"all": finite}
-    with drawing(7.0, 3.9, panels=len(shown)) as figure:
-        extent = _extent(x[finite], y[finite])
-        for axes, (name, mask) in zip(figure.axes, shown.items(), strict=True):
-            _hexagons(axes, x[mask], y[mask], extent, GROUP_COLOURS[name], fine=len(shown) == 1)
-            _plane_axes(axes, across, up, chance)
-            axes.set_title(f"{name}: {int(mask.sum()):,} samples, darker is more (log scale)", fontsize=9)
-        for axes in figure.axes[1:]:
-            axes.set_ylabel("")
+    shown = {name: mask & finite for name, mask in (groups or {"all": finite}).items() if (mask & finite).any()}
+    few = finite.sum() <= MOST_POINTS
+    with drawing(8.6, 4.4, panels=1 if few else max(1, len(shown))) as figure:
+        if few:
+            _points(figure.axes[0], x, y, shown)
+        else:
+            _hexagons(figure.axes, x, y, shown, _extent(x[finite], y[finite]))
+        for axes in figure.axes:
+            axes.set_xlabel(f"{across.title} ({across.reading})")
+            if chance is not None:
+                axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
+        figure.axes[0].set_ylabel(f"{up.title} ({up.reading})")
     return figure
 
 
@@ -94,14 +81,14 @@ def draw_curves(columns: Mapping[str, np.ndarray], epochs: np.ndarray) -> "Figur
     for name in columns:
         kind = next((kind for kind in ("loss", "accuracy") if kind in name), name)
         panels.setdefault(kind, []).append(name)
-    with drawing(7.0, 2.7 * -(-len(panels) // 2), panels=len(panels)) as figure:
+    with drawing(8.6, 2.8 * -(-len(panels) // 2), panels=len(panels)) as figure:
         for axes, (kind, names) in zip(figure.axes, panels.items(), strict=False):
             for name, (colour, dash) in zip(names, _LINES * len(names), strict=False):
                 marker = "o" if len(epochs) < 3 else None
                 axes.plot(epochs, columns[name], dash, color=colour, marker=marker, label=name.replace("_", " "))
             axes.set_title(kind.replace("_", " "))
             axes.set_xlabel("epoch")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.locator_params(axis="x", integer=True)
             if len(names) > 1:
                 axes.legend(loc="best")
     return figure
@@ -111,7 +98,7 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
     """Mean of a score by class, hardest first, at most `MOST_CLASSES` of them; counts at the bars."""
     order = np.argsort(np.where(np.isnan(means), np.inf, -score.sign * means), kind="stable")
     order = order[counts[order] > 0][:MOST_CLASSES]
-    with drawing(7.0, 0.9 + 0.26 * len(order)) as figure:
+    with drawing(8.6, 0.9 + 0.26 * len(order)) as figure:
         axes = figure.axes[0]
         places = np.arange(len(order))
         axes.barh(places, means[order], height=0.72, color=BLUE, alpha=0.75)
@@ -121,7 +108,7 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
         axes.grid(False, axis="y")
         for place, at in zip(places, order, strict=True):
             axes.annotate(
-                f"{means[at]:.3g}  ·  {counts[at]:,}",
+                f"{means[at]:.3g}  ({counts[at]:,} samples)",
                 (max(0.0, means[at]), place),
                 xytext=(4, 0),
                 textcoords="offset points",
@@ -133,7 +120,7 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
             axes.axvline(chance, color=RED, linestyle="--", linewidth=1.2)
             label = f"chance {chance:.3g}"
             axes.text(chance, 1.01, label, transform=axes.get_xaxis_transform(), color=RED, fontsize=8)
-        axes.set_xlabel(f"mean · number of samples    ({_axis_label(score)})")
+        axes.set_xlabel(f"mean of {score.name} ({_axis_label(score)})")
     return figure
 
 
@@ -172,11 +159,15 @@ def _axis_label(score: Score) -> str:
     return {"harder": "harder →", "easier": "← harder"}.get(score.direction or "", score.name)
 
 
-def _plane_axes(axes: "Axes", across: Score, up: Score, chance: float | None) -> None:
-    axes.set_xlabel(f"{across.title} ({across.reading})")
-    axes.set_ylabel(f"{up.title} ({up.reading})")
-    if chance is not None:
-        axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
+def _points(axes: "Axes", x: np.ndarray, y: np.ndarray, groups: Mapping[str, np.ndarray]) -> None:
+    for name, mask in groups.items():
+        # Another mark beside the other colour: the groups differ in grey, too.
+        mark, size = ("^", 3.6) if name == "flipped" else ("o", 3.2)
+        label = f"{name} ({int(mask.sum()):,})"
+        colour = GROUP_COLOURS[name]
+        axes.plot(x[mask], y[mask], mark, color=colour, markersize=size, alpha=0.55, markeredgewidth=0, label=label)
+    if len(groups) > 1:
+        axes.legend(loc="upper right", markerscale=1.8)
 
 
 def _extent(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float]:
@@ -187,13 +178,17 @@ def _extent(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float]:
     return sides[0], sides[1], sides[2], sides[3]
 
 
-def _hexagons(axes: "Axes", x: np.ndarray, y: np.ndarray, extent: Any, colour: str, fine: bool) -> None:
+def _hexagons(
+    panels: Sequence["Axes"], x: np.ndarray, y: np.ndarray, groups: Mapping[str, np.ndarray], extent: Any
+) -> None:
     from matplotlib.colors import ListedColormap, to_rgb
 
-    # One hue that fades to nothing works on a light and on a dark page; few steps keep the file small.
-    fading = ListedColormap([(*to_rgb(colour), alpha) for alpha in np.linspace(0.12, 1.0, 10)])
-    size = (48, 24) if fine else (26, 22)
-    axes.hexbin(x, y, gridsize=size, extent=extent, bins="log", mincnt=1, cmap=fading, linewidths=0)
+    size = (48, 24) if len(groups) == 1 else (26, 22)
+    for axes, (name, mask) in zip(panels, groups.items(), strict=True):
+        # One hue that fades to nothing works on a light and on a dark page; few steps keep the file small.
+        fading = ListedColormap([(*to_rgb(GROUP_COLOURS[name]), alpha) for alpha in np.linspace(0.12, 1.0, 10)])
+        axes.hexbin(x[mask], y[mask], gridsize=size, extent=extent, bins="log", mincnt=1, cmap=fading, linewidths=0)
+        axes.set_title(f"{name}: {int(mask.sum()):,} samples (log density)", fontsize=9)
 
 
 def _cell(column: int, row: int, colour: str, alpha: float) -> Any:

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from hardsight.report import figures
-from hardsight.report.reading import read_run
 from hardsight.report.canvas import save_png
+from hardsight.report.reading import read_run
 from hardsight.report.view import View, look_at
 
 

@@ -1,11 +1,15 @@
 """The statistics of the page, as pure functions of numpy arrays; values that are not finite are left out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Bool, Float, Integer
 
 # A tail longer than this many times the bulk would press the bulk into one bin.
 _LONG_TAIL = 3.0
+# Nothing is drawn beyond it: differences of larger numbers overflow.
+_FARTHEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -23,18 +27,21 @@ class Histogram:
         return counts / max(1, counts.sum())
 
 
-def histogram(values: np.ndarray, groups: dict[str, np.ndarray], bins: int = 40) -> Histogram | None:
+def histogram(
+    values: Float[np.ndarray, "samples"], groups: Mapping[str, Bool[np.ndarray, "samples"]], bins: int = 40
+) -> Histogram | None:
     """Counts of `values` in equal bins for each group (a mask); long tails are gathered in the outermost bins."""
     finite = np.isfinite(values)
     if not finite.any():
         return None
+    values = np.clip(values, -_FARTHEST, _FARTHEST)
     seen = values[finite]
     smallest, low, high, largest = np.quantile(seen, [0.0, 0.005, 0.995, 1.0])
     bulk = high - low
     below = bool(bulk > 0 and low - smallest > _LONG_TAIL * bulk)
     above = bool(bulk > 0 and largest - high > _LONG_TAIL * bulk)
     start, stop = (low if below else smallest), (high if above else largest)
-    if stop <= start or not np.isfinite(stop - start):
+    if stop <= start:
         start, stop = np.nextafter(smallest - 0.5, -np.inf), np.nextafter(largest + 0.5, np.inf)
     edges = np.linspace(start, stop, bins + 1)
     if not (np.diff(edges) > 0).all():
@@ -47,13 +54,15 @@ def histogram(values: np.ndarray, groups: dict[str, np.ndarray], bins: int = 40)
     return Histogram(edges, counts, below, above)
 
 
-def ranked(hardness: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+def ranked(
+    hardness: Float[np.ndarray, "samples"], among: Bool[np.ndarray, "samples"] | None = None
+) -> Integer[np.ndarray, "ranked"]:
     """Rows by falling hardness, ties in row order; rows that are NaN or not `among` are left out."""
     rows = np.flatnonzero(~np.isnan(hardness) if among is None else ~np.isnan(hardness) & among)
     return rows[np.argsort(-hardness[rows], kind="stable")]
 
 
-def detection(hardness: np.ndarray, wrong: np.ndarray) -> tuple[float, float] | None:
+def detection(hardness: Float[np.ndarray, "samples"], wrong: Bool[np.ndarray, "samples"]) -> tuple[float, float] | None:
     """AUROC and average precision of finding the wrong labels; None where one of the two groups is empty."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -64,7 +73,9 @@ def detection(hardness: np.ndarray, wrong: np.ndarray) -> tuple[float, float] | 
     return float(roc_auc_score(wrong, hardness)), float(average_precision_score(wrong, hardness))
 
 
-def means_by_class(codes: np.ndarray, values: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def means_by_class(
+    codes: Integer[np.ndarray, "samples"], values: Float[np.ndarray, "samples"], classes: int
+) -> tuple[Integer[np.ndarray, "classes"], Float[np.ndarray, "classes"]]:
     """Samples and mean value of each class; the mean of an empty class is NaN."""
     used = (codes >= 0) & np.isfinite(values)
     counts = np.bincount(codes[used], minlength=classes)
@@ -72,8 +83,10 @@ def means_by_class(codes: np.ndarray, values: np.ndarray, classes: int) -> tuple
     return counts, np.divide(sums, counts, out=np.full(classes, np.nan), where=counts > 0)
 
 
-def pair_counts(rows: np.ndarray, columns: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pair_counts(
+    rows: Integer[np.ndarray, "samples"], columns: Integer[np.ndarray, "samples"], classes: int
+) -> tuple[Integer[np.ndarray, "pairs"], Integer[np.ndarray, "pairs"], Integer[np.ndarray, "pairs"]]:
     """How often each (row, column) pair of classes occurs: a confusion matrix that stays small for many classes."""
     used = (rows >= 0) & (columns >= 0)
-    pairs, counts = np.unique(rows[used] * classes + columns[used], return_counts=True)
+    pairs, counts = np.unique(rows[used].astype(np.int64) * classes + columns[used], return_counts=True)
     return pairs // max(1, classes), pairs % max(1, classes), counts

@@ -92,8 +92,17 @@ class Samples:
         return self._read(column).cast(pa.float64()).to_numpy()
 
     def texts(self, column: str, rows: np.ndarray) -> list[str]:
-        """A column's entries at `rows`, as text."""
-        return ["" if value is None else str(value) for value in self._read(column).take(pa.array(rows)).to_pylist()]
+        """A column's entries at `rows`, as text, read in batches: a million file names are never held at once."""
+        found, start = [""] * len(rows), 0
+        order = np.argsort(rows, kind="stable")
+        with _readable(self.path):
+            for batch in self._file.iter_batches(columns=[column]):
+                first, last = np.searchsorted(rows[order], [start, start + len(batch)])
+                places = order[first:last]
+                for place, value in zip(places, batch.column(0).take(pa.array(rows[places] - start)), strict=True):
+                    found[place] = str(value.as_py()) if value.is_valid else ""
+                start += len(batch)
+        return found
 
     def labels(self, class_names: Sequence[str]) -> Labels:
         """Every label column there is, over one common list of classes."""
@@ -103,10 +112,7 @@ class Samples:
         found = {value for column in columns.values() for value in pc.unique(column).to_pylist()}
         values = sorted(found - {None})
         known = pa.array(values, pa.int64() if integers else pa.string())
-        codes = {
-            name: pc.fill_null(pc.index_in(column, known), -1).to_numpy().astype(np.int64)
-            for name, column in columns.items()
-        }
+        codes = {name: pc.fill_null(pc.index_in(column, known), -1).to_numpy() for name, column in columns.items()}
         return Labels(values, [class_name(value, class_names) for value in values], codes)
 
     def _read(self, column: str) -> pa.ChunkedArray:

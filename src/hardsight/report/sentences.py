@@ -3,6 +3,7 @@
 from typing import Any
 
 from hardsight.report.figures import MOST_CLASSES, MOST_POINTS
+from hardsight.report.reading import Score
 from hardsight.report.view import TABLE_ROWS, View
 
 _KINDS = {"demo": "Demo run", "train": "Training run", "score": "Scoring", "audit": "Audit"}
@@ -15,7 +16,7 @@ def facts(view: View) -> list[str]:
     kind = str(details.get("kind") or "run")
     parts = [_KINDS.get(kind, kind)]
     if details.get("created"):
-        parts.append(str(details["created"]).replace("T", " ").partition(".")[0])
+        parts.append(str(details["created"]).replace("T", " ").replace("+00:00", " UTC"))
     if details.get("device"):
         parts.append(str(details["device"]))
     if details.get("seed") is not None:
@@ -46,14 +47,16 @@ def tiles(view: View) -> list[tuple[str, str]]:
     accuracy = view.run.section("results").get("test_accuracy")
     if _is_number(accuracy):
         found.append((f"{accuracy:.1%}", "test accuracy"))
-    best = next((line for line in view.lines if line.best and line.auroc is not None), None)
-    if best is not None:
-        found.append((f"{best.auroc:.3f}", f"AUROC of finding wrong labels by {best.score.name} (chance is 0.5)"))
+    ranking = view.ranking_line
+    if ranking is not None and ranking.auroc is not None:
+        found.append(
+            (f"{ranking.auroc:.3f}", f"AUROC of the suspects' ranking, by {ranking.score.name}; chance is 0.5")
+        )
     if view.wrong is not None and view.suspects is not None:
         flipped = int(view.wrong.sum())
         if flipped:
             found.append(
-                (f"{view.suspects_found:,} of {flipped:,}", f"flipped labels among the first {flipped:,} suspects")
+                (f"{view.suspects_found / flipped:.1%}", f"of the first {flipped:,} suspects were really flipped")
             )
     elif view.confusion is not None:
         apart = int(view.confusion.counts[view.confusion.given != view.confusion.predicted].sum())
@@ -69,20 +72,19 @@ def tiles(view: View) -> list[tuple[str, str]]:
 
 def sentences(view: View) -> dict[str, str]:
     """How to read each section, by its anchor."""
-    chance = _chance(view)
     plane = "Each point is one sample." if _few(view) else "Each hexagon counts the samples that fall into it."
     return {
         "suspects": _suspects(view),
         "hardest": _hardest(view),
         "histograms": _histograms(view),
-        "plane": f"{plane} {_plane(view)}{chance}",
+        "plane": f"{plane} {_plane(view)}",
         "scores": _scores(view),
-        "curves": "One value an epoch. Where the training curve still improves and the test curve turns, the model "
-        "has begun to learn its data by heart, wrong labels included.",
+        "curves": "One value an epoch. Where a training curve still improves and a test curve turns, the model has "
+        "begun to learn its data by heart, wrong labels included.",
         "classes": _classes(view),
         "confusion": _confusion(view),
-        "table": f"The first {TABLE_ROWS} suspects and the {TABLE_ROWS} hardest samples, each once, most suspicious "
-        "first. A click on a heading sorts.",
+        "table": f"{len(view.table)} samples: the first {TABLE_ROWS} suspects, then the {TABLE_ROWS} hardest of "
+        "all that are not among them. samples.parquet holds the rest.",
     }
 
 
@@ -92,7 +94,7 @@ def _suspects(view: View) -> str:
     ranking = view.suspects
     text = (
         f"Given label → label the model expects, the first {len(ranking.cards)} of {ranking.total:,} samples ranked by "
-        f"{ranking.score.title} ({ranking.score.reading}). A person should look at these first."
+        f"{_spoken(ranking.score)} ({ranking.score.reading}). A person should look at these first."
     )
     if view.wrong is not None:
         right = sum(bool(card.flipped) for card in ranking.cards)
@@ -104,7 +106,7 @@ def _hardest(view: View) -> str:
     if view.hardest is None:
         return ""
     score = view.hardest.score
-    start = f"Ranked by {score.title}: {score.reading}{_chance(view) if score.name in _AVH else '.'}"
+    start = f"Ranked by {_spoken(score)}: {score.reading}{_chance(view) if score.name in _AVH else '.'}"
     if view.hardest_agreed:
         start += (
             f" Only the {view.hardest.total:,} samples whose label the model agrees with: these are hard to see rather "
@@ -128,8 +130,8 @@ def _plane(view: View) -> str:
     if view.plane is None:
         return ""
     return (
-        "Top left is hard and unsure, bottom right easy and sure. Where the two scores disagree, the angle says "
-        "something the probability does not; the dotted line is the chance level of the hardness"
+        "Top left is hard and unsure, bottom right easy and sure; away from the diagonal the angle says something "
+        f"that the probability does not. The dotted line is AVH's chance level, {_level(view)}."
     )
 
 
@@ -145,7 +147,7 @@ def _classes(view: View) -> str:
     if view.by_class is None or view.labels is None:
         return ""
     score, shown = view.by_class[0], int((view.by_class[1] > 0).sum())
-    text = f"Mean {score.title} of the samples that carry each label, hardest class first ({score.reading})"
+    text = f"Mean {_spoken(score)} of the samples that carry each label, hardest class first ({score.reading})"
     text += f"; the {MOST_CLASSES} hardest of {shown:,} classes" if shown > MOST_CLASSES else ""
     return text + (_chance(view) if score.name in _AVH else ".")
 
@@ -162,9 +164,16 @@ def _confusion(view: View) -> str:
 
 
 def _chance(view: View) -> str:
-    if not view.classes:
-        return "."
-    return f"; the chance level of AVH is 1/{view.classes:,} = {1 / view.classes:.3g}."
+    return f"; AVH's chance level is {_level(view)}." if view.classes else "."
+
+
+def _level(view: View) -> str:
+    return f"1/{view.classes:,} = {1 / view.classes:.3g}" if view.classes else "not known"
+
+
+def _spoken(score: Score) -> str:
+    """A score's title inside a sentence: `EL2N` stays, `Entropy` becomes `entropy`."""
+    return score.title if score.title[1:2].isupper() else score.title[:1].lower() + score.title[1:]
 
 
 def _few(view: View) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 from hardsight.report.canvas import BLUE, INK, RED, drawing, save_png
 from hardsight.report.figures import fill_histogram, shortened
 from hardsight.report.numbers import Histogram
-from hardsight.report.reading import read_run
-from hardsight.report.view import Card, View, look_at
+from hardsight.report.reading import Run, Score, read_run
+from hardsight.report.view import Card, Ranking, ScoreLine, look_at
 
 _COLUMNS, _ROWS = 6, 3
 
@@ -19,22 +19,22 @@ _COLUMNS, _ROWS = 6, 3
 def write_summary_picture(run: Path | str, path: Path | str) -> Path:
     """One PNG of 1600 x 700 pixels for the top of a README, on white."""
     view = look_at(read_run(run))
-    best = view.best
-    counted = next((counted for score, counted in view.histograms if best and score.name == best.name), None)
-    if view.suspects is None or counted is None:
+    ranking = view.suspects
+    counted = next((counted for score, counted in view.histograms if ranking and score == ranking.score), None)
+    if ranking is None or counted is None:
         raise ValueError(f"{run} has no suspected labels to picture: samples.parquet needs 'label' and a score column")
     with drawing(16, 7, panels=0) as figure:
-        left, right = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)
-        _strip(left, view)
-        _histogram(right, view, counted)
+        figure.set_layout_engine("constrained", rect=(0.008, 0.015, 0.984, 0.97))
+        parts: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)
+        _strip(parts[0], view.run, ranking)
+        _histogram(parts[1], view.ranking_line, ranking.score, counted)
         save_png(figure, path, dots_per_inch=100)
     return Path(path)
 
 
-def _strip(part: Any, view: View) -> None:
-    assert view.suspects is not None
-    cards = view.suspects.cards[: _COLUMNS * _ROWS]
-    pictures = view.run.thumbnails([card.id for card in cards])
+def _strip(part: Any, run: Run, ranking: Ranking) -> None:
+    cards = ranking.cards[: _COLUMNS * _ROWS]
+    pictures = run.thumbnails([card.id for card in cards])
     part.suptitle("Most suspicious labels:  given → expected", fontsize=18, x=0.02, ha="left")
     grid = part.subplots(_ROWS, _COLUMNS)
     for axes in grid.flat:
@@ -54,20 +54,16 @@ def _verdict(card: Card) -> tuple[str, str]:
     return ("✓ was flipped", RED) if card.flipped else ("label is right", BLUE)
 
 
-def _histogram(part: Any, view: View, counted: Histogram) -> None:
-    line = next((line for line in view.lines if view.best and line.score.name == view.best.name), None)
-    assert view.best is not None
-    title = view.best.title
-    if line is not None and line.auroc is not None:
-        title += f" finds them: AUROC {line.auroc:.3f}"
-    part.suptitle(title, fontsize=18, x=0.02, ha="left")
+def _histogram(part: Any, line: ScoreLine | None, score: Score, counted: Histogram) -> None:
+    known = f" ranks them:  AUROC {line.auroc:.3f}" if line and line.auroc is not None else " of every sample"
+    part.suptitle(score.title + known, fontsize=18, x=0.02, ha="left")
     axes = part.subplots()
-    fill_histogram(axes, view.best, counted)
+    fill_histogram(axes, score, counted)
     axes.xaxis.label.set_size(15)
     axes.yaxis.label.set_size(15)
     axes.tick_params(labelsize=13)
     if axes.get_legend() is not None:
-        axes.legend(fontsize=16, loc="best")
+        axes.legend(fontsize=16, loc="upper right", ncols=2)
 
 
 def _pixels(uri: str) -> np.ndarray:

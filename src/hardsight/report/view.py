@@ -46,7 +46,7 @@ class ScoreLine:
     score: Score
     auroc: float | None
     average_precision: float | None
-    quantiles: tuple[float, float, float] | None
+    quantiles: list[float] | None
     missing: int
     best: bool
 
@@ -70,7 +70,7 @@ class View:
     wrong: np.ndarray | None
     groups: dict[str, np.ndarray]
     suspects: Ranking | None
-    suspects_found: int | None
+    suspects_found: int
     hardest: Ranking | None
     hardest_agreed: bool
     lines: list[ScoreLine]
@@ -81,10 +81,11 @@ class View:
     table: list[Card]
 
     @property
-    def best(self) -> Score | None:
-        """The score that finds the wrong labels best, or that ranks the suspects."""
-        found = next((line.score for line in self.lines if line.best), None)
-        return found or (self.suspects.score if self.suspects else None)
+    def ranking_line(self) -> ScoreLine | None:
+        """What is known about the score that ranks the suspects."""
+        if self.suspects is None:
+            return None
+        return next((line for line in self.lines if line.score == self.suspects.score), None)
 
 
 def samples_shown(run: Path | str) -> list[str]:
@@ -98,11 +99,11 @@ def look_at(run: Run) -> View:
     """Read what the page needs of a record, one column after the other."""
     samples = run.samples
     if samples is None:
-        return View(run, None, 0, None, {}, None, None, None, False, [], [], None, None, None, [])
+        return View(run, None, 0, None, {}, None, 0, None, False, [], [], None, None, None, [])
     labels = samples.labels(run.class_names)
     classes = len(run.class_names) or len(labels.values)
     wrong = _wrong(labels)
-    groups = {"flipped": wrong, "intact": _known(labels) & ~wrong} if wrong is not None else {}
+    groups = {"intact": _known(labels) & ~wrong, "flipped": wrong} if wrong is not None else {}
     deal = _Dealer(samples, labels, wrong)
     suspicion, hardness = _suspicion(run, samples, labels), _hardness(samples)
     suspect_rows = _ranked(samples, suspicion)
@@ -117,7 +118,7 @@ def look_at(run: Run) -> View:
         wrong=wrong,
         groups=groups,
         suspects=_ranking(deal, suspicion, suspect_rows),
-        suspects_found=None if wrong is None else int(wrong[suspect_rows[: int(wrong.sum())]].sum()),
+        suspects_found=0 if wrong is None else int(wrong[suspect_rows[: int(wrong.sum())]].sum()),
         hardest=_ranking(deal, hardness, hardest_rows),
         hardest_agreed=agreed is not None,
         lines=lines,
@@ -242,12 +243,11 @@ def _line(score: Score, values: np.ndarray, recorded: Any, groups: Mapping[str, 
         known = groups["flipped"] | groups["intact"]
         auroc, precision = detection(score.sign * values[known], groups["flipped"][known]) or (None, None)
     finite = values[np.isfinite(values)]
-    low, middle, high = np.quantile(finite, [0.0, 0.5, 1.0]).tolist() if len(finite) else (None,) * 3
     return ScoreLine(
         score=score,
         auroc=auroc,
         average_precision=precision,
-        quantiles=None if low is None else (low, middle, high),
+        quantiles=np.quantile(finite, [0.0, 0.5, 1.0]).tolist() if len(finite) else None,
         missing=len(values) - len(finite),
         best=score.name == best,
     )
@@ -258,7 +258,8 @@ def _plane(samples: Samples) -> tuple[Score, np.ndarray, Score, np.ndarray] | No
     up = samples.score("avh", "angular_visual_hardness")
     if across is None or up is None:
         return None
-    return across, samples.values(across.name), up, samples.values(up.name)
+    x, y = samples.values(across.name), samples.values(up.name)
+    return (across, x, up, y) if (np.isfinite(x) & np.isfinite(y)).any() else None
 
 
 def _by_class(samples: Samples, labels: Labels, score: Score | None) -> tuple[Score, np.ndarray, np.ndarray] | None:

@@ -4,11 +4,11 @@ Format: two zero bytes, a type code, the number of dimensions, each dimension as
 """
 
 import gzip
+import io
 import math
 import struct
 import zlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ def read_idx(path: Path | str) -> np.ndarray:
         raise ValueError(f"{path} is truncated or damaged: it does not decompress") from error
 
 
-def _parse(file: BinaryIO | gzip.GzipFile, path: Path) -> np.ndarray:
+def _parse(file: io.BufferedIOBase, path: Path) -> np.ndarray:
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
         raise ValueError(f"{path} is not an IDX file: its first bytes are {head.hex(' ') or 'missing'}")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from hardsight.datasets.paths import follow
 
 Size = int | tuple[int, int] | None
 Fit = Literal["crop", "squash"]
+# typing.Self says the same, but the run-time check of annotations in the tests does not know it.
+_Kind = TypeVar("_Kind", bound="_Labelled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,16 +84,16 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
         """Number of samples of each class, int64 [C]; samples without a label are not counted."""
         return torch.bincount(self.labels[self.labels >= 0], minlength=self.num_classes)
 
-    def with_labels(self, labels: Tensor) -> Self:
+    def with_labels(self: _Kind, labels: Tensor) -> _Kind:
         """The same samples under other labels: noisy ones, say. The data set itself is not changed."""
         return dataclasses.replace(self, labels=labels)
 
-    def subset(self, indices: Tensor | Sequence[int]) -> Self:
+    def subset(self: _Kind, indices: Tensor | Sequence[int]) -> _Kind:
         """The samples at `indices`, in that order; ids, domains and columns go with them."""
         chosen = _as_indices(indices, len(self))
         return dataclasses.replace(self, **self._rows(chosen))
 
-    def in_domain(self, domain: str) -> Self:
+    def in_domain(self: _Kind, domain: str) -> _Kind:
         """The samples of one domain."""
         if self.domains is None or domain not in self.domain_names:
             raise ValueError(f"domain must be one of {list(self.domain_names)}; got {domain!r}")
@@ -161,7 +163,7 @@ class FileDataset(_Labelled):
         except (OSError, ValueError) as error:
             raise ValueError(f"{self.paths[index]} is unreadable: {_reason(error)}") from error
 
-    def resized(self, size: Size, fit: Fit = "crop") -> Self:
+    def resized(self, size: Size, fit: Fit = "crop") -> "FileDataset":
         """The same files, decoded to another size."""
         return dataclasses.replace(self, size=size, fit=fit)
 

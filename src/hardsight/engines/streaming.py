@@ -39,14 +39,15 @@ def score_model(
     chosen = choose_scores(scores)
     device = _device_of(model) if device is None else torch.device(device)
     model.to(device)
-    columns, parts, prepared = _Columns(), parts_of(chosen), None
+    columns, prepared = _Columns(), None
+    parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     with _evaluating(model), torch.inference_mode(), observe(model, head) as seen, _progress(loader, progress) as step:
         for batch in loader:
             inputs, labels, ids = _take_apart(batch, device)
             _call(model, inputs)
             prepared = prepared or Head(seen.weight, seen.bias)
             columns.add(_summarise(seen, prepared, labels, parts), labels is not None, ids)
-            step(len(columns.chunks[-1].predicted))
+            step(1)
     return columns.table(chosen)
 
 
@@ -89,7 +90,7 @@ class _Columns:
         if self.labelled not in (None, labelled):
             raise ValueError("loader must yield labels with every batch or with none")
         self.labelled = labelled
-        size = len(summary.predicted)
+        size = len(summary.labels)
         if ids is None:
             ids = range(self.count, self.count + size)
         elif len(ids) != size:
@@ -159,14 +160,14 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _progress(loader: Iterable[Any], wanted: bool | None) -> Iterator[Callable[[int], None]]:
     if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda samples: None
+        yield lambda batches: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("scoring", total=_batches(loader))
-        yield lambda samples: bar.advance(task)
+        yield lambda batches: bar.advance(task, batches)
 
 
 def _batches(loader: Iterable[Any]) -> int | None:

@@ -1,7 +1,8 @@
 """Everything the scores need to know of a sample, in a few numbers a sample instead of one a class.
 
 `summarise` walks over the samples in chunks that fit the cache: one matrix product a chunk gives logits and cosines
-alike, and only per-sample numbers leave it, so all samples x all classes never exists.
+alike, and only per-sample numbers leave it, so all samples x all classes never exists. The passes over a chunk are
+counted: at a few hundred features a sample, each costs as much as a tenth of the product.
 """
 
 import math
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from hardsight.geometry import angle_between, angle_of_cosine, angles_to_classes, directions, norms
 
-Part = Literal["angles", "logits", "spread"]
+Part = Literal["predicted", "angles", "logits", "spread"]
 
 # Elements of one chunk (samples x classes): 2**18 floats stay in a core's cache, a GPU wants more to do at once.
 _CHUNK_ON_CPU = 2**18
@@ -27,7 +28,7 @@ _SAFE_NORMS = (1e-12, 1e12)
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """Per-sample numbers over all classes; `other` means every class but the labelled one. Parts not asked for are None.
+    """Per-sample numbers over all classes; "other" means every class but the labelled one. Parts not asked for are None.
 
     Angles in radians. `other_probability` is the softmax mass of the other classes, summed without cancellation, so
     it is exact where the labelled probability rounds to 1; `other_squares` is the sum of their squared probabilities.
@@ -36,8 +37,8 @@ class ClassSummary:
     num_classes: int
     has_bias: bool
     labels: Tensor
-    predicted: Tensor
     feature_norm: Tensor
+    predicted: Tensor | None = None
     label_angle: Tensor | None = None
     angle_sum: Tensor | None = None
     nearest_other_angle: Tensor | None = None
@@ -52,11 +53,11 @@ class ClassSummary:
     def concatenate(chunks: list["ClassSummary"]) -> "ClassSummary":
         """The summary of all chunks' samples, in order."""
         first = chunks[0]
-        columns: dict[str, Tensor | None] = {}
+        columns: dict[str, Tensor] = {}
         for field in fields(first):
             if isinstance(getattr(first, field.name), Tensor):
                 columns[field.name] = torch.cat([getattr(chunk, field.name) for chunk in chunks])
-        return ClassSummary(num_classes=first.num_classes, has_bias=first.has_bias, **columns)  # type: ignore[arg-type]
+        return ClassSummary(num_classes=first.num_classes, has_bias=first.has_bias, **columns)
 
 
 def summarise(
@@ -65,20 +66,17 @@ def summarise(
     labels: Tensor | None,
     bias: Tensor | None = None,
     *,
-    parts: Iterable[Part] = ("angles", "logits", "spread"),
+    parts: Iterable[Part] = ("predicted", "angles", "logits", "spread"),
     chunk: int | None = None,
 ) -> ClassSummary:
     """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk."""
-    classes = len(weight)
     budget = _CHUNK_ON_CPU if features.device.type == "cpu" else _CHUNK_ON_GPU
-    rows = chunk or max(32, budget // classes)
-    head = Head(weight, bias)
-    asked = frozenset(parts)
-    chunks = [
-        summarise_chunk(features[start : start + rows], head, None if labels is None else labels[start : start + rows], asked)
-        for start in range(0, len(features), rows)
-    ]
-    return ClassSummary.concatenate(chunks)
+    rows = chunk or max(32, budget // len(weight))
+    head, asked = Head(weight, bias), frozenset(parts)
+    given = [None] * -(-len(features) // rows) if labels is None else labels.split(rows)
+    return ClassSummary.concatenate(
+        [summarise_chunk(part, head, part_labels, asked) for part, part_labels in zip(features.split(rows), given, strict=True)]
+    )
 
 
 class Head:
@@ -88,7 +86,7 @@ class Head:
         self.weight = _wide(weight.detach())
         self.bias = None if bias is None else _wide(bias.detach())
         self.norms = norms(self.weight)
-        self.inverse_norms = torch.where(self.norms == 0, 0.0, 1 / torch.where(self.norms == 0, 1.0, self.norms))
+        self.inverse_norms = _inverse(self.norms)
         self.safe = _norms_are_safe(self.norms)
 
 
@@ -98,24 +96,27 @@ def summarise_chunk(
 ) -> ClassSummary:
     """Summary of one chunk. `logits`, where the model computed them already, save the matrix product."""
     features = _wide(features.detach())
-    feature_norm = norms(features)
-    scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)
-    predicted = scores.argmax(1)
-    labels = predicted if labels is None else labels.long()
-    columns = {"predicted": predicted, "feature_norm": feature_norm, "labels": labels}
-    if cosines is not None:
+    feature_norm = torch.linalg.vector_norm(features, dim=1)
+    if head.safe and _norms_are_safe(feature_norm):
+        scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)
+    else:
+        feature_norm = norms(features)
+        scores, cosines = _logits_and_cosines_of_extreme_norms(features, feature_norm, head, logits)
+    columns = {"feature_norm": feature_norm}
+    if labels is None or "predicted" in parts:
+        columns["predicted"] = _argmax(scores)
+    labels = columns["predicted"] if labels is None else labels.long()
+    if cosines is not None and "angles" in parts:
         columns |= _summarise_angles(features, head.weight, labels, cosines)
     if parts & {"logits", "spread"}:
         columns |= summarise_logits(scores, labels, "spread" in parts)
-    return ClassSummary(num_classes=len(head.weight), has_bias=head.bias is not None, **columns)
+    return ClassSummary(num_classes=len(head.weight), has_bias=head.bias is not None, labels=labels, **columns)
 
 
 def _logits_and_cosines(
     features: Tensor, feature_norm: Tensor, head: Head, logits: Tensor | None, want_cosines: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Both from one product: cosine = product / (|x| |w|), logit = product + bias. Cosines are made in place."""
-    if not (head.safe and _norms_are_safe(feature_norm)):
-        return _logits_and_cosines_of_extreme_norms(features, feature_norm, head, logits)
+    """Both from one product: cosine = product / (|x| |w|), logit = product + bias."""
     if logits is None:
         product = features @ head.weight.T
         scores = product if head.bias is None else product + head.bias
@@ -124,8 +125,7 @@ def _logits_and_cosines(
         product = logits if head.bias is None else logits - head.bias
     if not want_cosines:
         return scores, None
-    inverse = torch.where(feature_norm == 0, 0.0, 1 / torch.where(feature_norm == 0, 1.0, feature_norm))
-    return scores, (product * head.inverse_norms).mul_(inverse.unsqueeze(1))
+    return scores, (product * head.inverse_norms).mul_(_inverse(feature_norm).unsqueeze(1))
 
 
 def _logits_and_cosines_of_extreme_norms(
@@ -142,24 +142,24 @@ def _logits_and_cosines_of_extreme_norms(
 
 
 def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines: Tensor) -> dict[str, Tensor]:
-    """Label angle (exact), sum of all angles, nearest other angle. Uses up `cosines`."""
+    """Label angle, sum of all angles, nearest other angle; exact also where vectors are parallel. Uses up `cosines`."""
     column = labels.unsqueeze(1)
-    label_angle = angle_between(features, weight[labels])
-    # The labelled class leaves the product: a cosine of 0 neither wins the maximum over real neighbours falsely
-    # (it is put to -2 for that) nor needs a second look, and its pi/2 is taken off the sum again.
+    label_cosine = cosines.gather(1, column).squeeze(1)
+    label_angle = angle_of_cosine(label_cosine)
+    aligned = (label_cosine.abs() > _NEARLY_PARALLEL).nonzero().squeeze(1)
+    label_angle[aligned] = angle_between(features[aligned], weight[labels[aligned]])
+
+    # The labelled class leaves the row: -2 never is the largest cosine, and 0 adds a known pi/2 to the sum.
     nearest = cosines.scatter_(1, column, -2.0).amax(1)
-    cosines.scatter_(1, column, 0.0)
-    farthest = cosines.amin(1)
-    again = (nearest > _NEARLY_PARALLEL) | (farthest < -_NEARLY_PARALLEL)
-    cosines.clamp_(-1.0, 1.0)
-    angle_sum = torch.acos_(cosines).sum(1) - math.pi / 2
+    farthest = cosines.scatter_(1, column, 0.0).amin(1)
     nearest_other = angle_of_cosine(nearest)
-    if bool(again.any()):
-        rows = again.nonzero().squeeze(1)
+    angle_sum = torch.acos_(cosines).sum(1) - math.pi / 2
+    # Also the rows where rounding pushed a cosine past 1, whose arccos is no number.
+    rows = ((nearest > _NEARLY_PARALLEL) | (farthest < -_NEARLY_PARALLEL)).nonzero().squeeze(1)
+    if len(rows):
         exact = angles_to_classes(features[rows], weight)
-        others = exact.scatter(1, column[rows], 0.0)
-        angle_sum[rows] = others.sum(1)
-        nearest_other[rows] = exact.scatter(1, column[rows], math.inf).amin(1)
+        nearest_other[rows] = exact.scatter_(1, column[rows], math.inf).amin(1)
+        angle_sum[rows] = exact.scatter_(1, column[rows], 0.0).sum(1)
     return {"label_angle": label_angle, "angle_sum": angle_sum + label_angle, "nearest_other_angle": nearest_other}
 
 
@@ -167,23 +167,39 @@ def summarise_logits(logits: Tensor, labels: Tensor, spread: bool) -> dict[str, 
     """What the scores of a softmax need: log-sum-exp, margins and masses, and with `spread` entropy and squares."""
     column = labels.unsqueeze(1)
     label_logit = logits.gather(1, column).squeeze(1)
-    top = logits.amax(1, keepdim=True)
-    exponentials = (logits - top).exp_()
-    label_exponential = exponentials.gather(1, column).squeeze(1)
-    entropy_sum = (exponentials * (top - logits)).sum(1) if spread else None
-    exponentials.scatter_(1, column, 0.0)
-    others = exponentials.sum(1)
-    total = others + label_exponential
+    others = logits.scatter(1, column, -math.inf)
+    largest_other = others.amax(1)
+    top = torch.maximum(largest_other, label_logit)
+    # The labelled class is at minus infinity, so its exponential is 0 and this sum is the others' alone.
+    exponentials = others.sub_(top.unsqueeze(1)).exp_()
+    others_mass = exponentials.sum(1)
+    label_mass = (label_logit - top).exp()
+    total = others_mass + label_mass
     columns = {
         "label_logit": label_logit,
-        "largest_other_logit": logits.scatter(1, column, -math.inf).amax(1),
-        "log_sum_exp": top.squeeze(1) + total.log(),
-        "other_probability": others / total,
+        "largest_other_logit": largest_other,
+        "log_sum_exp": top + total.log(),
+        "other_probability": others_mass / total,
     }
-    if entropy_sum is not None:
-        columns["entropy"] = entropy_sum / total + total.log()
+    if spread:
+        # Entropy is the mean of log-sum-exp minus the logit: a sum of terms that are not negative.
+        below_top = exponentials * (top.unsqueeze(1) - logits)
+        columns["entropy"] = (below_top.sum(1) + label_mass * (top - label_logit)) / total + total.log()
         columns["other_squares"] = exponentials.square_().sum(1) / total.square()
     return columns
+
+
+def _argmax(values: Tensor) -> Tensor:
+    """The first largest entry of each row; two plain passes, where torch's own argmax on CPU is several times slower."""
+    if values.device.type != "cpu" or values.shape[1] >= 2**24:
+        return values.argmax(1)
+    places = torch.arange(values.shape[1], dtype=torch.float32)
+    return torch.where(values == values.amax(1, keepdim=True), places, math.inf).amin(1).long()
+
+
+def _inverse(values: Tensor) -> Tensor:
+    """1 / value, and 0 for a zero vector, which so gets a cosine of 0: an angle of pi/2."""
+    return torch.where(values == 0, 0.0, 1 / torch.where(values == 0, 1.0, values))
 
 
 def _norms_are_safe(values: Tensor) -> bool:

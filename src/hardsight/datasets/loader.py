@@ -1,0 +1,271 @@
+"""A loader for sets that fit on the device: the whole set once as bytes, every batch a few tensor operations.
+
+All that is random in an epoch's order and augmentation is drawn once, on the CPU, from (seed, epoch): the same on
+every device and for any number of processes, and any batch of any epoch can be made without those before it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Integer, Shaped
+from torch import Tensor
+
+from hardsight.datasets.augment import Augmentation, Draws, PixelScale, draw, normalise, pixel_scale, shift_and_flip
+
+_NO_AUGMENTATION = Augmentation()
+# What a saved position must agree on with the loader that continues from it.
+_IDENTITY = ("samples", "batch_size", "shuffle", "class_balanced", "drop_last")
+
+
+class Batch(NamedTuple):
+    """Images ready for the network, their labels, and their ids; all on the loader's device."""
+
+    images: Float[Tensor, "samples channels height width"]
+    labels: Int[Tensor, "samples"]
+    ids: Int[Tensor, "samples"]
+
+
+class EpochPlan(NamedTuple):
+    """An epoch before any pixel is touched: which sample stands where, and what was drawn for it."""
+
+    epoch: int
+    order: Int[Tensor, "places"]
+    draws: Draws
+
+
+class DeviceLoader:
+    """Batches of a set that lies on the device as uint8 [N, C, H, W]; deterministic by (seed, epoch).
+
+    `batch_size` is that of all processes together. Process `rank` of `world_size` gets its slice of every batch:
+    the slices are disjoint, differ by at most one sample, and put together in order of rank they are, bit for bit,
+    the batch of a single process. All processes make the same number of batches; the last one of an epoch, where it
+    holds fewer samples than there are processes, is empty for some of them (`drop_last` leaves it out).
+
+    `class_balanced=(classes, each)` draws each batch as that many different classes with that many images of each
+    (GR: 32 x 8), by the current labels. A class's images come in random order, each once before one comes again; an
+    epoch is samples // batch_size such batches. Samples labelled -1 never come.
+
+    Each pass over the loader is one epoch. A pass that was left early is not continued: the next one is a new epoch,
+    unless `load_state_dict` put the loader in the middle of one.
+    """
+
+    def __init__(
+        self,
+        images: Shaped[Tensor, "samples channels height width"],
+        labels: Integer[Tensor, "labels"],
+        ids: Integer[Tensor, "ids"] | None = None,
+        batch_size: int = 128,
+        *,
+        device: torch.device | str | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        augmentation: Augmentation = _NO_AUGMENTATION,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        drop_last: bool = False,
+        class_balanced: tuple[int, int] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        dtype: torch.dtype = torch.float32,
+        channels_last: bool = False,
+    ) -> None:
+        _check_set(images, labels, ids)
+        _check_batches(len(images), batch_size, drop_last, class_balanced, rank, world_size, seed)
+        if augmentation.fill == "reflect" and augmentation.shift >= min(images.shape[2:]):
+            raise ValueError(
+                f"shift must be smaller than the image to reflect it; got {augmentation.shift} for "
+                f"{images.shape[2]} x {images.shape[3]} pixels"
+            )
+        if not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a floating-point type; got {dtype}")
+        self.device = torch.device(images.device if device is None else device)
+        self.images = images.to(self.device).contiguous()
+        self.ids = torch.arange(len(images), device=self.device) if ids is None else ids.to(self.device, torch.int64)
+        self.batch_size, self.drop_last, self.shuffle, self.seed = batch_size, drop_last, shuffle, seed
+        self.class_balanced = class_balanced
+        self.rank, self.world_size = rank, world_size
+        self.augmentation, self.dtype, self.channels_last = augmentation, dtype, channels_last
+        channels = images.shape[1]
+        means, stds = _per_channel("mean", mean, 0.0, channels), _per_channel("std", std, 1.0, channels)
+        if not bool((stds > 0).all()):
+            raise ValueError(f"std must be positive for every channel; got {std!r}")
+        self._pixels = PixelScale(*(part.to(self.device) for part in pixel_scale(means, stds, dtype)))
+        self._noise = torch.Generator(self.device)
+        self._epoch, self._done, self._resumed = 0, 0, False
+        self.set_labels(labels)
+
+    def __len__(self) -> int:
+        """Number of batches of an epoch, the same for every process."""
+        if self.class_balanced or self.drop_last:
+            return max(1, len(self.images) // self.batch_size)
+        return -(-len(self.images) // self.batch_size)
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels that the batches carry, int64 [N]; change them with `set_labels`."""
+        return self._labels
+
+    def set_labels(self, labels: Integer[Tensor, "labels"]) -> None:
+        """Carry other labels from the next batch on; class-balanced batches follow them from the next epoch on."""
+        if len(labels) != len(self.images):
+            raise ValueError(f"labels must be one an image; got {len(labels)} labels for {len(self.images)} images")
+        # A copy: the caller's later edits must not reach batches that are already planned.
+        self._labels = labels.to(self.device, torch.int64, copy=True)
+        self._labels_on_host = self._labels.cpu() if self.class_balanced else None
+        if self.class_balanced:
+            present = int((torch.bincount(self._labels_on_host.clamp_min(-1) + 1)[1:] > 0).sum())
+            if present < self.class_balanced[0]:
+                raise ValueError(
+                    f"class_balanced must ask for no more classes than the labels have, {present}; "
+                    f"got {self.class_balanced[0]}"
+                )
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is under way, or comes next."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Start the next pass at the beginning of `epoch`."""
+        self._epoch, self._done, self._resumed = epoch, 0, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: the epoch and how many batches of it have been handed out."""
+        return {"seed": self.seed, "epoch": self._epoch, "batches": self._done, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken: the next pass yields the batches that were still to come, bit for bit.
+
+        The number of processes may differ. Labels are not part of the state: set the same ones.
+        """
+        mine = self._identity()
+        for key in _IDENTITY:
+            if state[key] != mine[key]:
+                raise ValueError(f"{key} must be that of the saved position, {state[key]!r}; got {mine[key]!r}")
+        self.seed, self._epoch, self._done = int(state["seed"]), int(state["epoch"]), int(state["batches"])
+        self._resumed = True
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._done and not self._resumed:
+            self._epoch, self._done = self._epoch + 1, 0
+        self._resumed = False
+        epoch, first = self._epoch, self._done
+        plan = self.plan(epoch)
+        for index in range(first, len(self)):
+            # Counted before it is handed out: a position saved after this batch's step does not repeat the batch.
+            self._epoch, self._done = (epoch, index + 1) if index + 1 < len(self) else (epoch + 1, 0)
+            yield self.batch(plan, index)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Order and draws of an epoch: a function of (seed, epoch), the same on every device and in every process."""
+        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
+        if self.class_balanced and self._labels_on_host is not None:
+            order = balanced_order(self._labels_on_host, *self.class_balanced, len(self), generator=generator)
+        elif self.shuffle:
+            order = torch.randperm(len(self.images), generator=generator)
+        else:
+            order = torch.arange(len(self.images))
+        draws = draw(self.augmentation, len(order), generator)
+        return EpochPlan(epoch, order.to(self.device), Draws(*(column.to(self.device) for column in draws)))
+
+    def batch(self, plan: EpochPlan, index: int) -> Batch:
+        """This process's slice of batch `index` of the planned epoch."""
+        start = index * self.batch_size
+        whole = min(self.batch_size, len(plan.order) - start)
+        mine = slice(start + whole * self.rank // self.world_size, start + whole * (self.rank + 1) // self.world_size)
+        where = plan.order[mine]
+        pixels = self.images.index_select(0, where)
+        if self.augmentation.moves and len(where):
+            pixels = shift_and_flip(pixels, Draws(*(column[mine] for column in plan.draws)), self.augmentation)
+        images = normalise(pixels, self._pixels, dtype=self.dtype, channels_last=self.channels_last)
+        if self.augmentation.noise_std > 0:
+            # For the whole batch, then sliced: what a sample gets does not depend on the number of processes.
+            self._noise.manual_seed(_mixed(self.seed, plan.epoch, index))
+            noise = torch.randn((whole, *images.shape[1:]), generator=self._noise, device=self.device)
+            images += noise[mine.start - start : mine.stop - start].mul_(self.augmentation.noise_std)
+        return Batch(images, self._labels.index_select(0, where), self.ids.index_select(0, where))
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "samples": len(self.images),
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "class_balanced": None if self.class_balanced is None else list(self.class_balanced),
+            "drop_last": self.drop_last,
+        }
+
+
+def balanced_order(
+    labels: Int[Tensor, "samples"], classes: int, each: int, batches: int, *, generator: torch.Generator
+) -> Int[Tensor, "places"]:
+    """Samples of that many batches, each of `classes` different classes drawn uniformly with `each` images a class.
+
+    A class's images come in random order, and again from the start when all have come; labels below 0 never come.
+    """
+    shuffled = torch.randperm(len(labels), generator=generator)
+    shuffled = shuffled[labels[shuffled] >= 0]
+    # Sorted by class, in random order within: class c is the run that starts at starts[c].
+    by_class = shuffled[torch.argsort(labels[shuffled], stable=True)]
+    counts = torch.bincount(labels[by_class])
+    starts = counts.cumsum(0) - counts
+    present = counts.nonzero().squeeze(1)
+    keys = torch.rand(batches, len(present), generator=generator)
+    chosen = keys.argsort(1)[:, :classes]
+    # How often a class has come before this batch says how far into its run to read.
+    taken = torch.zeros(batches, len(present), dtype=torch.int64).scatter_(1, chosen, 1)
+    turn = (taken.cumsum(0) - taken).gather(1, chosen)
+    names = present[chosen]
+    offsets = turn.unsqueeze(2) * each + torch.arange(each)
+    return by_class[(starts[names].unsqueeze(2) + offsets % counts[names].unsqueeze(2)).flatten()]
+
+
+def _mixed(*words: int) -> int:
+    """One seed from several numbers; neighbouring numbers give unrelated seeds."""
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _per_channel(name: str, values: Sequence[float] | None, default: float, channels: int) -> Tensor:
+    if values is None:
+        return torch.full((channels,), default, dtype=torch.float64)
+    if len(values) != channels:
+        raise ValueError(f"{name} must have one number for each of the {channels} channels; got {len(values)}")
+    return torch.tensor([float(value) for value in values], dtype=torch.float64)
+
+
+def _check_set(images: Tensor, labels: Tensor, ids: Tensor | None) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise TypeError(f"images must be uint8 [N, C, H, W]; got {images.dtype} {list(images.shape)}")
+    if not len(images):
+        raise ValueError("images must hold at least one image; got none")
+    for name, column in (("labels", labels), ("ids", ids)):
+        if column is not None and (column.ndim != 1 or len(column) != len(images)):
+            raise ValueError(f"{name} must be one an image, {len(images)}; got {list(column.shape)}")
+
+
+def _check_batches(
+    samples: int,
+    batch_size: int,
+    drop_last: bool,
+    class_balanced: tuple[int, int] | None,
+    rank: int,
+    world_size: int,
+    seed: int,
+) -> None:
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank must lie in [0, world_size), world_size being {world_size}; got {rank}")
+    if batch_size < world_size:
+        raise ValueError(f"batch_size must be at least one sample a process, {world_size}; got {batch_size}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0; got {seed}")
+    if class_balanced is not None:
+        if min(class_balanced) < 1 or class_balanced[0] * class_balanced[1] != batch_size:
+            raise ValueError(
+                f"class_balanced must be (classes, images of each) with a product of batch_size, {batch_size}; "
+                f"got {class_balanced!r}"
+            )
+    elif drop_last and samples < batch_size:
+        raise ValueError(
+            f"batch_size must be at most the {samples} samples where the last batch is dropped; got {batch_size}"
+        )

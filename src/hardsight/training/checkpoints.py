@@ -1,0 +1,169 @@
+"""Checkpoints: everything a training needs to go on to the same bits, each whole or not there at all.
+
+    checkpoint/step-00001200/model.safetensors    the weights
+    checkpoint/step-00001200/shared.*             optimiser, average, counters: the same in every process
+    checkpoint/step-00001200/process-0.*          random states, position in the data, recorder: one set a process
+    checkpoint/best.safetensors                   weights of the epoch with the best test accuracy
+    checkpoint/last.safetensors                   weights at the end
+
+A checkpoint is written into a hidden folder, synced and renamed; only then the one before it goes.
+"""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from hardsight import records
+from hardsight.training.states import read_state, write_state
+
+_NAME = re.compile(r"step-(\d+)$")
+
+
+class Checkpoints:
+    """The checkpoints of one run. Every process calls each method; `rank` 0 makes, renames and removes folders."""
+
+    def __init__(self, folder: Path, rank: int = 0, wait: Callable[[], object] = lambda: None) -> None:
+        self.folder, self.rank, self._wait = Path(folder) / "checkpoint", rank, wait
+
+    def latest(self) -> Path | None:
+        """The newest complete checkpoint."""
+        if not self.folder.is_dir():
+            return None
+        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.match(path.name))]
+        return max(found)[1] if found else None
+
+    def save(self, step: int, model: Mapping[str, Tensor], shared: Any, own: Any) -> Path:
+        """Write the checkpoint of this step, then remove the earlier ones."""
+        final = self.folder / f"step-{step:08d}"
+        draft = self.folder / f".{final.name}"
+        if self.rank == 0:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # What a killed process left of the same step.
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+        self._wait()
+        try:
+            write_state(draft / f"process-{self.rank}", own)
+            if self.rank == 0:
+                (draft / "model.safetensors").write_bytes(safetensors.torch.save(_plain(model)))
+                write_state(draft / "shared", shared)
+            self._wait()
+            if self.rank == 0:
+                _sync(draft)
+                if final.exists():
+                    _discard(final)
+                draft.rename(final)
+                records._sync_folder(self.folder)
+                self._discard_before(step)
+        except OSError:
+            # A full disk: give back what the draft took; the checkpoint before it is untouched.
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        self._wait()
+        return final
+
+    def load(self, path: Path) -> tuple[dict[str, Tensor], Any, Any]:
+        """Weights, shared state and this process's own state."""
+        own = path / f"process-{self.rank}"
+        if not own.with_suffix(".json").is_file():
+            raise ValueError(f"{path} was written by fewer processes: it holds no state for process {self.rank}")
+        model = safetensors.torch.load((path / "model.safetensors").read_bytes())
+        return model, read_state(path / "shared"), read_state(own)
+
+    def save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
+        """Write `name`.safetensors; one process does."""
+        if self.rank == 0:
+            with records.atomic_path(self.folder / f"{name}.safetensors") as temporary:
+                temporary.write_bytes(safetensors.torch.save(_plain(model)))
+
+    def _discard_before(self, step: int) -> None:
+        for path in self.folder.iterdir():
+            match = _NAME.match(path.name)
+            if (match and int(match[1]) < step) or path.name.startswith((".gone-", ".step-")):
+                _discard(path)
+
+
+def check_fits(model: nn.Module, state: Mapping[str, Tensor], source: Path | str) -> None:
+    """Refuse weights of another model, naming the first tensor that does not fit."""
+    wanted = model.state_dict()
+    for name, tensor in wanted.items():
+        if name not in state:
+            raise ValueError(f"{source} must hold the weights of this model; it has no {name}")
+        if state[name].shape != tensor.shape:
+            raise ValueError(
+                f"{source} must hold the weights of this model; {name} is {list(state[name].shape)} there and "
+                f"{list(tensor.shape)} in the model"
+            )
+    extra = next((name for name in state if name not in wanted), None)
+    if extra is not None:
+        raise ValueError(
+            f"{source} must hold the weights of this model; it also holds {extra}, which the model has not"
+        )
+
+
+def random_states() -> dict[str, Any]:
+    """The states of Python's, NumPy's and torch's global generators, the device's included."""
+    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - a user's transforms draw from it
+    version, internal, gauss = random.getstate()
+    return {
+        "python": (version, list(internal), gauss),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
+    }
+
+
+def restore_random_states(states: Mapping[str, Any]) -> None:
+    """Set the global generators to what `random_states` returned."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """`load_state_dict`, keeping the memory layout of the parameters and tensors that a captured step reads."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(rate, Tensor):
+            rate.copy_(torch.as_tensor(group["lr"]))
+            group["lr"] = rate
+        for parameter in group["params"]:
+            kept = optimizer.state.get(parameter, {})
+            for name, value in kept.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def _plain(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.iterdir():
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+    records._sync_folder(folder)
+
+
+def _discard(path: Path) -> None:
+    """Renamed first: a removal that is interrupted never leaves half a checkpoint under a checkpoint's name."""
+    gone = path.with_name(f".gone-{path.name.lstrip('.')}")
+    with contextlib.suppress(OSError):
+        shutil.rmtree(gone, ignore_errors=True)
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""The batches of a training: grouped for gradient accumulation, and continued in the middle of an epoch.
+
+A loader that knows its position (`state_dict`, `load_state_dict`, as `DeviceLoader` has) is asked to continue. Any
+other is replayed: the random states of the epoch's start are put back and the batches already used are thrown away,
+which gives the same batches wherever they depend on those states alone.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from hardsight.training.checkpoints import random_states, restore_random_states
+from hardsight.training.evaluation import take_apart
+from hardsight.training.step import Batch
+
+
+class Feed:
+    """Groups of `accumulate` batches on the device, epoch by epoch."""
+
+    def __init__(self, batches: Iterable[Any], device: torch.device, accumulate: int = 1) -> None:
+        self.batches, self.device, self.accumulate = batches, device, accumulate
+        self._positioned = hasattr(batches, "state_dict") and hasattr(batches, "load_state_dict")
+        self._start: dict[str, Any] | None = None
+        self._resume: dict[str, Any] | None = None
+
+    def steps(self) -> int:
+        """Optimiser steps of an epoch."""
+        try:
+            count = len(self.batches)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError("batches must have a length, the number of batches of an epoch") from None
+        if count == 0:
+            raise ValueError("batches must hold at least one batch; got none")
+        return -(-count // self.accumulate)
+
+    def epoch(self, number: int, done: int = 0) -> Iterator[list[Batch]]:
+        """The groups of epoch `number`, counted from 0, that come after the first `done`."""
+        stream = self._continued(done) if done and self._resume is not None else self._begun(number)
+        while group := [take_apart(batch, self.device) for batch in itertools.islice(stream, self.accumulate)]:
+            yield group
+
+    def _begun(self, number: int) -> Iterator[Any]:
+        set_epoch = getattr(self.batches, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(number)
+        self._start = None if self._positioned else self._random()
+        return iter(self.batches)
+
+    def _continued(self, done: int) -> Iterator[Any]:
+        assert self._resume is not None
+        if self._positioned:
+            self.batches.load_state_dict(self._resume["loader"])  # type: ignore[attr-defined]
+            return iter(self.batches)
+        now = random_states()
+        self._start = self._resume["start"]
+        self._restore(self._start)
+        stream = iter(self.batches)
+        for _ in itertools.islice(stream, done * self.accumulate):
+            pass
+        restore_random_states(now)
+        return stream
+
+    def _random(self) -> dict[str, Any]:
+        generator = getattr(self.batches, "generator", None)
+        own = generator.get_state() if isinstance(generator, torch.Generator) else None
+        return {"global": random_states(), "own": own}
+
+    def _restore(self, start: dict[str, Any]) -> None:
+        restore_random_states(start["global"])
+        if start["own"] is not None:
+            self.batches.generator.set_state(start["own"])  # type: ignore[attr-defined]
+
+    def state_dict(self) -> dict[str, Any]:
+        loader = self.batches.state_dict() if self._positioned else None  # type: ignore[attr-defined]
+        # Between epochs a plain loader's own generator is all there is to remember.
+        return {"loader": loader, "start": self._start, "own": None if self._positioned else self._random()["own"]}
+
+    def load_state_dict(self, state: dict[str, Any], *, within_epoch: bool) -> None:
+        if within_epoch:
+            self._resume = state
+        elif state["own"] is not None:
+            self.batches.generator.set_state(state["own"])  # type: ignore[attr-defined]

@@ -1,0 +1,233 @@
+"""The loop: epochs of steps, evaluation after each, checkpoints between, and a record that follows them."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardsight.training.checkpoints import (
+    Checkpoints,
+    check_fits,
+    load_optimizer,
+    random_states,
+    restore_random_states,
+)
+from hardsight.training.data import Feed
+from hardsight.training.evaluation import add_up, evaluate, process
+from hardsight.training.progress import Progress
+from hardsight.training.record import Row, RunRecord
+from hardsight.training.samples import SampleScores
+from hardsight.training.schedules import Plan, Position
+from hardsight.training.step import Batch, Step
+
+
+class NonFiniteLossError(ValueError):
+    """The loss was no finite number; the sentence says at which step, on which samples, and what was kept."""
+
+
+@dataclass
+class Counters:
+    """Where a training stands, and what it has measured so far."""
+
+    step: int = 0
+    seconds: float = 0.0
+    rows: list[Row] = field(default_factory=list)
+    best_epoch: int = 0
+
+    @property
+    def best_accuracy(self) -> float:
+        """Best test accuracy so far; -inf before the first."""
+        return self.rows[self.best_epoch - 1]["test_accuracy"] if self.best_epoch else -math.inf
+
+
+@dataclass
+class Training:
+    """Everything of one training. `take_step` is `step` itself or its captured form."""
+
+    step: Step
+    take_step: Callable[[Sequence[Batch]], None]
+    feed: Feed
+    plan: Plan
+    epochs: int
+    record: RunRecord
+    progress: Progress
+    device: torch.device
+    checkpoints: Checkpoints | None = None
+    checkpoint_every: int | None = None
+    check_every: int = 100
+    test: Iterable[Any] | None = None
+    samples: SampleScores | None = None
+    after_epoch: Callable[[int, Row], None] | None = None
+    counters: Counters = field(default_factory=Counters)
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that is trained."""
+        return self.step.network.model
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model that is evaluated: the average of the weights where one is kept."""
+        return self.step.average.model if self.step.average is not None else self.model
+
+    def run(self) -> None:
+        """Train from where the counters stand to the end."""
+        per_epoch = self.feed.steps()
+        with self.progress:
+            while self.counters.step < self.epochs * per_epoch:
+                epoch, done = divmod(self.counters.step, per_epoch)
+                self._train_epoch(epoch, done, per_epoch)
+                self._close_epoch(epoch + 1)
+                self.save(within_epoch=False)
+
+    def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> None:
+        self.step.network.train()
+        if done == 0:
+            self.step.meter.begin_epoch()
+            self.counters.seconds = 0.0
+            self._tell_loss(epoch)
+        began = time.perf_counter() - self.counters.seconds
+        for group in self.feed.epoch(epoch, done):
+            self._apply_plan(Position(self.counters.step, per_epoch, self.epochs))
+            self.take_step(group)
+            self.counters.step += 1
+            self.progress.advance()
+            last = self.counters.step % per_epoch == 0
+            if not last and self._due(self.check_every):
+                self.check()
+            if not last and self._due(self.checkpoint_every):
+                self.counters.seconds = time.perf_counter() - began
+                self.save(within_epoch=True)
+        if self.counters.step % per_epoch:
+            raise ValueError(
+                f"batches must be as many as their length says, {per_epoch} steps an epoch; "
+                f"epoch {epoch + 1} ended after {self.counters.step % per_epoch}"
+            )
+        self.check()
+        self.counters.seconds = time.perf_counter() - began
+
+    def _due(self, every: int | None) -> bool:
+        return every is not None and self.counters.step % every == 0
+
+    def _tell_loss(self, epoch: int) -> None:
+        """A curriculum wants to know how far the training is."""
+        tell = getattr(self.step.network.objective.loss, "set_progress", None)
+        if tell is not None:
+            tell(epoch / self.epochs)
+
+    def _apply_plan(self, position: Position) -> None:
+        factor = self.plan.learning_rate(position)
+        beta1 = None if self.plan.beta1 is None else self.plan.beta1(position)
+        for group in self.step.optimizer.param_groups:
+            rate = factor * group["initial_lr"]
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+            if beta1 is not None:
+                group["betas"] = (beta1, group["betas"][1])
+        self.step.network.objective.scale_features(self.plan.feature_loss(position))
+
+    def check(self) -> None:
+        """Stop if a loss since the last look was no finite number, in any process."""
+        meter = self.step.meter
+        bad = torch.where(meter.bad_step < 0, torch.iinfo(torch.int64).max, meter.bad_step).reshape(1)
+        rank, world = process()
+        everywhere = torch.zeros(world, dtype=torch.int64, device=self.device)
+        everywhere[rank] = bad
+        steps = add_up(everywhere).tolist()
+        first = min(steps)
+        if first == torch.iinfo(torch.int64).max:
+            return
+        ids = torch.full((world, len(meter.bad_ids)), -1, dtype=torch.int64, device=self.device)
+        ids[rank] = meter.bad_ids if steps[rank] == first else -1
+        if world > 1:
+            torch.distributed.all_reduce(ids, torch.distributed.ReduceOp.MAX)
+        raise NonFiniteLossError(self._stopped(first, ids[ids >= 0].tolist()))
+
+    def _stopped(self, step: int, ids: list[int]) -> str:
+        per_epoch = self.feed.steps()
+        where = f"step {step + 1} (epoch {step // per_epoch + 1})"
+        shown = ", ".join(map(str, ids)) if ids else "unknown: the batches carry no ids"
+        kept = None if self.checkpoints is None else self.checkpoints.latest()
+        saved = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before it"
+        return f"the loss is not a finite number at {where}, in the batch with ids {shown}; {saved}"
+
+    def _close_epoch(self, epoch: int) -> None:
+        meter, counters = self.step.meter, self.counters
+        if self.step.recorder is not None:
+            self.step.recorder.end_epoch()
+        loss, correct, count = add_up(torch.stack([meter.loss, meter.correct, meter.count])).tolist()
+        row: Row = {"epoch": epoch, "train_loss": loss / count, "train_accuracy": correct / count}
+        if self.test is not None:
+            measured = evaluate(self.evaluated, self.test, self.device)
+            row |= {f"test_{name}": value for name, value in measured.items()}
+        if self.samples is not None and self.samples.due(epoch, self.epochs):
+            row |= self.samples.fitting(self.evaluated)
+        row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}
+        counters.rows.append(row)
+        if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
+            counters.best_epoch = epoch
+            if self.checkpoints is not None:
+                self.checkpoints.save_weights("best", self.evaluated.state_dict())
+        if process()[0] == 0:
+            self.record.write_epochs(counters.rows)
+        self.progress.epoch(row)
+        if self.after_epoch is not None:
+            self.after_epoch(epoch, row)
+
+    def save(self, *, within_epoch: bool) -> None:
+        """Write a checkpoint of this very moment, unless the loss has gone wrong."""
+        if self.checkpoints is None:
+            return
+        self.check()
+        step, counters = self.step, self.counters
+        shared = {
+            "step": counters.step,
+            "seconds": counters.seconds,
+            "rows": counters.rows,
+            "best_epoch": counters.best_epoch,
+            "within_epoch": within_epoch,
+            "optimizer": step.optimizer.state_dict(),
+            "objective": step.network.objective.state_dict(),
+            "average": None if step.average is None else step.average.state_dict(),
+            "scaler": None if step.scaler is None else step.scaler.state_dict(),
+            "processes": process()[1],
+        }
+        own = {
+            "random": random_states(),
+            "feed": self.feed.state_dict(),
+            "meter": step.meter.state_dict(),
+            "recorder": None if step.recorder is None else step.recorder.state_dict(),
+        }
+        self.checkpoints.save(counters.step, self.model.state_dict(), shared, own)
+
+    def restore(self) -> bool:
+        """Go back to the newest checkpoint; False where there is none."""
+        path = None if self.checkpoints is None else self.checkpoints.latest()
+        if path is None or self.checkpoints is None:
+            return False
+        weights, shared, own = self.checkpoints.load(path)
+        step = self.step
+        check_fits(self.model, weights, path)
+        if shared["processes"] != process()[1]:
+            raise ValueError(
+                f"{path} must be continued by as many processes as wrote it, {shared['processes']}; got {process()[1]}"
+            )
+        self.model.load_state_dict(weights)
+        step.network.objective.load_state_dict(shared["objective"])
+        load_optimizer(step.optimizer, shared["optimizer"])
+        for part, state in ((step.average, shared["average"]), (step.scaler, shared["scaler"])):
+            if part is not None:
+                part.load_state_dict(state)
+        step.meter.load_state_dict(own["meter"])
+        if step.recorder is not None:
+            step.recorder.load_state_dict(own["recorder"])
+        self.counters = Counters(shared["step"], shared["seconds"], shared["rows"], shared["best_epoch"])
+        self.feed.load_state_dict(own["feed"], within_epoch=shared["within_epoch"])
+        restore_random_states(own["random"])
+        return True

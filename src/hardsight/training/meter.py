@@ -1,0 +1,56 @@
+"""What an epoch sums up while it runs, on the device: loss, accuracy, and the first step whose loss was no number.
+
+Nothing here looks at a value, so a step never waits for the device; the host asks when an epoch or an interval ends.
+"""
+
+import torch
+from torch import Tensor
+
+
+class Meter:
+    """Sums of an epoch. `steps` counts those of the whole training, `bad_step` is -1 while every loss was finite."""
+
+    def __init__(self, device: torch.device, batch_size: int) -> None:
+        # Integers and double sums: an epoch of a million samples adds without drift.
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        self.loss = torch.zeros((), dtype=wide, device=device)
+        self.correct = torch.zeros((), dtype=torch.int64, device=device)
+        self.count = torch.zeros((), dtype=torch.int64, device=device)
+        self.steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
+        self.bad_ids = torch.full((batch_size,), -1, dtype=torch.int64, device=device)
+
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor, ids: Tensor | None) -> None:
+        """Count a batch in; `loss` is its mean."""
+        size = len(labels)
+        if not size:
+            # The last batch of an epoch may be empty for one of several processes; its mean is no number.
+            return
+        loss = loss.detach()
+        self.loss += loss * size
+        self.correct += (logits.detach().argmax(1) == labels).sum()
+        self.count += size
+        first = ~torch.isfinite(loss) & (self.bad_step < 0)
+        self.bad_step.copy_(torch.where(first, self.steps, self.bad_step))
+        if ids is not None:
+            kept = min(size, len(self.bad_ids))
+            self.bad_ids[:kept] = torch.where(first, ids[:kept].to(torch.int64), self.bad_ids[:kept])
+
+    def end_step(self) -> None:
+        """Move on to the next optimiser step."""
+        self.steps += 1
+
+    def begin_epoch(self) -> None:
+        """Start the sums anew."""
+        for total in (self.loss, self.correct, self.count):
+            total.zero_()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, value in state.items():
+            # In place: a captured step writes to these very tensors. The batch may have another size now.
+            kept = getattr(self, name)
+            if kept.shape == value.shape:
+                kept.copy_(value)

@@ -1,0 +1,177 @@
+"""The network as a training step sees it: loss, logits and features from one call, ready to be wrapped.
+
+Everything that holds parameters sits in one module, so that data-parallel wrapping, compilation and the optimiser
+see the same thing, a loss with parameters of its own among them.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from hardsight.heads import observe
+from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
+from hardsight.losses.rescaling import GradientRescaling
+
+
+class Seen(NamedTuple):
+    """What one forward gives: the losses; `features` go into the head, `logits` come out of it."""
+
+    losses: "Losses"
+    logits: Tensor
+    features: Tensor | None
+
+
+class Objective(nn.Module):
+    """The loss of a batch: `loss(logits, labels)` plus, scaled, `feature_loss(features, labels)`.
+
+    `pairs` says whose labels the feature loss compares: the model's own predictions (AMC-Loss, Eq. 3) or the given
+    ones. The weight is a buffer, so that a schedule can change it under a captured step.
+    """
+
+    feature_weight: Tensor
+
+    def __init__(
+        self,
+        loss: Callable[..., Tensor] | None = None,
+        feature_loss: Callable[..., Tensor] | None = None,
+        *,
+        feature_weight: float = 1.0,
+        pairs: str = "predictions",
+    ) -> None:
+        super().__init__()
+        if pairs not in ("predictions", "labels"):
+            raise ValueError(f'pairs must be "predictions" or "labels"; got {pairs!r}')
+        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.feature_loss, self.pairs, self.full_weight = feature_loss, pairs, float(feature_weight)
+        self.register_buffer("feature_weight", torch.tensor(self.full_weight), persistent=False)
+
+    def scale_features(self, factor: float) -> None:
+        """Set the weight of the feature loss to this share of the full one."""
+        if self.feature_loss is not None:
+            self.feature_weight.fill_(factor * self.full_weight)
+
+    def forward(
+        self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"
+    ) -> "Losses":
+        """The loss to follow, scaled to its part of the whole batch, and the loss to report."""
+        loss = _call(self.loss, logits, features, labels, ids)
+        followed = loss * part.of(self.loss)
+        if self.feature_loss is None:
+            return Losses(followed, loss)
+        # Predictions are handed over as logits, whose argmax they are.
+        compared = logits if self.pairs == "predictions" else labels
+        extra = self.feature_weight * self.feature_loss(features, compared)
+        return Losses(followed + extra * part.of(self.feature_loss), loss + extra)
+
+
+class Losses(NamedTuple):
+    """The loss to follow and the loss to report."""
+
+    followed: Tensor
+    reported: Tensor
+
+
+class Part(NamedTuple):
+    """How much a batch counts where it is a part of a larger one, so that a sum of means is the mean of all samples.
+
+    `share`: its samples times the number of processes, over the samples of the whole step; `turn`: its samples over
+    those that this process sees in the step (1 without gradient accumulation).
+    """
+
+    share: Tensor | float = 1.0
+    turn: float = 1.0
+
+    def of(self, loss: object) -> Tensor | float:
+        """The factor for a loss: one that normalises over the processes by itself needs the turn only, or nothing."""
+        if isinstance(loss, WholeStep):
+            return 1.0
+        return self.turn if _spans_processes(loss) else self.share
+
+
+class WholeStep:
+    """A loss that is normalised over everything in a step by itself."""
+
+
+def _spans_processes(loss: object) -> bool:
+    if isinstance(loss, GradientRescaling):
+        return loss.across_processes and loss.reduction == "weight"
+    return isinstance(loss, AMCLoss | ContrastiveLoss) and loss.across_processes
+
+
+def _call(
+    loss: Callable[..., Tensor], logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None
+) -> Tensor:
+    """A loss gets what its signature asks for: logits or features first, ids where it keeps a table of samples."""
+    parameters = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).parameters
+    first = features if next(iter(parameters), None) == "features" else logits
+    return loss(first, labels, ids=ids) if "ids" in parameters else loss(first, labels)
+
+
+_WHOLE = Part()
+
+
+class Network(nn.Module):
+    """Model and objective in one call: `network(images, labels, ids)` is (losses, logits, features).
+
+    A model that says what its features are (`forward_features` and `head`) is asked; any other is watched at its
+    last linear layer by a hook, which `close` takes away. Without `features` nothing is watched.
+    """
+
+    def __init__(
+        self, model: nn.Module, objective: Objective, *, features: bool = True, head: str | None = None
+    ) -> None:
+        super().__init__()
+        self.model, self.objective, self.wanted, self.head_name = model, objective, features, head
+        self.direct = head is None and hasattr(model, "forward_features") and isinstance(_head_of(model), nn.Module)
+        self._caught: Tensor | None = None
+        self._hook: RemovableHandle | None = None
+
+    @property
+    def head(self) -> nn.Module:
+        """The last linear layer; for a watched model, known after the first forward."""
+        if self.direct:
+            return self.model.head  # type: ignore[return-value]
+        if self.head_name is None:
+            raise RuntimeError("the head is known after the first forward")
+        return self.model.get_submodule(self.head_name)
+
+    def look(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits and, where wanted, features."""
+        if self.direct:
+            features = self.model.forward_features(images)  # type: ignore[operator]
+            return self.model.head(features), features  # type: ignore[operator]
+        if not self.wanted:
+            return self.model(images), None
+        if self._hook is None:
+            return self._find_head(images)
+        logits = self.model(images)
+        features, self._caught = self._caught, None
+        return logits, features
+
+    def _find_head(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        with observe(self.model, self.head_name) as seen:
+            logits = self.model(images)
+        self.head_name = seen.name
+        self._hook = seen.head.register_forward_pre_hook(self._catch)
+        return logits, seen.features
+
+    def _catch(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._caught = inputs[0]
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def forward(self, images: Tensor, labels: Tensor, ids: Tensor | None = None, part: Part = _WHOLE) -> Seen:
+        logits, features = self.look(images)
+        return Seen(self.objective(logits, features, labels, ids, part), logits, features)
+
+
+def _head_of(model: nn.Module) -> object:
+    return getattr(model, "head", None)

@@ -1,0 +1,51 @@
+"""What a person sees while it trains: a bar on a terminal, one plain line an epoch in a pipe, trackers on request."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+class Progress:
+    """Shows steps and epochs. `wanted` None: a bar on a terminal and lines elsewhere; False: nothing."""
+
+    def __init__(self, name: str, epochs: int, steps: int, wanted: bool | None = None, done: int = 0) -> None:
+        self.name, self.epochs, self.steps, self.done = name, epochs, steps, done
+        self.wanted = wanted
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> "Progress":
+        if self.wanted is not False and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, TextColumn("{task.fields[latest]}"), console=Console(stderr=True))
+            self._task = self._bar.add_task(self.name, total=self.epochs * self.steps, completed=self.done, latest="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self) -> None:
+        """One step is done."""
+        if self._bar is not None:
+            self._bar.advance(self._task)
+
+    def epoch(self, row: Mapping[str, float | int]) -> None:
+        """One epoch is done, with these numbers."""
+        line = ", ".join(_said(name, row[name]) for name in _SHOWN if name in row)
+        if self._bar is not None:
+            self._bar.update(self._task, latest=line)
+        elif self.wanted is not False:
+            print(f"{self.name}: epoch {row['epoch']:g}/{self.epochs}, {line}, {row['seconds']:.1f} s", file=sys.stderr)
+
+
+_SHOWN = ("train_loss", "train_accuracy", "test_accuracy", "corrupted_accuracy", "intact_accuracy")
+
+
+def _said(name: str, value: float) -> str:
+    words = name.replace("_", " ")
+    return f"{words} {100 * value:.2f} %" if name.endswith("accuracy") else f"{words} {value:.4f}"

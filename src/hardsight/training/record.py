@@ -1,0 +1,137 @@
+"""The record of a training on disk: `run.json`, `epochs.parquet`, `samples.parquet`, complete without the code.
+
+One process writes; what is written follows the checkpoint, so a resumed run never holds an epoch twice.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from hardsight import records
+
+# What a column of `epochs.parquet` means; the columns of subsets and rates appear where they were measured.
+EPOCH_COLUMNS = {
+    "epoch": "counted from 1",
+    "train_loss": "mean over the epoch's batches, weights moving, augmented",
+    "train_accuracy": "share in [0, 1], weights moving, augmented",
+    "test_loss": "mean cross-entropy after the epoch (nats)",
+    "test_accuracy": "share in [0, 1] after the epoch",
+    "corrupted_accuracy": "predictions against the given labels, whole training set",
+    "intact_accuracy": "predictions against the true labels, whole training set",
+    "clean_accuracy": "against the given labels, on the samples whose label is right",
+    "noisy_accuracy": "against the given labels, on the samples whose label is wrong",
+    "learning_rate": "of the epoch's last step",
+    "seconds": "of training, without evaluation",
+}
+Row = dict[str, float | int]
+_PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "pyarrow", "hardsight")
+
+
+class RunRecord:
+    """The folder of one run; without a folder nothing is written."""
+
+    def __init__(self, folder: Path | str | None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.details: dict[str, Any] = {}
+
+    def begin(self, **details: Any) -> None:
+        """Write `run.json` with what is known beforehand; the status is `running`."""
+        self.details = {
+            "kind": "training",
+            **details,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "status": "running",
+            "versions": versions(),
+            "commit": commit(),
+            "results": {},
+        }
+        self._write()
+
+    def go_on(self, **details: Any) -> None:
+        """Take up a record that was begun earlier: when it began, and on which commit, stays."""
+        earlier = self._read()
+        if earlier is None:
+            self.begin(**details)
+            return
+        self.details = {**earlier, **details, "status": "running", "versions": versions()}
+        self.details.pop("error", None)
+        self._write()
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            found = json.loads((self.folder / "run.json").read_text(encoding="utf-8")) if self.folder else None
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def write_epochs(self, rows: Sequence[Mapping[str, float | int]]) -> None:
+        """One row an epoch; a number that was not measured in an epoch is null there."""
+        if self.folder is None or not rows:
+            return
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        arrays = [pa.array([row.get(name) for row in rows]) for name in names]
+        described = [{"meaning": EPOCH_COLUMNS[name]} if name in EPOCH_COLUMNS else None for name in names]
+        fields = [
+            pa.field(name, array.type, metadata=meaning)
+            for name, array, meaning in zip(names, arrays, described, strict=True)
+        ]
+        records.write_table(self.folder / "epochs.parquet", pa.table(arrays, schema=pa.schema(fields)))
+
+    def write_samples(self, table: pa.Table) -> None:
+        """One row a sample."""
+        if self.folder is not None:
+            records.write_table(self.folder / "samples.parquet", table)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """The run is complete: `finished`, with its results."""
+        self.details |= {"status": "finished", "results": dict(results)}
+        self._write()
+
+    def fail(self, reason: str) -> None:
+        """The run stopped for a reason of its own: `failed`, and why."""
+        self.details |= {"status": "failed", "error": reason}
+        self._write()
+
+    def _write(self) -> None:
+        if self.folder is not None:
+            records.write_json(self.folder / "run.json", self.details)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """Commit of the working folder, with a `+` where files differ from it; None outside a repository."""
+    head = _git("rev-parse", "HEAD")
+    return head and head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()})"
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

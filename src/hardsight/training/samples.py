@@ -1,0 +1,62 @@
+"""Every training sample at the end, and how well the model fits the right and the wrong labels on the way there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from hardsight.hardness.registry import SCORES
+from hardsight.training.evaluation import fitting, samples_table, score_samples
+
+
+class SampleScores:
+    """Scores of the training samples, seen without augmentation. `clean_labels` maps an id to its true label."""
+
+    def __init__(
+        self,
+        batches: Iterable[Any],
+        device: torch.device,
+        *,
+        scores: Sequence[str] = (),
+        clean_labels: Mapping[int, int] | Tensor | None = None,
+        every: int = 0,
+        head: str | None = None,
+    ) -> None:
+        self.batches, self.device, self.scores, self.head = batches, device, tuple(scores), head
+        self.clean_labels, self.every = clean_labels, every
+
+    def due(self, epoch: int, epochs: int) -> bool:
+        """Whether the fitting is measured after this epoch: every `every` epochs, and after the last."""
+        known = self.clean_labels is not None
+        return known and (epoch == epochs or (self.every > 0 and epoch % self.every == 0))
+
+    def fitting(self, model: nn.Module) -> dict[str, float]:
+        """The four accuracies on the training set (see `evaluation.fitting`)."""
+        columns = score_samples(model, self.batches, (), self.device, head=self.head)
+        clean = self._clean(columns["id"])
+        assert clean is not None
+        return fitting(columns, clean)
+
+    def table(self, model: nn.Module, recorder: Any = None) -> pa.Table:
+        """One row a sample: id, label, clean label, predicted, scores of the model and of the recorder."""
+        columns = score_samples(model, self.batches, self.scores, self.device, head=self.head)
+        if recorder is not None:
+            rows = columns["id"].long()
+            columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
+        classes = int(max(columns["label"].max(), columns["predicted"].max())) + 1
+        classes = _classes_of(model) or classes
+        return samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
+
+    def _clean(self, ids: Tensor) -> Tensor | None:
+        if self.clean_labels is None:
+            return None
+        if isinstance(self.clean_labels, Tensor):
+            return self.clean_labels.cpu()[ids.long()].long()
+        return torch.tensor([self.clean_labels[int(one)] for one in ids])
+
+
+def _classes_of(model: nn.Module) -> int | None:
+    weight = getattr(getattr(model, "head", None), "weight", None)
+    return len(weight) if isinstance(weight, Tensor) and weight.ndim == 2 else None

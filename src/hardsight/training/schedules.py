@@ -1,0 +1,128 @@
+"""How learning rate, loss weight and Adam's beta1 change over a training: plain functions of the position in it.
+
+A schedule maps a `Position` to a factor, usually in [0, 1], and knows nothing of optimisers. Its time is counted in
+epochs (whole ones finished so far) or in optimiser steps, whichever the paper it comes from counts in.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hardsight.losses import schedules as ramps
+from hardsight.losses.schedules import AMC_PAPER, AMC_SCRIPT, AMCSchedule
+
+Unit = Literal["epoch", "step"]
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a training stands before a step: steps done so far, steps in an epoch, epochs in all."""
+
+    step: int
+    steps_per_epoch: int
+    epochs: int
+
+    @property
+    def epoch(self) -> int:
+        """Epochs finished so far."""
+        return self.step // self.steps_per_epoch
+
+    def time(self, unit: Unit) -> int:
+        """Epochs or steps finished so far."""
+        return self.epoch if unit == "epoch" else self.step
+
+    def total(self, unit: Unit) -> int:
+        """Epochs or steps of the whole training."""
+        return self.epochs if unit == "epoch" else self.epochs * self.steps_per_epoch
+
+
+Schedule = Callable[[Position], float]
+
+
+def constant(position: Position) -> float:
+    """1, always."""
+    return 1.0
+
+
+def steps(milestones: Sequence[int], factor: float = 0.1, unit: Unit = "epoch") -> Schedule:
+    """`factor` to the power of the milestones passed."""
+    ordered = sorted(milestones)
+    if ordered and ordered[0] < 0:
+        raise ValueError(f"milestones must be 0 or later; got {list(milestones)}")
+    return lambda position: factor ** sum(position.time(unit) >= milestone for milestone in ordered)
+
+
+def cosine(final: float = 0.0, unit: Unit = "step") -> Schedule:
+    """Half a cosine from 1 at the start to `final` at the end (Loshchilov & Hutter 2017, without restarts)."""
+
+    def at(position: Position) -> float:
+        done = position.time(unit) / position.total(unit)
+        return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * done))
+
+    return at
+
+
+def warm_up(length: int, unit: Unit = "step") -> Schedule:
+    """Linear to 1: 1/length in the first unit of time, 1 from the last unit of the warm-up on."""
+    _check_length(length)
+    return lambda position: min(1.0, (position.time(unit) + 1) / length)
+
+
+def gaussian_ramp_up(length: int, unit: Unit = "epoch") -> Schedule:
+    """exp[-5 (1 - t/length)^2] until `length`, then 1 (AMC-Loss, Section 4; after Laine & Aila 2017)."""
+    _check_length(length)
+    return lambda position: ramps.gaussian_ramp_up(position.time(unit), length)
+
+
+def gaussian_ramp_down(length: int, unit: Unit = "epoch", sharpness: float = 12.5) -> Schedule:
+    """1, and over the last `length` exp[-12.5 (1 - (T - t)/length)^2] (AMC-Loss, Section 4)."""
+    _check_length(length)
+    return lambda position: ramps.gaussian_ramp_down(position.time(unit), position.total(unit), length, sharpness)
+
+
+def product(*factors: Schedule) -> Schedule:
+    """The factors multiplied: a warm-up and what follows it, say."""
+    return lambda position: math.prod(factor(position) for factor in factors)
+
+
+def between(low: float, high: float, factor: Schedule) -> Schedule:
+    """`high` where the factor is 1, `low` where it is 0: Adam's beta1 from 0.9 down to 0.5."""
+    return lambda position: factor(position) * high + (1 - factor(position)) * low
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that changes during a training: factors of the learning rate and of the feature loss, and Adam's beta1."""
+
+    learning_rate: Schedule = constant
+    feature_loss: Schedule = constant
+    beta1: Schedule | None = None
+
+
+def amc_plan(schedule: AMCSchedule) -> Plan:
+    """AMC-Loss: learning rate and loss weight ramp up, learning rate and beta1 (0.9 to 0.5) ramp down, by the epoch.
+
+    The factors are of the schedule's own learning rate and coefficient, which the configuration states; the last
+    ramp ends with the training, whatever its number of epochs.
+    """
+    rise, fall = (
+        gaussian_ramp_up(schedule.ramp_up),
+        gaussian_ramp_down(schedule.ramp_down, "epoch", schedule.down_sharpness),
+    )
+    return Plan(
+        learning_rate=product(rise, fall),
+        feature_loss=lambda position: schedule.loss_weight(position.epoch) / schedule.coefficient,
+        beta1=between(schedule.last_beta1, schedule.beta1, fall),
+    )
+
+
+PLANS: dict[str, Callable[[], Plan]] = {
+    "amc-paper": lambda: amc_plan(AMC_PAPER),
+    "amc-script": lambda: amc_plan(AMC_SCRIPT),
+}
+
+
+def _check_length(length: int) -> None:
+    if length < 1:
+        raise ValueError(f"length must be 1 or more; got {length!r}")

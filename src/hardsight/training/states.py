@@ -1,0 +1,68 @@
+"""Nested states as plain files: tensors in safetensors, everything else in JSON. Nothing is pickled.
+
+A state is any nesting of dictionaries, lists and tuples over tensors, numbers, text and None: what `state_dict`
+returns. Reading one builds those things and runs nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+# One-key objects of the JSON that stand for what JSON has not; a plain dictionary never starts with a `$`.
+_TENSOR, _TUPLE, _PAIRS = "$tensor", "$tuple", "$pairs"
+
+
+def write_state(stem: Path, state: Any) -> None:
+    """Write `state` as `stem.json` and `stem.safetensors`; both are synced by whoever renames their folder."""
+    tensors: dict[str, Tensor] = {}
+    skeleton = _take_tensors(state, "", tensors)
+    # As bytes through Python's own file: a full disk is then an OSError with the file's name.
+    stem.with_suffix(".safetensors").write_bytes(safetensors.torch.save(tensors))
+    stem.with_suffix(".json").write_text(json.dumps(skeleton), encoding="utf-8")
+
+
+def read_state(stem: Path) -> Any:
+    """The state that `write_state` wrote, tensors on the CPU."""
+    tensors = safetensors.torch.load(stem.with_suffix(".safetensors").read_bytes())
+    return _put_tensors(json.loads(stem.with_suffix(".json").read_text(encoding="utf-8")), tensors)
+
+
+def _take_tensors(state: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(state, np.ndarray):
+        state = torch.from_numpy(state)
+    if isinstance(state, np.generic):
+        state = state.item()
+    if isinstance(state, Tensor):
+        # A copy of its own: safetensors refuses tensors that share memory, as tied weights do.
+        tensors[path] = state.detach().cpu().contiguous().clone()
+        return {_TENSOR: path}
+    if isinstance(state, Mapping):
+        taken = [(key, _take_tensors(value, f"{path}/{key}", tensors)) for key, value in state.items()]
+        plain = all(isinstance(key, str) and not key.startswith("$") for key, _ in taken)
+        return dict(taken) if plain else {_PAIRS: [list(pair) for pair in taken]}
+    if isinstance(state, list | tuple):
+        items = [_take_tensors(item, f"{path}/{index}", tensors) for index, item in enumerate(state)]
+        return {_TUPLE: items} if isinstance(state, tuple) else items
+    if state is None or isinstance(state, str | int | float | bool):
+        return state
+    raise TypeError(f"a state must be made of tensors, numbers, text, lists and dictionaries; {path} is {type(state)}")
+
+
+def _put_tensors(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(skeleton, list):
+        return [_put_tensors(item, tensors) for item in skeleton]
+    if not isinstance(skeleton, dict):
+        return skeleton
+    if skeleton.keys() == {_TENSOR}:
+        return tensors[skeleton[_TENSOR]]
+    if skeleton.keys() == {_TUPLE}:
+        return tuple(_put_tensors(item, tensors) for item in skeleton[_TUPLE])
+    if skeleton.keys() == {_PAIRS}:
+        return {key: _put_tensors(value, tensors) for key, value in skeleton[_PAIRS]}
+    return {key: _put_tensors(value, tensors) for key, value in skeleton.items()}

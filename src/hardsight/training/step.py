@@ -1,0 +1,119 @@
+"""One optimiser step: everything a batch causes on the device, without a look at a value.
+
+Forward, loss, backward, update, weight average, sums of the epoch and the recorder: one function of tensors, so that
+it runs as it stands on any device and can be captured whole on a GPU (see `capture`).
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hardsight.geometry import norms
+from hardsight.losses.accumulation import AccumulatedRescaling
+from hardsight.losses.rescaling import GradientRescaling
+from hardsight.training.averaging import WeightAverage
+from hardsight.training.evaluation import process
+from hardsight.training.meter import Meter
+from hardsight.training.network import Network, Part, WholeStep
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
+
+@dataclass
+class Step:
+    """Parts of a step. `call` is the network as it is called: wrapped for several processes, compiled, or itself.
+
+    A group of several batches is one step of gradient accumulation: the gradient is that of all its samples at once.
+    """
+
+    network: Network
+    call: nn.Module
+    optimizer: torch.optim.Optimizer
+    meter: Meter
+    precision: torch.dtype = torch.float32
+    scaler: torch.amp.GradScaler | None = None
+    clip: float | None = None
+    average: WeightAverage | None = None
+    recorder: Any = None
+
+    def __call__(self, group: Sequence[Batch]) -> None:
+        """Take one step on a group of batches."""
+        here = sum(len(labels) for _, labels, _ in group)
+        total = self._count(here, group[0][1].device)
+        for index, batch in enumerate(group):
+            with self._unsynchronised(index + 1 < len(group)):
+                self._follow(batch, here, total)
+        self._update()
+        self.meter.end_step()
+
+    def _follow(self, batch: Batch, here: int, total: Tensor | int) -> None:
+        images, labels, ids = batch
+        part = Part(len(labels) * process()[1] / total, len(labels) / max(1, here))
+        with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
+            seen = self.call(images, labels, ids, part)
+        followed = seen.losses.followed
+        (followed if self.scaler is None else self.scaler.scale(followed)).backward()
+        with torch.no_grad():
+            self.meter.add(seen.losses.reported, seen.logits, labels, ids)
+            if self.recorder is not None:
+                self._record(ids, seen.logits, labels, seen.features)
+
+    def _update(self) -> None:
+        if self.clip is not None:
+            if self.scaler is not None:
+                self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update()
+
+    def _record(self, ids: Tensor | None, logits: Tensor, labels: Tensor, features: Tensor | None) -> None:
+        head = self.network.head if features is not None else None
+        if features is None or not isinstance(head, nn.Linear):
+            self.recorder.update(ids, logits, labels)
+            return
+        self.recorder.update(
+            ids, logits, labels, features_norm=norms(features), weight_norm=norms(head.weight), bias=head.bias
+        )
+
+    @staticmethod
+    def _count(here: int, device: torch.device) -> Tensor | int:
+        """Samples of the whole step: of all batches of the group, in all processes."""
+        if process()[1] == 1:
+            return here
+        total = torch.tensor(float(here), device=device)
+        dist.all_reduce(total)
+        return total
+
+    def _unsynchronised(self, wanted: bool) -> Any:
+        hold = getattr(self.call, "no_sync", None)
+        return hold() if wanted and hold is not None else contextlib.nullcontext()
+
+
+def accumulated(network: Network) -> None:
+    """Let a loss that is normalised over the whole batch know that the batch comes in parts."""
+    loss = network.objective.loss
+    if isinstance(loss, GradientRescaling) and loss.reduction == "weight":
+        network.objective.loss = _Accumulated(loss, network)
+
+
+class _Accumulated(nn.Module, WholeStep):
+    """Gradient rescaling whose sum of weights runs over all parts of a step."""
+
+    def __init__(self, loss: GradientRescaling, network: Network) -> None:
+        super().__init__()
+        self.inner = loss
+        self._summed = AccumulatedRescaling(loss, list(network.parameters()))
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self._summed(logits, labels)

@@ -1,0 +1,221 @@
+"""`fit` trains, evaluates and leaves a record that tells everything without the code."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import nn
+
+from hardsight import training
+from hardsight.dynamics import Recorder
+from hardsight.losses.contrastive import AMCLoss
+from hardsight.losses.rescaling import GradientRescaling
+
+
+def adam(model, lr=0.01):
+    return torch.optim.Adam(model.parameters(), lr=lr)
+
+
+def test_equals_a_loop_written_by_hand(problem, small):
+    model, reference = small(), small()
+    training.fit(model, problem.loader(), optimizer=adam(model), epochs=2, progress=False)
+    torch.manual_seed(0)
+    small()  # draws what the constructor drew, so that dropout sees the same generator state
+    optimizer = adam(reference)
+    reference.train()
+    loader = problem.loader()
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        for images, labels, _ in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(reference(images), labels).backward()
+            optimizer.step()
+    for (name, ours), theirs in zip(model.state_dict().items(), reference.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
+def test_record_is_complete(problem, small, tmp_path):
+    model = small()
+    fitted = training.fit(
+        model,
+        problem.loader(),
+        optimizer=adam(model),
+        epochs=3,
+        folder=tmp_path / "run",
+        test=problem.loader(shuffle=False),
+        samples=problem.loader(shuffle=False),
+        clean_labels=problem.clean,
+        recorder=Recorder(90),
+        fit_every=2,
+        seed=5,
+        config={"model": "small"},
+        class_names=["a", "b", "c"],
+        progress=False,
+    )
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert run["seed"] == 5
+    assert run["config"] == {"model": "small"}
+    assert run["class_names"] == ["a", "b", "c"]
+    assert run["versions"]["torch"] == torch.__version__
+    epochs = pq.read_table(tmp_path / "run" / "epochs.parquet")
+    assert epochs["epoch"].to_pylist() == [1, 2, 3]
+    # Measured every second epoch and after the last: null in between.
+    assert [value is None for value in epochs["noisy_accuracy"].to_pylist()] == [True, False, False]
+    accuracies = epochs["test_accuracy"].to_pylist()
+    assert run["results"]["test_accuracy"] == accuracies[-1]
+    assert run["results"]["test_accuracy_best"] == max(accuracies)
+    assert run["results"]["best_epoch"] == 1 + accuracies.index(max(accuracies))
+    samples = pq.read_table(tmp_path / "run" / "samples.parquet")
+    assert samples["id"].to_pylist() == list(range(90))
+    assert samples["label"].to_pylist() == problem.labels.tolist()
+    assert samples["clean_label"].to_pylist() == problem.clean.tolist()
+    assert samples.schema.field("avh").metadata[b"direction"] == b"larger is harder"
+    assert samples.schema.field("aum").metadata[b"kind"] == b"score"
+    model.eval()
+    images = torch.cat([batch.images for batch in problem.loader(shuffle=False)])
+    with torch.no_grad():
+        predicted = model(images).argmax(1)
+    assert samples["predicted"].to_pylist() == predicted.tolist()
+    assert fitted.samples.equals(samples)
+
+
+def test_accuracy_on_corrupted_intact_clean_and_noisy_labels(problem, small):
+    model = small()
+    fitted = training.fit(
+        model,
+        problem.loader(),
+        optimizer=adam(model),
+        epochs=2,
+        samples=problem.loader(shuffle=False),
+        clean_labels=dict(enumerate(problem.clean.tolist())),
+        progress=False,
+    )
+    predicted = fitted.samples["predicted"].to_pylist()
+    given, clean = problem.labels.tolist(), problem.clean.tolist()
+    counts = {"corrupted": [0, 0], "intact": [0, 0], "clean": [0, 0], "noisy": [0, 0]}
+    for guess, label, truth in zip(predicted, given, clean, strict=True):
+        for name, hit in (("corrupted", guess == label), ("intact", guess == truth)):
+            counts[name][0] += hit
+            counts[name][1] += 1
+        subset = counts["clean" if label == truth else "noisy"]
+        subset[0] += guess == label
+        subset[1] += 1
+    for name, (hits, total) in counts.items():
+        assert fitted.results[f"{name}_accuracy"] == hits / total, name
+
+
+def test_recorder_sees_every_sample_once_an_epoch_with_the_heads_angles(problem, small):
+    model, recorder = small(), Recorder(90)
+    training.fit(model, problem.loader(), optimizer=adam(model), epochs=3, recorder=recorder, progress=False)
+    assert recorder.aggregates["epochs"].tolist() == [3] * 90
+    assert torch.isfinite(recorder.scores()["avh_mean"]).all()
+
+
+def test_accumulated_batches_give_the_gradient_of_the_whole(problem, small):
+    for loss in (None, GradientRescaling(beta=4.0, lam=0.5)):
+        whole, parts = (small(dropout=0.0).double() for _ in range(2))
+        for model in (whole, parts):
+            # Batch statistics differ between parts and whole; everything else must not.
+            model.norm = nn.Identity()
+        sets = [problem.loader(batch_size=size, shuffle=False, dtype=torch.float64) for size in (30, 10)]
+        for model, batches, accumulate in zip((whole, parts), sets, (1, 3), strict=True):
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+            training.fit(model, batches, loss, sgd, epochs=2, accumulate=accumulate, progress=False)
+        for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_feature_loss_follows_its_schedule(problem, small):
+    """With a weight of 0 throughout the feature loss changes nothing; with more it does."""
+    results = {}
+    for weight in (0.0, 5.0, None):
+        model = small(dropout=0.0)
+        loss = None if weight is None else training.Objective(None, AMCLoss(), feature_weight=weight)
+        training.fit(model, problem.loader(drop_last=True), loss, adam(model), epochs=1, progress=False)
+        results[weight] = model.head.weight.detach().clone()
+    assert torch.equal(results[0.0], results[None])
+    assert not torch.equal(results[5.0], results[None])
+
+
+def test_average_of_the_weights_is_what_is_evaluated(problem, small):
+    model = small(dropout=0.0)
+    weights = []
+
+    class Watching(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            weights.append(model.head.weight.detach().clone())
+
+    start = model.head.weight.detach().clone()
+    fitted = training.fit(
+        model, problem.loader(), None, Watching(model.parameters(), lr=0.1), epochs=1, average_decay=0.8, progress=False
+    )
+    average = start
+    for weight in weights:
+        average = 0.8 * average + 0.2 * weight
+    torch.testing.assert_close(fitted.evaluated.head.weight, average)
+    assert torch.equal(fitted.evaluated.norm.running_mean, model.norm.running_mean)
+
+
+def test_any_model_with_a_linear_head_is_watched_and_no_hook_stays(problem):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3))
+    recorder = Recorder(90)
+    training.fit(model, problem.loader(), optimizer=adam(model), epochs=1, recorder=recorder, progress=False)
+    assert torch.isfinite(recorder.scores()["avh_mean"]).all()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_bf16_and_clipping_train(problem, small):
+    model = small()
+    fitted = training.fit(
+        model, problem.loader(), optimizer=adam(model), epochs=2, precision="bf16", clip=1.0, progress=False
+    )
+    assert fitted.epochs[-1]["train_loss"] < fitted.epochs[0]["train_loss"]
+    assert next(model.parameters()).dtype == torch.float32
+
+
+def test_loss_that_is_no_number_stops_with_step_and_ids(problem, small, tmp_path):
+    model = small()
+    seen = []
+
+    def broken(logits, labels, ids):
+        seen.append(ids.tolist())
+        # The tenth batch: epoch 2, after the checkpoint of epoch 1 (6 steps).
+        return nn.functional.cross_entropy(logits, labels) * (float("nan") if len(seen) == 10 else 1.0)
+
+    with pytest.raises(training.NonFiniteLossError) as stopped:
+        training.fit(
+            model, problem.loader(), broken, adam(model), epochs=3, folder=tmp_path, check_every=100, progress=False
+        )
+    sentence = str(stopped.value)
+    assert "step 10 (epoch 2)" in sentence
+    assert ", ".join(map(str, seen[9])) in sentence
+    assert "step-00000006" in sentence
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
+    assert [path.name for path in sorted((tmp_path / "checkpoint").iterdir())] == ["step-00000006"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": 1, "accumulate": 0}, "accumulate must be at least 1"),
+        ({"epochs": 1, "precision": "fp8"}, "precision must be auto, float32, bf16, fp16; got 'fp8'"),
+        ({"epochs": 1, "average_decay": 1.0}, "decay must lie in"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_sentence(problem, small, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        training.fit(small(), problem.loader(), progress=False, **options)
+
+
+def test_batches_that_are_no_batches_are_refused(problem, small):
+    with pytest.raises(TypeError, match="batches must have a length"):
+        training.fit(small(), iter([]), epochs=1, progress=False)
+    with pytest.raises(TypeError, match=r"batches must be \(images, labels\)"):
+        training.fit(small(), [torch.zeros(2, 1, 6, 6)], epochs=1, progress=False)
+    with pytest.raises(ValueError, match="at least one batch"):
+        training.fit(small(), [], epochs=1, progress=False)

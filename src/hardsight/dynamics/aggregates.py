@@ -4,12 +4,10 @@ Means and spreads by Welford's update in float32, one per sample and epoch: thei
 of epochs, and no sum of squares cancels. Memory is O(samples), whatever the number of epochs.
 """
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
-from hardsight.dynamics.ledger import EpochValues
+from hardsight.dynamics.ledger import EpochValues, Frame
 
 # What is kept of each measure. A mean follows Welford; `moments` adds the sum of squared deviations, `trend` the sum
 # of products of deviations from mean value and mean epoch.
@@ -46,14 +44,12 @@ class Aggregates:
     `last_wrong` are epoch numbers, -1 for never; `second_...` belong to the second phase.
     """
 
-    def __init__(
-        self, num_samples: int, num_classes: int, measures: Iterable[str], device: torch.device, early: int
-    ) -> None:
-        self.num_samples, self.num_classes, self.early = num_samples, num_classes, early
-        self.measures = tuple(measures)
-        layout = _COMMON | {f"{name}_{kept}": (torch.float32, 0.0) for name in self.measures for kept in _KEPT[name]}
+    def __init__(self, frame: Frame, device: torch.device, early: int) -> None:
+        self.frame, self.device, self.early = frame, device, early
+        layout = _COMMON | {f"{name}_{kept}": (torch.float32, 0.0) for name in frame.measures for kept in _KEPT[name]}
         self.tensors = {
-            name: torch.full((num_samples,), fill, dtype=dtype, device=device) for name, (dtype, fill) in layout.items()
+            name: torch.full((frame.num_samples,), fill, dtype=dtype, device=device)
+            for name, (dtype, fill) in layout.items()
         }
 
     def __getitem__(self, name: str) -> Tensor:

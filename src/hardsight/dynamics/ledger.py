@@ -1,8 +1,9 @@
 """One epoch's sums for every sample, in whole numbers, so that no order of adding changes a bit.
 
 A measure is added as an integer multiple of 2^-32. Integer sums do not depend on who comes first: shuffled batches,
-atomics on a GPU and several processes give the same bits. The price is a resolution of 2.3e-10 and values cut off at
-2^24, beyond which no margin or loss means anything.
+atomics on a GPU and several processes add up to the same bits. (A measure's own last bit may still depend on its row's
+place in the batch, where the device computes exponentials in lanes and remainders differently.) The price is a
+resolution of 2.3e-10 and values cut off at 2^24, beyond which no margin or loss means anything.
 """
 
 from typing import NamedTuple
@@ -20,6 +21,14 @@ _MASK = (1 << _BITS) - 1
 _COUNTS, _LABEL, _VALUES = 0, 1, 2
 
 REPEATS = ("mean", "last", "refuse")
+
+
+class Frame(NamedTuple):
+    """What a recorder records: fixed by its first update."""
+
+    num_samples: int
+    num_classes: int
+    measures: tuple[str, ...]
 
 
 class EpochValues(NamedTuple):

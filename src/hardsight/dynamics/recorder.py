@@ -5,23 +5,31 @@ A step adds the batch's measures to the epoch's sums (`ledger`); the end of an e
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
+from hardsight.dynamics import processes
 from hardsight.dynamics.aggregates import Aggregates
-from hardsight.dynamics.catalogue import (
-    DynamicsScore,
-    choose_dynamics_scores,
-    dynamics_scores,
-    measures_of,
-)
-from hardsight.dynamics.ledger import REPEATS, EpochValues, Ledger
+from hardsight.dynamics.catalogue import DynamicsScore, choose_dynamics_scores, dynamics_scores, measures_of
+from hardsight.dynamics.history import PHASES, History, values_of
+from hardsight.dynamics.ledger import REPEATS, EpochValues, Frame, Ledger
 from hardsight.dynamics.measures import ANGULAR, Cosines, measure
 from hardsight.dynamics.tables import scores_table
-from hardsight.dynamics.validation import check_batch, check_norms, check_one_of, check_positive, check_values
+from hardsight.dynamics.validation import (
+    check_batch,
+    check_no_repeats,
+    check_norms,
+    check_one_of,
+    check_positive,
+    check_state,
+    check_strays,
+    check_values,
+)
+from hardsight.heads import Seen
 
 # Samples folded at a time: the temporaries of a fold stay small beside the aggregates.
 _BLOCK = 2**17
@@ -44,7 +52,8 @@ class Recorder:
     `"last"`, or is refused (`"refuse"`). `strays`: ids out of range are refused (`"refuse"`) or left out (`"ignore"`).
     Both are noticed at the end of the epoch, because a look at the values would make every step wait for the GPU;
     `validate=True` looks at once. Rows whose label is `ignore_label` are left out. `early_epochs` is how many epochs
-    `el2n_early` averages.
+    `el2n_early` averages. `history` is a folder that gets one Parquet file an epoch. `group` is the process group
+    whose processes record together; by default all.
     """
 
     def __init__(
@@ -54,11 +63,13 @@ class Recorder:
         *,
         scores: Sequence[str] | None = None,
         device: torch.device | str | None = None,
+        history: Path | str | None = None,
         repeats: str = "mean",
         strays: str = "refuse",
         validate: bool = False,
         early_epochs: int = 10,
         ignore_label: int = -100,
+        group: Any = None,
     ) -> None:
         check_positive("num_samples", num_samples, "the number of samples whose ids are recorded")
         check_positive("early_epochs", early_epochs, "the epochs that el2n_early averages")
@@ -68,12 +79,44 @@ class Recorder:
         check_one_of("strays", strays, ("refuse", "ignore"))
         self.num_samples, self.num_classes = num_samples, num_classes
         self.repeats, self.strays, self.validate = repeats, strays, validate
-        self.early_epochs, self.ignore_label = early_epochs, ignore_label
+        self.early_epochs, self.ignore_label, self.group = early_epochs, ignore_label, group
         self.device = None if device is None else torch.device(device)
-        self.epoch = 0
+        self.history = None if history is None else History(history)
+        # Phase 0 is training, phase 1 the second split; each counts its own finished epochs.
+        self.phase, self._finished = 0, [0, 0]
         self._asked = None if scores is None else choose_dynamics_scores(scores)
         self._aggregates: Aggregates | None = None
         self._ledger: Ledger | None = None
+
+    @classmethod
+    def from_history(cls, history: Path | str, **options: Any) -> "Recorder":
+        """The recorder that wrote this history, rebuilt to the bit; it goes on after the last whole epoch."""
+        folder = History(history)
+        if not folder.count(PHASES[0]):
+            raise ValueError(f"history must hold at least one epoch; {folder.folder} holds none")
+        frame, _ = folder.read(PHASES[0], 0)
+        recorder = cls(frame.num_samples, frame.num_classes, history=history, **options)
+        recorder._allocate(frame, recorder.device or torch.device("cpu"))
+        for phase, name in enumerate(PHASES):
+            for epoch in range(folder.count(name)):
+                recorder._replay(phase, epoch, frame)
+            folder.trim(name, recorder._finished[phase])
+        return recorder
+
+    @property
+    def epoch(self) -> int:
+        """Finished epochs of the phase."""
+        return self._finished[self.phase]
+
+    @property
+    def aggregates(self) -> Aggregates:
+        """The running numbers of every sample, over the finished epochs."""
+        return self._started()[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the device."""
+        return 0 if self._ledger is None else sum(part.nbytes for part in self._started())
 
     def update(
         self,
@@ -91,43 +134,62 @@ class Recorder:
         """
         check_batch(ids, logits, labels, self.num_classes)
         if self._ledger is None:
-            self._start(logits.shape[1], logits.device, features_norm is not None)
-        ledger = self._ledger
-        assert ledger is not None
+            self._start(logits, features_norm is not None)
+        ledger = self._started()[0]
         angular = not ANGULAR.isdisjoint(ledger.measures)
         check_norms(logits, features_norm, weight_norm, bias, angular)
         ids, labels = (values.detach().to(self.device, torch.int64, non_blocking=True) for values in (ids, labels))
         if self.validate:
             check_values(ids, labels, self.num_samples, logits.shape[1], self.ignore_label)
-        rows, inside = ledger.rows_of(ids, labels, logits.shape[1], self.ignore_label)
         cosines = None
         if angular and features_norm is not None and weight_norm is not None:
             cosines = Cosines(features_norm, weight_norm, bias)
-        ledger.add(rows, inside, measure(logits, inside, ledger.measures, cosines))
+        rows, inside = ledger.rows_of(ids, labels, logits.shape[1], self.ignore_label)
+        measured = measure(logits, inside.to(logits.device), ledger.measures, cosines)
+        ledger.add(rows, inside, measured, processes.rank_and_count(self.group))
+
+    def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
+        """Record one batch from what `observe(model)` saw of it; angles only of a head that is linear."""
+        if not seen.is_linear:
+            return self.update(ids, seen.logits, labels)
+        features_norm = torch.linalg.vector_norm(seen.features.detach().float(), dim=1)
+        weight_norm = torch.linalg.vector_norm(seen.weight.detach().float(), dim=1)
+        return self.update(ids, seen.logits, labels, features_norm, weight_norm, seen.bias)
 
     def end_epoch(self) -> None:
-        """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open."""
-        ledger, aggregates = self._started()
+        """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
+
+        With several processes all must call it; afterwards all hold the same aggregates.
+        """
+        if processes.several(self.group):
+            self._merge_processes()
+        ledger, _ = self._started()
         self._check_epoch(ledger)
+        if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
+            # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
+            self.history.write(PHASES[self.phase], self.epoch, self._frame(), self._epoch_blocks(ledger))
         for rows, values in self._epoch_blocks(ledger):
-            aggregates.fold(rows, self.epoch, values)
+            self._fold(rows, values)
         ledger.clear()
-        self.epoch += 1
+        self._finished[self.phase] += 1
 
     def discard_epoch(self) -> None:
         """Forget what the unfinished epoch recorded."""
         if self._ledger is not None:
             self._ledger.clear()
 
-    @property
-    def aggregates(self) -> Aggregates:
-        """The running numbers of every sample, over the finished epochs."""
-        return self._started()[1]
+    def begin_second_split(self) -> None:
+        """From here on epochs, counted from 0 again, tell only what is forgotten while training goes on elsewhere.
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held on the device."""
-        return 0 if self._ledger is None else sum(part.nbytes for part in self._started())
+        Train on a first split and record it; then begin the second split: train on other samples, and at each epoch
+        pass the *first* split's samples through the model and `update` with them. `second_split_forgetting` says when
+        each was lost; all other scores keep what the first phase said.
+        """
+        self._started()
+        if self.phase == 1:
+            raise ValueError("the second split must begin once; it has begun already")
+        self.discard_epoch()
+        self.phase = 1
 
     def scores(self) -> dict[str, Tensor]:
         """Each score of every sample, on the device; NaN for samples never recorded."""
@@ -138,8 +200,14 @@ class Recorder:
         """One row a sample: id, label, epochs it was seen in, measurements thrown away, one column a score."""
         return scores_table(self.aggregates, self._chosen())
 
+    def write_history(self, path: Path | str) -> None:
+        """Write the whole history into one Parquet file: one row a sample and epoch."""
+        if self.history is None:
+            raise ValueError("history must have been asked for when the recorder was made; got history=None")
+        self.history.merge_into(path)
+
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, an unfinished epoch included: numbers, words and tensors."""
+        """Everything needed to go on: numbers, words and tensors. Of an unfinished epoch, this process's share."""
         ledger, aggregates = self._started()
         return {
             "num_samples": self.num_samples,
@@ -147,76 +215,90 @@ class Recorder:
             "measures": list(ledger.measures),
             "repeats": self.repeats,
             "early_epochs": self.early_epochs,
-            "epoch": self.epoch,
+            "phase": self.phase,
+            "finished": list(self._finished),
             "aggregates": {name: tensor.clone() for name, tensor in aggregates.tensors.items()},
             "ledger": {name: tensor.clone() for name, tensor in ledger.tensors().items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state; it must be of a recorder made alike."""
-        for name in ("num_samples", "repeats", "early_epochs"):
-            if state[name] != getattr(self, name):
-                raise ValueError(
-                    f"state must be of a recorder with {name}={getattr(self, name)!r}; got {state[name]!r}"
-                )
-        if self.num_classes not in (None, state["num_classes"]):
-            raise ValueError(f"state must have {self.num_classes} classes; got {state['num_classes']}")
-        measures = tuple(state["measures"])
-        if self._asked is not None and measures != measures_of(self._asked):
-            raise ValueError(f"state must hold what the scores need, {measures_of(self._asked)}; got {measures}")
-        self._allocate(state["num_classes"], measures, self.device or torch.device("cpu"))
+        """Go on from a saved state of a recorder made alike; a history is cut back to where the state stands."""
+        check_state(self, state, None if self._asked is None else measures_of(self._asked))
+        frame = Frame(self.num_samples, state["num_classes"], tuple(state["measures"]))
+        self._allocate(frame, self.device or torch.device("cpu"))
         ledger, aggregates = self._started()
         for own, saved in ((aggregates.tensors, state["aggregates"]), (ledger.tensors(), state["ledger"])):
             for name, tensor in own.items():
                 tensor.copy_(saved[name])
-        self.epoch = state["epoch"]
+        self.phase, self._finished = state["phase"], list(state["finished"])
+        if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
+            for name, epochs in zip(PHASES, self._finished, strict=True):
+                self.history.trim(name, epochs)
 
     def _chosen(self) -> list[DynamicsScore]:
         measured = set(self._started()[0].measures)
         known = dynamics_scores() if self._asked is None else self._asked
         return [score for score in known if measured.issuperset(score.measures)]
 
-    def _start(self, num_classes: int, device: torch.device, angular: bool) -> None:
-        scores = dynamics_scores() if self._asked is None else self._asked
-        measures = measures_of(scores)
+    def _start(self, logits: Tensor, angular: bool) -> None:
+        if self.history is not None and self.history.count(PHASES[0]):
+            raise ValueError(
+                f"history must be a new folder, or be resumed by load_state_dict or Recorder.from_history; "
+                f"{self.history.folder} holds {self.history.count(PHASES[0])} epochs already"
+            )
+        measures = measures_of(dynamics_scores() if self._asked is None else self._asked)
         if self._asked is None and not angular:
             measures = tuple(name for name in measures if name not in ANGULAR)
-        self._allocate(num_classes, measures, self.device or device)
+        self._allocate(Frame(self.num_samples, logits.shape[1], measures), self.device or logits.device)
 
-    def _allocate(self, num_classes: int, measures: tuple[str, ...], device: torch.device) -> None:
-        self.num_classes, self.device = num_classes, device
-        self._ledger = Ledger(self.num_samples, measures, self.repeats, device)
-        self._aggregates = Aggregates(self.num_samples, num_classes, measures, device, self.early_epochs)
+    def _allocate(self, frame: Frame, device: torch.device) -> None:
+        self.num_classes, self.device = frame.num_classes, device
+        self._ledger = Ledger(self.num_samples, frame.measures, self.repeats, device)
+        self._aggregates = Aggregates(frame, device, self.early_epochs)
 
     def _started(self) -> tuple[Ledger, Aggregates]:
         if self._ledger is None or self._aggregates is None:
             raise ValueError("the recorder must have been updated once before it is asked; got no update")
         return self._ledger, self._aggregates
 
+    def _frame(self) -> Frame:
+        return self._started()[1].frame
+
+    def _merge_processes(self) -> None:
+        own = None if self._ledger is None else (self._frame(), self.phase, self.epoch)
+        agreed = processes.agree(own, self.group)
+        if agreed is not None and self._ledger is None:
+            # No batch came to this process: it takes part with nothing.
+            device = self.device or processes.default_device(self.group)
+            self._allocate(agreed[0], device)
+        processes.merge(self._started()[0], self.group)
+
     def _check_epoch(self, ledger: Ledger) -> None:
         ids, labels = ledger.strays()
-        some = "some" if ledger.keep_last else None
-        if ids and self.strays == "refuse":
-            raise ValueError(
-                f"ids must lie in [0, {self.num_samples}), or strays be 'ignore'; "
-                f"in epoch {self.epoch} {some or ids} did not"
-            )
-        if labels:
-            raise ValueError(
-                f"labels must lie in [0, {self.num_classes}); in epoch {self.epoch} {some or labels} did not"
-            )
-        if self.repeats != "refuse":
-            return
-        for rows, values in self._epoch_blocks(ledger):
-            often = values.seen + values.flagged
-            if bool((often > 1).any()):
-                first = int((often > 1).nonzero()[0])
-                raise ValueError(
-                    f"ids must not repeat within an epoch (repeats='refuse'); "
-                    f"sample {rows.start + first} came {int(often[first])} times in epoch {self.epoch}"
-                )
+        check_strays("ids", 0 if self.strays == "ignore" else ids, self.num_samples, self.epoch, ledger.keep_last)
+        check_strays("labels", labels, self._frame().num_classes, self.epoch, ledger.keep_last)
+        if self.repeats == "refuse":
+            for rows, values in self._epoch_blocks(ledger):
+                check_no_repeats(values.seen + values.flagged, rows.start, self.epoch)
+
+    def _fold(self, rows: slice, values: EpochValues) -> None:
+        aggregates = self.aggregates
+        (aggregates.fold_second if self.phase else aggregates.fold)(rows, self.epoch, values)
+
+    def _replay(self, phase: int, epoch: int, expected: Frame) -> None:
+        assert self.history is not None
+        frame, table = self.history.read(PHASES[phase], epoch)
+        if frame != expected:
+            raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
+        self.phase = phase
+        for rows in self._rows():
+            self._fold(rows, values_of(table, frame, rows, self.aggregates.device))
+        self._finished[phase] += 1
+
+    def _rows(self) -> Iterator[slice]:
+        for start in range(0, self.num_samples, _BLOCK):
+            yield slice(start, min(start + _BLOCK, self.num_samples))
 
     def _epoch_blocks(self, ledger: Ledger) -> Iterator[tuple[slice, EpochValues]]:
-        for start in range(0, self.num_samples, _BLOCK):
-            stop = min(start + _BLOCK, self.num_samples)
-            yield slice(start, stop), ledger.epoch_values(start, stop)
+        for rows in self._rows():
+            yield rows, ledger.epoch_values(rows.start, rows.stop)

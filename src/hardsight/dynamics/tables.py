@@ -20,13 +20,13 @@ def scores_table(aggregates: Aggregates, scores: Iterable[DynamicsScore]) -> pa.
         pa.field("flagged", pa.int32(), metadata={"title": "Measurements thrown away: logits not finite"}),
     ]
     columns = [
-        pa.array(np.arange(aggregates.num_samples)),
+        pa.array(np.arange(aggregates.frame.num_samples)),
         pa.array(aggregates["label"].cpu().numpy(), pa.int32(), mask=unseen),
         pa.array(aggregates["epochs"].int().cpu().numpy()),
         pa.array(aggregates["flagged"].cpu().numpy()),
     ]
     for score in scores:
-        fields.append(pa.field(score.name, pa.float32(), metadata=score.describe(aggregates.num_classes)))
+        fields.append(pa.field(score.name, pa.float32(), metadata=score.describe(aggregates.frame.num_classes)))
         columns.append(_column(score.definition(aggregates)))
     return pa.table(columns, schema=pa.schema(fields))
 

@@ -1,6 +1,6 @@
 """What the recorder refuses, each in one sentence. Shapes are checked at every update, values only on request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,3 +66,33 @@ def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int
         if bool(wrong.any()):
             first = int(wrong.nonzero()[0])
             raise ValueError(f"{name} must lie in [0, {count}); got {int(values[first])} at place {first}")
+
+
+def check_strays(name: str, count: int, limit: int, epoch: int, uncounted: bool) -> None:
+    """No id (or label) of the epoch was out of range."""
+    if count:
+        ignore = " (strays='ignore' leaves them out)" if name == "ids" else ""
+        raise ValueError(
+            f"{name} must lie in [0, {limit}){ignore}; in epoch {epoch} {'some' if uncounted else count} did not"
+        )
+
+
+def check_no_repeats(often: Tensor, first_id: int, epoch: int) -> None:
+    """No sample came more than once."""
+    repeated = often > 1
+    if bool(repeated.any()):
+        first = int(repeated.nonzero()[0])
+        raise ValueError(
+            f"ids must not repeat within an epoch (repeats='refuse'); "
+            f"sample {first_id + first} came {int(often[first])} times in epoch {epoch}"
+        )
+
+
+def check_state(recorder: Any, state: Mapping[str, Any], measures: tuple[str, ...] | None) -> None:
+    """A state fits a recorder of the same samples, classes and policies that needs the same measures."""
+    for name in ("num_samples", "num_classes", "repeats", "early_epochs"):
+        own = getattr(recorder, name)
+        if own is not None and state[name] != own:
+            raise ValueError(f"state must be of a recorder with {name}={own!r}; got {state[name]!r}")
+    if measures is not None and tuple(state["measures"]) != measures:
+        raise ValueError(f"state must hold what the scores need, {list(measures)}; got {state['measures']}")

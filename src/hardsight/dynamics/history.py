@@ -1,0 +1,134 @@
+"""The full history on request: one Parquet file an epoch, each whole or absent, from which a recorder can be rebuilt.
+
+Columns: `id`, `label`, `seen` (measurements), `flagged` (thrown away), `correct` (share of measurements in which the
+label won) and one column a measure. Samples that an epoch did not show have no row.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from hardsight.dynamics.ledger import EpochValues, Frame
+from hardsight.records import atomic_path
+
+PHASES = ("epoch", "second")
+_KEY = b"hardsight.dynamics"
+
+
+class History:
+    """A folder with `epoch-00000.parquet`, `epoch-00001.parquet`, ... and `second-00000.parquet`, ..."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+
+    def path(self, phase: str, epoch: int) -> Path:
+        """The file of an epoch."""
+        return self.folder / f"{phase}-{epoch:05d}.parquet"
+
+    def count(self, phase: str) -> int:
+        """How many epochs of a phase are there; refuses a history with a gap."""
+        numbers = sorted(int(path.stem.split("-")[1]) for path in self.folder.glob(f"{phase}-[0-9]*.parquet"))
+        missing = sorted(set(range(len(numbers))) - set(numbers))
+        if missing:
+            raise ValueError(
+                f"history must hold every epoch in turn; {self.path(phase, missing[0]).name} "
+                f"is missing in {self.folder} while {self.path(phase, numbers[-1]).name} is there"
+            )
+        return len(numbers)
+
+    def write(self, phase: str, epoch: int, frame: Frame, blocks: Iterable[tuple[slice, EpochValues]]) -> None:
+        """Write one epoch, block by block."""
+        schema = _schema(frame)
+        with (
+            atomic_path(self.path(phase, epoch)) as temporary,
+            pq.ParquetWriter(temporary, schema, compression="zstd") as out,
+        ):
+            for rows, values in blocks:
+                out.write_table(_rows(rows.start, values, schema))
+
+    def read(self, phase: str, epoch: int) -> tuple[Frame, pa.Table]:
+        """One epoch; refuses a file that is not a whole part of a history."""
+        path = self.path(phase, epoch)
+        try:
+            table = pq.read_table(path)
+            saved = json.loads((table.schema.metadata or {})[_KEY])
+            frame = Frame(saved["num_samples"], saved["num_classes"], tuple(saved["measures"]))
+        except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+            raise ValueError(
+                f"history must be whole; {path} cannot be read: remove it and what follows it to go on from there"
+            ) from error
+        return frame, table
+
+    def trim(self, phase: str, epochs: int) -> None:
+        """Take back what an interrupted run left behind: the epochs from number `epochs` on, and unfinished files."""
+        have = self.count(phase)
+        if have < epochs:
+            raise ValueError(f"history must hold the {epochs} epochs recorded so far; {self.folder} holds {have}")
+        for epoch in range(epochs, have):
+            self.path(phase, epoch).unlink()
+        for path in self.folder.glob(f".{phase}-*.parquet"):
+            path.unlink()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Every epoch as a table, with `phase` (0 or 1) and `epoch` in front."""
+        for number, phase in enumerate(PHASES):
+            for epoch in range(self.count(phase)):
+                _, table = self.read(phase, epoch)
+                for name, value, type_ in (("epoch", epoch, pa.int32()), ("phase", number, pa.int8())):
+                    column = pa.array(np.full(len(table), value), type_)
+                    table = table.add_column(0, pa.field(name, type_), column)
+                yield table
+
+    def merge_into(self, path: Path | str) -> None:
+        """Write all epochs into one Parquet file, one row a sample and epoch, an epoch in memory at a time."""
+        tables = self.tables()
+        first = next(tables, None)
+        if first is None:
+            raise ValueError(f"history must hold at least one epoch; {self.folder} holds none")
+        with atomic_path(path) as temporary, pq.ParquetWriter(temporary, first.schema, compression="zstd") as out:
+            out.write_table(first)
+            for table in tables:
+                out.write_table(table)
+
+
+def values_of(table: pa.Table, frame: Frame, rows: slice, device: torch.device) -> EpochValues:
+    """The epoch's values of samples `rows`, from its table sorted by id."""
+    start, stop = np.searchsorted(table.column("id").to_numpy(), (rows.start, rows.stop))
+    part = table.slice(start, stop - start)
+    place = torch.from_numpy(part.column("id").to_numpy() - rows.start)
+
+    def spread(name: str, dtype: torch.dtype) -> torch.Tensor:
+        values = torch.zeros(rows.stop - rows.start, dtype=dtype)
+        values[place] = torch.from_numpy(part.column(name).to_numpy().copy()).to(dtype)
+        return values.to(device)
+
+    return EpochValues(
+        spread("seen", torch.int32),
+        spread("flagged", torch.int32),
+        spread("label", torch.int32),
+        spread("correct", torch.float32),
+        {name: spread(name, torch.float32) for name in frame.measures},
+    )
+
+
+def _schema(frame: Frame) -> pa.Schema:
+    fields = [("id", pa.int64()), ("label", pa.int32()), ("seen", pa.int32()), ("flagged", pa.int32())]
+    fields += [(name, pa.float32()) for name in ("correct", *frame.measures)]
+    return pa.schema(fields, metadata={_KEY: json.dumps(frame._asdict()).encode()})
+
+
+def _rows(start: int, values: EpochValues, schema: pa.Schema) -> pa.Table:
+    there = ((values.seen + values.flagged) > 0).nonzero().squeeze(1)
+    columns = {
+        "id": there + start,
+        "label": values.label[there],
+        "seen": values.seen[there],
+        "flagged": values.flagged[there],
+        "correct": values.correct[there],
+    } | {name: column[there] for name, column in values.values.items()}
+    return pa.table({name: column.cpu().numpy() for name, column in columns.items()}, schema=schema)

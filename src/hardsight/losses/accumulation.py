@@ -5,6 +5,7 @@ before each part's backward the gradients held so far are multiplied by (old sum
 every part, so clipping and the optimiser see the single-batch gradient.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -99,6 +100,9 @@ def compute_loss_func(
     that of the `TrainingArguments` (where it is true, the Trainer itself multiplies by the number of processes).
     """
     accumulated = None
+    # The same object in all but the reduction: tables and parameters are shared, not copied.
+    summed = copy.copy(loss)
+    summed.reduction = "sum"  # type: ignore[assignment]
     if isinstance(loss, GradientRescaling):
         accumulated = AccumulatedRescaling(loss, model.parameters())
 
@@ -109,10 +113,6 @@ def compute_loss_func(
             return accumulated(logits, labels, num_items=num_items_in_batch, gradients_are_averaged=averaged)
         if num_items_in_batch is None:
             return loss(logits, labels)
-        kept, loss.reduction = loss.reduction, "sum"
-        try:
-            return loss(logits, labels) / num_items_in_batch
-        finally:
-            loss.reduction = kept
+        return summed(logits, labels) / num_items_in_batch
 
     return compute

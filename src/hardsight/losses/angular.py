@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.geometry import angles_to_classes
@@ -102,10 +102,10 @@ class AVHLoss(nn.Module):
         self.reduction = check_reduction(reduction)
         self.ignore_index = ignore_index
 
-    def forward(self, features: Tensor, labels: Int[Tensor, "..."], sample_weight: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return cross_entropy(
             self.head(features),
-            labels,
+            target,
             sample_weight=sample_weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,

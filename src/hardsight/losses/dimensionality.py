@@ -65,8 +65,8 @@ class D2L(nn.Module):
         self, *, first_epochs: int = 5, window: int = 5, reduction: str = "mean", ignore_index: int = -100
     ) -> None:
         super().__init__()
-        check_range(first_epochs, "first_epochs", 0)
-        check_range(window, "window", 2)
+        check_range(first_epochs, "first_epochs", 0.0)
+        check_range(window, "window", 2.0)
         self.first_epochs, self.window, self.ignore_index = first_epochs, window, ignore_index
         self.reduction = check_reduction(reduction)
         self.register_buffer("alpha", torch.tensor(1.0))

@@ -166,7 +166,7 @@ def check_floating(tensor: Tensor, name: str) -> None:
         raise TypeError(f"{name} must be floating point; got {tensor.dtype}")
 
 
-def check_range(value: float, name: str, low: float, high: float = math.inf, *, open_low: bool = False) -> float:
+def check_range(value: float | int, name: str, low: float, high: float = math.inf, *, open_low: bool = False) -> float:
     """`value` if it lies in [low, high] (or (low, high]), else a sentence. An upper bound of infinity is open."""
     inside = (value > low if open_low else value >= low) and value <= high and not math.isinf(value)
     if not inside:
@@ -175,7 +175,7 @@ def check_range(value: float, name: str, low: float, high: float = math.inf, *, 
         else:
             wanted = f"lie in {'(' if open_low else '['}{low:g}, {high:g}]"
         raise ValueError(f"{name} must {wanted}; got {value!r}")
-    return value
+    return float(value)
 
 
 def widen(x: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ class JointOptimisation(nn.Module):
     replaced, the one given counts. The table and the predictions are in the state: window * samples * classes numbers.
     """
 
+    prior: Tensor
     labels: Tensor
     replaced: Tensor
     history: Tensor
@@ -70,7 +71,7 @@ class JointOptimisation(nn.Module):
     ) -> None:
         super().__init__()
         self.alpha, self.beta = check_range(alpha, "alpha", 0.0), check_range(beta, "beta", 0.0)
-        check_range(window, "window", 1)
+        check_range(window, "window", 1.0)
         self.window, self.hard, self.ignore_index = window, hard, ignore_index
         self.reduction = check_reduction(reduction)
         self.across_processes, self.process_group = across_processes, process_group

@@ -175,7 +175,7 @@ class SphereFace(MarginLoss):
     ) -> None:
         if margin != int(margin) or not 1 <= margin <= 8:
             raise ValueError(f"margin must be an integer from 1 to 8, it multiplies the angle; got {margin!r}")
-        super().__init__(dim, classes, scale=scale, margin=margin, annealing=annealing, **options)  # type: ignore[arg-type]
+        super().__init__(dim, classes, scale=scale, margin=float(margin), annealing=annealing, **options)  # type: ignore[arg-type]
 
 
 def _sphereface(angle: Tensor, margin: int) -> Tensor:

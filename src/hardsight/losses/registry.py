@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -45,8 +46,8 @@ class LossEntry:
     make: Callable[[Sizes], nn.Module]
     formula: str
     source: str
-    low: float
-    high: float
+    low: float = 0.0
+    high: float = math.inf
     takes: str = "logits"  # or "features": the first argument of forward
     needs_ids: bool = False  # forward(..., ids=) names the samples
     soft_targets: bool = True  # class probabilities are accepted as well as indices
@@ -64,18 +65,17 @@ def noisy_transition(classes: int, rate: float = 0.3) -> torch.Tensor:
     return matrix.fill_diagonal_(1 - rate)
 
 
-_INDEX_ONLY = {"soft_targets": False}
-_FEATURES = {"takes": "features", "soft_targets": False}
+_index_loss = partial(LossEntry, soft_targets=False)
+_feature_loss = partial(LossEntry, takes="features", soft_targets=False)
+_pair_loss = partial(_feature_loss, pairs=True, batch_term=True, best_at_label=False)
 
 _ENTRIES = (
-    LossEntry("cross_entropy", lambda n: CrossEntropy(), "−log p_y", "", 0, math.inf),
+    LossEntry("cross_entropy", lambda n: CrossEntropy(), "−log p_y", ""),
     LossEntry(
         "label_smoothing",
         lambda n: LabelSmoothing(),
         "−Σ ((1−ε) y + ε/C) log p",
         "Szegedy et al., CVPR 2016",
-        0,
-        math.inf,
         best_at_label=False,
     ),
     LossEntry(
@@ -83,49 +83,35 @@ _ENTRIES = (
         lambda n: AVHLoss(n.dim, n.classes),
         "−log softmax_y s(π−θ)",
         "Chen et al., ICML 2020, Eq. 5 (its −log is missing in print)",
-        0,
-        math.inf,
         takes="features",
         class_rows=("head.weight",),
     ),
-    LossEntry(
+    _feature_loss(
         "normface",
         lambda n: NormFace(n.dim, n.classes),
         "−log softmax_y s cos θ",
         "Wang et al., ACM MM 2017",
-        0,
-        math.inf,
-        **_FEATURES,
         class_rows=("weight",),
     ),
-    LossEntry(
+    _feature_loss(
         "cosface",
         lambda n: CosFace(n.dim, n.classes),
         "s(cos θ_y − m) at the label",
         "Wang et al., CVPR 2018",
-        0,
-        math.inf,
-        **_FEATURES,
         class_rows=("weight",),
     ),
-    LossEntry(
+    _feature_loss(
         "arcface",
         lambda n: ArcFace(n.dim, n.classes),
         "s cos(θ_y + m) at the label",
         "Deng et al., CVPR 2019",
-        0,
-        math.inf,
-        **_FEATURES,
         class_rows=("weight",),
     ),
-    LossEntry(
+    _feature_loss(
         "sphereface",
         lambda n: SphereFace(n.dim, n.classes),
         "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k",
         "Liu et al., CVPR 2017",
-        0,
-        math.inf,
-        **_FEATURES,
         class_rows=("weight",),
     ),
     LossEntry(
@@ -133,106 +119,70 @@ _ENTRIES = (
         lambda n: SphericalSoftmaxLoss(),
         "−log (z_y²+ε) / Σ(z²+ε)",
         "Vincent et al., NeurIPS 2015",
-        0,
-        math.inf,
     ),
     LossEntry(
         "taylor_softmax",
         lambda n: TaylorSoftmaxLoss(),
         "−log t(z_y) / Σt(z), t = 1+z+z²/2",
         "de Brébisson & Vincent, ICLR 2016",
-        0,
-        math.inf,
     ),
-    LossEntry(
+    _pair_loss(
         "amc",
         lambda n: AMCLoss(),
         "θ² for neighbours, max(0, m−θ)² for others",
         "Choi et al., CVPR-W 2020, Eq. 2",
-        0,
-        math.pi**2,
-        **_FEATURES,
-        pairs=True,
-        batch_term=True,
-        best_at_label=False,
+        high=math.pi**2,
     ),
-    LossEntry(
+    _pair_loss(
         "amc_all_pairs",
         lambda n: AMCLoss(pairs="all"),
         "the same over every two samples",
         "Choi et al., CVPR-W 2020, Eq. 2",
-        0,
-        math.pi**2,
-        **_FEATURES,
-        pairs=True,
-        batch_term=True,
-        best_at_label=False,
+        high=math.pi**2,
     ),
-    LossEntry(
+    _pair_loss(
         "contrastive",
         lambda n: ContrastiveLoss(),
         "d² for neighbours, max(0, m−d)² for others",
         "Choi et al., CVPR-W 2020, Eq. 1",
-        0,
-        math.inf,
-        **_FEATURES,
-        pairs=True,
-        batch_term=True,
-        best_at_label=False,
     ),
-    LossEntry(
+    _pair_loss(
         "contrastive_all_pairs",
         lambda n: ContrastiveLoss(pairs="all"),
         "the same over every two samples",
         "Choi et al., CVPR-W 2020, Eq. 1",
-        0,
-        math.inf,
-        **_FEATURES,
-        pairs=True,
-        batch_term=True,
-        best_at_label=False,
     ),
-    LossEntry(
+    _feature_loss(
         "center",
         lambda n: CenterLoss(n.dim, n.classes),
         "½ ‖x − c_y‖²",
         "Wen et al., ECCV 2016",
-        0,
-        math.inf,
-        **_FEATURES,
         best_at_label=False,
         class_rows=("centers",),
     ),
-    LossEntry(
+    _index_loss(
         "gradient_rescaling",
         lambda n: GradientRescaling(),
         "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
         "Wang et al., 2019, Eq. 6",
-        0,
-        math.inf,
-        **_INDEX_ONLY,
         batch_term=True,
         value_has_gradient=False,
     ),
-    LossEntry("mae", lambda n: MAELoss(), "2(1 − p_y)", "Ghosh et al., AAAI 2017", 0, 2),
-    LossEntry("gce", lambda n: GCELoss(), "(1 − p_y^q)/q", "Zhang & Sabuncu, NeurIPS 2018", 0, 1 / 0.7),
-    LossEntry(
+    LossEntry("mae", lambda n: MAELoss(), "2(1 − p_y)", "Ghosh et al., AAAI 2017", high=2.0),
+    LossEntry("gce", lambda n: GCELoss(), "(1 − p_y^q)/q", "Zhang & Sabuncu, NeurIPS 2018", high=1 / 0.7),
+    _index_loss(
         "truncated_gce",
         lambda n: TruncatedGCELoss(),
         "(1 − max(p_y, k)^q)/q",
         "Zhang & Sabuncu, NeurIPS 2018",
-        0,
-        (1 - 0.5**0.7) / 0.7,
-        **_INDEX_ONLY,
+        high=(1 - 0.5**0.7) / 0.7,
     ),
-    LossEntry(
+    _index_loss(
         "truncated_gce_pruned",
         lambda n: TruncatedGCELoss(num_samples=n.samples),
         "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
         "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
-        0,
-        1 / 0.7,
-        **_INDEX_ONLY,
+        high=1 / 0.7,
         needs_ids=True,
     ),
     LossEntry(
@@ -240,33 +190,25 @@ _ENTRIES = (
         lambda n: SymmetricCrossEntropy(),
         "−α log p_y − β A (1 − p_y), A = log 0",
         "Wang et al., ICCV 2019",
-        0,
-        math.inf,
     ),
-    LossEntry("focal", lambda n: FocalLoss(), "−(1 − p_y)^γ log p_y", "Lin et al., ICCV 2017", 0, math.inf),
+    LossEntry("focal", lambda n: FocalLoss(), "−(1 − p_y)^γ log p_y", "Lin et al., ICCV 2017"),
     LossEntry(
         "bootstrapping_soft",
         lambda n: SoftBootstrapping(),
         "−Σ (β y + (1−β) p) log p",
         "Reed et al., ICLR-W 2015",
-        0,
-        math.inf,
     ),
     LossEntry(
         "bootstrapping_hard",
         lambda n: HardBootstrapping(),
         "−β log p_y − (1−β) log max p",
         "Reed et al., ICLR-W 2015",
-        0,
-        math.inf,
     ),
     LossEntry(
         "forward_correction",
         lambda n: ForwardCorrection(noisy_transition(n.classes)),
         "−log (pT)_y",
         "Patrini et al., CVPR 2017",
-        0,
-        math.inf,
         class_squares=("transition",),
     ),
     LossEntry(
@@ -274,8 +216,7 @@ _ENTRIES = (
         lambda n: BackwardCorrection(noisy_transition(n.classes)),
         "−Σ_j T⁻¹_yj log p_j",
         "Patrini et al., CVPR 2017",
-        -math.inf,
-        math.inf,
+        low=-math.inf,
         class_squares=("transition", "inverse"),
     ),
     LossEntry(
@@ -283,8 +224,6 @@ _ENTRIES = (
         lambda n: SAdaptation(n.classes),
         "−log (pT)_y, T learnt",
         "Goldberger & Ben-Reuven, ICLR 2017",
-        0,
-        math.inf,
         class_squares=("scores",),
     ),
     LossEntry(
@@ -292,8 +231,6 @@ _ENTRIES = (
         lambda n: SelfPaced(threshold=4.0),
         "−v log p_y, v = 1(−log p_y < threshold)",
         "Kumar et al., NeurIPS 2010",
-        0,
-        math.inf,
         best_at_label=False,
     ),
     LossEntry(
@@ -301,8 +238,6 @@ _ENTRIES = (
         lambda n: MentorNetPD(),
         "−v log p_y, v by MentorNet's predefined curriculum",
         "Jiang et al., ICML 2018",
-        0,
-        math.inf,
         batch_term=True,
         best_at_label=False,
     ),
@@ -311,16 +246,12 @@ _ENTRIES = (
         lambda n: D2L(),
         "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)",
         "Ma et al., ICML 2018",
-        0,
-        math.inf,
     ),
     LossEntry(
         "joint_optimisation",
         lambda n: JointOptimisation(n.samples, n.classes),
         "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
         "Tanaka et al., CVPR 2018",
-        0,
-        math.inf,
         needs_ids=True,
         batch_term=True,
         best_at_label=False,

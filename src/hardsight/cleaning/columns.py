@@ -1,9 +1,12 @@
 """Reads score tables: which columns are scores, which way they point, their values turned so that larger is harder."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from hardsight.hardness import SCORES
 
@@ -50,6 +53,22 @@ def hardness_values(table: pa.Table, name: str) -> np.ndarray:
         )
     values = table.column(name).cast(pa.float64()).to_numpy()
     return values if harder else -values
+
+
+def hardness_for(table: pa.Table, score: str, ids: Sequence[Any] | Tensor) -> Tensor:
+    """A score of the samples with these ids, in their order, larger is harder: what the samplers take, float64."""
+    require_column(table, "id")
+    hardness = hardness_values(table, score)
+    wanted = ids.tolist() if isinstance(ids, Tensor) else list(ids)
+    where = {one: at for at, one in enumerate(table.column("id").to_pylist())}
+    if len(where) != table.num_rows:
+        raise ValueError(
+            f"table must have each id once; {table.num_rows - len(where)} of {table.num_rows} rows repeat one"
+        )
+    missing = [one for one in wanted if one not in where]
+    if missing:
+        raise ValueError(f"table must have a row for every id; {len(missing)} are missing, first {missing[0]!r}")
+    return torch.from_numpy(hardness[[where[one] for one in wanted]])
 
 
 def labels_of(table: pa.Table, name: str = "label") -> np.ndarray:

@@ -1,0 +1,190 @@
+"""The action list: a CSV file in which a person says what happens to each suspected sample.
+
+| column | what it holds |
+|---|---|
+| `id` | the sample |
+| `label` | its label when the list was written |
+| `expected` | the class it probably should be |
+| `action` | `keep`, `relabel` or `drop`; edit this |
+| `new_label` | the label that `relabel` gives; edit this where `expected` is wrong too |
+| `suspicion`, `reasons` | why it is on the list; ignored when the list is read back |
+
+A spreadsheet runs a cell that starts like a formula. Such text is written with an apostrophe before it, which shows it
+as text, and the apostrophe is taken off again when the list is read.
+"""
+
+import csv
+import difflib
+import io
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from hardsight.cleaning.columns import require_column
+from hardsight.records import write_text
+
+ACTIONS = ("keep", "relabel", "drop")
+COLUMNS = ("id", "label", "expected", "action", "new_label", "suspicion", "reasons")
+_NEEDED = ("id", "label", "action", "new_label")
+# What makes a spreadsheet calculate, also in its full-width forms, behind spaces, and behind apostrophes of its own.
+_FORMULA = re.compile(r"'*(\s*[=+\-@＝＋－＠]|[\t\r\n])")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One line of the list; `line` is its number in the file."""
+
+    id: str
+    label: str
+    action: str
+    new_label: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Labels after the list, and which samples it keeps; `counts` says how many of each action took place."""
+
+    labels: Tensor
+    kept: Tensor
+    counts: dict[str, int]
+
+
+def write_actions(path: Path | str, issues: pa.Table, *, action: str = "keep") -> None:
+    """Write suspects (`LabelIssues.suspects`) as a list to edit; `new_label` starts as the expected class."""
+    if action not in ACTIONS:
+        raise ValueError(f"action must be one of {', '.join(ACTIONS)}; got {action!r}")
+    for column in ("id", "label", "expected", "suspicion", "reasons"):
+        require_column(issues, column)
+    named = "label_name" in issues.column_names
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in issues.to_pylist():
+        label, expected = (row["label_name"], row["expected_name"]) if named else (row["label"], row["expected"])
+        suspicion = "" if row["suspicion"] is None else f"{row['suspicion']:.6f}"
+        cells = (row["id"], label, expected, action, expected, suspicion, row["reasons"])
+        writer.writerow([_guard(cell) for cell in cells])
+    write_text(path, text.getvalue())
+
+
+def read_actions(path: Path | str) -> list[Action]:
+    """Read an edited list; what is wrong is refused with the number of its line.
+
+    Commas, semicolons and tabs separate alike, because spreadsheets save with any of them.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8 text; byte {error.start} is not") from None
+    lines = io.StringIO(text, newline="")
+    separator = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        missing = [name for name in _NEEDED if name not in header]
+        if missing:
+            raise ValueError(f"{path} must have the columns {', '.join(_NEEDED)}; {', '.join(missing)} is missing")
+        actions = [_action(path, reader.line_num, header, cells) for cells in reader if any(cells)]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: it does not read as CSV ({error})") from None
+    _refuse_repeats(path, actions)
+    return actions
+
+
+def apply_actions(
+    actions: Sequence[Action],
+    ids: Sequence[Any] | Tensor,
+    labels: Int[Tensor, "samples"],
+    *,
+    class_names: Sequence[str] | None = None,
+) -> Applied:
+    """Labels and kept samples after the list. All of it is checked first: nothing happens where a line is wrong.
+
+    A line whose label is no longer the sample's was written for other data, and is refused. With `class_names` the
+    list holds names; without, class numbers.
+    """
+    where = {str(one): at for at, one in enumerate(ids.tolist() if isinstance(ids, Tensor) else ids)}
+    if len(where) != len(labels):
+        raise ValueError(f"ids must be one for each label and all different; got {len(where)} for {len(labels)} labels")
+    classes = _Classes(class_names)
+    new, kept = labels.clone(), torch.ones_like(labels, dtype=torch.bool)
+    for one in actions:
+        if one.id not in where:
+            raise ValueError(f"line {one.line}: id must be one of the data's; {one.id!r} is not there")
+        at = where[one.id]
+        if classes.number(one.label, one.line, "label") != int(labels[at]):
+            raise ValueError(
+                f"line {one.line}: label must be the sample's present one, {classes.name(int(labels[at]))!r}; "
+                f"got {one.label!r}, so the list was written for other labels"
+            )
+        if one.action == "relabel":
+            new[at] = classes.number(one.new_label, one.line, "new_label")
+        elif one.action == "drop":
+            kept[at] = False
+    counts = Counter(one.action for one in actions)
+    return Applied(new, kept, {action: counts[action] for action in ACTIONS})
+
+
+class _Classes:
+    """Class names or numbers, as the list spells them."""
+
+    def __init__(self, names: Sequence[str] | None) -> None:
+        self.names = None if names is None else [str(name) for name in names]
+        if self.names is not None and len(set(self.names)) != len(self.names):
+            raise ValueError("class_names must all be different, or a name in the list could mean two classes")
+
+    def name(self, number: int) -> str:
+        return self.names[number] if self.names is not None and 0 <= number < len(self.names) else str(number)
+
+    def number(self, text: str, line: int, column: str) -> int:
+        if self.names is None:
+            if re.fullmatch(r"-?\d+", text):
+                return int(text)
+            raise ValueError(f"line {line}: {column} must be a class number; got {text!r}")
+        if text in self.names:
+            return self.names.index(text)
+        near = difflib.get_close_matches(text, self.names, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"line {line}: {column} must be one of the {len(self.names)} class names; got {text!r}{hint}")
+
+
+def _action(path: Path, line: int, header: list[str], cells: list[str]) -> Action:
+    if len(cells) != len(header):
+        raise ValueError(f"{path}, line {line}: it must have {len(header)} cells as its header has; got {len(cells)}")
+    row = {name: _unguard(cell) for name, cell in zip(header, cells, strict=True)}
+    chosen = row["action"].strip().lower()
+    if chosen not in ACTIONS:
+        raise ValueError(f"{path}, line {line}: action must be one of {', '.join(ACTIONS)}; got {row['action']!r}")
+    if chosen == "relabel" and not row["new_label"]:
+        raise ValueError(f"{path}, line {line}: new_label must be filled where the action is relabel; it is empty")
+    return Action(row["id"], row["label"], chosen, row["new_label"], line)
+
+
+def _refuse_repeats(path: Path, actions: Sequence[Action]) -> None:
+    first: dict[str, int] = {}
+    for one in actions:
+        if one.id in first:
+            raise ValueError(
+                f"{path}, line {one.line}: id {one.id!r} must occur once; it is on line {first[one.id]} too"
+            )
+        first[one.id] = one.line
+
+
+def _guard(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def _unguard(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell

@@ -1,0 +1,230 @@
+"""Which samples to train on, and in which order: standard PyTorch samplers over positions of a data set.
+
+Every sampler is seeded and knows its epoch: call `set_epoch` as with `DistributedSampler`, and the order of epoch 7
+is the same whether or not epochs 0 to 6 ran. `processes` and `rank` share an epoch out: all processes draw the same
+order and take turns, so together they visit what one process would (the end is filled up from the start where the
+count does not divide). Hardness is larger where a sample is harder; `hardness_for` takes it from a score table.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from hardsight.hardness.validation import check_finite
+
+Pacing = Literal["linear", "root"]
+
+
+class EpochSampler(Sampler[int]):
+    """What all of them share: the epoch, the seed, the share of one process. `order` is the whole epoch."""
+
+    def __init__(self, *, seed: int = 0, processes: int = 1, rank: int = 0) -> None:
+        if processes < 1 or not 0 <= rank < processes:
+            raise ValueError(f"rank must lie in [0, processes); got rank {rank!r} of {processes!r}")
+        self.seed, self.processes, self.rank = seed, processes, rank
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration draws."""
+        if epoch < 0:
+            raise ValueError(f"epoch must not be negative; got {epoch!r}")
+        self.epoch = epoch
+
+    def order(self, epoch: int) -> Int[Tensor, "drawn"]:
+        """Positions of one epoch, for all processes together."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._own(self.order(self.epoch)).tolist())
+
+    def __len__(self) -> int:
+        return math.ceil(self._size(self.epoch) / self.processes)
+
+    def _size(self, epoch: int) -> int:
+        """How many positions `order(epoch)` holds, without drawing them."""
+        raise NotImplementedError
+
+    def _own(self, order: Tensor) -> Tensor:
+        each = math.ceil(len(order) / self.processes)
+        filled = order.repeat(math.ceil(each * self.processes / len(order)))[: each * self.processes]
+        return filled[self.rank :: self.processes]
+
+    def _generator(self, epoch: int) -> torch.Generator:
+        # One stream an epoch. The seed is spread by a large odd number, so that (seed 0, epoch 1) and (seed 1, epoch 0)
+        # do not draw the same order.
+        return torch.Generator().manual_seed((self.seed * 0x9E3779B97F4A7C15 + epoch) % 2**63)
+
+
+class HardMiningSampler(EpochSampler):
+    """The hardest `share` of the samples, shuffled anew each epoch; the `skip` hardest share is left out as suspect."""
+
+    def __init__(
+        self, hardness: Float[Tensor, "samples"], *, share: float = 0.5, skip: float = 0.0, seed: int = 0,
+        processes: int = 1, rank: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(seed=seed, processes=processes, rank=rank)
+        _check_hardness(hardness)
+        if not 0 < share <= 1 or not 0 <= skip < 1 or share + skip > 1 + 1e-12:
+            raise ValueError(
+                f"share and skip must be shares of the samples and at most 1 together; got {share}, {skip}"
+            )
+        hardest_first = hardness.cpu().argsort(descending=True, stable=True)
+        start = math.floor(skip * len(hardness))
+        self.chosen = hardest_first[start : start + math.ceil(share * len(hardness))]
+
+    def order(self, epoch: int) -> Int[Tensor, "drawn"]:
+        """The chosen samples, shuffled."""
+        return _shuffled(self.chosen, self._generator(epoch))
+
+    def _size(self, epoch: int) -> int:
+        return len(self.chosen)
+
+
+class CurriculumSampler(EpochSampler):
+    """Easy samples first: epoch e draws from the easiest share c(e), which grows from `start` to 1 in `epochs` epochs.
+
+    Pacing is linear, or the square root of Platanios et al. 2019 ("competence"). With `labels` the easiest of each
+    class are taken, so that an easy class does not crowd out the others. From epoch `epochs` on all samples are drawn.
+    """
+
+    def __init__(
+        self, hardness: Float[Tensor, "samples"], *, epochs: int, start: float = 0.2, pacing: Pacing = "root",
+        labels: Int[Tensor, "samples"] | None = None, seed: int = 0, processes: int = 1, rank: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(seed=seed, processes=processes, rank=rank)
+        _check_hardness(hardness)
+        if epochs < 1:
+            raise ValueError(f"epochs must be at least 1, the epoch from which all samples are drawn; got {epochs!r}")
+        if not 0 < start <= 1:
+            raise ValueError(f"start must lie in (0, 1], the share of the first epoch; got {start!r}")
+        if pacing not in ("linear", "root"):
+            raise ValueError(f'pacing must be "linear" or "root"; got {pacing!r}')
+        self.epochs, self.start, self.pacing = epochs, start, pacing
+        self.easiest_first = _easiest_first(hardness.cpu(), None if labels is None else labels.cpu())
+
+    def share(self, epoch: int) -> float:
+        """The share of the samples that epoch draws from, in [start, 1]."""
+        progress = min(1.0, epoch / self.epochs)
+        if self.pacing == "linear":
+            return self.start + (1 - self.start) * progress
+        return math.sqrt(self.start**2 + (1 - self.start**2) * progress)
+
+    def order(self, epoch: int) -> Int[Tensor, "drawn"]:
+        """The easiest share, shuffled."""
+        return _shuffled(self.easiest_first[: self._size(epoch)], self._generator(epoch))
+
+    def _size(self, epoch: int) -> int:
+        # Past the rounding of the share: 0.2 + 0.8 must mean all of them, and a tenth of 30 must be 3.
+        return min(len(self.easiest_first), math.ceil(self.share(epoch) * len(self.easiest_first) - 1e-9))
+
+
+class SelfPacedSampler(EpochSampler):
+    """Samples whose hardness now is below a threshold that grows each epoch, easiest first (Kumar et al. 2010).
+
+    Epoch e admits hardness < threshold + growth e, and always the easiest `minimum` samples. Call `update` with the
+    hardness of the last epoch (a recorder has it); resuming needs that hardness again. With `shuffle` the admitted
+    samples come in random order.
+    """
+
+    def __init__(
+        self, hardness: Float[Tensor, "samples"], *, threshold: float, growth: float, minimum: int = 1,
+        shuffle: bool = False, seed: int = 0, processes: int = 1, rank: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(seed=seed, processes=processes, rank=rank)
+        if growth < 0:
+            raise ValueError(f"growth must not be negative, what the threshold gains an epoch; got {growth!r}")
+        if not 1 <= minimum <= len(hardness):
+            raise ValueError(f"minimum must lie in [1, {len(hardness)}], a number of samples; got {minimum!r}")
+        self.threshold, self.growth, self.minimum, self.shuffle = threshold, growth, minimum, shuffle
+        self.update(hardness)
+
+    def update(self, hardness: Float[Tensor, "samples"]) -> None:
+        """Take the hardness as it is now; all processes must be given the same."""
+        _check_hardness(hardness)
+        self.hardness = hardness.detach().cpu()
+
+    def order(self, epoch: int) -> Int[Tensor, "drawn"]:
+        """The admitted samples, easiest first or shuffled."""
+        admitted = self.hardness.argsort(stable=True)[: self._size(epoch)]
+        return _shuffled(admitted, self._generator(epoch)) if self.shuffle else admitted
+
+    def _size(self, epoch: int) -> int:
+        return max(self.minimum, int((self.hardness < self.threshold + self.growth * epoch).sum()))
+
+
+class ImportanceSampler(EpochSampler):
+    """Draws with replacement, each sample with probability (1 - uniform) importance_i / sum + uniform / N.
+
+    `weights` multiplies the loss of a drawn sample: 1 / (N p_i). With it the mean gradient is what uniform drawing
+    gives, in expectation. `uniform` bounds the weights by 1 / uniform; it must be positive where an importance is zero,
+    or that sample would never be drawn and the mean would be wrong.
+    """
+
+    def __init__(
+        self, importance: Float[Tensor, "samples"], *, draws: int | None = None, uniform: float = 0.1, seed: int = 0,
+        processes: int = 1, rank: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(seed=seed, processes=processes, rank=rank)
+        _check_hardness(importance)
+        if bool((importance < 0).any()):
+            raise ValueError(f"importance must not be negative, a share of the draws; got {float(importance.min()):g}")
+        if not 0 <= uniform <= 1:
+            raise ValueError(f"uniform must lie in [0, 1], the share of uniform drawing; got {uniform!r}")
+        if uniform == 0 and bool((importance == 0).any()):
+            raise ValueError("uniform must be positive where an importance is zero, or that sample is never drawn")
+        if draws is not None and draws < 1:
+            raise ValueError(f"draws must be at least 1, the samples of an epoch; got {draws!r}")
+        self.draws = len(importance) if draws is None else draws
+        self.probabilities = _mixed(importance.detach().cpu().double(), uniform)
+
+    @property
+    def weights(self) -> Float[Tensor, "samples"]:
+        """What the loss of each sample is multiplied by, so that the gradient is unbiased."""
+        return 1 / (len(self.probabilities) * self.probabilities)
+
+    def order(self, epoch: int) -> Int[Tensor, "drawn"]:
+        """`draws` positions, drawn by inverting the cumulative probabilities: no limit on the number of samples."""
+        cumulative = self.probabilities.cumsum(0)
+        uniform = torch.rand(self.draws, generator=self._generator(epoch), dtype=torch.float64) * cumulative[-1]
+        return torch.searchsorted(cumulative, uniform, right=True).clamp(max=len(cumulative) - 1)
+
+    def _size(self, epoch: int) -> int:
+        return self.draws
+
+
+def _mixed(importance: Tensor, uniform: float) -> Tensor:
+    # Scaled first: a sum of huge importances overflows where the shares do not.
+    scaled = importance / importance.max().clamp(min=torch.finfo(torch.float64).tiny)
+    total = scaled.sum()
+    shares = scaled / total if total > 0 else torch.full_like(scaled, 1 / len(scaled))
+    return (1 - uniform) * shares + uniform / len(scaled)
+
+
+def _easiest_first(hardness: Tensor, labels: Tensor | None) -> Tensor:
+    """Positions by hardness; with labels by the place within the class, so that every prefix is balanced."""
+    order = hardness.argsort(stable=True)
+    if labels is None:
+        return order
+    if labels.shape != hardness.shape:
+        raise ValueError(f"labels must be one for each of the {len(hardness)} samples; got {list(labels.shape)}")
+    grouped = order[labels[order].argsort(stable=True)]
+    sizes = torch.unique_consecutive(labels[grouped], return_counts=True)[1]
+    place = torch.arange(len(grouped)) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+    # The place as a share of the class: a prefix holds the same share of every class, large or small.
+    share = (place.double() + 0.5) / torch.repeat_interleave(sizes, sizes)
+    return grouped[share.argsort(stable=True)]
+
+
+def _shuffled(positions: Tensor, generator: torch.Generator) -> Tensor:
+    return positions[torch.randperm(len(positions), generator=generator)]
+
+
+def _check_hardness(hardness: Tensor) -> None:
+    if hardness.ndim != 1 or len(hardness) == 0:
+        raise ValueError(f"hardness must be one number for each of at least 1 sample; got {list(hardness.shape)}")
+    check_finite("hardness", hardness)

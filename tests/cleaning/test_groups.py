@@ -1,0 +1,99 @@
+"""Hardness by group: counts and means by loops, intervals that cover, seeds, degenerate groups, refusals."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from hardsight.cleaning import hardness_by_group
+from hardsight.cleaning.groups import bootstrap_means
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_counts_means_and_differences_by_loops(make_table: Callable[..., pa.Table]) -> None:
+    generator = np.random.default_rng(0)
+    values, groups = generator.random(90), generator.choice(["a", "b", "c"], 90)
+    table = make_table({"id": np.arange(90), "avh": values, "camera": groups})
+    found = {row["group"]: row for row in hardness_by_group(table, "avh", "camera", generator=seeded()).to_pylist()}
+    for name in "abc":
+        own = [v for v, g in zip(values, groups, strict=True) if g == name]
+        rest = [v for v, g in zip(values, groups, strict=True) if g != name]
+        assert found[name]["count"] == len(own)
+        assert found[name]["mean"] == pytest.approx(sum(own) / len(own))
+        assert found[name]["difference"] == pytest.approx(sum(own) / len(own) - sum(rest) / len(rest))
+        assert found[name]["low"] < found[name]["mean"] < found[name]["high"]
+
+
+@pytest.mark.parametrize(("score", "first"), [("avh", "hard"), ("confidence", "hard")])
+def test_hardest_group_first_whatever_the_direction(
+    score: str, first: str, make_table: Callable[..., pa.Table]
+) -> None:
+    easy, hard = (0.1, 0.9) if score == "avh" else (0.9, 0.1)
+    table = make_table({"id": [0, 1, 2, 3], score: [easy, hard, easy, hard], "slice": ["easy", "hard"] * 2})
+    found = hardness_by_group(table, score, "slice", generator=seeded())
+    assert found.column("group").to_pylist()[0] == first
+    assert found.column("mean").to_pylist()[0] == pytest.approx(hard)
+
+
+def test_intervals_cover_the_true_mean_about_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(1)
+    covered = 0
+    for seed in range(200):
+        values = generator.exponential(1.0, 60)
+        means = bootstrap_means(values, 300, seeded(seed))
+        low, high = np.quantile(means, [0.05, 0.95])
+        covered += low <= 1.0 <= high
+    assert 0.78 <= covered / 200 <= 0.95
+
+
+def test_bootstrap_spread_is_the_standard_error_and_ordinary_means_are_not() -> None:
+    values = np.random.default_rng(2).normal(3, 2, 500)
+    means = bootstrap_means(values, 4000, seeded())
+    error = values.std() / np.sqrt(500)
+    assert means.mean() == pytest.approx(values.mean(), abs=4 * error / np.sqrt(4000) + 1e-3)
+    assert means.std() == pytest.approx(error, rel=0.08)
+    # Without replacement every resample has the same mean: the law rejects it.
+    shuffled = np.array([np.random.default_rng(at).permutation(values).mean() for at in range(50)])
+    assert shuffled.std() != pytest.approx(error, rel=0.08)
+
+
+def test_same_seed_same_bits_in_any_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(3).random(40)
+    once = bootstrap_means(values, 100, seeded(7))
+    np.testing.assert_array_equal(once, bootstrap_means(values, 100, seeded(7)))
+    monkeypatch.setattr("hardsight.cleaning.groups._BLOCK", 40 * 9)
+    np.testing.assert_array_equal(once, bootstrap_means(values, 100, seeded(7)))
+
+
+def test_single_missing_and_unnamed_members(make_table: Callable[..., pa.Table]) -> None:
+    table = make_table({"id": [0, 1, 2, 3], "avh": [0.5, float("nan"), 0.25, 0.75], "place": ["x", "y", None, None]})
+    found = {row["group"]: row for row in hardness_by_group(table, "avh", "place", generator=seeded()).to_pylist()}
+    assert (found["x"]["low"], found["x"]["high"]) == (None, None)
+    assert (found["y"]["count"], found["y"]["missing"], found["y"]["mean"]) == (1, 1, None)
+    assert (found[None]["count"], found[None]["mean"]) == (2, 0.5)
+
+
+def test_one_group_has_no_others(make_table: Callable[..., pa.Table]) -> None:
+    table = make_table({"id": [0, 1], "label": [4, 4], "avh": [0.1, 0.2]})
+    (row,) = hardness_by_group(table, "avh", generator=seeded()).to_pylist()
+    assert (row["group"], row["difference"]) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"by": "nope"}, "column 'nope'"),
+        ({"score": "label"}, "says its direction"),
+        ({"coverage": 1.0}, "coverage must lie"),
+        ({"resamples": 0}, "resamples must be"),
+    ],
+)
+def test_refusals(options: dict, sentence: str, make_table: Callable[..., pa.Table]) -> None:
+    table = make_table({"id": [0], "label": [0], "avh": [0.1]})
+    with pytest.raises(ValueError, match=sentence):
+        hardness_by_group(table, **{"score": "avh", "generator": seeded(), **options})

@@ -128,9 +128,8 @@ def test_damage_inside_a_column_is_refused(make_record: Maker) -> None:
     path = folder / "samples.parquet"
     column = pq.ParquetFile(path).metadata.row_group(0).column(1)
     data = bytearray(path.read_bytes())
-    data[column.dictionary_page_offset or column.data_page_offset : column.data_page_offset + 40] = b"\xff" * len(
-        data[column.dictionary_page_offset or column.data_page_offset : column.data_page_offset + 40]
-    )
+    start = column.dictionary_page_offset or column.data_page_offset
+    data[start : start + 40] = b"\xff" * 40
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"samples\.parquet"):
         read_run(folder).samples.values("avh")  # type: ignore[union-attr]

@@ -67,7 +67,7 @@ def render(view: View) -> str:
     return environment.get_template("page.html").render(context).strip() + "\n"
 
 
-def number(value: float | None) -> str:
+def number(value: float | int | None) -> str:
     """Four figures that matter; nothing for a value that is missing or not finite."""
     if value is None or not math.isfinite(value):
         return ""

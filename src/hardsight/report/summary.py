@@ -23,7 +23,7 @@ def write_summary_picture(run: Path | str, path: Path | str) -> Path:
     counted = next((counted for score, counted in view.histograms if ranking and score == ranking.score), None)
     if ranking is None or counted is None:
         raise ValueError(f"{run} has no suspected labels to picture: samples.parquet needs 'label' and a score column")
-    with drawing(16, 7, panels=0) as figure:
+    with drawing(16.0, 7.0, panels=0) as figure:
         figure.set_layout_engine("constrained", rect=(0.008, 0.015, 0.984, 0.97))
         parts: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)
         _strip(parts[0], view.run, ranking)
@@ -42,8 +42,9 @@ def _strip(part: Any, run: Run, ranking: Ranking) -> None:
     for axes, card in zip(grid.flat, cards, strict=False):
         picture = _pixels(pictures[card.id]) if card.id in pictures else np.full((1, 1, 3), 235, np.uint8)
         axes.imshow(picture, interpolation="nearest")
-        change = [shortened(name, 9) for name in (card.given, card.expected) if name]
-        axes.set_title(" → ".join(change), fontsize=16, loc="center")
+        change = [shortened(name, 12) for name in (card.given, card.expected) if name]
+        long = sum(map(len, change)) > 10
+        axes.set_title(("\n→ " if long else " → ").join(change), fontsize=14 if long else 16, loc="center")
         verdict, colour = _verdict(card)
         axes.text(0.5, -0.04, verdict, transform=axes.transAxes, ha="center", va="top", fontsize=12, color=colour)
 

@@ -1,5 +1,6 @@
 """What a page shows of a run, as plain values: rankings, statistics, sentences. No HTML and no figure is made here."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,7 +239,7 @@ def _scores(
 
 def _line(score: Score, values: np.ndarray, recorded: Any, groups: Mapping[str, np.ndarray], best: Any) -> ScoreLine:
     numbers = recorded if isinstance(recorded, Mapping) else {}
-    auroc, precision = numbers.get("auroc"), numbers.get("average_precision")
+    auroc, precision = _measured(numbers.get("auroc")), _measured(numbers.get("average_precision"))
     if not numbers and groups and len(values) and score.direction:
         known = groups["flipped"] | groups["intact"]
         auroc, precision = detection(score.sign * values[known], groups["flipped"][known]) or (None, None)
@@ -251,6 +252,10 @@ def _line(score: Score, values: np.ndarray, recorded: Any, groups: Mapping[str, 
         missing=len(values) - len(finite),
         best=score.name == best,
     )
+
+
+def _measured(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _plane(samples: Samples) -> tuple[Score, np.ndarray, Score, np.ndarray] | None:

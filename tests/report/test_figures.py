@@ -1,0 +1,125 @@
+"""Figures show the numbers they were given, and leave matplotlib as they found it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from hardsight.report import figures, write_figures, write_summary_picture
+from hardsight.report.canvas import _VARIABLES, as_svg
+from hardsight.report.numbers import histogram
+from hardsight.report.reading import Score
+
+Maker = Callable[..., Path]
+HARDNESS, CONFIDENCE = Score("avh", "Hardness", "harder"), Score("confidence", "Confidence", "easier")
+
+
+def test_a_histogram_draws_the_shares_of_each_group() -> None:
+    values = np.random.default_rng(0).random(200)
+    counted = histogram(values, {"intact": values < 0.7, "flipped": values >= 0.7})
+    assert counted is not None
+    (axes,) = figures.draw_histogram(HARDNESS, counted).axes
+    drawn = {patch.get_label(): patch.get_data().values for patch in axes.patches if not patch.get_fill()}
+    assert set(drawn) == {f"{name} ({counted.counts[name].sum()})" for name in ("intact", "flipped")}
+    for label, heights in drawn.items():
+        np.testing.assert_allclose(heights, counted.shares(label.split()[0]))
+    assert axes.get_ylim()[1] > max(heights.max() for heights in drawn.values())
+
+
+@pytest.mark.parametrize("count", [figures.MOST_POINTS + 2, figures.MOST_POINTS + 3])
+def test_the_plane_shows_every_sample_once(count: int) -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.random(count), generator.random(count)
+    x[0], y[1] = np.nan, np.inf
+    wrong = generator.random(count) < 0.2
+    figure = figures.draw_plane(CONFIDENCE, x, HARDNESS, y, {"intact": ~wrong, "flipped": wrong}, 0.1)
+    if count - 2 <= figures.MOST_POINTS:
+        (axes,) = figure.axes
+        shown = sum(len(line.get_xdata()) for line in axes.lines if line.get_linestyle() == "None")
+    else:
+        shown = sum(int(axes.collections[0].get_array().sum()) for axes in figure.axes)
+    assert shown == count - 2
+
+
+def test_classes_stand_hardest_first_whatever_the_direction() -> None:
+    counts, means = np.array([4, 0, 2, 3]), np.array([0.2, np.nan, 0.9, 0.5])
+    for score, order in ((HARDNESS, "cda"), (CONFIDENCE, "adc")):
+        (axes,) = figures.draw_classes(score, list("abcd"), counts, means, None).axes
+        assert "".join(label.get_text() for label in axes.get_yticklabels()) == order
+
+
+def test_confusion_writes_the_counts_where_they_belong() -> None:
+    given, predicted, counts = np.array([0, 0, 1]), np.array([0, 2, 1]), np.array([5, 3, 7])
+    (axes,) = figures.draw_confusion(given, predicted, counts, ["a", "b", "c"]).axes
+    written = {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in axes.texts}
+    assert written == {(0, 0): "5", (0, 2): "3", (1, 1): "7"}
+
+
+def test_curves_are_grouped_by_what_they_measure() -> None:
+    columns = {name: np.arange(3.0) for name in ("train_loss", "test_loss", "train_accuracy", "learning_rate")}
+    drawn = figures.draw_curves(columns, np.arange(1.0, 4.0))
+    assert [axes.get_title(loc="left") for axes in drawn.axes] == ["loss", "accuracy", "learning rate"]
+    assert [len(axes.lines) for axes in drawn.axes] == [2, 1, 1]
+
+
+def test_an_svg_takes_its_colours_from_the_page_and_keeps_its_ids_apart() -> None:
+    values = np.arange(10.0)
+    counted = histogram(values, {"intact": values < 5, "flipped": values >= 5})
+    assert counted is not None
+    name = "<b>#0072b2</b> & 'DejaVu Sans' $\\frac{ 猫"
+    texts = [as_svg(figures.draw_histogram(Score("x", name, None), counted), name, at) for at in ("one", "two")]
+    styles = " ".join(re.findall(r'style="([^"]*)"', texts[0]))
+    assert not [colour for colour in _VARIABLES if colour in styles]
+    assert "var(--ink)" in styles
+    assert "var(--red)" in styles
+    assert "&lt;b&gt;#0072b2&lt;/b&gt;" in texts[0]
+    assert "<b>" not in texts[0]
+    ids = [set(re.findall(r' id="([^"]*)"', text)) for text in texts]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+
+
+def test_figures_are_saved_and_matplotlib_is_left_alone(digits_record: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "digits"
+    folder.mkdir()
+    for name in ("run.json", "samples.parquet", "epochs.parquet"):
+        (folder / name).write_bytes((digits_record / name).read_bytes())
+    before = dict(matplotlib.rcParams)
+    paths = write_figures(folder)
+    assert dict(matplotlib.rcParams) == before
+    scores = ("avh", "confidence", "margin", "entropy", "loss", "norm")
+    names = [f"histogram-{score}" for score in scores] + ["plane", "classes", "confusion", "curves"]
+    assert paths == [folder / "figures" / f"{name}.png" for name in names]
+    for path in paths:
+        with Image.open(path) as picture:
+            assert picture.format == "PNG"
+            # On white, with something drawn on it.
+            grey = np.asarray(picture.convert("L"))
+            assert grey[0, 0] == 255
+            assert grey.min() < 128
+
+
+def test_the_summary_picture_has_its_size_and_the_thumbnails(digits_record: Path, tmp_path: Path) -> None:
+    path = write_summary_picture(digits_record, tmp_path / "summary.png")
+    with Image.open(path) as picture:
+        assert picture.size == (1600, 700)
+        grey = np.asarray(picture.convert("L"))
+    # The digits stand on black; nothing else of the picture does.
+    assert (grey[:, :850] < 10).mean() > 0.15
+    assert (grey[:, 900:] < 10).mean() < 0.01
+
+
+def test_a_summary_without_labels_is_refused(make_record: Maker, tmp_path: Path) -> None:
+    folder = make_record({"id": [1, 2], "avh": [0.1, 0.2]})
+    with pytest.raises(ValueError, match="needs 'label'"):
+        write_summary_picture(folder, tmp_path / "summary.png")
+    assert list(tmp_path.glob("*.png")) == []
+
+
+def test_file_names_come_from_scores_but_stay_in_the_folder(make_record: Maker) -> None:
+    folder = make_record({"id": [1, 2], "../../evil/x": [0.1, 0.2]})
+    assert write_figures(folder) == [folder / "figures" / "histogram-______evil_x.png"]

@@ -1,0 +1,296 @@
+"""The page holds what the record says, asks the network for nothing, and lets no record write markup into it."""
+
+import base64
+import hashlib
+import html.parser
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hardsight.report import samples_shown, write_report
+from hardsight.report.page import number
+
+Maker = Callable[..., Path]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</style><script>alert(2)</script>",
+    "' onmouseover='alert(3)",
+    "{{ 7 * 7 }}{% raw %}",
+    "$\\frac{1}{",
+    "]]></svg><script src=//evil.example/x.js></script>",
+    "javascript:alert(4)",
+    "猫 🐈 \x00 ‮",
+    "https://evil.example/pixel.png",
+]
+
+
+class _Page(html.parser.HTMLParser):
+    """Elements and their attributes, and whether every element that was opened is closed in order."""
+
+    VOID = frozenset({"meta", "img", "br", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data if self.open[-1:] not in (["script"], ["style"]) else ""
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def _check_harmless(text: str) -> _Page:
+    """Refuse a page that could run what is not ours or fetch anything."""
+    page = _Page(text)
+    kinds = Counter(tag for tag, _ in page.elements)
+    assert kinds["script"] == 1
+    assert not kinds.keys() & {"link", "iframe", "object", "embed", "form", "base", "audio", "video", "foreignobject"}
+    for tag, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
+        for name in ("src", "href", "xlink:href", "srcset", "action", "poster", "data"):
+            target = attributes.get(name, "#")
+            assert target.startswith("#") or (tag == "img" and target.startswith("data:image/png;base64,"))
+        assert not re.search(r"url\((?!#)", attributes.get("style", ""))
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style is not None
+    assert "url(" not in style[1]
+    assert "@import" not in style[1]
+    return page
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def digits_page(digits_record: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _read(write_report(digits_record, tmp_path_factory.mktemp("page") / "page.html"))
+
+
+def test_the_page_is_whole_and_harmless(digits_page: str) -> None:
+    page = _check_harmless(digits_page)
+    assert "://" not in digits_page
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for link in page.all("a"):
+        assert link["href"].removeprefix("#") in ids
+    for reference in re.findall(r'(?:url\(#|xlink:href="#)([^)"]+)', digits_page):
+        assert reference in ids
+    assert page.all("img")
+    assert all(image["alt"] for image in page.all("img"))
+    assert all(drawing["aria-label"] and drawing["role"] == "img" for drawing in page.all("svg"))
+
+
+@pytest.mark.parametrize(
+    "unsafe",
+    [
+        "<script>alert(1)</script>",
+        '<img src="x.png">',
+        '<b onclick="x()">x</b>',
+        '<link href="#x">',
+        '<a href="https://x.example">x</a>',
+        '<p style="background: url(//x.example/y)">x</p>',
+        "</p>",
+    ],
+)
+def test_that_check_rejects_an_unsafe_page(digits_page: str, unsafe: str) -> None:
+    with pytest.raises(AssertionError):
+        _check_harmless(digits_page.replace("</header>", unsafe + "</header>"))
+
+
+def test_the_policy_allows_our_script_alone(digits_page: str) -> None:
+    page = _Page(digits_page)
+    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    script = re.search(r"<script>(.*?)</script>", digits_page, re.DOTALL)
+    assert script is not None
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert rules["script-src"] == f"'sha256-{digest}'"
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    assert rules["base-uri"] == rules["form-action"] == "'none'"
+
+
+def test_hostile_names_are_only_words(make_record: Maker) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(60) % 10
+    folder = make_record(
+        {
+            "id": [HOSTILE[at % 10] + str(at) for at in range(60)],
+            "label": labels,
+            "predicted": (labels + generator.integers(0, 2, 60)) % 10,
+            "clean_label": (labels + generator.integers(0, 2, 60)) % 10,
+            "avh": generator.random(60),
+            "confidence": generator.random(60),
+            "<script>alert(5)</script>": generator.random(60),
+            "$x_{": generator.random(60),
+        },
+        name=HOSTILE[0],
+        class_names=HOSTILE,
+        device=HOSTILE[1],
+        created=HOSTILE[2],
+        config={HOSTILE[0]: HOSTILE[1], "nested": {HOSTILE[3]: [HOSTILE[4]]}},
+        versions={HOSTILE[1]: HOSTILE[6]},
+        results={"label_issues": {"best": HOSTILE[0], "scores": {HOSTILE[0]: {"auroc": 0.5}}}},
+    )
+    epochs = {"epoch": [1, 2], "train_loss": [1.0, 0.5], HOSTILE[0] + "loss": [1.0, 2.0], "$_{": [0.1, 0.2]}
+    pq.write_table(pa.table(epochs), folder / "epochs.parquet")
+    page = _check_harmless(_read(write_report(folder)))
+    assert HOSTILE[0] in page.words
+    assert "{{ 7 * 7 }}" in page.words
+
+
+def test_the_page_says_what_the_record_holds(digits_record: Path, digits_page: str) -> None:
+    words = _Page(digits_page).words
+    table = pq.read_table(digits_record / "samples.parquet").sort_by([("avh", "descending")]).to_pydict()
+    wrong = np.array(table["label"]) != np.array(table["clean_label"])
+    assert f"{wrong[:24].sum()} of these 24 were really flipped" in words
+    flipped = int(wrong.sum())
+    assert flipped == 359
+    assert f"{wrong[:flipped].mean():.1%}" in words
+    assert f"{len(wrong):,}" in words
+    assert "1/10 = 0.1" in words
+    agreed = [
+        i for i, given, said in zip(table["id"], table["label"], table["predicted"], strict=True) if given == said
+    ]
+    assert samples_shown(digits_record) == [str(at) for at in [*table["id"][:24], *agreed[:24]]]
+    assert digits_page.count("data:image/png;base64,") == 48
+    for anchor in ("suspects", "hardest", "histograms", "plane", "scores", "curves", "classes", "confusion", "samples"):
+        assert f'<section id="{anchor}">' in digits_page
+
+
+def test_the_table_of_scores_is_sorted_by_what_was_measured(digits_record: Path, digits_page: str) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    samples = pq.read_table(digits_record / "samples.parquet")
+    table = {name: samples.column(name).to_numpy() for name in samples.column_names}
+    wrong = table["label"] != table["clean_label"]
+    expected = {name: roc_auc_score(wrong, table[name]) for name in ("avh", "loss", "entropy")}
+    expected |= {name: roc_auc_score(wrong, -table[name]) for name in ("confidence", "margin", "norm")}
+    section = digits_page[digits_page.index('<section id="scores">') :]
+    found = re.findall(r"<code>(\w+)</code></td><td>\w+</td><td>[^<]*</td><td class=\"n\">([\d.]+)</td>", section)
+    assert dict(found) == {name: number(value) for name, value in expected.items()}
+    measured = [float(value) for _, value in found]
+    assert measured == sorted(measured, reverse=True)
+
+
+def test_recorded_results_outweigh_recomputed_ones(make_record: Maker) -> None:
+    issues = {
+        "best": "loss",
+        "scores": {"loss": {"auroc": 0.1234, "average_precision": 0.4321}, "gone": {"auroc": 0.9}},
+    }
+    folder = make_record(
+        {
+            "id": [0, 1, 2],
+            "label": [0, 1, 0],
+            "clean_label": [0, 0, 0],
+            "loss": [0.1, 2.0, 0.3],
+            "avh": [0.3, 0.2, 0.1],
+        },
+        kind="demo",
+        results={"test_accuracy": 0.875, "label_issues": issues},
+    )
+    words = _Page(_read(write_report(folder))).words
+    for text in ("0.1234", "0.4321", "0.9", "87.5%", "ranked by cross-entropy loss"):
+        assert text in words
+
+
+def test_the_same_record_gives_the_same_bytes(digits_record: Path, digits_page: str, tmp_path: Path) -> None:
+    assert _read(write_report(digits_record, tmp_path / "again.html")) == digits_page
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (None, "no samples.parquet"),
+        ({"id": []}, "holds no rows"),
+        ({"id": ["a"]}, "How this run was made"),
+        ({"id": ["a"], "avh": [0.2]}, "hardest samples"),
+        ({"id": ["a"], "label": [0], "avh": [0.2], "confidence": [0.5]}, "Suspected"),
+        ({"id": ["a", "b"], "label": [0, 1], "avh": [np.nan, np.inf]}, "Not finite"),
+        ({"id": ["a", "b"], "label": ["x", None], "predicted": ["x", "y"], "mystery": [1.0, 2.0]}, "x"),
+        ({"id": ["a", "b"], "predicted": [3, 4], "avh": [0.1, 0.4]}, "Hardness by class"),
+        ({"id": [1, 2], "label": [0, 1], "clean_label": [0, 1], "avh": [0.1, 0.4]}, "0 of these 2"),
+        ({"id": [1, 2], "label": [0, 1], "expected": [1, 1], "suspicion": [0.1, 0.4]}, "ranked by suspicion"),
+    ],
+)
+def test_thin_records_still_make_a_page(make_record: Maker, columns: dict | None, expected: str) -> None:
+    if columns == {"id": []}:
+        columns = {"id": np.zeros(0, np.int64), "avh": np.zeros(0), "label": np.zeros(0, np.int64)}
+    assert expected in _check_harmless(_read(write_report(make_record(columns)))).words
+
+
+@pytest.mark.parametrize(("status", "words"), [("running", "had not finished"), ("failed", "This run failed")])
+def test_an_unfinished_run_says_so(make_record: Maker, status: str, words: str) -> None:
+    assert words in _read(write_report(make_record(status=status)))
+    assert words not in _read(write_report(make_record(status="finished")))
+
+
+def test_many_samples_and_classes_make_a_small_page(make_record: Maker) -> None:
+    generator = np.random.default_rng(0)
+    count = 100_000
+    labels = generator.integers(0, 1000, count)
+    confidence = generator.random(count)
+    columns = {"id": np.arange(count), "label": labels, "predicted": np.roll(labels, 1), "confidence": confidence}
+    page = _read(write_report(make_record(columns | {"avh": 0.002 * (1 - confidence), "loss": -np.log(confidence)})))
+    words = _check_harmless(page).words
+    assert len(page) < 2_000_000
+    assert "30 hardest of 1,000 classes" in words
+    assert "Each hexagon counts" in words
+
+
+def test_nothing_is_written_when_the_record_is_bad(make_record: Maker, tmp_path: Path) -> None:
+    folder = make_record({"id": [1], "avh": [0.1]})
+    (folder / "samples.parquet").write_bytes(b"PAR1")
+    before = sorted(folder.iterdir())
+    with pytest.raises(ValueError, match=r"samples\.parquet"):
+        write_report(folder)
+    assert sorted(folder.iterdir()) == before
+    with pytest.raises(ValueError, match="output must be a file"):
+        write_report(make_record({"id": [1]}), tmp_path)
+
+
+def test_numbers_have_four_figures() -> None:
+    assert [number(value) for value in (None, float("nan"), float("inf"), 0.123456, 3)] == ["", "", "", "0.1235", "3"]
+
+
+def test_importing_the_report_is_light_and_names_what_is_missing(make_record: Maker) -> None:
+    program = (
+        "import sys, hardsight.report as report\n"
+        "assert not {'matplotlib', 'jinja2', 'sklearn'} & set(sys.modules), 'heavy import'\n"
+        "for name in ('jinja2', 'matplotlib'):\n"
+        "    sys.modules[name] = None\n"
+        "    try: report.write_report(sys.argv[1])\n"
+        "    except ImportError as refusal: assert 'hardsight[report]' in str(refusal), refusal\n"
+        "    else: raise SystemExit(f'{name} was not missed')\n"
+        "    del sys.modules[name]\n"
+    )
+    folder = make_record({"id": [1], "avh": [0.1]})
+    subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=120)
+    assert not (folder / "report.html").exists()

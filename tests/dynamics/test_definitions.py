@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardsight.dynamics import Recorder, dynamics_scores
+from hardsight.dynamics import Recorder, dynamics_scores, small_loss_mixture
 
 Curves = dict[str, list[float]]
 
@@ -67,7 +67,7 @@ REFERENCES: dict[str, Callable[[Curves], float]] = {
     "learned_for_good": right_from,
 }
 # Scores with tests of their own.
-ELSEWHERE = {"second_split_forgetting"}
+ELSEWHERE = {"second_split_forgetting", "small_loss_gaussian", "small_loss_beta"}
 
 
 def test_every_score_has_a_reference():
@@ -92,6 +92,41 @@ def test_score_keeps_its_range(run, name):
     values = run.record(Recorder(23)).scores()[name]
     values = values[~values.isnan()]
     assert bool(((values >= low) & (values <= high)).all())
+
+
+def test_mixtures_are_fitted_to_the_mean_losses(run):
+    scores = run.record(Recorder(23)).scores()
+    torch.testing.assert_close(
+        scores["small_loss_beta"], small_loss_mixture(scores["loss_mean"], "beta"), equal_nan=True
+    )
+    torch.testing.assert_close(
+        scores["small_loss_gaussian"], small_loss_mixture(scores["loss_mean"], "gaussian"), equal_nan=True
+    )
+
+
+def test_second_split_forgetting_equals_the_slow_loop(run):
+    recorder = run.record(Recorder(23))
+    first = recorder.scores()
+    assert first.pop("second_split_forgetting").isnan().all()
+    recorder.begin_second_split()
+    # The second phase runs the other way round: what was learned last is forgotten first.
+    for epoch in reversed(range(12)):
+        run.feed(recorder, epoch, run.shown(epoch))
+        recorder.end_epoch()
+    scores = recorder.scores()
+    expected = []
+    for sample in range(23):
+        curves = {} if sample == 9 else run.curves(sample)
+        right = [
+            11 - epoch for epoch, won in zip(curves.get("epoch", []), curves.get("correct", []), strict=True) if won
+        ]
+        expected.append(math.nan if sample == 9 else max(right, default=-1) + 1.0)
+    torch.testing.assert_close(scores.pop("second_split_forgetting"), torch.tensor(expected), equal_nan=True)
+    # The first phase's scores stay as they were.
+    for name, values in first.items():
+        torch.testing.assert_close(values, scores[name], rtol=0, atol=0, equal_nan=True)
+    with pytest.raises(ValueError, match="the second split must begin once"):
+        recorder.begin_second_split()
 
 
 def test_the_run_shows_every_case(run):

@@ -1,7 +1,22 @@
-"""What training reveals of every sample: a recorder, the scores made from it, adapters for training frameworks."""
+"""What training reveals of every sample: a recorder, the scores made from it, adapters for training frameworks.
+
+The adapters are `hardsight.dynamics.lightning`, `.huggingface` and `.metrics`; each imports its framework, and only
+when it is imported itself.
+"""
 
 from hardsight.dynamics.aggregates import Aggregates
 from hardsight.dynamics.catalogue import DynamicsScore, dynamics_scores
+from hardsight.dynamics.gradients import GradientVariance, input_gradients, variance_of_gradients
+from hardsight.dynamics.mixture import small_loss_mixture
 from hardsight.dynamics.recorder import Recorder
 
-__all__ = ["Aggregates", "DynamicsScore", "Recorder", "dynamics_scores"]
+__all__ = [
+    "Aggregates",
+    "DynamicsScore",
+    "GradientVariance",
+    "Recorder",
+    "dynamics_scores",
+    "input_gradients",
+    "small_loss_mixture",
+    "variance_of_gradients",
+]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hardsight.dynamics import definitions
 from hardsight.dynamics.aggregates import Aggregates
+from hardsight.dynamics.gradients import variance_of_gradients
 from hardsight.dynamics.measures import MEASURES
 from hardsight.hardness import SCORES, Score, get_score, register
 
@@ -52,6 +53,7 @@ _ANGLE = "nearest other angle minus labelled angle, over training"
 _DATA_MAPS = "Swayamdipta et al. 2020, Section 2"
 _DATA_IQ = "Seedat et al. 2022, Section 3"
 _SPLITS = "Maini et al. 2022"
+_WHOLE_SET = frozenset({"depends on the whole set"})
 _TONEVA = "Toneva et al. 2019, Definition 2.1"
 
 _register("avh_mean", "AVH, mean", definitions.avh_mean, ("avh",), _AVH, harder=True, high=1.0)
@@ -177,6 +179,39 @@ _register(
     (),
     _SPLITS,
     harder=False,
+)
+_register(
+    "small_loss_gaussian",
+    "Small loss, two Gaussians",
+    definitions.small_loss_gaussian,
+    ("loss",),
+    "Li et al. 2020, Section 3.1",
+    harder=True,
+    high=1.0,
+    tags=_WHOLE_SET,
+)
+_register(
+    "small_loss_beta",
+    "Small loss, two Betas",
+    definitions.small_loss_beta,
+    ("loss",),
+    "Arazo et al. 2019, Section 3.1",
+    harder=True,
+    high=1.0,
+    tags=_WHOLE_SET,
+)
+register(
+    Score(
+        "vog",
+        "Variance of gradients",
+        variance_of_gradients,
+        needs=("model", "checkpoints", "inputs", "labels"),
+        larger_is_harder=True,
+        low=-math.inf,
+        high=math.inf,
+        source="Agarwal et al. 2022, Section 3",
+        tags=_WHOLE_SET,
+    )
 )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hardsight.dynamics.aggregates import Aggregates
+from hardsight.dynamics.mixture import small_loss_mixture
 
 
 def mean_of(measure: str, aggregates: Aggregates) -> Tensor:
@@ -144,6 +145,16 @@ def second_split_forgetting(aggregates: Aggregates) -> Tensor:
     """
     seen = aggregates["second_epochs"] > 0
     return torch.where(seen, (aggregates["second_last_correct"] + 1).float(), math.nan)
+
+
+def small_loss_gaussian(aggregates: Aggregates) -> Tensor:
+    """Share of the high one of two Gaussians fitted to mean losses (Li et al. 2020). In [0, 1]; larger is harder."""
+    return small_loss_mixture(loss_mean(aggregates), "gaussian")
+
+
+def small_loss_beta(aggregates: Aggregates) -> Tensor:
+    """Share of the high one of two Betas fitted to mean losses (Arazo et al. 2019). In [0, 1]; larger is harder."""
+    return small_loss_mixture(loss_mean(aggregates), "beta")
 
 
 def _recorded(aggregates: Aggregates, values: Tensor) -> Tensor:

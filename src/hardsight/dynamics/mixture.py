@@ -1,0 +1,104 @@
+"""Small loss: two components fitted to the losses of a whole set, the share of the high one telling wrong labels.
+
+Networks fit right labels first, so losses fall into two heaps. A Beta mixture follows Arazo et al. 2019, a Gaussian one
+Li et al. 2020 (DivideMix). Both are fitted by expectation-maximisation from the lower and the upper half of the losses,
+without chance: the same losses give the same fit.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardsight.dynamics.validation import check_one_of
+
+KINDS = ("beta", "gaussian")
+_ROUNDS = 200
+# No probability moving by more than this ends the fit.
+_SETTLED = 1e-6
+# Betas have no density at 0 and 1 themselves; Gaussians narrower than this would grow on single points.
+_EDGE = 1e-4
+_NARROWEST_VARIANCE = 1e-6
+
+
+def small_loss_mixture(losses: Float[Tensor, "samples"], kind: str = "gaussian") -> Float[Tensor, "samples"]:
+    """Probability that a sample belongs to the component of high losses. In [0, 1]; larger is harder.
+
+    Losses are scaled linearly to [0, 1] first, so their unit does not matter. The probability never falls as the loss
+    rises: beyond the point where a component's own tail would turn it, the nearer value is kept. NaN losses stay NaN
+    and are not fitted; losses that are all equal tell nothing and give 1/2.
+    """
+    check_one_of("kind", kind, KINDS)
+    known = ~losses.isnan()
+    values = losses[known].double()
+    if not bool(values.isfinite().all()):
+        raise ValueError("losses must be finite, or NaN where unknown; got infinity")
+    answer = torch.full_like(losses, math.nan)
+    if values.numel() == 0:
+        return answer
+    span = values.max() - values.min()
+    if span == 0:
+        answer[known] = 0.5
+        return answer
+    scaled = (values - values.min()) / span
+    if kind == "beta":
+        scaled = scaled.clamp(_EDGE, 1 - _EDGE)
+    answer[known] = _rising(scaled, _fit(scaled, kind)).to(losses.dtype)
+    return answer
+
+
+def _fit(values: Tensor, kind: str) -> Tensor:
+    """Posterior probability of the high component after expectation-maximisation."""
+    high = (values > values.median()).double()
+    if not bool(high.any()):
+        # More than half of the losses are the largest: what is not the largest is the low half.
+        high = (values == values.max()).double()
+    densities = _beta_log_densities if kind == "beta" else _gaussian_log_densities
+    for _ in range(_ROUNDS):
+        shares = torch.stack([1 - high, high])
+        weights = shares.mean(1, keepdim=True)
+        logs = densities(values, shares) + weights.clamp(min=1e-12).log()
+        before, high = high, torch.sigmoid(logs[1] - logs[0])
+        # Not by the likelihood: a fit by moments need not raise it at every round.
+        if float((high - before).abs().max()) < _SETTLED:
+            break
+    return high
+
+
+def _moments(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    mass = shares.sum(1, keepdim=True).clamp(min=1e-12)
+    mean = (shares * values).sum(1, keepdim=True) / mass
+    return mean, (shares * (values - mean).square()).sum(1, keepdim=True) / mass
+
+
+def _gaussian_log_densities(values: Tensor, shares: Tensor) -> Tensor:
+    mean, variance = _moments(values, shares)
+    variance = variance.clamp(min=_NARROWEST_VARIANCE)
+    return -(values - mean).square() / (2 * variance) - 0.5 * (2 * math.pi * variance).log()
+
+
+def _beta_log_densities(values: Tensor, shares: Tensor) -> Tensor:
+    """Betas by their moments, as Arazo et al. fit them: alpha + beta = mean (1 - mean) / variance - 1."""
+    mean, variance = _moments(values, shares)
+    mean = mean.clamp(_EDGE, 1 - _EDGE)
+    variance = torch.minimum(variance.clamp(min=_NARROWEST_VARIANCE), 0.99 * mean * (1 - mean))
+    strength = mean * (1 - mean) / variance - 1
+    alpha, beta = mean * strength, (1 - mean) * strength
+    normaliser = torch.lgamma(alpha) + torch.lgamma(beta) - torch.lgamma(alpha + beta)
+    return (alpha - 1) * values.log() + (beta - 1) * torch.log1p(-values) - normaliser
+
+
+def _rising(values: Tensor, high: Tensor) -> Tensor:
+    """The posterior made monotone, outwards from the middle between the components' means."""
+    low_mean, high_mean = (_moments(values, torch.stack([1 - high, high]))[0]).squeeze(1)
+    if high_mean < low_mean:
+        high = 1 - high
+    order = values.argsort()
+    ordered, sorted_values = high[order], values[order]
+    middle = int((sorted_values < (low_mean + high_mean) / 2).sum())
+    above = ordered[middle:].cummax(0).values if middle < len(ordered) else ordered[middle:]
+    below = ordered[:middle].flip(0).cummin(0).values.flip(0) if middle else ordered[:middle]
+    result = torch.empty_like(high)
+    result[order] = torch.cat([below, above])
+    return result.clamp(0.0, 1.0)

@@ -37,7 +37,9 @@ def _el2n(of: ClassSummary) -> Tensor:
 
 
 def _grand(of: ClassSummary) -> Tensor:
-    return _el2n(of) * torch.hypot(of.feature_norm, torch.full_like(of.feature_norm, float(of.has_bias)))
+    length = torch.hypot(of.feature_norm, torch.full_like(of.feature_norm, float(of.has_bias)))
+    # The gradient of a sample with the largest finite features is longer than the largest number.
+    return (_el2n(of) * length).clamp(max=torch.finfo(length.dtype).max)
 
 
 AVH = register(

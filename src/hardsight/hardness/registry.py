@@ -43,7 +43,13 @@ class Score:
         """What a table says of this score's column (Parquet field metadata)."""
         low, high = self.bounds(classes)
         range_ = f"[{low:g}, {high:.6g}]"
-        return {"kind": "score", "title": self.title, "direction": self.direction, "range": range_, "source": self.source}
+        return {
+            "kind": "score",
+            "title": self.title,
+            "direction": self.direction,
+            "range": range_,
+            "source": self.source,
+        }
 
     def hardness(self, values: Any) -> Any:
         """The values turned so that larger is harder."""

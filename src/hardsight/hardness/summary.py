@@ -75,7 +75,10 @@ def summarise(
     head, asked = Head(weight, bias), frozenset(parts)
     given = [None] * -(-len(features) // rows) if labels is None else labels.split(rows)
     return ClassSummary.concatenate(
-        [summarise_chunk(part, head, part_labels, asked) for part, part_labels in zip(features.split(rows), given, strict=True)]
+        [
+            summarise_chunk(part, head, part_labels, asked)
+            for part, part_labels in zip(features.split(rows), given, strict=True)
+        ]
     )
 
 

@@ -1,0 +1,134 @@
+"""Scoring a model over a loader: the same numbers as scoring its features, whatever the loader yields."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import hardsight as hs
+from hardsight.hardness import model_scores
+
+NAMES = [one.name for one in model_scores()]
+INPUTS = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.randint(0, 3, (50,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def test_equals_scoring_the_features(model: nn.Sequential) -> None:
+    table = hs.score_model(model, DataLoader(TensorDataset(INPUTS, LABELS), 16), NAMES)
+    with torch.no_grad():
+        features = model[:2](INPUTS)
+        predicted = model(INPUTS).argmax(1)
+    expected = hs.score(features, model[2].weight, LABELS, model[2].bias, NAMES)
+    assert table["id"].to_pylist() == list(range(50))
+    assert table["label"].to_pylist() == LABELS.tolist()
+    assert table["predicted"].to_pylist() == predicted.tolist()
+    for name in NAMES:
+        torch.testing.assert_close(torch.tensor(table[name].to_numpy()), expected[name].detach(), rtol=1e-5, atol=2e-6)
+    assert table.schema.field("avh").metadata[b"direction"] == b"larger is harder"
+    assert table.schema.metadata[b"hardness against"] == b"given label"
+
+
+def test_ids_travel_with_their_samples(model: nn.Sequential) -> None:
+    ids = torch.randperm(50, generator=torch.Generator().manual_seed(2))
+    table = hs.score_model(model, DataLoader(TensorDataset(INPUTS, LABELS, ids), 7))
+    assert table["id"].to_pylist() == ids.tolist()
+    named = hs.score_model(model, [(INPUTS[:2], LABELS[:2], ["cat.png", "dog.png"])])
+    assert named["id"].to_pylist() == ["cat.png", "dog.png"]
+
+
+def test_without_labels_against_the_predicted_class_and_says_so(model: nn.Sequential) -> None:
+    for loader in ([INPUTS], [(INPUTS,)]):
+        table = hs.score_model(model, loader)
+        assert table["label"].null_count == 50
+        assert table.schema.metadata[b"hardness against"] == b"predicted class"
+        assert min(table["confidence"].to_pylist()) >= 1 / 3
+
+
+def test_dictionaries_as_hugging_face_yields_them() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=8,
+        patch_size=4,
+        num_labels=5,
+    )
+    vit = transformers.ViTForImageClassification(config)
+    batch = {"pixel_values": torch.randn(3, 3, 8, 8), "labels": torch.tensor([0, 1, 4]), "id": [7, 8, 9]}
+    table = hs.score_model(vit, [batch])
+    assert table["id"].to_pylist() == [7, 8, 9]
+    assert table["label"].to_pylist() == [0, 1, 4]
+
+
+def test_the_model_is_left_as_it_was(model: nn.Sequential) -> None:
+    model.train()
+    model[1].eval()
+    hs.score_model(model, [INPUTS])
+    assert [module.training for module in model] == [True, False, True]
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+def test_a_head_that_is_no_plain_product_keeps_its_own_logits() -> None:
+    class Angular(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 16 * (math.pi - hs.geometry.angles_to_classes(x, self.weight))
+
+    model = Angular(4, 3, bias=False)
+    table = hs.score_model(model, [(INPUTS, LABELS)], ("avh", "confidence", "norm"))
+    with torch.no_grad():
+        expected = hs.model_confidence(model(INPUTS), LABELS)
+        hardness = hs.angular_visual_hardness(INPUTS, model.weight, LABELS)
+    torch.testing.assert_close(torch.tensor(table["confidence"].to_numpy()), expected)
+    torch.testing.assert_close(torch.tensor(table["avh"].to_numpy()), hardness)
+
+
+def test_half_precision_models_are_measured_in_float32(model: nn.Sequential) -> None:
+    half = hs.score_model(model.bfloat16(), [(INPUTS.bfloat16(), LABELS)], ("avh",))
+    with torch.no_grad():
+        features = model[:2](INPUTS.bfloat16())
+    expected = hs.angular_visual_hardness(features.float(), model[2].weight.float(), LABELS)
+    torch.testing.assert_close(torch.tensor(half["avh"].to_numpy()), expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loader", "error", "sentence"),
+    [
+        ([], ValueError, "it was empty"),
+        ([(INPUTS, LABELS), INPUTS], ValueError, "with every batch or with none"),
+        ([(INPUTS, LABELS + 1)], ValueError, r"labels must lie in \[0, 3\)"),
+        ([(INPUTS, LABELS, [1, 2])], ValueError, "got 2 ids for 50 samples"),
+        (["text"], TypeError, "got str"),
+        ([INPUTS * math.nan], ValueError, "features must be finite; 50 of 50 rows"),
+    ],
+)
+def test_loaders_that_are_refused(model: nn.Sequential, loader: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        hs.score_model(model, loader)
+
+
+def test_a_progress_bar_on_request(model: nn.Sequential, capsys: pytest.CaptureFixture[str]) -> None:
+    hs.score_model(model, [INPUTS], progress=True)
+    assert "scoring" in capsys.readouterr().err
+    hs.score_model(model, (batch for batch in [INPUTS]), progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.gpu
+def test_cuda_gives_the_same(model: nn.Sequential) -> None:
+    on_cpu = hs.score_model(model, [(INPUTS, LABELS)], NAMES)
+    on_gpu = hs.score_model(model, [(INPUTS, LABELS)], NAMES, device="cuda")
+    for name in NAMES:
+        torch.testing.assert_close(
+            torch.tensor(on_gpu[name].to_numpy()), torch.tensor(on_cpu[name].to_numpy()), rtol=1e-4, atol=1e-4
+        )

@@ -1,0 +1,182 @@
+"""Known answers of the scores, the identities their papers print, and what the door refuses."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import hardsight as hs
+from hardsight import hardness
+from hardsight.hardness.summary import summarise
+
+
+def slow_avh(features: Tensor, weight: Tensor, labels: Tensor) -> list[float]:
+    """Equation 1, one angle after the other."""
+    values = []
+    for x, label in zip(features.double(), labels.tolist(), strict=True):
+        angles = [math.acos(max(-1.0, min(1.0, float(x @ w / (x.norm() * w.norm()))))) for w in weight.double()]
+        values.append(angles[label] / sum(angles) if sum(angles) else 1 / len(weight))
+    return values
+
+
+def test_a_case_computed_by_hand() -> None:
+    # Class directions at 0, 90 and 180 degrees; a feature at 30 degrees: angles 30, 60 and 150.
+    weight = torch.tensor([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]], dtype=torch.float64)
+    features = torch.tensor([[math.cos(math.pi / 6), math.sin(math.pi / 6)]], dtype=torch.float64) * 5
+    for label, angle in enumerate((30, 60, 150)):
+        labels = torch.tensor([label])
+        torch.testing.assert_close(hs.angular_visual_hardness(features, weight, labels).item(), angle / 240)
+        torch.testing.assert_close(hs.angular_visual_confidence(features, weight)[0, label].item(), (180 - angle) / 300)
+    margin = hardness.angular_margin(features, weight, torch.tensor([1]))
+    torch.testing.assert_close(margin.item(), math.radians(30 - 60))
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(2, 9), st.sampled_from([torch.float64, torch.float32]))
+@settings(deadline=None, max_examples=40)
+def test_avh_equals_the_slow_loop_and_sums_to_one(samples: int, dim: int, classes: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(samples * 100 + dim)
+    features = torch.randn(samples, dim, generator=generator, dtype=dtype)
+    weight = torch.randn(classes, dim, generator=generator, dtype=dtype)
+    labels = torch.randint(0, classes, (samples,), generator=generator)
+    avh = hs.angular_visual_hardness(features, weight, labels)
+    tolerance = 1e-7 if dtype == torch.float64 else 1e-6
+    torch.testing.assert_close(
+        avh.double(), torch.tensor(slow_avh(features, weight, labels), dtype=torch.float64), rtol=0, atol=tolerance
+    )
+    every = [hs.angular_visual_hardness(features, weight, torch.full((samples,), c)) for c in range(classes)]
+    torch.testing.assert_close(torch.stack(every).sum(0), torch.ones(samples, dtype=dtype))
+    torch.testing.assert_close(hs.angular_visual_confidence(features, weight).sum(1), torch.ones(samples, dtype=dtype))
+
+
+def test_avh_is_unchanged_by_rotation_and_by_the_length_of_any_class_weight() -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, weight = torch.randn(30, 8, generator=generator), torch.randn(6, 8, generator=generator)
+    labels = torch.randint(0, 6, (30,), generator=generator)
+    rotation = torch.linalg.qr(torch.randn(8, 8, generator=generator))[0]
+    expected = hs.angular_visual_hardness(features, weight, labels)
+    torch.testing.assert_close(hs.angular_visual_hardness(features @ rotation, weight @ rotation, labels), expected)
+    stretched = weight * torch.rand(6, 1, generator=generator).add(0.1)
+    torch.testing.assert_close(hs.angular_visual_hardness(features, stretched, labels), expected)
+
+
+def test_a_feature_without_direction_is_at_chance_level() -> None:
+    avh = hs.angular_visual_hardness(torch.zeros(2, 3), torch.randn(4, 3), torch.tensor([0, 3]))
+    torch.testing.assert_close(avh, torch.full((2,), 0.25))
+    same = torch.ones(3, 2)
+    torch.testing.assert_close(hs.angular_visual_hardness(same, same, torch.arange(3)), torch.full((3,), 1 / 3))
+
+
+def test_closed_form_grand_is_the_norm_of_the_real_gradient() -> None:
+    generator = torch.Generator().manual_seed(1)
+    head = torch.nn.Linear(7, 4, dtype=torch.float64)
+    features = torch.randn(5, 7, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 4, (5,), generator=generator)
+    expected = []
+    for x, label in zip(features, labels, strict=True):
+        head.zero_grad()
+        torch.nn.functional.cross_entropy(head(x[None]), label[None]).backward()
+        expected.append(math.hypot(head.weight.grad.norm(), head.bias.grad.norm()))
+    with torch.no_grad():
+        got = hardness.last_layer_grand(features, head(features), labels)
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64))
+    with_bias = hs.score(features, head.weight, labels, head.bias, ("grand",))["grand"]
+    torch.testing.assert_close(with_bias, got)
+    no_bias = hs.score(features, head.weight, labels, scores=("grand", "el2n"))
+    torch.testing.assert_close(no_bias["grand"], no_bias["el2n"] * features.norm(dim=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_easy_sample_keeps_a_loss_where_the_probability_rounds_to_one(dtype: torch.dtype) -> None:
+    weight, features = 6 * torch.eye(4, dtype=dtype), 6 * torch.eye(4, dtype=dtype)
+    loss = hs.score(features, weight, torch.arange(4), scores=("loss",))["loss"].double()
+    exact = torch.tensor(math.log1p(3 * math.exp(-36)), dtype=torch.float64)
+    torch.testing.assert_close(loss, exact.expand(4), rtol=1e-5, atol=0)
+
+
+def test_scores_are_exact_where_vectors_are_parallel() -> None:
+    generator = torch.Generator().manual_seed(2)
+    weight = torch.randn(5, 32, generator=generator)
+    nudge = 1e-4 * torch.randn(5, 32, generator=generator)
+    # Next to its own class, next to another class, opposite to another class.
+    features = torch.cat([weight + nudge, weight.roll(1, 0) + nudge, -(weight.roll(1, 0) + nudge)])
+    labels = torch.arange(5).repeat(3)
+    got = hs.score(features, weight, labels, scores=("avh", "angular_margin"))
+    exact = hs.score(features.double(), weight.double(), labels, scores=("avh", "angular_margin"))
+    for name, values in got.items():
+        torch.testing.assert_close(values.double(), exact[name], rtol=0, atol=1e-6)
+
+
+def test_without_labels_the_predicted_class_takes_their_place() -> None:
+    generator = torch.Generator().manual_seed(3)
+    features, weight = torch.randn(50, 6, generator=generator), torch.randn(4, 6, generator=generator)
+    bias = torch.randn(4, generator=generator)
+    predicted = (features @ weight.T + bias).argmax(1)
+    names = ("avh", "confidence", "margin")
+    unlabelled, labelled = (
+        hs.score(features, weight, None, bias, names),
+        hs.score(features, weight, predicted, bias, names),
+    )
+    for name in names:
+        torch.testing.assert_close(unlabelled[name], labelled[name], rtol=0, atol=0)
+    assert (unlabelled["margin"] >= 0).all()
+
+
+def test_ties_are_predicted_as_the_first_class() -> None:
+    summary = summarise(torch.ones(3, 2), torch.ones(4, 2), None, parts=("predicted",))
+    assert summary.predicted is not None
+    assert summary.predicted.tolist() == [0, 0, 0]
+
+
+def test_norm_within_class_runs_from_zero_to_one() -> None:
+    features = torch.tensor([[1.0], [2.0], [3.0], [10.0], [10.0]])
+    values = hardness.class_normalised_norm(features, torch.tensor([0, 0, 0, 1, 1]))
+    assert values.tolist() == [0.0, 0.5, 1.0, 0.0, 0.0]
+
+
+GOOD: dict[str, Any] = {
+    "features": torch.ones(4, 3),
+    "weight": torch.ones(2, 3),
+    "labels": torch.tensor([0, 1, 0, 1]),
+}
+NAN = torch.ones(4, 3)
+NAN[2, 1] = math.nan
+NAN[3] = math.inf
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "sentence"),
+    [
+        (
+            {"labels": torch.tensor([0, 1, 2, -1])},
+            ValueError,
+            r"labels must lie in \[0, 2\).*2 do not, first labels\[2\] = 2",
+        ),
+        ({"labels": torch.zeros(3, dtype=torch.long)}, ValueError, "one class for each of the 4 samples"),
+        ({"labels": torch.zeros(4)}, TypeError, "labels must be integers"),
+        ({"weight": torch.ones(2, 5)}, ValueError, r"features \[4, 3\] and weight \[2, 5\]"),
+        ({"weight": torch.ones(1, 3)}, ValueError, "at least 2 classes"),
+        ({"features": NAN}, ValueError, "2 of 4 rows hold NaN or infinity, first row 2"),
+        ({"features": torch.ones(0, 3), "labels": torch.zeros(0, dtype=torch.long)}, ValueError, "must not be empty"),
+        ({"features": torch.ones(4, 3, dtype=torch.long)}, TypeError, "floating point"),
+        ({"features": torch.ones(3)}, ValueError, "must be a matrix"),
+        ({"bias": torch.ones(3)}, ValueError, "one number for each class"),
+        ({"scores": ("avhh",)}, ValueError, "did you mean 'avh'"),
+        ({"scores": ()}, ValueError, "at least one score"),
+        ({"chunk": 0}, ValueError, "chunk must be at least 1"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(changed: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence) as refusal:
+        hs.score(**{**GOOD, **changed})
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_definitions_refuse_the_same() -> None:
+    with pytest.raises(ValueError, match="labels must lie in"):
+        hs.angular_visual_hardness(GOOD["features"], GOOD["weight"], torch.tensor([0, 1, 5, 0]))
+    with pytest.raises(ValueError, match="logits must be finite"):
+        hs.model_confidence(NAN, torch.zeros(4, dtype=torch.long))

@@ -1,0 +1,239 @@
+"""Observing: any classifier's head is found, its input and output are what a direct computation gives, no hook stays."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hardsight as hs
+from hardsight.heads import find_head
+
+
+class ReturnsLogProbabilities(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        # The head is registered first: order of registration says nothing.
+        self.out = nn.Linear(6, 3)
+        self.hidden = nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.log_softmax(self.out(self.hidden(x).relu()), dim=1)
+
+
+class TwoHeads(nn.Module):
+    """Like GoogLeNet in training: the auxiliary head has the same size and comes later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.main, self.auxiliary = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        body = self.body(x)
+        return {"aux": self.auxiliary(body), "logits": self.main(body)}
+
+
+class SumsTwoHeads(TwoHeads):
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        body = self.body(x)
+        return self.main(body) + self.auxiliary(body)
+
+
+class Pooled(nn.Module):
+    """Like torchvision's ResNets: convolutions, pooling, flatten, fc."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 5, 3), nn.Linear(5, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(self.conv(x), 1), 1))
+
+
+class SaysItself(nn.Module):
+    """Like timm's models, which name their classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head, self.distilled = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def get_classifier(self) -> nn.Module:
+        return self.head
+
+    def forward(self, x: Tensor) -> Tensor:
+        body = self.blocks(x)
+        return (self.head(body) + self.distilled(body)) / 2
+
+
+class Cosine(nn.Module):
+    """A head that is not nn.Linear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 10 * F.linear(F.normalize(x), F.normalize(self.weight))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.0), nn.Linear(6, 3))
+
+
+VECTORS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("build", "inputs", "name"),
+    [
+        (mlp, VECTORS, "3"),
+        (ReturnsLogProbabilities, VECTORS, "out"),
+        (TwoHeads, VECTORS, "main"),
+        (Pooled, IMAGES, "fc"),
+        (SaysItself, VECTORS, "head"),
+        (Cosine, VECTORS, ""),
+        (lambda: nn.Linear(4, 3), VECTORS, ""),
+    ],
+)
+def test_the_head_is_found_and_its_input_and_output_are_seen(
+    build: Callable[[], nn.Module], inputs: Tensor, name: str
+) -> None:
+    model = build()
+    with hs.observe(model) as seen:
+        for batch in (inputs[:1], inputs):
+            model(batch)
+            assert seen.name == name
+            assert len(seen.features) == len(batch)
+            torch.testing.assert_close(seen.head(seen.features), seen.logits)
+    assert hooks(model) == 0
+    assert seen.weight.shape == (seen.logits.shape[1], seen.features.shape[1])
+    assert seen.is_linear == (build is not Cosine)
+
+
+def test_what_is_seen_belongs_to_the_graph() -> None:
+    model = mlp()
+    with hs.observe(model) as seen:
+        model(VECTORS)
+        seen.features.square().sum().backward()
+    assert model[0].weight.grad is not None
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda m: torch.compile(m, backend="eager")])
+def test_wrapped_models_are_looked_into(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    plain = mlp()
+    model = wrap(plain)
+    model(VECTORS)
+    with hs.observe(model) as seen:
+        out = model(VECTORS)
+    torch.testing.assert_close(seen.logits, out)
+    assert seen.name == "3"
+    assert hooks(plain) == 0
+
+
+def test_a_model_compiled_in_place_is_seen_too() -> None:
+    model = mlp()
+    model.compile(backend="eager")
+    model(VECTORS)
+    with hs.observe(model) as seen:
+        model(VECTORS)
+    assert seen.name == "3"
+
+
+def test_distributed_data_parallel(tmp_path: object) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(mlp())
+        with hs.observe(model) as seen:
+            out = model(VECTORS)
+        torch.testing.assert_close(seen.logits, out)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_transformers_models() -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    vit = transformers.ViTForImageClassification(
+        transformers.ViTConfig(**shape, image_size=8, patch_size=4, num_labels=5)
+    )
+    with hs.observe(vit) as seen:
+        out = vit(IMAGES)
+    assert seen.name == "classifier"
+    torch.testing.assert_close(seen.logits, out.logits)
+    bert = transformers.BertForSequenceClassification(
+        transformers.BertConfig(**shape, vocab_size=30, num_labels=4)
+    ).eval()
+    with hs.observe(bert) as seen:
+        out = bert(input_ids=torch.arange(6).reshape(2, 3))
+    assert seen.name == "classifier"
+    torch.testing.assert_close(seen.logits, out.logits)
+    assert hooks(vit) + hooks(bert) == 0
+
+
+def test_timm_models() -> None:
+    timm = pytest.importorskip("timm", exc_type=ImportError)
+    for name, head in (("resnet18", "fc"), ("vit_tiny_patch16_224", "head"), ("efficientnet_b0", "classifier")):
+        model = timm.create_model(name, num_classes=6).eval()
+        with hs.observe(model) as seen:
+            out = model(torch.randn(1, 3, 224, 224))
+        assert seen.name == head
+        torch.testing.assert_close(seen.logits, out)
+
+
+def test_torchvision_models() -> None:
+    models = pytest.importorskip("torchvision", exc_type=ImportError).models
+    for build, head in ((models.resnet18, "fc"), (models.vgg11, "classifier.6"), (models.densenet121, "classifier")):
+        model = build(weights=None, num_classes=6).eval()
+        with hs.observe(model) as seen:
+            out = model(torch.randn(1, 3, 64, 64))
+        assert seen.name == head
+        torch.testing.assert_close(seen.logits, out)
+
+
+def test_hooks_go_after_an_exception_inside_and_inside_the_model() -> None:
+    model = mlp()
+    with pytest.raises(KeyError), hs.observe(model):
+        raise KeyError
+    assert hooks(model) == 0
+    with pytest.raises(RuntimeError), hs.observe(model):
+        model(torch.ones(2, 99))
+    assert hooks(model) == 0
+
+
+def test_an_ambiguous_head_names_the_candidates_and_the_way_to_choose() -> None:
+    model = SumsTwoHeads()
+    with pytest.raises(ValueError, match=r'candidates are body \[6, 4\], main \[3, 6\], auxiliary \[3, 6\]: .*head="'):
+        with hs.observe(model):
+            model(VECTORS)
+    assert hooks(model) == 0
+    with hs.observe(model, head="main") as seen:
+        model(VECTORS)
+    assert seen.weight is model.main.weight
+    with pytest.raises(ValueError, match="head must be chosen"):
+        find_head(model)
+    assert find_head(model, "auxiliary") == ("auxiliary", model.auxiliary)
+
+
+def test_a_wrong_name_and_a_model_without_a_head() -> None:
+    with pytest.raises(ValueError, match="did you mean 'main'"):
+        hs.observe(TwoHeads(), head="mian").__enter__()
+    with pytest.raises(ValueError, match="Conv2d has none"):
+        hs.observe(nn.Conv2d(3, 3, 1)).__enter__()
+
+
+def test_looking_before_the_model_ran() -> None:
+    with hs.observe(mlp()) as seen, pytest.raises(RuntimeError, match="run the model inside"):
+        _ = seen.features
+
+
+def test_replicas_on_several_devices_are_put_together_in_order() -> None:
+    with hs.observe(nn.Linear(4, 3)) as seen:
+        for index, rows in ((1, slice(3, 5)), (0, slice(0, 3))):
+            seen._captured[torch.device("cpu", index)] = (VECTORS[rows], VECTORS[rows, :3])
+    torch.testing.assert_close(seen.features, VECTORS)

@@ -1,0 +1,43 @@
+"""Records: files appear whole or not at all."""
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hardsight.records import atomic_path, write_json, write_table, write_text
+
+
+def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
+    target = tmp_path / "run.json"
+    write_json(target, {"status": "finished"})
+    with pytest.raises(RuntimeError), atomic_path(target) as temporary:
+        temporary.write_text('{"sta')
+        raise RuntimeError
+    assert json.loads(target.read_text()) == {"status": "finished"}
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_folders_are_made_and_the_file_is_as_readable_as_any(tmp_path: Path) -> None:
+    target = tmp_path / "a" / "b" / "notes.txt"
+    write_text(target, "θ\n")
+    assert target.read_text(encoding="utf-8") == "θ\n"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~mask
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": math.nan, "b": [math.inf, 1.5], "c": Path("x"), 3: (1,)})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [None, 1.5], "c": "x", "3": [1]}
+
+
+def test_tables_keep_their_field_metadata(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("avh", pa.float32(), metadata={"direction": "larger is harder"})])
+    write_table(tmp_path / "samples.parquet", pa.table([pa.array([0.5], pa.float32())], schema=schema))
+    assert pq.read_schema(tmp_path / "samples.parquet").field("avh").metadata[b"direction"] == b"larger is harder"

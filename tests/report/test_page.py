@@ -181,6 +181,8 @@ def test_the_page_says_what_the_record_holds(digits_record: Path, digits_page: s
     ]
     assert samples_shown(digits_record) == [str(at) for at in [*table["id"][:24], *agreed[:24]]]
     assert digits_page.count("data:image/png;base64,") == 48
+    rows = re.findall(r'<tr><td class="name">(\d+)</td>', digits_page)
+    assert rows == [str(at) for at in [*table["id"][:200], *agreed[:200]]]
     for anchor in ("suspects", "hardest", "histograms", "plane", "scores", "curves", "classes", "confusion", "samples"):
         assert f'<section id="{anchor}">' in digits_page
 

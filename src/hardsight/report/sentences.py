@@ -83,8 +83,8 @@ def sentences(view: View) -> dict[str, str]:
         "begun to learn its data by heart, wrong labels included.",
         "classes": _classes(view),
         "confusion": _confusion(view),
-        "table": f"{len(view.table)} samples: the first {TABLE_ROWS} suspects, then the {TABLE_ROWS} hardest of "
-        "all that are not among them. samples.parquet holds the rest.",
+        "table": f"The top of the two rankings above, suspects first and hardest after them, at most {TABLE_ROWS} "
+        "of each; samples.parquet holds the rest.",
     }
 
 

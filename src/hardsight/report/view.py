@@ -110,7 +110,7 @@ def look_at(run: Run) -> View:
     suspect_rows = _ranked(samples, suspicion)
     agreed = _agreed(labels)
     hardest_rows = _ranked(samples, hardness, agreed)
-    table_rows = _first_of(suspect_rows, _ranked(samples, hardness))
+    table_rows = _first_of(suspect_rows, hardest_rows)
     histograms, lines = _scores(run, samples, groups)
     return View(
         run=run,

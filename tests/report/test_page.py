@@ -267,6 +267,25 @@ def test_many_samples_and_classes_make_a_small_page(make_record: Maker) -> None:
     assert "Each hexagon counts" in words
 
 
+def test_of_many_scores_the_best_are_drawn_and_all_are_listed(make_record: Maker) -> None:
+    generator = np.random.default_rng(0)
+    columns = {"id": np.arange(50), "label": np.arange(50) % 2, "clean_label": np.zeros(50, np.int64)}
+    scores = {f"score_{at:02d}": generator.random(50) for at in range(20)} | {"avh": generator.random(50)}
+    page = _read(write_report(make_record(columns | scores)))
+    drawn = re.findall('aria-label="Histogram of ([^"]+?) for', page)
+    assert len(drawn) == 12
+    assert "Angular visual hardness" in drawn
+    assert all(f"<code>{name}</code>" in page for name in scores)
+    assert "The 12 most telling of 21 scores" in page
+
+
+def test_the_chance_level_counts_the_classes_the_table_names(make_record: Maker) -> None:
+    folder = make_record({"id": [1, 2], "label": [0, 1], "avh": [0.1, 0.2]})
+    table = pq.read_table(folder / "samples.parquet")
+    pq.write_table(table.replace_schema_metadata({"classes": "8"}), folder / "samples.parquet")
+    assert "1/8 = 0.125" in _read(write_report(folder))
+
+
 def test_nothing_is_written_when_the_record_is_bad(make_record: Maker, tmp_path: Path) -> None:
     folder = make_record({"id": [1], "avh": [0.1]})
     (folder / "samples.parquet").write_bytes(b"PAR1")

@@ -79,6 +79,12 @@ class Samples:
         self.rows: int = self._file.metadata.num_rows
         self.scores = [_described(field) for field in self.schema if _is_score(field)]
 
+    @property
+    def classes(self) -> int:
+        """The number of classes, where the table says it; 0 where it does not."""
+        said = (self.schema.metadata or {}).get(b"classes", b"")
+        return int(said) if said.isdigit() else 0
+
     def __contains__(self, column: str) -> bool:
         return column in self.schema.names
 

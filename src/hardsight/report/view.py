@@ -13,6 +13,7 @@ from hardsight.report.reading import Labels, Run, Samples, Score, read_run
 
 CARDS = 24
 TABLE_ROWS = 200
+HISTOGRAMS = 12
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def look_at(run: Run) -> View:
     if samples is None:
         return View(run, None, 0, None, {}, None, 0, None, False, [], [], None, None, None, [])
     labels = samples.labels(run.class_names)
-    classes = len(run.class_names) or len(labels.values)
+    classes = len(run.class_names) or samples.classes or len(labels.values)
     wrong = _wrong(labels)
     groups = {"intact": _known(labels) & ~wrong, "flipped": wrong} if wrong is not None else {}
     deal = _Dealer(samples, labels, wrong)
@@ -123,7 +124,7 @@ def look_at(run: Run) -> View:
         hardest=_ranking(deal, hardness, hardest_rows),
         hardest_agreed=agreed is not None,
         lines=lines,
-        histograms=histograms,
+        histograms=_main(histograms, [suspicion, hardness, *(line.score for line in lines)]),
         plane=_plane(samples),
         by_class=_by_class(samples, labels, hardness),
         confusion=_confusion(labels),
@@ -235,6 +236,15 @@ def _scores(
         top = max(lines, key=lambda line: line.auroc or 0.0)
         lines[lines.index(top)] = ScoreLine(**{**vars(top), "best": True})
     return histograms, sorted(lines, key=lambda line: -(line.auroc or 0.0))
+
+
+def _main(
+    histograms: list[tuple[Score, Histogram]], importance: Sequence[Score | None]
+) -> list[tuple[Score, Histogram]]:
+    """The histograms of the scores that matter most, in the order of the table; a page of thirty is not looked at."""
+    drawn = {score for score, _ in histograms}
+    kept = [score for score in dict.fromkeys(importance) if score in drawn][:HISTOGRAMS]
+    return [(score, counted) for score, counted in histograms if score in kept]
 
 
 def _line(score: Score, values: np.ndarray, recorded: Any, groups: Mapping[str, np.ndarray], best: Any) -> ScoreLine:

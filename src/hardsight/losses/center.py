@@ -83,16 +83,15 @@ class CenterLoss(nn.Module):
             reduction=self.reduction,
         )
         if self.training and torch.is_grad_enabled():
-            self.centers.copy_(
-                updated_centers(
-                    self.centers,
-                    features.detach(),
-                    labels,
-                    rate=self.rate,
-                    ignore_index=self.ignore_index,
-                    across_processes=self.across_processes,
-                    process_group=self.process_group,
-                )
+            # A new tensor, not written in place: a compiled backward may read the old centres again.
+            self.centers = updated_centers(
+                self.centers,
+                features.detach(),
+                labels,
+                rate=self.rate,
+                ignore_index=self.ignore_index,
+                across_processes=self.across_processes,
+                process_group=self.process_group,
             )
         return loss
 

@@ -47,13 +47,13 @@ def gradient_rescaling(
         raise ValueError(f"normaliser needs reduction 'weight', which divides by it; got reduction {reduction!r}")
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
     assert rows.weight is not None
+    synchronised = across_processes and processes.wants_gradient(logits)
     with torch.no_grad():
         log_weights, direction = weights_and_direction(rows, beta, lam, transform)
         log_divisor = torch.zeros_like(rows.weight.sum())
         if reduction == "mean":
             log_divisor = rows.weight.sum().log()
         elif reduction == "weight":
-            synchronised = across_processes and processes.wants_gradient(logits)
             log_divisor = log_weights.logsumexp(0) if normaliser is None else _log(normaliser, log_weights)
             if synchronised and normaliser is None:
                 log_divisor = processes.log_sum_over_processes(log_divisor, process_group)

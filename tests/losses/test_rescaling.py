@@ -1,0 +1,198 @@
+"""Gradient rescaling: direction and L1 norm of the logit gradient, the identities of Eq. 7, every extreme of p."""
+
+import math
+
+import pytest
+import torch
+from scipy.integrate import quad
+from torch import Tensor
+from torch.nn import functional
+
+from hardsight.losses import GradientRescaling, gce_loss, gradient_rescaling, mae_loss, rescaling_weights
+
+
+def gradient(logits: Tensor, labels: Tensor, **options: object) -> Tensor:
+    logits = logits.detach().clone().requires_grad_()
+    gradient_rescaling(logits, labels, **options).sum().backward()
+    return logits.grad
+
+
+@pytest.fixture
+def logits(generator: torch.Generator) -> Tensor:
+    return 3 * torch.randn(9, 6, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def labels(generator: torch.Generator) -> Tensor:
+    return torch.randint(6, (9,), generator=generator)
+
+
+def loop_gradient(logits: Tensor, labels: Tensor, beta: float, lam: float) -> Tensor:
+    """(p - y) / (2 (1 - p_y)) * w / sum w, with g = exp, one number after the other."""
+    rows, weights = [], []
+    for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
+        total = sum(math.exp(value) for value in row)
+        p = [math.exp(value) / total for value in row]
+        rest = sum(value for index, value in enumerate(p) if index != label)
+        weights.append(math.exp(beta * p[label] ** lam * rest))
+        difference = [value - (index == label) for index, value in enumerate(p)]
+        difference[label] = -rest
+        rows.append([value / (2 * rest) for value in difference])
+    return torch.tensor(rows, dtype=torch.float64) * torch.tensor(weights)[:, None].double() / math.fsum(weights)
+
+
+@pytest.mark.parametrize(("beta", "lam"), [(8.0, 0.5), (2.0, 0.0), (12.0, 1.0), (24.0, 2.0), (0.0, 0.5)])
+def test_equals_a_slow_loop(logits: Tensor, labels: Tensor, beta: float, lam: float) -> None:
+    expected = loop_gradient(logits, labels, beta, lam)
+    torch.testing.assert_close(gradient(logits, labels, beta=beta, lam=lam), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_hand_computed() -> None:
+    """Two classes, p = 1/2: the direction is (-1/2, 1/2) and w = exp(2 * 1/2 * 1/2)."""
+    result = gradient(torch.zeros(1, 2), torch.tensor([0]), beta=2.0, lam=1.0, reduction="sum")
+    torch.testing.assert_close(result, torch.tensor([[-0.5, 0.5]]) * math.exp(0.5))
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_identities_of_equation_7(logits: Tensor, labels: Tensor, reduction: str) -> None:
+    """The identity transform with (2, 0) is CCE, with (4, 1) MAE, with (2, q) GCE."""
+
+    def of(loss: object) -> Tensor:
+        leaf = logits.clone().requires_grad_()
+        loss(leaf).backward()
+        return leaf.grad
+
+    def rescaled(beta: float, lam: float) -> Tensor:
+        return gradient(logits, labels, beta=beta, lam=lam, transform="identity", reduction=reduction)
+
+    cce = of(lambda z: functional.cross_entropy(z, labels, reduction=reduction))
+    torch.testing.assert_close(rescaled(2.0, 0.0), cce, rtol=0, atol=1e-12)
+    mae = of(lambda z: mae_loss(z, labels, reduction=reduction))
+    torch.testing.assert_close(rescaled(4.0, 1.0), mae, rtol=0, atol=1e-12)
+    for q in (0.1, 0.7, 1.0):
+        gce = of(lambda z, q=q: gce_loss(z, labels, q=q, reduction=reduction))
+        torch.testing.assert_close(rescaled(2.0, q), gce, rtol=0, atol=1e-12)
+    # The paper prints beta = 1 for GCE; its own weight 2 p^q (1-p) needs 2.
+    assert not torch.allclose(rescaled(1.0, 0.7), of(lambda z: gce_loss(z, labels, q=0.7, reduction=reduction)))
+
+
+def law_direction(gradients: Tensor, weights: Tensor, logits: Tensor, labels: Tensor) -> None:
+    """Each row is the cross-entropy's gradient, rescaled to the L1 norm w."""
+    leaf = logits.clone().requires_grad_()
+    functional.cross_entropy(leaf, labels, reduction="sum").backward()
+    torch.testing.assert_close(gradients.abs().sum(-1), weights)
+    torch.testing.assert_close(functional.normalize(gradients, p=1), functional.normalize(leaf.grad, p=1))
+
+
+@pytest.mark.parametrize("transform", ["exp", "identity", torch.sqrt, lambda x: x**2 + 1])
+def test_direction_and_norm(logits: Tensor, labels: Tensor, transform: object) -> None:
+    options = {"beta": 8.0, "lam": 0.5, "transform": transform}
+    weights = rescaling_weights(logits, labels, **options)
+    law_direction(gradient(logits, labels, reduction="sum", **options), weights, logits, labels)
+
+
+def test_the_direction_law_rejects_wrong_gradients(logits: Tensor, labels: Tensor) -> None:
+    weights = rescaling_weights(logits, labels)
+    right = gradient(logits, labels, reduction="sum")
+    reweighted = right * 2  # twice the loss: the direction of GR, not its norm
+    l2_scaled = functional.normalize(right, p=2) * weights[:, None]
+    turned = right.roll(1, -1)
+    for wrong in (reweighted, l2_scaled, turned):
+        with pytest.raises(AssertionError):
+            law_direction(wrong, weights, logits, labels)
+
+
+@pytest.mark.parametrize("transform", ["exp", "identity"])
+def test_is_the_gradient_of_its_integral(logits: Tensor, labels: Tensor, transform: str) -> None:
+    """dL/dp = -w / (2 p (1-p)): the difference of that integral along each logit is the gradient."""
+    beta, lam, step = 8.0, 0.5, 1e-4
+    g = math.exp if transform == "exp" else float
+
+    def slope(p: float) -> float:
+        return g(beta * p**lam * (1 - p)) / (2 * p * (1 - p))
+
+    result = gradient(logits, labels, beta=beta, lam=lam, transform=transform, reduction="sum")
+    for row in range(3):
+        for column in range(6):
+            shift = torch.zeros(6, dtype=torch.float64)
+            shift[column] = step
+            low, high = (float((logits[row] + sign * shift).softmax(-1)[labels[row]]) for sign in (-1, 1))
+            numeric = -quad(slope, low, high, epsabs=0, epsrel=1e-12)[0] / (2 * step)
+            assert result[row, column] == pytest.approx(numeric, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_direction_is_right_at_certainty(dtype: torch.dtype) -> None:
+    """At p_y = 1 the other classes keep their shares: no 0/0, no epsilon."""
+    logits = torch.tensor([[1e4, 2.0, 1.0, -1e4], [300.0, -300.0, -300.0, -300.0]], dtype=dtype)
+    result = gradient(logits, torch.tensor([0, 0]), reduction="sum").double()
+    shares = torch.tensor([2.0, 1.0, -1e4], dtype=torch.float64).softmax(-1)
+    expected = torch.cat([torch.tensor([-1.0], dtype=torch.float64), shares]) / 2
+    torch.testing.assert_close(result[0], expected, rtol=0, atol=2 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(result[1], torch.tensor([-3.0, 1, 1, 1]).double() / 6, rtol=0, atol=1e-3)
+
+
+def test_value_is_the_cross_entropy(logits: Tensor, labels: Tensor) -> None:
+    for reduction in ("mean", "sum", "none"):
+        expected = functional.cross_entropy(logits, labels, reduction=reduction)
+        torch.testing.assert_close(gradient_rescaling(logits, labels, reduction=reduction), expected)
+    torch.testing.assert_close(gradient_rescaling(logits, labels), functional.cross_entropy(logits, labels))
+    logged = gradient_rescaling(logits, labels, value=lambda z, y: mae_loss(z, y, reduction="none"))
+    torch.testing.assert_close(logged, mae_loss(logits, labels))
+    shown = gradient(logits, labels, value=lambda z, y: mae_loss(z, y, reduction="none"))
+    torch.testing.assert_close(shown, gradient(logits, labels))
+
+
+def test_reductions_divide_the_same_gradient(logits: Tensor, labels: Tensor) -> None:
+    weight = torch.linspace(0, 2, 9, dtype=torch.float64)
+    whole = gradient(logits, labels, reduction="sum", sample_weight=weight)
+    total = rescaling_weights(logits, labels, sample_weight=weight).sum()
+    torch.testing.assert_close(gradient(logits, labels, sample_weight=weight), whole / total)
+    torch.testing.assert_close(gradient(logits, labels, reduction="mean", sample_weight=weight), whole / weight.sum())
+    torch.testing.assert_close(gradient(logits, labels, reduction="none", sample_weight=weight), whole)
+    torch.testing.assert_close(gradient(logits, labels, sample_weight=weight, normaliser=2 * total), whole / total / 2)
+
+
+def test_upstream_gradient_is_applied(logits: Tensor, labels: Tensor) -> None:
+    leaf = logits.clone().requires_grad_()
+    (3 * GradientRescaling()(leaf, labels)).backward()
+    torch.testing.assert_close(leaf.grad, 3 * gradient(logits, labels))
+
+
+@pytest.mark.parametrize("beta", [200.0, 5000.0])
+def test_weights_too_large_for_the_type(logits: Tensor, labels: Tensor, beta: float) -> None:
+    """exp(beta / 4) overflows; its share of the sum does not."""
+    result = gradient(logits.float(), labels, beta=beta, lam=1.0)
+    assert result.isfinite().all()
+    assert result.abs().sum().item() == pytest.approx(1, rel=1e-5)
+    assert gradient(logits.half(), labels, beta=beta, lam=1.0, reduction="sum").isfinite().all()
+
+
+def test_masked_classes_get_nothing() -> None:
+    logits = torch.tensor([[1.0, 2.0, -math.inf]])
+    result = gradient(logits, torch.tensor([0]), reduction="sum")
+    assert result[0, 2] == 0
+    assert result.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"beta": -1.0}, "beta must be at least 0 and finite; got -1.0"),
+        ({"lam": -0.5}, "lam must be at least 0 and finite; got -0.5"),
+        ({"beta": math.nan}, "beta must be at least 0 and finite; got nan"),
+        ({"transform": "log"}, "transform must be 'exp', 'identity' or a callable; got 'log'"),
+        ({"transform": lambda x: -x - 1}, "transform must be finite and non-negative"),
+        ({"reduction": "median"}, "reduction must be one of weight, mean, sum, none; got 'median'"),
+    ],
+)
+def test_refuses_in_one_sentence(options: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        GradientRescaling(**options)
+    with pytest.raises(ValueError, match=sentence):
+        gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), **options)
+
+
+def test_refuses_a_normaliser_nobody_divides_by() -> None:
+    with pytest.raises(ValueError, match="normaliser needs reduction 'weight'"):
+        gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), reduction="mean", normaliser=2.0)

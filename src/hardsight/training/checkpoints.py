@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from hardsight import records
 from hardsight.training.states import read_state, write_state
 
+# Endings of the files that a run writes under a hidden name first.
+_WRITTEN = (".json", ".parquet", ".safetensors")
 _NAME = re.compile(r"step-(\d+)$")
 
 
@@ -80,6 +82,13 @@ class Checkpoints:
         model = safetensors.torch.load((path / "model.safetensors").read_bytes())
         return model, read_state(path / "shared"), read_state(own)
 
+    def clear(self) -> None:
+        """Remove every checkpoint: a run that begins anew must not be continued from an earlier one's."""
+        if self.rank == 0 and self.folder.is_dir():
+            for path in self.folder.iterdir():
+                _discard(path)
+        self._wait()
+
     def save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         """Write `name`.safetensors; one process does."""
         if self.rank == 0:
@@ -91,6 +100,15 @@ class Checkpoints:
             match = _NAME.match(path.name)
             if (match and int(match[1]) < step) or path.name.startswith((".gone-", ".step-")):
                 _discard(path)
+
+
+def clear_crumbs(folder: Path) -> None:
+    """Remove what a killed process left half-written: hidden files and folders that no reader looks at."""
+    for path in (*folder.glob(".*"), *(folder / "checkpoint").glob(".*")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.suffix in _WRITTEN:
+            path.unlink(missing_ok=True)
 
 
 def check_fits(model: nn.Module, state: Mapping[str, Tensor], source: Path | str) -> None:
@@ -166,4 +184,7 @@ def _discard(path: Path) -> None:
     with contextlib.suppress(OSError):
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        if gone.is_dir():
+            shutil.rmtree(gone, ignore_errors=True)
+        else:
+            gone.unlink()

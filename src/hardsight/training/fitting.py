@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hardsight.hardness.scoring import DEFAULT_SCORES
 from hardsight.training.averaging import WeightAverage
-from hardsight.training.checkpoints import Checkpoints
+from hardsight.training.checkpoints import Checkpoints, clear_crumbs
 from hardsight.training.data import Feed
 from hardsight.training.evaluation import process
 from hardsight.training.loop import NonFiniteLossError, Training
@@ -111,6 +111,8 @@ def fit(
         recorder=recorder,
     )
     rank = process()[0]
+    if folder is not None and rank == 0:
+        clear_crumbs(Path(folder))
     record = RunRecord(folder if rank == 0 else None)
     sample_scores = None
     if samples is not None:
@@ -160,6 +162,8 @@ def _run(
         record.go_on(**details)
         training.progress.done = training.counters.step
     else:
+        if training.checkpoints is not None:
+            training.checkpoints.clear()
         record.begin(**details)
     training.run()
     table = None

@@ -77,6 +77,8 @@ class Training:
     def run(self) -> None:
         """Train from where the counters stand to the end."""
         per_epoch = self.feed.steps()
+        # Gradients that someone left behind are not part of this training.
+        self.step.optimizer.zero_grad(set_to_none=True)
         with self.progress:
             while self.counters.step < self.epochs * per_epoch:
                 epoch, done = divmod(self.counters.step, per_epoch)

@@ -1,0 +1,192 @@
+"""Killed at any moment, resumed, and the same bits; nothing half-written, nothing earlier lost."""
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import safetensors.torch
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from hardsight import training
+from hardsight.training import checkpoints, states
+
+
+def same_bits(one: Path, other: Path) -> None:
+    """Weights, metrics, sample scores and the state of the recorder, bit for bit; only times may differ."""
+    last = checkpoints.Checkpoints(one).latest()
+    assert last.name == checkpoints.Checkpoints(other).latest().name
+    for name in (f"{last.name}/model", f"{last.name}/shared", f"{last.name}/process-0", "best", "last"):
+        ours, theirs = (
+            safetensors.torch.load_file(folder / "checkpoint" / f"{name}.safetensors") for folder in (one, other)
+        )
+        assert ours.keys() == theirs.keys()
+        for key, tensor in ours.items():
+            assert torch.equal(tensor.reshape(-1).view(torch.uint8), theirs[key].reshape(-1).view(torch.uint8)), (
+                f"{name}: {key}"
+            )
+    epochs = [pq.read_table(folder / "epochs.parquet").drop_columns(["seconds"]) for folder in (one, other)]
+    assert epochs[0].equals(epochs[1])
+    assert (one / "samples.parquet").read_bytes() == (other / "samples.parquet").read_bytes()
+    results = [json.loads((folder / "run.json").read_text()) for folder in (one, other)]
+    assert results[0]["results"] == results[1]["results"]
+    assert results[0]["status"] == results[1]["status"] == "finished"
+
+
+def test_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
+    script = Path(__file__).with_name("kill_and_resume.py")
+    done = subprocess.run(
+        [sys.executable, script, tmp_path, "11"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 18, "the children must have been killed, not have ended by themselves"
+    for killed in ("clock", "files"):
+        same_bits(tmp_path / "uninterrupted", tmp_path / killed)
+        assert list((tmp_path / killed).rglob(".*")) == []
+
+
+class InterruptedTrainingError(Exception):
+    """Stands for the kill in tests of one process."""
+
+
+def run(problem, model, folder, *, batches=None, stop_at=None, **options):
+    """Train 3 epochs of 6 steps, checkpoint every 4 steps; `stop_at` breaks off in that step."""
+    steps = 0
+
+    class Breaking(torch.optim.Adam):
+        def step(self, closure=None):
+            nonlocal steps
+            steps += 1
+            if steps == stop_at:
+                raise InterruptedTrainingError
+            super().step(closure)
+
+    return training.fit(
+        model,
+        problem.loader() if batches is None else batches,
+        optimizer=Breaking(model.parameters(), lr=0.01),
+        epochs=3,
+        folder=folder,
+        checkpoint_every=4,
+        progress=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("own_generator", [False, True])
+@pytest.mark.parametrize("stop_at", [3, 6, 10, 17])
+def test_a_plain_loader_is_replayed_to_the_same_bits(problem, small, tmp_path, stop_at, own_generator):
+    def plain():
+        images = problem.images.float() / 255
+        generator = torch.Generator().manual_seed(4) if own_generator else None
+        data = TensorDataset(images, problem.labels, torch.arange(90))
+        return DataLoader(data, batch_size=16, shuffle=True, generator=generator)
+
+    whole = small()
+    run(problem, whole, tmp_path / "whole", batches=plain())
+    broken = small()
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, broken, tmp_path / "broken", batches=plain(), stop_at=stop_at)
+    resumed = small(seed=99)
+    if stop_at < 4:
+        resumed = small()
+    run(problem, resumed, tmp_path / "broken", batches=plain())
+    for ours, theirs in zip(resumed.state_dict().values(), whole.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_checkpoint_of_another_model_names_the_first_mismatch(problem, small, tmp_path):
+    run(problem, small(), tmp_path)
+    other = small()
+    other.head = torch.nn.Linear(8, 4)
+    with pytest.raises(ValueError, match=r"head\.weight is \[3, 8\] there and \[4, 8\] in the model"):
+        run(problem, other, tmp_path)
+    other = small()
+    other.extra = torch.nn.Linear(1, 1)
+    with pytest.raises(ValueError, match=r"it has no extra\.weight"):
+        run(problem, other, tmp_path)
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))
+    with pytest.raises(ValueError, match=r"it has no 1\.weight"):
+        run(problem, other, tmp_path)
+
+
+def test_without_resume_a_run_begins_anew(problem, small, tmp_path):
+    first = small()
+    run(problem, first, tmp_path)
+    again = small()
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, again, tmp_path, resume=False, stop_at=10)
+    # The earlier run's checkpoints are gone: going on now must not jump to its end.
+    run(problem, again, tmp_path)
+    assert torch.equal(first.head.weight, again.head.weight)
+    assert pq.read_table(tmp_path / "epochs.parquet").num_rows == 3
+
+
+def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(problem, small, tmp_path, monkeypatch):
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, small(), tmp_path, stop_at=11)
+    before = {path: path.read_bytes() for path in tmp_path.glob("checkpoint/*/*")}
+    epochs = pq.read_table(tmp_path / "epochs.parquet")
+    assert any("step-00000008" in str(path) for path in before)
+    write = Path.write_bytes
+
+    def full(path, data):
+        if ".step-" in str(path):
+            write(path, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        run(problem, small(), tmp_path)
+    monkeypatch.undo()
+    assert {path: path.read_bytes() for path in tmp_path.glob("checkpoint/*/*")} == before
+    assert pq.read_table(tmp_path / "epochs.parquet").slice(0, 1).equals(epochs)
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
+    resumed = small()
+    run(problem, resumed, tmp_path)
+    whole = small()
+    run(problem, whole, tmp_path / "whole")
+    assert torch.equal(whole.head.weight, resumed.head.weight)
+
+
+def test_folder_that_cannot_be_written_is_one_sentence_before_training(problem, small, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(OSError, match="Not a directory"):
+        run(problem, small(), tmp_path / "file" / "run")
+
+
+def test_states_survive_the_disk(tmp_path):
+    state = {
+        "tensors": [torch.arange(3), torch.tensor(True), torch.tensor(1.5, dtype=torch.bfloat16)],
+        "pairs": {0: {"exp_avg": torch.ones(2, 2)}, 1: None},
+        "tuple": (0.9, 0.999),
+        "text": "a",
+        "empty": torch.zeros(0, 3),
+        "$odd": 1,
+    }
+    states.write_state(tmp_path / "state", state)
+    back = states.read_state(tmp_path / "state")
+    assert back.keys() == state.keys()
+    assert all(torch.equal(one, other) for one, other in zip(back["tensors"], state["tensors"], strict=True))
+    assert torch.equal(back["pairs"][0]["exp_avg"], torch.ones(2, 2))
+    assert back["pairs"][1] is None
+    assert back["tuple"] == (0.9, 0.999)
+    assert back["empty"].shape == (0, 3)
+    with pytest.raises(TypeError, match="a state must be made of tensors"):
+        states.write_state(tmp_path / "bad", {"function": print})
+
+
+def test_random_states_are_put_back():
+    import random
+
+    import numpy as np
+
+    kept = checkpoints.random_states()
+    first = (random.random(), np.random.rand(), torch.rand(1).item())  # noqa: NPY002
+    checkpoints.restore_random_states(kept)
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == first  # noqa: NPY002

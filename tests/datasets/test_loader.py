@@ -30,7 +30,7 @@ def covers_once(batches: list[Batch], ids: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_each_id_comes_once_an_epoch_with_its_own_image_and_label(data, shuffle):
-    labels = data[1]
+    images, labels, ids = data
     loader = make(data, shuffle=shuffle)
     batches = list(loader)
     assert len(batches) == len(loader) == 7

@@ -97,7 +97,7 @@ def test_no_root_at_all_says_how_to_set_it(monkeypatch):
 
 def test_names_are_forgiving_about_case_and_dashes():
     assert datasets.source("CIFAR-10") is datasets.source("cifar10")
-    with pytest.raises(ValueError, match="name must be one of digits, .*; got 'cifar11'"):
+    with pytest.raises(ValueError, match=r"name must be one of digits, .*; got 'cifar11'"):
         datasets.source("cifar11")
 
 

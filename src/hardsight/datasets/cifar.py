@@ -5,7 +5,7 @@ Python: pickled dicts with the same rows under `data`, and the labels.
 """
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,10 +42,8 @@ def read_cifar10(folder: Path | str, split: str = "train") -> ArrayDataset:
     )
 
 
-def read_cifar100(
-    folder: Path | str, split: str = "train", *, granularity: Literal["fine", "coarse"] = "fine"
-) -> ArrayDataset:
-    """CIFAR-100, uint8 [N, 3, 32, 32]; labelled by the 100 fine or the 20 coarse classes, the others in `columns`."""
+def read_cifar100(folder: Path | str, split: str = "train", *, granularity: str = "fine") -> ArrayDataset:
+    """CIFAR-100, uint8 [N, 3, 32, 32]; labelled by its 100 "fine" or 20 "coarse" classes, the others in `columns`."""
     rows = _read(Path(folder), _CIFAR100_FILES, split, label_bytes=2)
     fine = torch.from_numpy(rows.labels)
     coarse = CIFAR100_HIERARCHY.coarsen(fine) if rows.coarse is None else torch.from_numpy(rows.coarse)

@@ -91,12 +91,13 @@ def _find(folder: Path, names: tuple[str, ...]) -> Path:
 
 
 def _load_npy(path: Path) -> np.ndarray:
-    with _refusing(path):
-        return np.load(path, allow_pickle=False)
+    with _refusing(path), path.open("rb") as file:
+        return np.asarray(np.load(file, allow_pickle=False))
 
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
-    with _refusing(path), np.load(path, allow_pickle=False) as archive:
+    # Opened here because NumPy leaves the file open when it turns out to be no archive.
+    with _refusing(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return {key: archive[key] for key in archive.files}
 
 

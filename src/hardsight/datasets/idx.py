@@ -63,12 +63,20 @@ def _parse(file: io.BufferedIOBase, path: Path) -> np.ndarray:
     dtype = np.dtype(_TYPES[head[2]])
     wanted = math.prod(shape) * dtype.itemsize
     # One byte more than promised shows a file that goes on, without reading all that follows.
-    values = file.read(wanted + 1)
+    values = _read_at_most(file, wanted + 1)
     if len(values) != wanted:
         state = "is truncated" if len(values) < wanted else "goes on after its end"
         held = f"{len(values)}" if len(values) < wanted else "more"
         raise ValueError(f"{path} {state}: its header promises {wanted} bytes of values, it holds {held}")
     return np.frombuffer(values, dtype).reshape(shape)
+
+
+def _read_at_most(file: io.BufferedIOBase, limit: int) -> bytes:
+    """Block by block, so that a header which promises too much reserves no memory."""
+    blocks = bytearray()
+    while len(blocks) < limit and (block := file.read(min(limit - len(blocks), 1 << 24))):
+        blocks += block
+    return bytes(blocks)
 
 
 def _read(folder: Path, split: str, name: str, class_names: tuple[str, ...]) -> ArrayDataset:

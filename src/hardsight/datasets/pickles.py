@@ -136,7 +136,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         word = _VOCABULARY.get((module, name))
         if word is None:
-            raise _RefusedError(f"it asks for {module}.{name}, and only arrays are read")
+            raise _RefusedError(f"it asks for {f'{module}.{name}'!r}, and only arrays are read")
         return word
 
 

@@ -1,0 +1,96 @@
+"""Archives: unpacked whole or not at all, and never outside the folder."""
+
+import io
+import random
+import tarfile
+import zipfile
+
+import pytest
+
+from hardsight.datasets.archives import unpack
+
+
+def make_tar(path, entries, mode="w:gz"):
+    with tarfile.open(path, mode) as archive:
+        for name, content in entries.items():
+            member = tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+            else:
+                member.type, member.linkname = content
+                archive.addfile(member)
+    return path
+
+
+def make_zip(path, entries):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return path
+
+
+GOOD = {"set/a.bin": b"1" * 5000, "set/inner/b.bin": b"2", "notes.txt": b"3"}
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz"])
+def test_a_good_archive_is_unpacked(tmp_path, kind):
+    path = tmp_path / f"set.{kind}"
+    if kind == "zip":
+        make_zip(path, GOOD)
+    else:
+        make_tar(path, GOOD, "w:" + kind.removeprefix("tar").removeprefix("."))
+    folder = tmp_path / "data"
+    assert unpack(path, folder) == ("notes.txt", "set")
+    assert {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*.*")} == GOOD
+    with pytest.raises(ValueError, match=r"is there already, and .* would write over it"):
+        unpack(path, folder)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "set/../../evil", "..\\evil", "C:\\evil"])
+def test_an_entry_outside_refuses_the_whole_archive(tmp_path, name):
+    folder = tmp_path / "inner" / "data"
+    for path in (make_zip(tmp_path / "a.zip", {"good": b"1", name: b"2"}), make_tar(tmp_path / "a.tgz", {name: b"2"})):
+        with pytest.raises(ValueError, match=r"is refused: its entry .* points outside the folder"):
+            unpack(path, folder)
+        assert list(folder.iterdir()) == []
+        assert not list(tmp_path.rglob("*evil*"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(tmp_path, kind):
+    path = make_tar(tmp_path / "a.tar", {"link": (kind, "/etc/passwd"), "link/x": b"1"}, "w")
+    with pytest.raises(ValueError, match="its entry 'link' is neither a file nor a folder"):
+        unpack(path, tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path):
+    entry = zipfile.ZipInfo("link")
+    entry.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(entry, "/etc/passwd")
+    with pytest.raises(ValueError, match="is neither a file nor a folder"):
+        unpack(tmp_path / "a.zip", tmp_path / "data")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tgz"])
+def test_a_truncated_archive_leaves_nothing(tmp_path, kind):
+    noise = random.Random(0).randbytes(20000)
+    path = tmp_path / f"whole.{kind}"
+    whole = (
+        make_zip(path, {"a": noise})
+        if kind == "zip"
+        else make_tar(path, {"a": noise}, "w" if kind == "tar" else "w:gz")
+    ).read_bytes()
+    cut = tmp_path / f"cut.{kind}"
+    for length in (0, 10, 600, len(noise) // 2):
+        cut.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="is truncated or is not a zip or tar archive"):
+            unpack(cut, tmp_path / "data")
+        assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_no_archive_at_all(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"the archive .* is not there"):
+        unpack(tmp_path / "a.zip", tmp_path)

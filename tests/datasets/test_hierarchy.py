@@ -1,0 +1,93 @@
+"""Hierarchies, and human selection frequency at any granularity."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from hardsight.datasets import Hierarchy, human_selection_frequency, read_hierarchy
+from hardsight.datasets.cifar_classes import CIFAR10_HIERARCHY, CIFAR100_CLASSES, CIFAR100_HIERARCHY
+
+PETS = Hierarchy.from_groups(("cat", "dog", "ship"), {"animal": ("cat", "dog"), "vehicle": ("ship",)})
+
+
+def loop_reference(votes, labels, hierarchy=None) -> list[float]:
+    shares = []
+    for row, label in zip(votes.tolist(), labels.tolist(), strict=True):
+        if hierarchy is None:
+            same = [index == label for index in range(len(row))]
+        else:
+            same = [hierarchy.parents[index] == hierarchy.parents[label] for index in range(len(row))]
+        shares.append(
+            math.nan if label < 0 or not sum(row) else sum(v for v, s in zip(row, same, strict=True) if s) / sum(row)
+        )
+    return shares
+
+
+@pytest.mark.parametrize("hierarchy", [None, PETS])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_frequency_is_the_share_of_the_own_class(hierarchy, dtype):
+    votes = torch.randint(0, 20, (50, 3), generator=torch.Generator().manual_seed(0)).to(dtype)
+    votes[3] = 0
+    labels = torch.randint(-1, 3, (50,), generator=torch.Generator().manual_seed(1))
+    expected = torch.tensor(loop_reference(votes, labels, hierarchy), dtype=torch.float64)
+    torch.testing.assert_close(human_selection_frequency(votes, labels, hierarchy), expected, equal_nan=True)
+
+
+def test_a_coarser_view_is_never_harder():
+    votes = torch.randint(1, 20, (200, 10), generator=torch.Generator().manual_seed(2))
+    labels = torch.arange(200) % 10
+    fine = human_selection_frequency(votes, labels)
+    coarse = human_selection_frequency(votes, labels, CIFAR10_HIERARCHY)
+    assert (coarse >= fine).all()
+    assert (coarse > fine).any()
+    everything = Hierarchy.from_groups(CIFAR10_HIERARCHY.fine_names, {"thing": CIFAR10_HIERARCHY.fine_names})
+    assert (human_selection_frequency(votes, labels, everything) == 1).all()
+
+
+def test_votes_are_kept_and_labels_agree():
+    votes = torch.rand(20, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    coarse = CIFAR100_HIERARCHY.coarsen_votes(votes)
+    torch.testing.assert_close(coarse.sum(1), votes.sum(1))
+    labels = torch.arange(100)
+    one_hot = torch.eye(100)
+    assert torch.equal(CIFAR100_HIERARCHY.coarsen_votes(one_hot).argmax(1), CIFAR100_HIERARCHY.coarsen(labels))
+    assert CIFAR100_HIERARCHY.coarsen(torch.tensor([-1, 0])).tolist() == [-1, 4]
+
+
+def test_cifar100_has_twenty_fives():
+    assert len(CIFAR100_CLASSES) == len(set(CIFAR100_CLASSES)) == 100
+    assert [len(CIFAR100_HIERARCHY.members(name)) for name in CIFAR100_HIERARCHY.coarse_names] == [5] * 20
+    assert CIFAR100_HIERARCHY.members("people") == ("baby", "boy", "girl", "man", "woman")
+    with pytest.raises(ValueError, match="coarse must be one of"):
+        CIFAR100_HIERARCHY.members("robots")
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [{"animal": ("cat",)}, {"animal": ("cat", "dog", "ship", "emu")}, {"a": ("cat", "dog"), "b": ("dog", "ship")}],
+)
+def test_every_fine_class_belongs_to_exactly_one(groups):
+    with pytest.raises(ValueError, match="groups must hold every fine class exactly once"):
+        Hierarchy.from_groups(("cat", "dog", "ship"), groups)
+
+
+def test_parents_must_fit():
+    with pytest.raises(ValueError, match="parents must name a coarse class for each of the 2 fine ones; got 1"):
+        Hierarchy(("a", "b"), ("c",), (0,))
+    with pytest.raises(ValueError, match=r"parents must lie in \[0, 0\]"):
+        Hierarchy(("a", "b"), ("c",), (0, 1))
+
+
+def test_files(tmp_path):
+    (tmp_path / "h.json").write_text(json.dumps({"animal": ["cat", "dog"], "vehicle": ["ship"]}))
+    (tmp_path / "h.csv").write_text("fine,coarse\ncat,animal\nship,vehicle\ndog,animal\n")
+    for name in ("h.json", "h.csv"):
+        assert read_hierarchy(tmp_path / name, PETS.fine_names) == PETS
+    (tmp_path / "bad.json").write_text('["cat"]')
+    with pytest.raises(ValueError, match=r"bad.json must hold"):
+        read_hierarchy(tmp_path / "bad.json", PETS.fine_names)
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"must have the columns fine and coarse; got \['a', 'b'\]"):
+        read_hierarchy(tmp_path / "bad.csv", PETS.fine_names)

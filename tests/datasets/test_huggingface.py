@@ -1,0 +1,117 @@
+"""Parquet folders of Hugging Face: the layout, the schema's class names, rows across row groups."""
+
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from hardsight.datasets.huggingface import read_huggingface, splits
+
+
+def test_rows_of_all_files_in_order(build, grey_of):
+    root = build("huggingface")
+    dataset = read_huggingface(root)
+    assert dataset.class_names == ("cat", "dog")
+    assert dataset.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+    assert dataset.columns["breed"].tolist() == list(range(100, 110))
+    for index in (9, 0, 4, 5, 3):
+        assert torch.equal(dataset[index][0], torch.full((3, 4, 6), grey_of(index), dtype=torch.uint8))
+    assert splits(root) == ("test", "train", "validation")
+    loaded = dataset.load()
+    assert loaded.images[:, 0, 0, 0].tolist() == [grey_of(index) for index in range(10)]
+
+
+def test_the_layout_with_a_folder_a_split(build):
+    root = build("huggingface")
+    expected = read_huggingface(root)
+    for part in range(2):
+        target = root / "default" / "train" / f"{part:04d}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (root / "data" / f"train-{part:05d}-of-00002.parquet").rename(target)
+    dataset = read_huggingface(root)
+    assert torch.equal(dataset.labels, expected.labels)
+    assert dataset.paths[7] == "default/train/0001.parquet#2"
+
+
+def test_a_row_that_is_no_image_is_listed(tmp_path):
+    buffer = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(buffer, "PNG")
+    rows = [
+        {"bytes": buffer.getvalue(), "path": None},
+        {"bytes": b"junk", "path": "../x"},
+        {"bytes": None, "path": "/etc/passwd"},
+        None,
+    ]
+    pq.write_table(pa.table({"image": rows, "label": [0, 1, 0, 1]}), tmp_path / "train.parquet")
+    loaded = read_huggingface(tmp_path).load()
+    assert loaded.ids.tolist() == [0]
+    assert [skip.id for skip in loaded.skipped] == [1, 2, 3]
+    assert "no image bytes" in loaded.skipped[1].reason
+
+
+def test_plain_bytes_and_no_metadata(tmp_path):
+    buffer = io.BytesIO()
+    Image.new("L", (2, 2), 7).save(buffer, "PNG")
+    table = pa.table({"img": [buffer.getvalue()] * 3, "fine_label": [2, None, 0], "coarse_label": [0, 0, 1]})
+    pq.write_table(table, tmp_path / "test-00000-of-00001.parquet")
+    dataset = read_huggingface(tmp_path, "test")
+    assert dataset.labels.tolist() == [2, -1, 0]
+    assert dataset.class_names == ("0", "1", "2")
+    assert dataset.columns["coarse_label"].tolist() == [0, 0, 1]
+    assert dataset[0][0].unique().tolist() == [7]
+    assert read_huggingface(tmp_path, "test", label_column="coarse_label").num_classes == 2
+
+
+@pytest.mark.parametrize("metadata", [b"{", b"[]", b'{"info": null}', json.dumps({"info": {"features": []}}).encode()])
+def test_odd_metadata_is_no_obstacle(tmp_path, metadata):
+    table = pa.table({"image": [b"x"], "label": [0]}).replace_schema_metadata({b"huggingface": metadata})
+    pq.write_table(table, tmp_path / "train.parquet")
+    assert read_huggingface(tmp_path).class_names == ("0",)
+
+
+def test_what_is_wrong_is_said(build, tmp_path):
+    root = build("huggingface")
+    with pytest.raises(FileNotFoundError, match="no Parquet file of the split 'dev'; it holds test, train, validation"):
+        read_huggingface(root, "dev")
+    with pytest.raises(ValueError, match=r"the columns of .* are \['image', 'label', 'breed'\]; got 'picture'"):
+        read_huggingface(root, image_column="picture")
+    second = root / "data" / "train-00001-of-00002.parquet"
+    whole = second.read_bytes()
+    second.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="is truncated or is not a Parquet file"):
+        read_huggingface(root)
+    pq.write_table(pa.table({"other": [1]}), second)
+    with pytest.raises(ValueError, match="must have the columns of the split's first file"):
+        read_huggingface(root)
+    other = root / "other" / "train-00000-of-00001.parquet"
+    other.parent.mkdir()
+    pq.write_table(pa.table({"image": [b"x"], "label": [0]}), other)
+    with pytest.raises(ValueError, match=r"holds several configurations \(data, other\)"):
+        read_huggingface(root)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"label": [0]}, "must have a column of image bytes"),
+        ({"image": [b"x"]}, "must have a label column"),
+        ({"image": [b"x"], "label": ["cat"]}, "must hold whole numbers; got string"),
+        ({"image": [b"x"], "label": [-7]}, r"labels must lie in \[-1, "),
+    ],
+)
+def test_other_columns_are_refused(tmp_path, columns, sentence):
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match=sentence):
+        read_huggingface(tmp_path)
+
+
+def test_a_loading_script_is_never_run(build, tmp_path):
+    root = build("huggingface")
+    (root / "huggingface.py").write_text("raise SystemExit(3)")
+    assert len(read_huggingface(root)) == 10
+    assert np.array_equal(read_huggingface(root).ids.numpy(), np.arange(10))

@@ -1,0 +1,78 @@
+"""USPS: libsvm text, zeros left out, labels from one."""
+
+import bz2
+
+import numpy as np
+import pytest
+
+from hardsight.datasets.usps import read_usps
+
+
+def loop_reference(text: str) -> tuple[np.ndarray, list[int]]:
+    images, labels = [], []
+    for line in text.splitlines():
+        label, *cells = line.split()
+        row = [0.0] * 256
+        for cell in cells:
+            place, value = cell.split(":")
+            row[int(place) - 1] = float(value)
+        images.append([round((value + 1) / 2 * 255) for value in row])
+        labels.append(int(label) - 1)
+    return np.array(images, np.uint8).reshape(-1, 1, 16, 16), labels
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_it_is_the_text_line_by_line(build, packed):
+    folder = build("usps") / "USPS"
+    for split, name in (("train", "usps.bz2"), ("test", "usps.t.bz2")):
+        text = bz2.decompress((folder / name).read_bytes())
+        if not packed:
+            (folder / name).unlink()
+            (folder / name.removesuffix(".bz2")).write_bytes(text)
+        dataset = read_usps(folder, split)
+        images, labels = loop_reference(text.decode())
+        np.testing.assert_array_equal(dataset.images.numpy(), images)
+        assert dataset.labels.tolist() == labels
+
+
+def test_grey_levels_survive_the_text(build):
+    """Four decimals hold 256 levels: rounding gives back the level that was written, truncating would not."""
+    dataset = read_usps(build("usps") / "USPS")
+    levels = np.random.default_rng(12).integers(0, 256, (12, 256))
+    np.testing.assert_array_equal(dataset.images.flatten(1).numpy(), levels)
+    assert not np.array_equal(((levels / 127.5 - 1).round(4) + 1) // (2 / 255), levels)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("11 1:0.5\n", "must hold labels 1 to 10; got 11 to 11"),
+        ("0 1:0.5\n", "must hold labels 1 to 10"),
+        ("1.5 1:0.5\n", "must hold labels 1 to 10"),
+        ("1 1:2.5\n", r"must hold values in \[-1, 1\]; got 2.5"),
+        ("1 257:0.5\n", "is not libsvm text of 256 features"),
+        ("1 0:0.5\n", "is not libsvm text of 256 features"),
+        ("1 one:0.5\n", "is not libsvm text"),
+        ("", "is empty"),
+    ],
+)
+def test_what_is_not_usps_is_refused(tmp_path, text, sentence):
+    (tmp_path / "usps").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        read_usps(tmp_path)
+
+
+def test_a_truncated_archive_is_one_sentence(build):
+    folder = build("usps") / "USPS"
+    data = (folder / "usps.bz2").read_bytes()
+    for length in (0, 1, len(data) // 2, len(data) - 1):
+        (folder / "usps.bz2").write_bytes(data[:length])
+        with pytest.raises(ValueError, match=r"usps.bz2 (is truncated or damaged: it does not decompress|is empty)"):
+            read_usps(folder)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"usps.t.bz2 \(or the same without .bz2\) is not there"):
+        read_usps(tmp_path, "test")
+    with pytest.raises(ValueError, match='split must be "train" or "test"'):
+        read_usps(tmp_path, "all")

@@ -22,6 +22,10 @@ SMALL: dict[str, dict[str, object]] = {
     "vgg19_bn": {"stem": "small", "num_classes": 10},
 }
 
+# These differ from another only in how often a layer is repeated: what costs time is tested on the other.
+REPEATED = ("cnn9", "resnet32", "resnet44", "resnet56", "vgg19_bn")
+ARCHITECTURES = [name for name in SMALL if name not in REPEATED]
+
 
 @pytest.fixture(scope="session")
 def small() -> dict[str, dict[str, object]]:
@@ -29,7 +33,15 @@ def small() -> dict[str, dict[str, object]]:
     return SMALL
 
 
+@pytest.fixture(scope="session")
+def architectures() -> list[str]:
+    """One network of each kind."""
+    return ARCHITECTURES
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for a `network` runs for every network."""
+    """A test that asks for a `network` runs for every one; for an `architecture`, once for each kind."""
     if "network" in metafunc.fixturenames:
         metafunc.parametrize("network", SMALL)
+    if "architecture" in metafunc.fixturenames:
+        metafunc.parametrize("architecture", ARCHITECTURES)

@@ -127,3 +127,31 @@ def test_bad_options_are_refused_in_one_sentence() -> None:
 def test_options_tell_the_defaults() -> None:
     assert models.options("cnn28") == {"feature_dim": 128, "noise": 0.15, "dropout": 0.5}
     assert models.options("resnet56") == {}
+
+
+# Entries in the state dicts of torchvision's published weights, and some of their keys.
+@pytest.mark.parametrize(
+    ("large", "entries", "keys"),
+    [
+        ("alexnet", 16, ["features.10.bias", "classifier.1.weight", "classifier.6.weight"]),
+        ("vgg19", 38, ["features.34.weight", "classifier.0.bias", "classifier.6.weight"]),
+        ("vgg19_bn", 118, ["features.50.running_var", "classifier.6.weight"]),
+        ("resnet50", 320, ["bn1.bias", "layer1.0.downsample.1.running_mean", "layer4.2.conv3.weight", "fc.weight"]),
+        (
+            "densenet121",
+            727,
+            [
+                "features.norm0.weight",
+                "features.denseblock4.denselayer16.conv2.weight",
+                "features.transition3.conv.weight",
+                "features.norm5.bias",
+                "classifier.weight",
+            ],
+        ),
+    ],
+)
+def test_parameters_have_the_names_of_torchvision(large: str, entries: int, keys: list[str]) -> None:
+    with torch.device("meta"):
+        state = models.create(large).state_dict()
+    assert len(state) == entries
+    assert set(keys) <= set(state)

@@ -19,6 +19,7 @@ class Classifier(nn.Module):
 
     feature_dim: int
     input_shape: tuple[int, ...]
+    linear: nn.Module
 
     @property
     def head(self) -> nn.Module:

@@ -44,12 +44,11 @@ class PlainCNN(Classifier):
         if size < 1:
             raise ValueError(f"image_size must leave a pixel after the poolings; got {image_size}")
         self.convolutions = nn.Sequential(*layers)
-        self.embedding = nn.Sequential(
-            nn.Linear(channels * size * size, self.feature_dim, bias=False), nn.BatchNorm1d(self.feature_dim)
-        )
+        connected = nn.Linear(channels * size * size, self.feature_dim, bias=False)
+        self.embedding = nn.Sequential(connected, nn.BatchNorm1d(self.feature_dim))
         self.linear = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_in")
-        nn.init.kaiming_normal_(self.embedding[0].weight, nonlinearity="relu")
+        nn.init.kaiming_normal_(connected.weight, nonlinearity="relu")
 
     def forward_features(
         self, inputs: Float[Tensor, "batch channels height width"]

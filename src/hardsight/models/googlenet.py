@@ -70,8 +70,8 @@ class GoogLeNet(Classifier):
     """Nine inception blocks, averaged to 1024 features, of which the paper drops 40 % in training.
 
     The large stem is the paper's, three convolutions and two poolings; the small one, for 32x32 images, a single
-    3x3 convolution of 192 channels. He's weights (fan out). Parameter names are torchvision's, whose "5x5" convolutions,
-    however, are 3x3 (`large_kernel=3`) and whose last pooling is 2x2.
+    3x3 convolution of 192 channels. He's weights (fan out). Parameter names are torchvision's, whose "5x5"
+    convolutions, however, are 3x3 (`large_kernel=3`) and whose last pooling is 2x2.
     """
 
     feature_dim = 1024

@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass
 
 
-def gaussian_ramp_up(epoch: float, length: float, sharpness: float = 5.0) -> float:
+def gaussian_ramp_up(epoch: float | int, length: float | int, sharpness: float = 5.0) -> float:
     """exp(-sharpness (1 - epoch/length)^2) during the first `length` epochs, then 1. In (0, 1]."""
     missing = 1 - max(0.0, epoch) / length if epoch < length else 0.0
     return math.exp(-sharpness * missing**2)
 
 
-def gaussian_ramp_down(epoch: float, epochs: float, length: float, sharpness: float = 12.5) -> float:
+def gaussian_ramp_down(epoch: float | int, epochs: float | int, length: float | int, sharpness: float = 12.5) -> float:
     """1, then exp(-sharpness (1 - (epochs - epoch)/length)^2) during the last `length` of `epochs`. In (0, 1]."""
     gone = max(0.0, 1 - (epochs - epoch) / length)
     return math.exp(-sharpness * gone**2)
@@ -30,17 +30,17 @@ class AMCSchedule:
     beta1: float = 0.9
     last_beta1: float = 0.5
 
-    def loss_weight(self, epoch: float) -> float:
+    def loss_weight(self, epoch: float | int) -> float:
         """What AMC-Loss is multiplied by before it is added to the cross-entropy."""
         if self.skips_first_epoch and epoch == 0:
             return 0.0
         return self.coefficient * gaussian_ramp_up(epoch, self.ramp_up)
 
-    def learning_rate_at(self, epoch: float) -> float:
+    def learning_rate_at(self, epoch: float | int) -> float:
         up = gaussian_ramp_up(epoch, self.ramp_up)
         return self.learning_rate * up * gaussian_ramp_down(epoch, self.epochs, self.ramp_down, self.down_sharpness)
 
-    def beta1_at(self, epoch: float) -> float:
+    def beta1_at(self, epoch: float | int) -> float:
         down = gaussian_ramp_down(epoch, self.epochs, self.ramp_down, self.down_sharpness)
         return down * self.beta1 + (1 - down) * self.last_beta1
 

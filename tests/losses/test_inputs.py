@@ -1,0 +1,114 @@
+"""The door: what is refused, and in which words; what differs from PyTorch, and what does not."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hardsight.losses import LOSSES, CrossEntropy, GCELoss, LabelSmoothing, cross_entropy, gce_loss
+from hardsight.losses.registry import Sizes
+
+LOGIT_LOSSES = [name for name, entry in LOSSES.items() if entry.takes == "logits"]
+FEATURE_LOSSES = [name for name, entry in LOSSES.items() if entry.takes == "features"]
+
+
+def make(name: str) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    entry = LOSSES[name]
+    return entry.make(Sizes(6, 5, 8)), ({"ids": torch.arange(4)} if entry.needs_ids else {})
+
+
+@pytest.mark.parametrize("name", LOGIT_LOSSES)
+def test_logit_losses_refuse(name: str) -> None:
+    loss, ids = make(name)
+    labels = torch.tensor([0, 1, 2, 3])
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\) or be ignore_index -100; got 5"):
+        loss(torch.zeros(4, 5), torch.tensor([0, 1, 2, 5]), **ids)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\) or be ignore_index -100; got -1"):
+        loss(torch.zeros(4, 5), torch.tensor([0, 1, 2, -1]), **ids)
+    with pytest.raises(TypeError, match=r"logits must be floating point; got torch.int64"):
+        loss(torch.zeros(4, 5, dtype=torch.long), labels, **ids)
+    with pytest.raises(ValueError, match=r"labels must have shape \[4\]; got \[3\]"):
+        loss(torch.zeros(4, 5), labels[:3], **ids)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \[4\]; got \[3\]"):
+        loss(torch.zeros(4, 5), labels, torch.ones(3), **ids)
+    with pytest.raises(ValueError, match=r"two classes or more; got \[4, 1\]"):
+        loss(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long), **ids)
+
+
+@pytest.mark.parametrize("name", FEATURE_LOSSES)
+def test_feature_losses_refuse(name: str) -> None:
+    loss, _ = make(name)
+    labels = torch.tensor([0, 1, 2, 3])
+    with pytest.raises((TypeError, ValueError), match=r"floating point; got torch.int64|Float"):
+        loss(torch.zeros(4, 6, dtype=torch.long), labels)
+    with pytest.raises(ValueError, match=r"got \[3\]|of shape \[3\]"):
+        loss(torch.zeros(4, 6), labels[:3])
+    if not LOSSES[name].pairs:
+        with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\) or be ignore_index -100; got 7"):
+            loss(torch.zeros(4, 6), torch.tensor([0, 1, 2, 7]))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_reduction_is_checked(name: str) -> None:
+    entry = LOSSES[name]
+    kind = type(entry.make(Sizes(6, 5, 8)))
+    needed = {
+        "ForwardCorrection": (torch.eye(5),),
+        "BackwardCorrection": (torch.eye(5),),
+        "SAdaptation": (5,),
+        "JointOptimisation": (8, 5),
+    }.get(kind.__name__, (6, 5) if entry.takes == "features" and not entry.pairs else ())
+    with pytest.raises(ValueError, match=r"reduction must be one of .*mean, sum, none; got 'median'"):
+        kind(*needed, reduction="median")
+
+
+@pytest.mark.parametrize("q", [0.0, -0.5, 1.5, float("nan")])
+def test_q_is_checked(q: float) -> None:
+    with pytest.raises(ValueError, match=r"q must lie in \(0, 1\]; got"):
+        GCELoss(q)
+    with pytest.raises(ValueError, match=r"q must lie in \(0, 1\]; got"):
+        gce_loss(torch.zeros(1, 2), torch.tensor([0]), q=q)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_is_pytorch_s(reduction: str, generator: torch.Generator) -> None:
+    logits = torch.randn(6, 5, 3, generator=generator)
+    labels = torch.randint(5, (6, 3), generator=generator)
+    labels[2, 1] = -1
+    soft = torch.randn(6, 5, 3, generator=generator).softmax(1)
+    ours = cross_entropy(logits, labels, ignore_index=-1, reduction=reduction)
+    torch.testing.assert_close(ours, functional.cross_entropy(logits, labels, ignore_index=-1, reduction=reduction))
+    ours = cross_entropy(logits, soft, label_smoothing=0.2, reduction="sum")
+    torch.testing.assert_close(ours, functional.cross_entropy(logits, soft, label_smoothing=0.2, reduction="sum"))
+    ours = LabelSmoothing(0.3)(logits, labels.clamp_min(0))
+    torch.testing.assert_close(ours, functional.cross_entropy(logits, labels.clamp_min(0), label_smoothing=0.3))
+    one = cross_entropy(logits[0, :, 0], labels[0, 0])
+    torch.testing.assert_close(one, functional.cross_entropy(logits[0, :, 0], labels[0, 0]))
+
+
+def test_mean_of_nothing_is_zero() -> None:
+    logits = torch.zeros(0, 3, requires_grad=True)
+    value = CrossEntropy()(logits, torch.zeros(0, dtype=torch.long))
+    value.backward()
+    assert value == 0
+
+
+def test_sum_of_half_precision_does_not_overflow() -> None:
+    logits = torch.full((100, 3), -1e4, dtype=torch.float16)
+    logits[:, 0] = 1e4
+    value = cross_entropy(logits, torch.ones(100, dtype=torch.long), reduction="sum")
+    assert value.dtype == torch.float32
+    assert value == 2e6
+
+
+def test_small_integer_labels_are_labels() -> None:
+    logits = torch.eye(3)
+    expected = cross_entropy(logits, torch.arange(3))
+    for dtype in (torch.uint8, torch.int32):
+        torch.testing.assert_close(cross_entropy(logits, torch.arange(3, dtype=dtype)), expected)
+    with pytest.raises(TypeError, match=r"labels must be integers; got torch.bool"):
+        cross_entropy(logits, torch.tensor([True, False, True]))
+
+
+def test_repr_shows_the_settings() -> None:
+    assert repr(GCELoss(0.5)) == "GCELoss(q=0.5, reduction='mean')"

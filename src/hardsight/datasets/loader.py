@@ -4,8 +4,9 @@ All that is random in an epoch's order and augmentation is drawn once, on the CP
 every device and for any number of processes, and any batch of any epoch can be made without those before it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -15,8 +16,6 @@ from torch import Tensor
 from hardsight.datasets.augment import Augmentation, Draws, PixelScale, draw, normalise, pixel_scale, shift_and_flip
 
 _NO_AUGMENTATION = Augmentation()
-# What a saved position must agree on with the loader that continues from it.
-_IDENTITY = ("samples", "batch_size", "shuffle", "class_balanced", "drop_last")
 
 
 class Batch(NamedTuple):
@@ -35,8 +34,24 @@ class EpochPlan(NamedTuple):
     draws: Draws
 
 
-class DeviceLoader:
-    """Batches of a set that lies on the device as uint8 [N, C, H, W]; deterministic by (seed, epoch).
+class LoaderOptions(TypedDict, total=False):
+    """The options that every loader takes; `EpochLoader` says what they mean and what they are when left out."""
+
+    shuffle: bool
+    seed: int
+    augmentation: Augmentation
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    drop_last: bool
+    class_balanced: tuple[int, int] | None
+    rank: int
+    world_size: int
+    dtype: torch.dtype
+    channels_last: bool
+
+
+class EpochLoader(ABC):
+    """What every loader shares: batches by (seed, epoch), their shares for each process, and where a pass stands.
 
     `batch_size` is that of all processes together. Process `rank` of `world_size` gets its slice of every batch:
     the slices are disjoint, differ by at most one sample, and put together in order of rank they are, bit for bit,
@@ -53,12 +68,12 @@ class DeviceLoader:
 
     def __init__(
         self,
-        images: Shaped[Tensor, "samples channels height width"],
         labels: Integer[Tensor, "labels"],
-        ids: Integer[Tensor, "ids"] | None = None,
-        batch_size: int = 128,
+        ids: Integer[Tensor, "ids"] | None,
+        batch_size: int,
         *,
-        device: torch.device | str | None = None,
+        device: torch.device | str,
+        channels: int,
         shuffle: bool = True,
         seed: int = 0,
         augmentation: Augmentation = _NO_AUGMENTATION,
@@ -71,23 +86,16 @@ class DeviceLoader:
         dtype: torch.dtype = torch.float32,
         channels_last: bool = False,
     ) -> None:
-        _check_set(images, labels, ids)
-        _check_batches(len(images), batch_size, drop_last, class_balanced, rank, world_size, seed)
-        if augmentation.fill == "reflect" and augmentation.shift >= min(images.shape[2:]):
-            raise ValueError(
-                f"shift must be smaller than the image to reflect it; got {augmentation.shift} for "
-                f"{images.shape[2]} x {images.shape[3]} pixels"
-            )
+        _check_batches(len(labels), batch_size, drop_last, class_balanced, rank, world_size, seed)
         if not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating-point type; got {dtype}")
-        self.device = torch.device(images.device if device is None else device)
-        self.images = images.to(self.device).contiguous()
-        self.ids = torch.arange(len(images), device=self.device) if ids is None else ids.to(self.device, torch.int64)
+        self.device = torch.device(device)
+        self.samples = len(labels)
+        self.ids = torch.arange(len(labels), device=self.device) if ids is None else ids.to(self.device, torch.int64)
         self.batch_size, self.drop_last, self.shuffle, self.seed = batch_size, drop_last, shuffle, seed
         self.class_balanced = class_balanced
         self.rank, self.world_size = rank, world_size
         self.augmentation, self.dtype, self.channels_last = augmentation, dtype, channels_last
-        channels = images.shape[1]
         means, stds = _per_channel("mean", mean, 0.0, channels), _per_channel("std", std, 1.0, channels)
         if not bool((stds > 0).all()):
             raise ValueError(f"std must be positive for every channel; got {std!r}")
@@ -99,8 +107,8 @@ class DeviceLoader:
     def __len__(self) -> int:
         """Number of batches of an epoch, the same for every process."""
         if self.class_balanced or self.drop_last:
-            return max(1, len(self.images) // self.batch_size)
-        return -(-len(self.images) // self.batch_size)
+            return max(1, self.samples // self.batch_size)
+        return -(-self.samples // self.batch_size)
 
     @property
     def labels(self) -> Tensor:
@@ -109,18 +117,17 @@ class DeviceLoader:
 
     def set_labels(self, labels: Integer[Tensor, "labels"]) -> None:
         """Carry other labels from the next batch on; class-balanced batches follow them from the next epoch on."""
-        if len(labels) != len(self.images):
-            raise ValueError(f"labels must be one an image; got {len(labels)} labels for {len(self.images)} images")
+        if len(labels) != self.samples:
+            raise ValueError(f"labels must be one an image; got {len(labels)} labels for {self.samples} images")
         # A copy: the caller's later edits must not reach batches that are already planned.
         self._labels = labels.to(self.device, torch.int64, copy=True)
-        self._labels_on_host = self._labels.cpu() if self.class_balanced else None
-        if self.class_balanced:
-            present = int((torch.bincount(self._labels_on_host.clamp_min(-1) + 1)[1:] > 0).sum())
-            if present < self.class_balanced[0]:
-                raise ValueError(
-                    f"class_balanced must ask for no more classes than the labels have, {present}; "
-                    f"got {self.class_balanced[0]}"
-                )
+        self._labels_on_host = self._labels.cpu()
+        present = len(self._labels_on_host[self._labels_on_host >= 0].unique())
+        if self.class_balanced and present < self.class_balanced[0]:
+            raise ValueError(
+                f"class_balanced must ask for no more classes than the labels have, {present}; "
+                f"got {self.class_balanced[0]}"
+            )
 
     @property
     def epoch(self) -> int:
@@ -140,10 +147,9 @@ class DeviceLoader:
 
         The number of processes may differ. Labels are not part of the state: set the same ones.
         """
-        mine = self._identity()
-        for key in _IDENTITY:
-            if state[key] != mine[key]:
-                raise ValueError(f"{key} must be that of the saved position, {state[key]!r}; got {mine[key]!r}")
+        for key, mine in self._identity().items():
+            if state[key] != mine:
+                raise ValueError(f"{key} must be that of the saved position, {state[key]!r}; got {mine!r}")
         self.seed, self._epoch, self._done = int(state["seed"]), int(state["epoch"]), int(state["batches"])
         self._resumed = True
 
@@ -152,49 +158,102 @@ class DeviceLoader:
             self._epoch, self._done = self._epoch + 1, 0
         self._resumed = False
         epoch, first = self._epoch, self._done
-        plan = self.plan(epoch)
-        for index in range(first, len(self)):
+        for index, batch in enumerate(self._batches(self.plan(epoch), first), first):
             # Counted before it is handed out: a position saved after this batch's step does not repeat the batch.
             self._epoch, self._done = (epoch, index + 1) if index + 1 < len(self) else (epoch + 1, 0)
-            yield self.batch(plan, index)
+            yield batch
 
     def plan(self, epoch: int) -> EpochPlan:
         """Order and draws of an epoch: a function of (seed, epoch), the same on every device and in every process."""
         generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
-        if self.class_balanced and self._labels_on_host is not None:
+        if self.class_balanced:
             order = balanced_order(self._labels_on_host, *self.class_balanced, len(self), generator=generator)
         elif self.shuffle:
-            order = torch.randperm(len(self.images), generator=generator)
+            order = torch.randperm(self.samples, generator=generator)
         else:
-            order = torch.arange(len(self.images))
+            order = torch.arange(self.samples)
         draws = draw(self.augmentation, len(order), generator)
         return EpochPlan(epoch, order.to(self.device), Draws(*(column.to(self.device) for column in draws)))
 
-    def batch(self, plan: EpochPlan, index: int) -> Batch:
-        """This process's slice of batch `index` of the planned epoch."""
+    @abstractmethod
+    def _batches(self, plan: EpochPlan, first: int) -> Iterator[Batch]:
+        """This process's batches of the planned epoch, from batch `first` on."""
+
+    def _share(self, plan: EpochPlan, index: int) -> slice:
+        """The places of the epoch that are this process's part of batch `index`."""
         start = index * self.batch_size
         whole = min(self.batch_size, len(plan.order) - start)
-        mine = slice(start + whole * self.rank // self.world_size, start + whole * (self.rank + 1) // self.world_size)
-        where = plan.order[mine]
-        pixels = self.images.index_select(0, where)
+        return slice(start + whole * self.rank // self.world_size, start + whole * (self.rank + 1) // self.world_size)
+
+    def _finished(self, pixels: Tensor, plan: EpochPlan, index: int, kept: Tensor | None = None) -> Batch:
+        """Bytes to a batch: augmented, normalised, with labels and ids. `kept`: which of the share are there at all."""
+        mine = self._share(plan, index)
+        columns = (plan.order[mine], *(column[mine] for column in plan.draws))
+        where, *drawn = columns if kept is None else tuple(column[kept] for column in columns)
         if self.augmentation.moves and len(where):
-            pixels = shift_and_flip(pixels, Draws(*(column[mine] for column in plan.draws)), self.augmentation)
+            pixels = shift_and_flip(pixels, Draws(*drawn), self.augmentation)
         images = normalise(pixels, self._pixels, dtype=self.dtype, channels_last=self.channels_last)
         if self.augmentation.noise_std > 0:
             # For the whole batch, then sliced: what a sample gets does not depend on the number of processes.
+            start = index * self.batch_size
+            whole = (min(self.batch_size, len(plan.order) - start), *images.shape[1:])
             self._noise.manual_seed(_mixed(self.seed, plan.epoch, index))
-            noise = torch.randn((whole, *images.shape[1:]), generator=self._noise, device=self.device)
-            images += noise[mine.start - start : mine.stop - start].mul_(self.augmentation.noise_std)
+            noise = torch.randn(whole, generator=self._noise, device=self.device)[
+                mine.start - start : mine.stop - start
+            ]
+            images += (noise if kept is None else noise[kept]).mul_(self.augmentation.noise_std)
         return Batch(images, self._labels.index_select(0, where), self.ids.index_select(0, where))
 
     def _identity(self) -> dict[str, Any]:
+        """What a saved position must agree on with the loader that continues from it."""
         return {
-            "samples": len(self.images),
+            "samples": self.samples,
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
             "class_balanced": None if self.class_balanced is None else list(self.class_balanced),
             "drop_last": self.drop_last,
         }
+
+
+class DeviceLoader(EpochLoader):
+    """Batches of a set that lies on the device as uint8 [N, C, H, W]: nothing waits, nothing is copied to the device.
+
+    Takes the options of `EpochLoader`; the set is held once, and not copied where it is on the device already.
+    """
+
+    def __init__(
+        self,
+        images: Shaped[Tensor, "samples channels height width"],
+        labels: Integer[Tensor, "labels"],
+        ids: Integer[Tensor, "ids"] | None = None,
+        batch_size: int = 128,
+        *,
+        device: torch.device | str | None = None,
+        **options: Unpack[LoaderOptions],
+    ) -> None:
+        _check_set(images, labels, ids)
+        super().__init__(
+            labels,
+            ids,
+            batch_size,
+            device=images.device if device is None else device,
+            channels=images.shape[1],
+            **options,
+        )
+        shift = self.augmentation.shift
+        if self.augmentation.fill == "reflect" and shift >= min(images.shape[2:]):
+            raise ValueError(
+                f"shift must be smaller than the image to reflect it; got {shift} for "
+                f"{images.shape[2]} x {images.shape[3]} pixels"
+            )
+        self.images = images.to(self.device).contiguous()
+
+    def batch(self, plan: EpochPlan, index: int) -> Batch:
+        """This process's part of batch `index` of the planned epoch."""
+        return self._finished(self.images.index_select(0, plan.order[self._share(plan, index)]), plan, index)
+
+    def _batches(self, plan: EpochPlan, first: int) -> Iterator[Batch]:
+        return (self.batch(plan, index) for index in range(first, len(self)))
 
 
 def balanced_order(

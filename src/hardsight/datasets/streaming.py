@@ -1,0 +1,118 @@
+"""A loader for folders too large for memory: worker threads decode ahead, the batches come in order.
+
+Threads, not processes: Pillow lets go of the interpreter while it decodes and resizes, and nothing is copied between
+processes. What does not decode is left out of its batch and listed; the pass goes on.
+"""
+
+import collections
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, Unpack
+
+import torch
+from jaxtyping import Integer
+from torch import Tensor
+
+from hardsight.datasets import decoding
+from hardsight.datasets.interface import Skipped
+from hardsight.datasets.loader import Batch, EpochLoader, EpochPlan, LoaderOptions
+from hardsight.datasets.paths import follow
+
+
+class StreamingLoader(EpochLoader):
+    """Batches of images that are read and decoded while the pass runs; ids and order as the plan has them.
+
+    `paths` are image files, relative to `root` where one is given (no path may then lead outside it). Each becomes
+    uint8 [3, H, W] of `size`, or what `decode(path)` returns in its place. A file that cannot be read is missing from
+    its batch and stands in `unreadable`, once; in later epochs it is left out without another try. Takes the options
+    of `EpochLoader`. In memory: the batch in use and `ahead` more.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        labels: Integer[Tensor, "labels"],
+        ids: Integer[Tensor, "ids"] | None = None,
+        batch_size: int = 128,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        size: int | tuple[int, int] | None = None,
+        fit: Literal["crop", "squash"] = "crop",
+        decode: Callable[[str], Tensor] | None = None,
+        device: torch.device | str = "cpu",
+        workers: int | None = None,
+        ahead: int = 2,
+        **options: Unpack[LoaderOptions],
+    ) -> None:
+        if not len(paths):
+            raise ValueError("paths must name at least one file; got none")
+        for name, column in (("labels", labels), ("ids", ids)):
+            if column is not None and len(column) != len(paths):
+                raise ValueError(f"{name} must be one a path, {len(paths)}; got {len(column)}")
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be at least 1; got {workers}")
+        if ahead < 1:
+            raise ValueError(f"ahead must be at least 1 batch; got {ahead}")
+        super().__init__(labels, ids, batch_size, device=device, channels=3, **options)
+        self.paths = [os.fspath(path) for path in paths]
+        self.workers = workers or min(16, os.cpu_count() or 1)
+        self.ahead = ahead
+        self._root = None if root is None else Path(root)
+        self._size, self._fit, self._decode = size, fit, decode
+        self._shape = (3, *((size, size) if isinstance(size, int) else size or (1, 1)))
+        self._unreadable: dict[int, Skipped] = {}
+        self._ids_on_host = self.ids.tolist()
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """The files that could not be read so far, with path, reason and id, in the order of `paths`."""
+        return tuple(self._unreadable[place] for place in sorted(self._unreadable))
+
+    def _batches(self, plan: EpochPlan, first: int) -> Iterator[Batch]:
+        order = plan.order.tolist()
+        waiting: collections.deque[list[Future[Tensor | Skipped]]] = collections.deque()
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
+        try:
+            for index in range(first, len(self)):
+                # This batch and the next ones are under way before the first image of this one is waited for.
+                for further in range(index + len(waiting), min(index + 1 + self.ahead, len(self))):
+                    waiting.append([pool.submit(self._read, place) for place in order[self._share(plan, further)]])
+                yield self._gathered([future.result() for future in waiting.popleft()], plan, index)
+        finally:
+            # Also where the pass is left early: what has not begun never will.
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _gathered(self, read: list[Tensor | Skipped], plan: EpochPlan, index: int) -> Batch:
+        images = [image for image in read if isinstance(image, Tensor)]
+        for image in images:
+            if image.shape != images[0].shape:
+                raise ValueError(
+                    f"size must be given because the images differ; got {list(images[0].shape)} and {list(image.shape)}"
+                )
+        pixels = torch.stack(images) if images else torch.empty(0, *self._shape, dtype=torch.uint8)
+        if self.device.type == "cuda":
+            pixels = pixels.pin_memory().to(self.device, non_blocking=True)
+        kept = None
+        if len(images) < len(read):
+            kept = torch.tensor([n for n, image in enumerate(read) if isinstance(image, Tensor)], dtype=torch.int64)
+            kept = kept.to(self.device)
+        return self._finished(pixels, plan, index, kept)
+
+    def _read(self, place: int) -> Tensor | Skipped:
+        """In a worker: one image, or why there is none."""
+        if place in self._unreadable:
+            return self._unreadable[place]
+        path = self.paths[place]
+        try:
+            if self._decode is not None:
+                return self._decode(path)
+            file = Path(path) if self._root is None else follow(self._root, path)
+            return decoding.decode(file.read_bytes(), self._size, self._fit)
+        except FileNotFoundError:
+            reason = "no such file"
+        except (OSError, ValueError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        self._unreadable[place] = Skipped(path, reason, self._ids_on_host[place])
+        return self._unreadable[place]

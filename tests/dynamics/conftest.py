@@ -1,10 +1,15 @@
 """A small training run by hand: logits of every sample in every epoch, and its measures by slow loops in float64."""
 
 import math
+import multiprocessing
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from hardsight.dynamics import Recorder
@@ -109,3 +114,34 @@ def run() -> Run:
 @pytest.fixture
 def slow_measures():
     return measure_slowly
+
+
+def _worker(rank: int, store: Path, work: Callable[[int], None], answers) -> None:
+    # A forked child has none of its parent's threads, so it must not wait for them.
+    torch.set_num_threads(1)
+    try:
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+        work(rank)
+        dist.destroy_process_group()
+        answers.put("done")
+    except BaseException:
+        answers.put(traceback.format_exc())
+
+
+@pytest.fixture
+def in_two_processes(tmp_path):
+    """Runs `work(rank)` in two processes that form a group, and fails with what failed in them."""
+
+    def run_both(work: Callable[[int], None]) -> None:
+        context = multiprocessing.get_context("fork")
+        answers = context.SimpleQueue()
+        workers = [context.Process(target=_worker, args=(rank, tmp_path / "store", work, answers)) for rank in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(60)
+            worker.kill()
+        found = [answers.get() for _ in workers if not answers.empty()]
+        assert found == ["done", "done"], "\n".join(found)
+
+    return run_both

@@ -48,7 +48,7 @@ def test_betas_are_those_of_a_slow_loop():
     values = [min(max(value, 1e-4), 1 - 1e-4) for value in values.tolist()]
     middle = sorted(values)[(len(values) - 1) // 2]
     high = [float(value > middle) for value in values]
-    for _ in range(100):
+    for _ in range(200):
         logs = []
         for shares in ([1 - h for h in high], high):
             mass = sum(shares)

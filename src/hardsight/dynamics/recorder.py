@@ -114,6 +114,11 @@ class Recorder:
         return self._started()[1]
 
     @property
+    def started(self) -> bool:
+        """Whether anything was recorded or loaded."""
+        return self._ledger is not None
+
+    @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
         return 0 if self._ledger is None else sum(part.nbytes for part in self._started())
@@ -149,7 +154,10 @@ class Recorder:
         ledger.add(rows, inside, measured, processes.rank_and_count(self.group))
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
-        """Record one batch from what `observe(model)` saw of it; angles only of a head that is linear."""
+        """Record one batch from what `observe(model)` saw of it, before the optimizer's step changes the head.
+
+        Angles are recorded of a head that is linear; of another one the logits do not tell them.
+        """
         if not seen.is_linear:
             return self.update(ids, seen.logits, labels)
         features_norm = torch.linalg.vector_norm(seen.features.detach().float(), dim=1)

@@ -1,0 +1,116 @@
+"""Hugging Face: ids carried by the data set and the collator, and a callback that records every training step.
+
+    trainer = Trainer(
+        model,
+        TrainingArguments(..., remove_unused_columns=False),
+        train_dataset=WithIds(data),
+        data_collator=IdCollator(),
+        callbacks=[RecorderCallback(recorder)],
+    )
+
+The ids (and the labels, which a Trainer with a loss of its own keeps from the model) travel in the batch under names of
+ours; a hook takes them out again before the model's forward, which needs no change.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, default_data_collator
+
+from hardsight.dynamics.recorder import Recorder
+from hardsight.heads import observe
+from hardsight.records import atomic_path
+
+ID, LABEL = "sample_id", "sample_label"
+_STATE = "dynamics.pt"
+
+
+class WithIds(Dataset):
+    """A map-style data set whose items also carry their index as `sample_id`."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**self.data[index], ID: int(index)}
+
+
+class IdCollator:
+    """Any collator, with the ids and a copy of the labels carried past it."""
+
+    def __init__(self, collator: Callable[..., Any] = default_data_collator) -> None:
+        self.collator = collator
+
+    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The collator's batch, with `sample_id` and `sample_label`."""
+        if any(ID not in item for item in items):
+            raise ValueError(f"items must carry {ID!r}: wrap the data set in WithIds; got keys {sorted(items[0])}")
+        batch = dict(self.collator([{key: value for key, value in item.items() if key != ID} for item in items]))
+        if "labels" not in batch:
+            raise ValueError(f"the collator must make 'labels', the class of each sample; got keys {sorted(batch)}")
+        return batch | {ID: torch.tensor([item[ID] for item in items]), LABEL: batch["labels"]}
+
+
+class RecorderCallback(TrainerCallback):
+    """Records what the head computes in every training step; `recorder.table()` afterwards has the scores.
+
+    Its state is saved beside every checkpoint, as `dynamics.pt`, and read again when training resumes from one.
+    """
+
+    def __init__(self, recorder: Recorder, *, head: str | None = None) -> None:
+        self.recorder, self.head = recorder, head
+        self._open = ExitStack()
+        self._carried: tuple[Tensor, Tensor] | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Hang the hooks, and go on from the checkpoint that training goes on from."""
+        if args.remove_unused_columns:
+            raise ValueError("remove_unused_columns must be False, or the Trainer drops the ids; got True")
+        saved = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / _STATE
+        if state.global_step > 0 and saved.exists():
+            self.recorder.load_state_dict(torch.load(saved, weights_only=True, map_location="cpu"))
+        model = kwargs["model"]
+        self._open.close()
+        self._open.callback(model.register_forward_pre_hook(self._take_out, with_kwargs=True).remove)
+        seen = self._open.enter_context(observe(model, self.head))
+
+        def record(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            if self._carried is not None and module.training:
+                self.recorder.update_seen(*self._carried, seen)
+            self._carried = None
+
+        self._open.callback(model.register_forward_hook(record).remove)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """End the recorder's epoch."""
+        self.recorder.end_epoch()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Save the recorder beside the checkpoint."""
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+            with atomic_path(folder / _STATE) as temporary:
+                torch.save(self.recorder.state_dict(), temporary)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Take the hooks off."""
+        self._open.close()
+
+    def _take_out(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        ids, labels = kwargs.pop(ID, None), kwargs.pop(LABEL, None)
+        self._carried = None if ids is None or labels is None else (ids, labels)
+        return inputs, kwargs

@@ -1,0 +1,123 @@
+"""A real, tiny Hugging Face training: the callback records every sample, ids travel through the collator."""
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+from hardsight.dynamics import Recorder
+from hardsight.dynamics.huggingface import IdCollator, RecorderCallback, WithIds
+from hardsight.hardness import angular_visual_hardness, logit_margin
+from hardsight.heads import observe
+
+# Of the Trainer itself: it asks for pinned memory where there is no accelerator.
+pytestmark = [pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")]
+
+
+def model() -> BertForSequenceClassification:
+    config = BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        num_labels=3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return BertForSequenceClassification(config)
+
+
+def data() -> list[dict]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(20, (14, 5), generator=generator)
+    return [{"input_ids": row.tolist(), "labels": int(row[0]) % 3} for row in tokens]
+
+
+def arguments(folder, **changes) -> TrainingArguments:
+    options = {
+        "num_train_epochs": 3,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-2,
+        "remove_unused_columns": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "save_strategy": "epoch",
+        "logging_strategy": "no",
+    }
+    return TrainingArguments(str(folder), **(options | changes))
+
+
+def train(folder, recorder, *, resume=None, **changes) -> Trainer:
+    trainer = Trainer(
+        model(),
+        arguments(folder, **changes),
+        train_dataset=WithIds(data()),
+        data_collator=IdCollator(),
+        callbacks=[RecorderCallback(recorder)],
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def test_every_sample_of_every_epoch_is_recorded(tmp_path):
+    recorder = Recorder(14)
+    trainer = train(tmp_path, recorder)
+    assert recorder.aggregates["epochs"].tolist() == [3] * 14
+    assert recorder.aggregates["label"].tolist() == [item["labels"] for item in data()]
+    assert not trainer.model._forward_hooks
+
+
+def test_each_id_gets_its_own_numbers(tmp_path):
+    # Nothing is learned at a rate of 0, so every sample's record is what the frozen model says of it.
+    recorder = Recorder(14)
+    network = train(tmp_path, recorder, learning_rate=0.0).model.eval()
+    with torch.no_grad(), observe(network) as seen:
+        network(torch.tensor([item["input_ids"] for item in data()]))
+    labels = torch.tensor([item["labels"] for item in data()])
+    scores = recorder.scores()
+    torch.testing.assert_close(scores["aum"], logit_margin(seen.logits, labels), atol=1e-5, rtol=0)
+    expected = angular_visual_hardness(seen.features, seen.weight.detach(), labels)
+    torch.testing.assert_close(scores["avh_mean"], expected, atol=1e-5, rtol=0)
+    assert scores["aum"].unique().numel() > 7
+
+
+def test_recorded_losses_are_the_trainers(tmp_path):
+    recorder = Recorder(14)
+    losses: list[float] = []
+
+    def loss(outputs, labels, num_items_in_batch=None):
+        value = torch.nn.functional.cross_entropy(outputs.logits, labels, reduction="none")
+        losses.extend(value.tolist())
+        return value.mean()
+
+    trainer = Trainer(
+        model(),
+        arguments(tmp_path),
+        train_dataset=WithIds(data()),
+        data_collator=IdCollator(),
+        callbacks=[RecorderCallback(recorder)],
+        compute_loss_func=loss,  # keeps the labels from the model: the collator carries them
+    )
+    trainer.train()
+    assert recorder.scores()["loss_mean"].mean().item() == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+
+def test_training_resumed_from_a_checkpoint_records_on(tmp_path):
+    whole, resumed = Recorder(14), Recorder(14)
+    train(tmp_path, whole)
+    train(tmp_path, resumed, resume=str(tmp_path / "checkpoint-4"))
+    assert resumed.epoch == 3
+    for name, values in whole.scores().items():
+        torch.testing.assert_close(resumed.scores()[name], values, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_lost_ids_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="remove_unused_columns must be False"):
+        train(tmp_path, Recorder(14), remove_unused_columns=True)
+    with pytest.raises(ValueError, match="items must carry 'sample_id'"):
+        IdCollator()(data()[:2])
+    with pytest.raises(ValueError, match="the collator must make 'labels'"):
+        IdCollator()([{"input_ids": [1, 2], "sample_id": 0}])

@@ -4,6 +4,8 @@ Forward and Backward (Patrini et al., 2017) take the matrix as known or estimate
 (Goldberger & Ben-Reuven, 2017) learns it with the network. At test time the network is used without them.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -24,9 +26,7 @@ def forward_correction_loss(
     check_transition(transition)
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
     _check_classes(rows, transition)
-    smallest = torch.finfo(rows.logits.dtype).tiny
-    log_transition = transition.to(rows.logits.dtype).clamp_min(smallest).log()
-    return rows.reduce(_forward(rows, log_transition), reduction)
+    return rows.reduce(_forward(rows, _log_transition(transition.to(rows.logits.dtype))), reduction)
 
 
 def backward_correction_loss(
@@ -151,6 +151,13 @@ def _forward(rows: Rows, log_transition: Float[Tensor, "classes classes"]) -> Fl
     with full_precision(log_p):
         noisy = log_p.exp() @ log_transition.exp()
     return -rows.expected(noisy.clamp_min(torch.finfo(noisy.dtype).tiny).log())
+
+
+def _log_transition(transition: Float[Tensor, "classes classes"]) -> Float[Tensor, "classes classes"]:
+    """log T, minus infinity where T is 0, except in a column of zeros: a label that cannot be has a finite loss too."""
+    possible = transition > 0
+    logs = torch.where(possible, torch.where(possible, transition, 1.0).log(), -math.inf)
+    return torch.where(possible.any(0), logs, math.log(torch.finfo(transition.dtype).tiny))
 
 
 def _backward(

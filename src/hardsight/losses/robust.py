@@ -1,5 +1,7 @@
 """Losses that forgive wrong labels by their shape: MAE, GCE, symmetric cross-entropy, focal loss, bootstrapping."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -56,10 +58,7 @@ def symmetric_cross_entropy(
     For a class index the second term is -log_zero (1 - p_y): MAE times -log_zero / 2. Defaults: the paper's for
     CIFAR-10; it uses alpha = 6, beta = 0.1 for CIFAR-100.
     """
-    check_range(alpha, "alpha", 0.0)
-    check_range(beta, "beta", 0.0)
-    if not -float("inf") < log_zero < 0:
-        raise ValueError(f"log_zero must be negative and finite, it stands for log 0; got {log_zero!r}")
+    _check_symmetric(alpha, beta, log_zero)
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
     log_p = rows.log_softmax()
     if rows.probabilities is None:
@@ -143,6 +142,7 @@ class SymmetricCrossEntropy(LogitLoss):
         reduction: str = "mean",
         ignore_index: int = -100,
     ) -> None:
+        _check_symmetric(alpha, beta, log_zero)
         super().__init__(reduction=reduction, ignore_index=ignore_index, alpha=alpha, beta=beta, log_zero=log_zero)
 
 
@@ -186,8 +186,8 @@ def log_one_minus(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows c
     # Below log p = -log 2 the direct form is exact; above it 1 - p is the sum of the others, of whom at most one
     # class needs it.
     top = log_p.argmax(-1, keepdim=True)
-    others = log_p.scatter(-1, top, -torch.inf).logsumexp(-1, keepdim=True)
-    direct = torch.log1p(-log_p.scatter(-1, top, -torch.inf).exp())
+    others = log_p.scatter(-1, top, -math.inf).logsumexp(-1, keepdim=True)
+    direct = torch.log1p(-log_p.scatter(-1, top, -math.inf).exp())
     return direct.scatter(-1, top, others)
 
 
@@ -198,3 +198,10 @@ def entropy(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
 
 def check_q(q: float) -> float:
     return check_range(q, "q", 0.0, 1.0, open_low=True)
+
+
+def _check_symmetric(alpha: float, beta: float, log_zero: float) -> None:
+    check_range(alpha, "alpha", 0.0)
+    check_range(beta, "beta", 0.0)
+    if not -math.inf < log_zero < 0:
+        raise ValueError(f"log_zero must be negative and finite, it stands for log 0; got {log_zero!r}")

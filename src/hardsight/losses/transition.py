@@ -11,7 +11,7 @@ def transition_from_predictions(
     probabilities: Float[Tensor, "samples classes"],
     *,
     quantile: float = 1.0,
-    anchors: Int[Tensor, "classes points"] | None = None,
+    anchors: Int[Tensor, "rows points"] | None = None,
 ) -> Float[Tensor, "classes classes"]:
     """Row i is the prediction at class i's anchor point (Patrini et al., 2017, Eqs. 12 and 13).
 

@@ -1,0 +1,82 @@
+"""D2L: the LID estimate on data of known dimension, the turning point, alpha."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from hardsight.losses import D2L, d2l_loss, local_intrinsic_dimensionality
+
+
+def loop(features: torch.Tensor, neighbours: int) -> list[float]:
+    rows = features.tolist()
+    result = []
+    for i, x in enumerate(rows):
+        apart = sorted(math.dist(x, y) for j, y in enumerate(rows) if j != i)[:neighbours]
+        result.append(-1 / (sum(math.log(r / apart[-1]) for r in apart) / neighbours))
+    return result
+
+
+def test_lid_equals_a_slow_loop(generator: torch.Generator) -> None:
+    features = torch.randn(30, 4, generator=generator, dtype=torch.float64)
+    result = local_intrinsic_dimensionality(features, neighbours=7)
+    torch.testing.assert_close(result, torch.tensor(loop(features, 7), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 5])
+def test_lid_finds_the_dimension(dimension: int, generator: torch.Generator) -> None:
+    """Uniform points of a d-dimensional subspace in 20 dimensions, whatever the scale."""
+    flat = torch.rand(1500, dimension, generator=generator, dtype=torch.float64)
+    embedding = torch.randn(dimension, 20, generator=generator, dtype=torch.float64)
+    lid = local_intrinsic_dimensionality(1e-3 * flat @ embedding, neighbours=40)
+    assert lid.median().item() == pytest.approx(dimension, rel=0.2)
+
+
+def test_lid_of_copies_and_of_a_simplex() -> None:
+    assert (local_intrinsic_dimensionality(torch.ones(5, 3), neighbours=3) == 0).all()
+    equidistant = local_intrinsic_dimensionality(torch.eye(6), neighbours=4)
+    assert equidistant.isfinite().all()
+    assert (equidistant > 1e6).all()
+    assert local_intrinsic_dimensionality(torch.randn(9, 2).half(), neighbours=3).isfinite().all()
+
+
+def test_loss_mixes_label_and_prediction(generator: torch.Generator) -> None:
+    logits = torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    mixed = 0.3 * functional.one_hot(labels, 4) + 0.7 * functional.one_hot(logits.argmax(-1), 4)
+    torch.testing.assert_close(d2l_loss(logits, labels, alpha=0.3), functional.cross_entropy(logits, mixed.double()))
+
+
+def test_turning_point_and_alpha() -> None:
+    """LIDs fall, then jump: alpha is 1 until the jump, then exp(-progress LID / smallest LID)."""
+    loss = D2L(first_epochs=2, window=3)
+    lids = [9.0, 8.0, 7.0, 6.5, 6.2, 6.0, 9.0, 12.0]
+    turned = []
+    for epoch, lid in enumerate(lids):
+        turned.append(loss.end_epoch(lid, epoch / 10))
+        if epoch < 6:
+            assert loss.alpha == 1
+    assert turned == [False] * 6 + [True, False]
+    assert loss.alpha.item() == pytest.approx(math.exp(-0.7 * 12 / 6))
+    other = D2L(first_epochs=2, window=3)
+    other.load_state_dict(loss.state_dict())
+    assert other.end_epoch(13.0, 0.8) == loss.end_epoch(13.0, 0.8)
+    assert other.alpha == loss.alpha
+    logits, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([0])
+    torch.testing.assert_close(other(logits, labels), d2l_loss(logits, labels, alpha=math.exp(-0.8 * 13 / 6)))
+
+
+def test_a_jump_in_the_first_epochs_does_not_count() -> None:
+    loss = D2L(first_epochs=5, window=5)
+    assert not any(loss.end_epoch(lid, 0.0) for lid in [5.0, 4.0, 9.0, 20.0, 40.0, 80.0, 160.0])
+    assert loss.alpha == 1
+
+
+def test_refuses_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"neighbours must lie in \[1, 4\], the other samples; got 20"):
+        local_intrinsic_dimensionality(torch.zeros(5, 2))
+    with pytest.raises(ValueError, match="lid must be at least 0 and finite; got nan"):
+        D2L().end_epoch(math.nan, 0.5)
+    with pytest.raises(ValueError, match="window must be at least 2"):
+        D2L(window=1)

@@ -1,0 +1,52 @@
+"""Estimating the transition matrix: anchors found, anchors known, counts."""
+
+import pytest
+import torch
+
+from hardsight.losses import ForwardCorrection, transition_from_labels, transition_from_predictions
+
+MATRIX = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.9, 0.1], [0.3, 0.3, 0.4]], dtype=torch.float64)
+
+
+def noisy_predictions(generator: torch.Generator) -> torch.Tensor:
+    """What a perfect noisy classifier says: clean shares times T; the first three are pure."""
+    clean = torch.cat([torch.eye(3), torch.rand(200, 3, generator=generator)]).double()
+    return clean / clean.sum(-1, keepdim=True) @ MATRIX
+
+
+def test_pure_samples_give_the_matrix_back(generator: torch.Generator) -> None:
+    estimate = transition_from_predictions(noisy_predictions(generator))
+    torch.testing.assert_close(estimate, MATRIX)
+    ForwardCorrection(estimate)
+
+
+def test_known_anchors(generator: torch.Generator) -> None:
+    predictions = noisy_predictions(generator)
+    torch.testing.assert_close(transition_from_predictions(predictions, anchors=torch.tensor([[0], [1], [2]])), MATRIX)
+    twice = transition_from_predictions(predictions, anchors=torch.tensor([[0, 1], [1, 1], [2, 2]]))
+    torch.testing.assert_close(twice[0], (MATRIX[0] + MATRIX[1]) / 2)
+
+
+def test_a_quantile_resists_one_outlier(generator: torch.Generator) -> None:
+    predictions = torch.cat([noisy_predictions(generator), torch.eye(3, dtype=torch.float64)[:1]])
+    assert transition_from_predictions(predictions)[0, 0] == 1
+    assert transition_from_predictions(predictions, quantile=0.97)[0, 0] < 0.71
+
+
+def test_counts() -> None:
+    clean = torch.tensor([0, 0, 0, 0, 1, 1])
+    noisy = torch.tensor([0, 0, 0, 1, 1, 2])
+    expected = torch.tensor([[0.75, 0.25, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
+    torch.testing.assert_close(transition_from_labels(clean, noisy, 3), expected)
+
+
+def test_refuses_in_one_sentence() -> None:
+    predictions = torch.full((4, 3), 1 / 3)
+    with pytest.raises(ValueError, match=r"quantile must lie in \[0, 1\]; got 97.0"):
+        transition_from_predictions(predictions, quantile=97.0)
+    with pytest.raises(ValueError, match="anchors must have a row for each of 3 classes; got 2"):
+        transition_from_predictions(predictions, anchors=torch.tensor([[0], [1]]))
+    with pytest.raises(ValueError, match="at least one sample"):
+        transition_from_predictions(predictions[:0])
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 3\)"):
+        transition_from_labels(torch.tensor([0]), torch.tensor([3]), 3)

@@ -1,9 +1,16 @@
-"""Training that records: the loop, schedules, checkpoints, run records; one process or many."""
+"""Training that records: the loop, schedules, checkpoints, run records; one process or many.
 
-from hardsight.training import schedules
+`fit` trains objects, `train` a configuration; both leave a record and go on where they stopped.
+"""
+
+from hardsight.training import reading, schedules
+from hardsight.training.config import TrainingConfig
+from hardsight.training.configured import train
 from hardsight.training.fitting import Fitted, fit
 from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.network import Objective
+from hardsight.training.reading import read_settings
+from hardsight.training.runs import list_runs
 from hardsight.training.schedules import PLANS, Plan, Position
 
 __all__ = [
@@ -13,6 +20,11 @@ __all__ = [
     "Objective",
     "Plan",
     "Position",
+    "TrainingConfig",
     "fit",
+    "list_runs",
+    "read_settings",
+    "reading",
     "schedules",
+    "train",
 ]

@@ -17,7 +17,8 @@ class WeightAverage:
             raise ValueError(f"decay must lie in [0, 1), the share of the average that a step keeps; got {decay!r}")
         self.decay = decay
         self.model = copy.deepcopy(model).requires_grad_(False)
-        self._averages, self._weights = list(self.model.parameters()), list(model.parameters())
+        self._averages: list[Tensor] = list(self.model.parameters())
+        self._weights: list[Tensor] = list(model.parameters())
         self._copies, self._buffers = list(self.model.buffers()), list(model.buffers())
 
     @torch.no_grad()

@@ -107,7 +107,8 @@ def _summarise(seen: Seen, labels: Tensor, chosen: list[Score]) -> ClassSummary:
         return summarise_chunk(features, Head(seen.weight, seen.bias), labels, parts)
     # A head whose logits are not a plain product: angles from features and weight, the rest from its own logits.
     angular = summarise_chunk(features, Head(seen.weight, None), labels, parts & {"angles"})
-    return replace(angular, **summarise_logits(seen.logits.float(), labels.long(), "spread" in parts))
+    columns: dict[str, Any] = dict(summarise_logits(seen.logits.float(), labels.long(), "spread" in parts))
+    return replace(angular, **columns)
 
 
 def _gather(columns: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -55,6 +55,7 @@ def fit(
     clean_labels: Mapping[int, int] | Tensor | None = None,
     recorder: Any = None,
     precision: str = "auto",
+    capture: bool = True,
     accumulate: int = 1,
     clip: float | None = None,
     average_decay: float | None = None,
@@ -158,6 +159,8 @@ def fit(
 def _run(
     training: Training, record: RunRecord, details: dict[str, Any], *, resume: bool, folder: Path | str | None
 ) -> Fitted:
+    if resume:
+        record.check_same_run(details["config"])
     if resume and training.restore():
         record.go_on(**details)
         training.progress.done = training.counters.step

@@ -31,6 +31,8 @@ EPOCH_COLUMNS = {
     "learning_rate": "of the epoch's last step",
     "seconds": "of training, without evaluation",
 }
+# What may change between a run and its continuation without changing a number.
+_MAY_DIFFER = ("folder", "name", "data.root", "record.checkpoint_every", "record.tracker", "device")
 Row = dict[str, float | int]
 _PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "pyarrow", "hardsight")
 
@@ -54,6 +56,19 @@ class RunRecord:
             "results": {},
         }
         self._write()
+
+    def check_same_run(self, config: Mapping[str, Any]) -> None:
+        """Refuse to go on with another configuration than the record's, naming the first key that differs."""
+        earlier = (self._read() or {}).get("config")
+        if not earlier or not config:
+            return
+        ours, theirs = _flat(config), _flat(earlier)
+        for key in [*theirs, *ours]:
+            if key not in _MAY_DIFFER and ours.get(key) != theirs.get(key):
+                raise ValueError(
+                    f"{self.folder} holds a run with {key} = {theirs.get(key)!r}; got {ours.get(key)!r}: "
+                    "choose another folder, or begin anew"
+                )
 
     def go_on(self, **details: Any) -> None:
         """Take up a record that was begun earlier: when it began, and on which commit, stays."""
@@ -103,6 +118,17 @@ class RunRecord:
     def _write(self) -> None:
         if self.folder is not None:
             records.write_json(self.folder / "run.json", self.details)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Plain values by dotted key, as JSON gives them back."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return flat
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,89 @@
+"""`hardsight train` and `hardsight runs`: train from a configuration, list the records there are."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hardsight.cli.errors import one_sentence
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="TOML file with the configuration; docs/training.md lists its keys.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one key, as often as wanted: --set optimizer.lr=0.05")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew instead of going on where it stopped.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, for machines.")] = False,
+) -> None:
+    """Train a classifier from a configuration and leave a record; started again, it goes on where it stopped.
+
+    Example: hardsight train digits.toml --set epochs=5 --set noise.rate=0.4
+    """
+    from hardsight.training import TrainingConfig, read_settings
+    from hardsight.training import train as run
+
+    with one_sentence():
+        settings = read_settings(TrainingConfig, config, changes or [])
+        fitted = run(settings, resume=not restart, progress=False if quiet else None)
+    if as_json:
+        print(json.dumps({"folder": str(fitted.folder), **fitted.results}))
+        return
+    for name, value in fitted.results.items():
+        print(f"{name.replace('_', ' ')}: {_shown(name, value)}")
+    print(f"record: {fitted.folder}")
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Folder to look in, at any depth.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON, for machines.")] = False,
+) -> None:
+    """List the run records below a folder: name, status, epochs, best and last test accuracy.
+
+    Example: hardsight runs runs
+    """
+    from hardsight.training import list_runs
+
+    with one_sentence():
+        found = list_runs(folder)
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+    elif sys.stdout.isatty():
+        _table(found)
+    else:
+        for run in found:
+            print("\t".join(_cells(run)))
+
+
+_COLUMNS = ("folder", "status", "epochs", "seed", "last", "best", "created")
+
+
+def _cells(run: dict[str, Any]) -> list[str]:
+    results = run["results"] or {}
+    numbers = {"last": results.get("test_accuracy"), "best": results.get("test_accuracy_best")}
+    return [_shown("accuracy", numbers[key]) if key in numbers else _text(run[key]) for key in _COLUMNS]
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{100 * value:.2f} %" if "accuracy" in name else f"{value:.4g}"
+
+
+def _table(found: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*_COLUMNS)
+    for run in found:
+        table.add_row(*_cells(run))
+    Console().print(table)

@@ -1,0 +1,276 @@
+"""From a configuration to objects: data, noise, network, losses, optimiser, schedules; then `fit`."""
+
+import difflib
+import inspect
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hardsight import datasets, models, noise
+from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.dynamics import Recorder
+from hardsight.losses.angular import AngularLinear
+from hardsight.losses.registry import LOSSES, Sizes
+from hardsight.training.checkpoints import check_fits
+from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
+from hardsight.training.evaluation import process
+from hardsight.training.network import Objective
+from hardsight.training.schedules import (
+    PLANS,
+    Plan,
+    Schedule,
+    constant,
+    cosine,
+    gaussian_ramp_down,
+    gaussian_ramp_up,
+    product,
+    steps,
+    warm_up,
+)
+
+
+class Sets(NamedTuple):
+    """Training set with the labels it is trained on, the true labels where they are known, and the test set."""
+
+    train: datasets.ArrayDataset
+    labels: Tensor
+    clean: Tensor | None
+    test: datasets.ArrayDataset
+
+    @property
+    def id_count(self) -> int:
+        """One more than the largest id: how many rows a table of samples by id needs."""
+        return int(self.train.ids.max()) + 1
+
+    def clean_by_id(self) -> Tensor | None:
+        """The true label at each id; -1 where there is no such sample."""
+        if self.clean is None:
+            return None
+        return torch.full((self.id_count,), -1).scatter_(0, self.train.ids, self.clean)
+
+    def statistics(self) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel over the training images, as shares of full brightness."""
+        channels = self.train.images.shape[1]
+        counts = torch.stack(
+            [torch.bincount(self.train.images[:, place].flatten().int(), minlength=256) for place in range(channels)]
+        ).double()
+        values, total = torch.arange(256, dtype=torch.float64) / 255, counts.sum(1)
+        mean = (counts * values).sum(1) / total
+        spread = ((counts * values.square()).sum(1) / total - mean.square()).clamp_min(1e-12).sqrt()
+        return mean.tolist(), spread.tolist()
+
+
+def load_sets(config: TrainingConfig) -> Sets:
+    """The data as the configuration asks for it, with noise on the training labels."""
+    data = config.data
+    known = datasets.source(data.name)
+    splits = list(known.splits)
+    train = _in_memory(datasets.load(data.name, data.train or splits[0], data.root, **data.options))
+    if data.test is None and (data.train is not None or len(splits) < 2):
+        train, test = _hold_out(train, data.held_out, config.seed)
+    else:
+        test = _in_memory(datasets.load(data.name, data.test or splits[1], data.root, **data.options))
+    if data.limit is not None:
+        train = train.subset(torch.arange(min(data.limit, len(train))))
+    labels = noisy_labels(train, config.noise, config.seed)
+    clean = None if labels is None else train.labels
+    return Sets(train, train.labels if labels is None else labels, clean, test)
+
+
+def _in_memory(data: datasets.ArrayDataset | datasets.FileDataset) -> datasets.ArrayDataset:
+    return data.load() if isinstance(data, datasets.FileDataset) else data
+
+
+def _hold_out(
+    data: datasets.ArrayDataset, share: float, seed: int
+) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset]:
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    kept = round(share * len(data))
+    return data.subset(order[kept:].sort().values), data.subset(order[:kept].sort().values)
+
+
+_LOOKALIKES = {"cifar10": noise.CIFAR10_LOOKALIKES, "mnist": noise.MNIST_LOOKALIKES}
+
+
+def noisy_labels(data: datasets.ArrayDataset, config: NoiseConfig, seed: int) -> Tensor | None:
+    """The training labels after noise; None without noise."""
+    generator = torch.Generator().manual_seed(seed if config.seed is None else config.seed)
+    classes = data.num_classes
+    options: dict[str, Any] = {"generator": generator, "exact": config.exact}
+    if config.kind == "none":
+        return None
+    if config.kind == "symmetric":
+        return noise.flip_symmetric(data.labels, config.rate, classes, **options).labels
+    if config.kind == "pairwise":
+        return noise.flip_pairwise(data.labels, config.rate, classes, **options).labels
+    name = "".join(letter for letter in data.name.lower() if letter.isalnum())
+    if config.kind == "within_groups":
+        if name != "cifar100":
+            raise ValueError(
+                f"noise.kind 'within_groups' needs CIFAR-100's coarse classes; got data.name {data.name!r}"
+            )
+        return noise.flip_within_groups(data.labels, config.rate, noise.CIFAR100_COARSE, **options).labels
+    if config.kind == "lookalikes":
+        if name not in _LOOKALIKES:
+            raise ValueError(f"noise.kind 'lookalikes' is known for {', '.join(_LOOKALIKES)}; got {data.name!r}")
+        return noise.flip_by_mapping(data.labels, config.rate, _LOOKALIKES[name], classes, **options).labels
+    if config.column is None or config.column not in data.columns:
+        there = ", ".join(data.columns) or "none"
+        raise ValueError(f"noise.column must name a column of the data (there: {there}); got {config.column!r}")
+    return noise.human_labels(data.labels, data.columns[config.column], classes, generator=generator).labels
+
+
+def make_model(config: TrainingConfig, sets: Sets) -> nn.Module:
+    """The network with weights drawn by the configuration's seed, or read from its file."""
+    torch.manual_seed(config.seed)
+    head: Any = AngularLinear if config.model.head == "angular" else nn.Linear
+    try:
+        model = models.create(
+            config.model.name,
+            num_classes=sets.train.num_classes,
+            in_channels=sets.train.images.shape[1],
+            head=head,
+            **config.model.options,
+        )
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"model: {refusal}") from None
+    if config.model.weights is not None:
+        import safetensors.torch
+
+        state = safetensors.torch.load(Path(config.model.weights).read_bytes())
+        check_fits(model, state, config.model.weights)
+        model.load_state_dict(state)
+    return model
+
+
+def make_loss(name: str, options: dict[str, Any], sizes: Sizes, key: str) -> nn.Module:
+    """A loss of the registry with options; errors name the configuration's key."""
+    if name not in LOSSES:
+        near = difflib.get_close_matches(name, LOSSES, n=1, cutoff=0.0)
+        raise ValueError(f"{key}.name must be a known loss; got {name!r}, did you mean {near[0]!r}?")
+    made = LOSSES[name].make(sizes)
+    if not options:
+        return made
+    known = _parameters(type(made))
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1, cutoff=0.0)
+            raise ValueError(f"{key}.options.{option} is no option of {name}; did you mean {near[0]}?")
+    sized = {"dim": sizes.dim, "classes": sizes.classes, "num_samples": sizes.samples}
+    needed: dict[str, Any] = {
+        place: size for place, size in sized.items() if place in known and known[place] is inspect.Parameter.empty
+    }
+    # Defaults that the registry chose for this name (all pairs, a transition matrix, a table of samples) stay.
+    chosen = {
+        place: getattr(made, place) for place in ("transition", "pairs") if place in known and hasattr(made, place)
+    }
+    try:
+        return type(made)(**(needed | chosen | options))
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"{key}.options: {refusal}") from None
+
+
+def _parameters(kind: type) -> dict[str, Any]:
+    """Names and defaults of what a constructor takes, those that it hands on to its base included."""
+    found: dict[str, Any] = {}
+    for base in kind.__mro__:
+        if base is nn.Module or "__init__" not in vars(base):
+            continue
+        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        found |= {
+            one.name: one.default
+            for one in parameters
+            if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and one.name not in found
+        }
+        if not any(one.kind == one.VAR_KEYWORD for one in parameters):
+            break
+    return found
+
+
+def make_objective(config: TrainingConfig, sizes: Sizes) -> Objective:
+    """The loss and, where one is asked for, the loss on features."""
+    loss = make_loss(config.loss.name, config.loss.options, sizes, "loss")
+    beside = config.feature_loss
+    if beside is None:
+        return Objective(loss)
+    extra = make_loss(beside.name, beside.options, sizes, "feature_loss")
+    return Objective(loss, extra, feature_weight=beside.weight, pairs=beside.pairs)
+
+
+def make_optimizer(config: OptimizerConfig, parameters: Any) -> torch.optim.Optimizer:
+    """The optimiser over these parameters."""
+    if config.name == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            lr=config.lr,
+            momentum=config.momentum,
+            nesterov=config.nesterov,
+            weight_decay=config.weight_decay,
+        )
+    kind = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
+
+
+def make_plan(config: ScheduleConfig) -> Plan:
+    """The schedules of learning rate, feature loss and beta1."""
+    if config.preset is not None:
+        return PLANS[config.preset]()
+    kinds: dict[str, Schedule] = {
+        "constant": constant,
+        "steps": steps(config.milestones, config.factor, config.unit),
+        "cosine": cosine(config.final, config.unit),
+    }
+    rate = [kinds[config.kind]]
+    if config.warm_up:
+        rate.append(warm_up(config.warm_up, config.unit))
+    rise = gaussian_ramp_up(config.ramp_up, config.unit) if config.ramp_up else constant
+    fall = gaussian_ramp_down(config.ramp_down, config.unit) if config.ramp_down else constant
+    return Plan(product(*rate, rise, fall), rise)
+
+
+class Loaders(NamedTuple):
+    """Training batches, the training set as it is, and the test set."""
+
+    train: DeviceLoader
+    samples: DeviceLoader
+    test: DeviceLoader
+
+
+def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, channels_last: bool) -> Loaders:
+    """The loaders; the ids are those of the data set."""
+    data, (mean, std) = config.data, sets.statistics()
+    rank, world = process()
+    common: dict[str, Any] = {"device": device, "mean": mean, "std": std, "channels_last": channels_last}
+    plain = {**common, "batch_size": data.test_batch_size, "shuffle": False}
+    train = DeviceLoader(
+        sets.train.images,
+        sets.labels,
+        sets.train.ids,
+        data.batch_size,
+        seed=config.seed,
+        augmentation=augmentation_of(data),
+        drop_last=data.drop_last,
+        class_balanced=None if data.class_balanced is None else (data.class_balanced[0], data.class_balanced[1]),
+        rank=rank,
+        world_size=world,
+        **common,
+    )
+    # The same memory: the set lies on the device once.
+    samples = DeviceLoader(train.images, sets.labels, train.ids, **plain)
+    return Loaders(train, samples, DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain))
+
+
+def augmentation_of(data: DataConfig) -> Augmentation:
+    """What the configuration asks to be done to each training image."""
+    return Augmentation(shift=data.shift, fill=data.fill, flip=data.flip, noise_std=data.noise_std)
+
+
+def make_recorder(config: TrainingConfig, sets: Sets, device: torch.device, folder: Path | None) -> Recorder | None:
+    """A recorder of every training sample, unless switched off."""
+    if not config.record.dynamics:
+        return None
+    history = folder / "dynamics" if config.record.history and folder is not None else None
+    return Recorder(sets.id_count, sets.train.num_classes, device=device, history=history)

@@ -1,0 +1,176 @@
+"""A training as a configuration: typed, complete, and written into the record as it is.
+
+The tables of the TOML file are the dataclasses below; a key left out has the default that stands here.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hardsight.training.schedules import PLANS
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which data, and what happens to each training image. `held_out`: share kept for testing where no split is."""
+
+    name: str
+    root: str | None = None
+    train: str | None = None
+    test: str | None = None
+    held_out: float = 0.2
+    limit: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    batch_size: int = 128
+    test_batch_size: int = 512
+    drop_last: bool = False
+    class_balanced: tuple[int, ...] | None = None
+    shift: int = 0
+    flip: bool = False
+    fill: Literal["zero", "edge", "reflect"] = "zero"
+    noise_std: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least(1, batch_size=self.batch_size, test_batch_size=self.test_batch_size)
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out must lie in (0, 1), the share kept for testing; got {self.held_out!r}")
+        if self.class_balanced is not None and len(self.class_balanced) != 2:
+            raise ValueError(f"class_balanced must be [classes, images of each]; got {list(self.class_balanced)}")
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """Which training labels are made wrong. `column` names people's labels in the data for `kind = "human"`."""
+
+    kind: Literal["none", "symmetric", "pairwise", "within_groups", "lookalikes", "human"] = "none"
+    rate: float = 0.0
+    exact: bool = False
+    column: str | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise ValueError(f"rate must lie in [0, 1], the share of labels to change; got {self.rate!r}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A network by name, its own options, and its head; `weights`: a safetensors file to start from."""
+
+    name: str
+    head: Literal["linear", "angular"] = "linear"
+    weights: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """A loss by name and its options."""
+
+    name: str = "cross_entropy"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FeatureLossConfig:
+    """A loss on features beside the loss; `weight` at full ramp, `pairs` by the model's predictions or the labels."""
+
+    name: str
+    weight: float = 1.0
+    pairs: Literal["predictions", "labels"] = "predictions"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """SGD, Adam or AdamW. The betas are Adam's, the momentum SGD's."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 5e-4
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise ValueError(f"lr must be positive; got {self.lr!r}")
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How the learning rate changes; a preset of a paper instead of everything else."""
+
+    kind: Literal["constant", "steps", "cosine"] = "constant"
+    milestones: list[int] = field(default_factory=list)
+    factor: float = 0.1
+    unit: Literal["epoch", "step"] = "epoch"
+    warm_up: int = 0
+    final: float = 0.0
+    ramp_up: int = 0
+    ramp_down: int = 0
+    preset: str | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(0, warm_up=self.warm_up, ramp_up=self.ramp_up, ramp_down=self.ramp_down)
+        if self.preset is not None and self.preset not in PLANS:
+            raise ValueError(f"preset must be one of {', '.join(PLANS)}; got {self.preset!r}")
+        if self.kind == "steps" and not self.milestones:
+            raise ValueError("milestones must be given for a schedule of steps")
+
+
+@dataclass(frozen=True)
+class RecordConfig:
+    """What the record holds. `fit_every`: epochs between measurements of the fit to right and wrong labels."""
+
+    scores: list[str] = field(default_factory=lambda: ["avh", "confidence", "norm"])
+    dynamics: bool = True
+    history: bool = False
+    fit_every: int = 0
+    checkpoint_every: int | None = None
+    tracker: str | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(0, fit_every=self.fit_every)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """One training. `folder` left out: runs/NAME."""
+
+    data: DataConfig
+    model: ModelConfig
+    epochs: int
+    name: str = "training"
+    folder: str | None = None
+    seed: int = 0
+    loss: LossConfig = field(default_factory=LossConfig)
+    feature_loss: FeatureLossConfig | None = None
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    record: RecordConfig = field(default_factory=RecordConfig)
+    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
+    capture: bool = True
+    channels_last: bool | None = None
+    accumulate: int = 1
+    clip: float | None = None
+    average_decay: float | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(1, epochs=self.epochs, accumulate=self.accumulate)
+        _at_least(0, seed=self.seed)
+        if self.average_decay is not None and not 0 <= self.average_decay < 1:
+            raise ValueError(f"average_decay must lie in [0, 1); got {self.average_decay!r}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration as plain values: what the record holds."""
+        return dataclasses.asdict(self)
+
+
+def _at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}; got {value!r}")

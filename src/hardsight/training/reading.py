@@ -1,0 +1,115 @@
+"""TOML into typed dataclasses: every key known, every value of its type, and an error that names the key."""
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+Settings = TypeVar("Settings")
+
+
+def read_settings(kind: type[Settings], path: Path | str, changes: Iterable[str] = ()) -> Settings:
+    """The settings of a TOML file with `key=value` changes on top; keys of tables are written with dots."""
+    try:
+        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ValueError(f"{path} must be a TOML file: {problem}") from None
+    for change in changes:
+        apply_change(tree, change)
+    return build(kind, tree)
+
+
+def apply_change(tree: dict[str, Any], change: str) -> None:
+    """Set one key of the tree, `optimizer.lr=0.05`; the value is TOML, and text where it is no TOML."""
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"a change must be written key=value; got {change!r}")
+    *tables, name = key.strip().split(".")
+    for table in tables:
+        tree = tree.setdefault(table, {})
+        if not isinstance(tree, dict):
+            raise ValueError(f"{key.strip()} cannot be set: {table} is no table")
+    tree[name] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def build(kind: type[Settings], tree: Mapping[str, Any], prefix: str = "") -> Settings:
+    """The dataclass from a tree of plain values; unknown keys are refused with the nearest known one."""
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in tree:
+        if key not in fields:
+            # Some key is always nearest; a cutoff of zero says it even when it is far.
+            near = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)
+            raise ValueError(f"{prefix}{key} is no known key; did you mean {prefix}{near[0]}?")
+    given = {key: _typed(hints[key], value, f"{prefix}{key}") for key, value in tree.items()}
+    for name, field in fields.items():
+        if name not in given and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{prefix}{name} must be given")
+    try:
+        return kind(**given)
+    except ValueError as refusal:
+        raise ValueError(f"{prefix}{refusal}") from None
+
+
+def _typed(hint: Any, value: Any, key: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{key} must be a table; got {value!r}")
+        return build(hint, value, f"{key}.")  # type: ignore[arg-type]
+    if origin in (typing.Union, types.UnionType):
+        return _one_of_several(arguments, value, key)
+    if origin is typing.Literal:
+        if value not in arguments:
+            near = difflib.get_close_matches(str(value), [str(one) for one in arguments], n=1)
+            hint_text = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{key} must be one of {', '.join(map(repr, arguments))}; got {value!r}{hint_text}")
+        return value
+    if origin in (list, tuple):
+        if not isinstance(value, list):
+            raise ValueError(f"{key} must be a list; got {value!r}")
+        items = [_typed(arguments[0], item, f"{key}[{index}]") for index, item in enumerate(value)]
+        return items if origin is list else tuple(items)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{key} must be a table; got {value!r}")
+        return dict(value)
+    return _plain(hint, value, key)
+
+
+def _one_of_several(arguments: tuple[Any, ...], value: Any, key: str) -> Any:
+    refusals = []
+    for argument in arguments:
+        if argument is type(None):
+            if value is None:
+                return None
+            continue
+        try:
+            return _typed(argument, value, key)
+        except ValueError as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _plain(hint: Any, value: Any, key: str) -> Any:
+    if hint is Any:
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ValueError(f"{key} must be {_WORDS.get(hint, hint.__name__)}; got {value!r}")
+    return value

@@ -1,0 +1,46 @@
+"""Which records lie under a folder, and what each says of itself in a line."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def list_runs(folder: Path | str) -> list[dict[str, Any]]:
+    """Every record at or below `folder`, oldest first: folder, name, kind, status, created, epochs, results."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"folder must be one that holds run records; there is no folder {folder}")
+    runs = [_line(path) for path in _records(folder)]
+    return sorted(runs, key=lambda run: (str(run["created"] or ""), run["folder"]))
+
+
+def _records(folder: Path) -> Iterator[Path]:
+    if (folder / "run.json").is_file():
+        yield folder
+        return
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and not inner.name.startswith("."):
+            yield from _records(inner)
+
+
+def _line(folder: Path) -> dict[str, Any]:
+    try:
+        details = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        details = None
+    if not isinstance(details, dict):
+        details = {"status": "unreadable"}
+    wanted = ("name", "kind", "status", "created", "seed", "device", "results", "error")
+    line: dict[str, Any] = {"folder": str(folder)} | {key: details.get(key) for key in wanted}
+    line["epochs"] = _epochs(folder)
+    return line
+
+
+def _epochs(folder: Path) -> int | None:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(folder / "epochs.parquet").num_rows
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,47 @@
+"""The numbers of every epoch to TensorBoard or any other tracker that `accelerate` knows, by name."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+from accelerate.utils import LoggerType
+
+
+class Tracker:
+    """Logs one row an epoch under the tracker's own folder in the run, `RUN/NAME`."""
+
+    def __init__(self, name: str, folder: Path, config: Any) -> None:
+        known = [str(one) for one in LoggerType if str(one) != "all"]
+        if name not in known:
+            raise ValueError(f"record.tracker must be one of {', '.join(known)}; got {name!r}")
+        kind = LOGGER_TYPE_TO_CLASS[name]
+        try:
+            self.tracker = kind(folder.name, folder / name) if kind.requires_logging_directory else kind(folder.name)
+            self.tracker.start()
+        except (ImportError, NameError):
+            # accelerate imports a tracker's package only if it is there, and finds a name undefined where it is not.
+            raise ImportError(f"record.tracker {name!r} needs its package: pip install {name}") from None
+        self.tracker.store_init_configuration(_flat(dataclasses.asdict(config)))
+
+    def epoch(self, number: int, row: Mapping[str, float | int]) -> None:
+        """Log an epoch's numbers; one process does."""
+        if Accelerator().is_main_process:
+            self.tracker.log({name: value for name, value in row.items() if name != "epoch"}, step=number)
+
+    def close(self) -> None:
+        """Finish what is still to be written."""
+        self.tracker.finish()
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Trackers keep one level of plain values."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value if isinstance(value, int | float | str | bool) else str(value)
+    return flat

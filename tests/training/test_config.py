@@ -1,0 +1,173 @@
+"""A configuration is read into typed dataclasses; what is wrong with it is said with the key's name."""
+
+import json
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from hardsight import training
+from hardsight.cli.train import runs, train
+from hardsight.losses.registry import LOSSES, Sizes
+from hardsight.training import TrainingConfig, assembly, read_settings
+from hardsight.training.config import OptimizerConfig, ScheduleConfig
+from hardsight.training.schedules import Position
+
+CONFIG = """
+name = "digits"
+epochs = 2
+[data]
+name = "digits"
+limit = 300
+batch_size = 50
+shift = 1
+[noise]
+kind = "symmetric"
+rate = 0.2
+[model]
+name = "digits_cnn"
+[optimizer]
+lr = 0.05
+[schedule]
+kind = "steps"
+milestones = [1]
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(CONFIG + "\n[record]\nfit_every = 1\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def command():
+    app = typer.Typer()
+    app.command()(train)
+    app.command()(runs)
+    return lambda *arguments: CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def test_every_value_arrives_typed(config_file):
+    config = read_settings(TrainingConfig, config_file, ["optimizer.lr=1", "data.flip=true", "name=a b", "clip=1.5"])
+    assert config.optimizer.lr == 1.0
+    assert isinstance(config.optimizer.lr, float)
+    assert config.data.flip is True
+    assert config.name == "a b"
+    assert config.clip == 1.5
+    assert config.schedule.milestones == [1]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("optimizer.momentun=0.5", "optimizer.momentun is no known key; did you mean optimizer.momentum?"),
+        ("epoch=3", "epoch is no known key; did you mean epochs?"),
+        ("optimizer.lr=fast", "optimizer.lr must be a number; got 'fast'"),
+        ("epochs=1.5", "epochs must be a whole number; got 1.5"),
+        ("epochs=true", "epochs must be a whole number; got True"),
+        ("data.flip=1", "data.flip must be true or false; got 1"),
+        ("noise.rate=1.5", "noise.rate must lie in [0, 1], the share of labels to change; got 1.5"),
+        ("noise.kind=symetric", "did you mean 'symmetric'?"),
+        ("optimizer=3", "optimizer must be a table; got 3"),
+        ("schedule.milestones=3", "schedule.milestones must be a list; got 3"),
+        ("schedule.milestones=['a']", "schedule.milestones[0] must be a whole number; got 'a'"),
+        ("schedule.preset=amc", "schedule.preset must be one of amc-paper, amc-script; got 'amc'"),
+        ("epochs=0", "epochs must be at least 1; got 0"),
+        ("loss.name=cross_entrop", "loss.name must be a known loss; got 'cross_entrop', did you mean 'cross_entropy'?"),
+        ("loss.options.bta=3", "loss.options.bta is no option of cross_entropy"),
+        ("model.name=digit_cnn", "model: name must be a known network; got 'digit_cnn', did you mean 'digits_cnn'?"),
+        ("record.tracker=tensorbord", "record.tracker must be one of"),
+        ("epochs", "a change must be written key=value; got 'epochs'"),
+        ("noise.kind=human", "noise.column must name a column of the data"),
+    ],
+)
+def test_errors_name_the_key_in_one_sentence(config_file, command, tmp_path, change, sentence):
+    answer = command("train", config_file, "--set", f"folder={tmp_path / 'run'}", "--set", change)
+    assert answer.exit_code == 2
+    assert sentence in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_key_and_broken_file_are_named(command, tmp_path):
+    (tmp_path / "empty.toml").write_text("epochs = 1\n[data]\nname = 'digits'\n")
+    assert "model must be given" in command("train", tmp_path / "empty.toml").stderr
+    (tmp_path / "broken.toml").write_text("epochs = = 1")
+    assert "must be a TOML file" in command("train", tmp_path / "broken.toml").stderr
+    assert "No such file" in command("train", tmp_path / "none.toml").stderr
+
+
+def test_command_trains_lists_and_goes_on(config_file, command, tmp_path):
+    folder = tmp_path / "runs" / "one"
+    answer = command("train", config_file, "--set", f"folder={folder}", "--json", "--quiet")
+    assert answer.exit_code == 0, answer.output
+    results = json.loads(answer.stdout)
+    details = json.loads((folder / "run.json").read_text())
+    assert details["config"]["noise"] == {
+        "kind": "symmetric",
+        "rate": 0.2,
+        "exact": False,
+        "column": None,
+        "seed": None,
+    }
+    assert details["results"]["test_accuracy"] == results["test_accuracy"]
+    assert 0.1 < results["intact_accuracy"] <= 1
+    listed = json.loads(command("runs", tmp_path / "runs", "--json").stdout)
+    assert [(run["folder"], run["status"], run["epochs"]) for run in listed] == [(str(folder), "finished", 2)]
+    assert "finished" in command("runs", tmp_path / "runs").stdout
+    again = json.loads(command("train", config_file, "--set", f"folder={folder}", "--json", "--quiet").stdout)
+    assert again == results
+    refused = command("train", config_file, "--set", f"folder={folder}", "--set", "optimizer.lr=0.2", "--quiet")
+    assert "holds a run with optimizer.lr = 0.05; got 0.2" in refused.stderr
+    assert "there is no folder" in command("runs", tmp_path / "nowhere").stderr
+
+
+def test_the_record_alone_gives_the_run_again(config_file, tmp_path):
+    """A record is complete: a training from its own configuration ends with the same results."""
+    first = training.train(read_settings(TrainingConfig, config_file, [f"folder={tmp_path / 'a'}"]), progress=False)
+    kept = json.loads((tmp_path / "a" / "run.json").read_text())["config"]
+    plain = {key: _without_none(value) for key, value in kept.items() if value is not None}
+    config = training.reading.build(TrainingConfig, {**plain, "folder": str(tmp_path / "b")})
+    second = training.train(config, progress=False)
+    assert second.results == first.results
+    assert second.samples.equals(first.samples)
+
+
+def _without_none(value):
+    return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_every_registered_loss_trains(name, problem, small):
+    model = small()
+    sizes = Sizes(model.feature_dim, 3, 90)
+    loss = assembly.make_loss(name, {}, sizes, "loss")
+    if LOSSES[name].pairs or name == "center":
+        loss = training.Objective(None, loss, pairs="labels")
+    before = model.convolution.weight.detach().clone()
+    fitted = training.fit(model, problem.loader(drop_last=True), loss, epochs=1, progress=False)
+    assert torch.isfinite(torch.tensor(fitted.epochs[0]["train_loss"]))
+    assert not torch.equal(model.convolution.weight, before)
+
+
+def test_loss_options_reach_the_loss():
+    sizes = Sizes(8, 3, 90)
+    assert assembly.make_loss("gradient_rescaling", {"beta": 4.0}, sizes, "loss").beta == 4.0
+    assert assembly.make_loss("amc_all_pairs", {"margin_radians": 0.3}, sizes, "loss").pairs == "all"
+    assert assembly.make_loss("forward_correction", {"reduction": "sum"}, sizes, "loss").transition.shape == (3, 3)
+    with pytest.raises(ValueError, match=r"loss\.options: beta must"):
+        assembly.make_loss("gradient_rescaling", {"beta": -4.0}, sizes, "loss")
+
+
+def test_plan_and_optimizer_are_made_as_written():
+    plan = assembly.make_plan(ScheduleConfig(kind="steps", milestones=[2], unit="step", warm_up=4))
+    assert [plan.learning_rate(Position(step, 10, 1)) for step in range(5)] == pytest.approx(
+        [0.25, 0.5, 0.075, 0.1, 0.1]
+    )
+    weight = [torch.nn.Parameter(torch.zeros(1))]
+    made = assembly.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
+    assert made.defaults["betas"] == (0.5, 0.999)
+    assert isinstance(made, torch.optim.AdamW)

@@ -227,7 +227,9 @@ def pacs(root: Path) -> None:
 
 
 def domains(folder: Path, places: tuple[str, ...], classes: tuple[str, ...]) -> None:
-    pictures(folder, [f"{place}/{name}/frame_{part:04d}.png" for place in places for name in classes for part in (1, 2)])
+    pictures(
+        folder, [f"{place}/{name}/frame_{part:04d}.png" for place in places for name in classes for part in (1, 2)]
+    )
 
 
 @builder("office-caltech10")

@@ -134,6 +134,14 @@ class TestCommand:
         monkeypatch.setenv("HARDSIGHT_DATA", str(build("mnist")))
         assert command("check", "--name", "mnist").exit_code == 1
 
+    def test_brackets_in_a_path_are_no_markup(self, build, save_picture):
+        root = build("office31")
+        save_picture(root / "office31" / "dslr" / "images" / "mug" / "[" / "red].png", 0)
+        (root / "office31" / "dslr" / "images" / "mug" / "[" / "red].png").write_bytes(b"cut")
+        done = command("check", str(root), "--name", "office31", "--decode")
+        assert done.exit_code == 1
+        assert "mug/[/red].png" in done.stdout
+
     def test_unpack_prints_what_it_put_there(self, tmp_path):
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr("set/x", "1")

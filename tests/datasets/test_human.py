@@ -94,6 +94,12 @@ def test_every_kind_of_damage_is_one_sentence(tmp_path, kind):
             load_human_labels(cut)
 
 
+def test_labels_that_are_no_whole_numbers_are_refused(tmp_path):
+    np.savez(tmp_path / "labels.npz", clean_label=np.array([0.5, 1.0]))
+    with pytest.raises(ValueError, match="must hold whole numbers; clean_label holds float64"):
+        load_human_labels(tmp_path / "labels.npz")
+
+
 def test_a_pt_of_something_else_is_refused(tmp_path):
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(ValueError, match="must hold a dict of arrays; got list"):

@@ -138,6 +138,17 @@ class TestDecoding:
         with pytest.raises(ValueError, match="does not decode as an image"):
             decode(encoded(Image.effect_noise((32, 32), 50), "JPEG")[:cut])
 
+    def test_a_jpeg_of_several_pictures_gives_the_first(self):
+        first, second = Image.new("RGB", (4, 3), (200, 0, 0)), Image.new("RGB", (4, 3))
+        assert decode(encoded(first, "MPO", save_all=True, append_images=[second]))[0].min() > 190
+
+    def test_postscript_is_not_handed_to_an_interpreter(self):
+        data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n(ran) print\n%%EOF\n"
+        with Image.open(io.BytesIO(data)) as opened:
+            assert opened.format == "EPS"  # Pillow alone would take it
+        with pytest.raises(ValueError, match="does not decode as an image"):
+            decode(data)
+
     def test_a_picture_that_would_fill_the_memory_is_refused(self, monkeypatch):
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
         with pytest.raises(ValueError, match="does not decode"):

@@ -1,5 +1,8 @@
 """The real files, where they are at hand: counts, known agreements, published checksums."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -98,3 +101,14 @@ def test_check_finds_the_published_bytes(data_root):
     assert {state.state for state in states.values()} == {"complete"}
     assert set(states["cifar10"].checksums.values()) == {"match"}
     assert len(states["cifar10"].checksums) == 6
+
+
+def test_the_examples_of_the_page_run(data_root, monkeypatch):
+    monkeypatch.setenv("HARDSIGHT_DATA", str(data_root))
+    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    seen: dict = {}
+    for block in blocks:
+        exec(block.replace('"~/data"', repr(str(data_root))), seen)
+    assert seen["few"].ids.tolist() == [5, 3, 9]
+    assert seen["coarse"].mean() > seen["frequency"].mean()

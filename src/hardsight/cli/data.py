@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from hardsight.cli.errors import one_sentence
 
@@ -63,7 +65,8 @@ def check_root(
         for state in states:
             counts = ", ".join(f"{each.split} {each.found}" for each in state.splits if each.found is not None)
             colour = _COLOURS[state.state]
-            problems = "; ".join(state.problems)
+            # A path may hold brackets, which rich would take for markup.
+            problems = escape("; ".join(state.problems))
             table.add_row(state.name, f"[{colour}]{state.state}[/]", counts, _checksums(state.checksums), problems)
         _print(table)
     if any(state.state == "incomplete" for state in states):
@@ -99,7 +102,5 @@ def _print(table: Table) -> None:
     if console.is_terminal:
         console.print(table)
         return
-    from rich.text import Text
-
     for cells in zip(*(column.cells for column in table.columns), strict=True):
         typer.echo("\t".join(Text.from_markup(str(cell)).plain for cell in cells))

@@ -3,18 +3,30 @@
 `load(name, split, root)` finds a set below the root or `$HARDSIGHT_DATA`; a `read_...` function takes its folder.
 """
 
+from hardsight.datasets.archives import unpack
+from hardsight.datasets.cifar_classes import CIFAR10_HIERARCHY, CIFAR100_HIERARCHY
+from hardsight.datasets.completeness import check
+from hardsight.datasets.folders import read_image_folder, read_image_list
 from hardsight.datasets.hierarchy import Hierarchy, human_selection_frequency, read_hierarchy
 from hardsight.datasets.interface import ArrayDataset, FileDataset, Skipped
 from hardsight.datasets.registry import load, names, source
+from hardsight.datasets.toys import two_gaussians_on_sphere
 
 __all__ = [
+    "CIFAR10_HIERARCHY",
+    "CIFAR100_HIERARCHY",
     "ArrayDataset",
     "FileDataset",
     "Hierarchy",
     "Skipped",
+    "check",
     "human_selection_frequency",
     "load",
     "names",
     "read_hierarchy",
+    "read_image_folder",
+    "read_image_list",
     "source",
+    "two_gaussians_on_sphere",
+    "unpack",
 ]

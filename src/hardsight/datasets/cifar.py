@@ -4,6 +4,7 @@ Binary: records of one label byte (CIFAR-100: coarse, then fine), then 1,024 byt
 Python: pickled dicts with the same rows under `data`, and the labels.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ def read_vehicles10(folder: Path | str, split: str = "train") -> ArrayDataset:
     )
 
 
-def _read(folder: Path, files: dict[str, tuple[str, ...]], split: str, label_bytes: int) -> _Rows:
+def _read(folder: Path, files: Mapping[str, tuple[str, ...]], split: str, label_bytes: int) -> _Rows:
     if split not in files:
         raise ValueError(f'split must be "train" or "test"; got {split!r}')
     names = files[split]

@@ -29,9 +29,16 @@ def read_clothing1m(folder: Path | str, split: str = "noisy_train", *, size: Siz
     if int(labels.min()) < 0:
         unknown = keys[int((labels < 0).nonzero()[0])]
         raise ValueError(f"{lists / f'{source}_label_kv.txt'} must label every key of {split}; {unknown} has none")
-    columns = {"noisy_labels": noisy, "clean_labels": clean}
-    names = {"class_names": class_names, "name": "clothing1m", "split": split}
-    return collect(folder, _as_stored(folder, keys), labels, columns=columns, size=size, **names)
+    return collect(
+        folder,
+        _as_stored(folder, keys),
+        labels,
+        columns={"noisy_labels": noisy, "clean_labels": clean},
+        class_names=class_names,
+        name="clothing1m",
+        split=split,
+        size=size,
+    )
 
 
 def _labels(path: Path, keys: list[str], num_classes: int) -> torch.Tensor:

@@ -42,7 +42,7 @@ class State:
 
 def check(root: Path | str, names: Sequence[str] = (), *, decode: bool = False) -> Iterator[State]:
     """The state of every known data set below `root`, one after the other; with `decode` every image is decoded."""
-    root = Path(root)
+    root = Path(root).expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"the root {root} is not a folder")
     # What lies anywhere, or nowhere, is neither complete nor incomplete.

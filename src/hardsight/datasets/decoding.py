@@ -1,7 +1,6 @@
 """From encoded image bytes to a uint8 tensor: RGB, upright, resized."""
 
 import io
-import warnings
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,21 +12,21 @@ if TYPE_CHECKING:
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif"})
 
+# By name, because Pillow would hand a PostScript file, whatever its ending, to an interpreter that runs it.
+_FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
+
 
 def decode(data: bytes, size: int | tuple[int, int] | None = None, fit: Literal["crop", "squash"] = "crop") -> Tensor:
     """An encoded image as uint8 [3, H, W], turned upright by its EXIF tag; ValueError where it does not decode."""
     from PIL import Image, ImageOps
 
     try:
-        with warnings.catch_warnings():
-            # A picture large enough for the warning is refused by Pillow at twice that size; metadata may be odd.
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as opened:
-                if size is not None and opened.format == "JPEG":
-                    # JPEG decodes directly to a half, quarter or eighth: never below twice the wanted size.
-                    height, width = _pair(size)
-                    opened.draft("RGB", (2 * max(height, width), 2 * max(height, width)))
-                upright = ImageOps.exif_transpose(opened).convert("RGB")
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as opened:
+            if size is not None and opened.format == "JPEG":
+                # JPEG decodes directly to a half, quarter or eighth: never below twice the wanted size.
+                height, width = _pair(size)
+                opened.draft("RGB", (2 * max(height, width), 2 * max(height, width)))
+            upright = ImageOps.exif_transpose(opened).convert("RGB")
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...
     except Exception as error:
         raise ValueError(f"it does not decode as an image ({_first_words(error)})") from error

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,8 +66,17 @@ def read_domain_folders(
             paths += found
             labels += [label] * len(found)
             numbers += [number] * len(found)
-    names = {"class_names": classes, "domain_names": tuple(domains)}
-    return collect(root, paths, labels, domains=numbers, name=name, split=split, size=size, **names)
+    return collect(
+        root,
+        paths,
+        labels,
+        domains=numbers,
+        class_names=classes,
+        domain_names=tuple(domains),
+        name=name,
+        split=split,
+        size=size,
+    )
 
 
 def read_image_list(
@@ -88,8 +96,7 @@ def read_image_list(
     Entries that are not there or that point outside the root are left out and listed in `skipped`.
     """
     paths, labels = parse_list(list_file, len(class_names), first_label=first_label, prefix=prefix)
-    names = {"class_names": tuple(class_names), "name": name, "split": split}
-    return collect(Path(root), paths, labels, size=size, **names)
+    return collect(Path(root), paths, labels, class_names=class_names, name=name, split=split, size=size)
 
 
 def parse_list(
@@ -123,10 +130,14 @@ def collect(
     paths: Sequence[str],
     labels: Sequence[int] | Tensor,
     *,
+    name: str,
+    split: str,
+    class_names: Sequence[str],
     ids: Sequence[int] | None = None,
-    domains: Sequence[int] | Tensor | None = None,
+    domains: Sequence[int] | None = None,
+    domain_names: Sequence[str] = (),
     columns: Mapping[str, Tensor] | None = None,
-    **names: Any,
+    size: Size = None,
 ) -> FileDataset:
     """A data set of the usable paths; the others are listed as skipped. Ids left out are positions in `paths`."""
     below = Below(root)
@@ -148,7 +159,11 @@ def collect(
             for path, problem, number in zip(paths, problems, numbers, strict=True)
             if problem is not None
         ),
-        **names,
+        name=name,
+        split=split,
+        class_names=tuple(class_names),
+        domain_names=tuple(domain_names),
+        size=size,
     )
 
 

@@ -55,7 +55,10 @@ def load_human_labels(path: Path | str) -> dict[str, Tensor]:
     """The label columns of a CIFAR-N file, `.npz` or the published `.pt`, without running anything in it."""
     path = Path(path)
     arrays = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
-    return {key: torch.from_numpy(np.asarray(value).astype(np.int64)) for key, value in arrays.items()}
+    for key, array in arrays.items():
+        if array.dtype.kind not in "iu":
+            raise ValueError(f"{path} must hold whole numbers; {key} holds {array.dtype}")
+    return {key: torch.from_numpy(array.astype(np.int64)) for key, array in arrays.items()}
 
 
 def _with_human(
@@ -131,6 +134,7 @@ def _refusing(path: Path) -> Iterator[None]:
         KeyError,
         RuntimeError,
         TypeError,
+        MemoryError,
     ) as error:
         # NumPy and torch say in these words that a file asks for more than data.
         if "allow_pickle" in str(error) or "Unsupported" in str(error):

@@ -35,9 +35,16 @@ _OFFICE_HOME = {
 }
 
 
-def read_office_caltech10(folder: Path | str, split: str = "all", *, size: Size = None) -> FileDataset:
-    """Office-Caltech10: domains amazon, caltech10, dslr, webcam; a domain's name is also a split; ten classes."""
-    return _read(Path(folder), split, _OFFICE_CALTECH10, "office-caltech10", size)
+def read_office_caltech10(
+    folder: Path | str,
+    split: str = "all",
+    *,
+    lists: Mapping[str, str] | None = None,
+    prefix: str = "",
+    size: Size = None,
+) -> FileDataset:
+    """Office-Caltech10: domains amazon, caltech10, dslr, webcam, each also a split; `lists` as for Office-31."""
+    return _read(Path(folder), split, _OFFICE_CALTECH10, "office-caltech10", size, lists=lists, prefix=prefix)
 
 
 def read_office31(
@@ -48,7 +55,10 @@ def read_office31(
     prefix: str = "",
     size: Size = None,
 ) -> FileDataset:
-    """Office-31: `<domain>/images/<class>/<file>` or without `images`; `lists` maps domains to image lists instead."""
+    """Office-31: `<domain>/images/<class>/<file>`, or without `images`; a domain's name is also a split.
+
+    `lists` maps domains to image lists that are read instead; `prefix` is taken off the paths in them.
+    """
     return _read(Path(folder), split, _OFFICE31, "office31", size, lists=lists, prefix=prefix)
 
 
@@ -98,8 +108,17 @@ def read_domain_lists(
         paths += found
         labels += classes
         numbers += [number] * len(found)
-    names = {"class_names": tuple(class_names), "domain_names": tuple(lists), "name": name, "split": split}
-    return collect(folder, paths, labels, domains=numbers, size=size, **names)
+    return collect(
+        folder,
+        paths,
+        labels,
+        domains=numbers,
+        class_names=class_names,
+        domain_names=tuple(lists),
+        name=name,
+        split=split,
+        size=size,
+    )
 
 
 def _read(

@@ -30,8 +30,17 @@ def read_pacs(
         paths += found
         labels += classes
         numbers += [number] * len(found)
-    names = {"class_names": PACS_CLASSES, "domain_names": tuple(domains), "name": "pacs", "split": split}
-    return collect(folder, paths, labels, domains=numbers, size=size, **names)
+    return collect(
+        folder,
+        paths,
+        labels,
+        domains=numbers,
+        class_names=PACS_CLASSES,
+        domain_names=domains,
+        name="pacs",
+        split=split,
+        size=size,
+    )
 
 
 def _list_file(folder: Path, name: str) -> Path:

@@ -52,10 +52,11 @@ def data_root(root: Path | str | None, known: Source) -> Path:
     """The given root, else `$HARDSIGHT_DATA`."""
     chosen = root if root is not None else os.environ.get(ROOT_VARIABLE)
     if not chosen:
+        content = "the images" if known.folders == (".",) else known.folders[0]
         raise ValueError(
-            f"root must be given, or ${ROOT_VARIABLE} set, to the folder that holds {known.folders[0]}; got neither"
+            f"root must be given, or ${ROOT_VARIABLE} set, to the folder that holds {content}; got neither"
         )
-    return Path(chosen)
+    return Path(chosen).expanduser()
 
 
 def find(known: Source, root: Path) -> Path:

@@ -16,13 +16,15 @@ Every file appears whole or not at all: it is written under a temporary name, sy
 """
 
 import contextlib
+import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -56,10 +58,29 @@ def write_json(path: Path | str, value: Any) -> None:
         temporary.write_text(json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
+    """Add to the results in a run's `run.json`; what it says otherwise stays."""
+    path = Path(folder) / "run.json"
+    details = json.loads(path.read_text(encoding="utf-8"))
+    write_json(path, details | {"results": details.get("results", {}) | dict(results)})
+
+
 def write_table(path: Path | str, table: pa.Table) -> None:
     """Write a table as Parquet."""
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
+
+
+def write_thumbnails(path: Path | str, ids: Sequence[Any], images: Iterable[np.ndarray]) -> None:
+    """Write small pictures, uint8 [height, width] or [height, width, 3], as PNGs beside the ids of their samples."""
+    from PIL import Image
+
+    pictures = []
+    for image in images:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, format="PNG")
+        pictures.append(buffer.getvalue())
+    write_table(path, pa.table({"id": pa.array(ids), "png": pa.array(pictures, pa.binary())}))
 
 
 def write_text(path: Path | str, text: str) -> None:

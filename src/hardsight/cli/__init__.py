@@ -2,6 +2,10 @@
 
 import typer
 
+from hardsight.cli.data import data_app
+from hardsight.cli.demo import demo
+from hardsight.cli.report import report
+
 app = typer.Typer(
     name="hardsight",
     help="How hard is each of your samples, and what should training do about it?",
@@ -9,11 +13,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-
-@app.callback()
-def _root() -> None:
-    """How hard is each of your samples, and what should training do about it?"""
+app.command()(demo)
+app.command()(report)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:

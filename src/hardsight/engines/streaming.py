@@ -74,7 +74,8 @@ def _summarise_other_head(
     """A head whose logits are not a plain product: angles from features and weight, the rest from its own logits."""
     against = logits.argmax(1) if labels is None else labels.long()
     angular = summarise_chunk(features, Head(prepared.weight, None), against, parts & {"angles"})
-    return replace(angular, predicted=logits.argmax(1), **summarise_logits(logits.float(), against, "spread" in parts))
+    columns = summarise_logits(logits.float(), against, "spread" in parts) | {"predicted": logits.argmax(1)}
+    return replace(angular, **columns)  # type: ignore[arg-type]
 
 
 class _Columns:

@@ -8,9 +8,11 @@ from torch import Tensor
 from hardsight.hardness import definitions
 from hardsight.hardness.definitions import scale_within_class, share_of_sum
 from hardsight.hardness.registry import Score, register
-from hardsight.hardness.summary import ClassSummary
+from hardsight.hardness.summary import ClassSummary, Part
 
-_ANGLES, _LOGITS, _SPREAD = frozenset({"angles"}), frozenset({"logits"}), frozenset({"logits", "spread"})
+_ANGLES: frozenset[Part] = frozenset({"angles"})
+_LOGITS: frozenset[Part] = frozenset({"logits"})
+_SPREAD: frozenset[Part] = frozenset({"logits", "spread"})
 
 
 def _avh(of: ClassSummary) -> Tensor:

@@ -7,7 +7,7 @@ counted: at a few hundred features a sample, each costs as much as a tenth of th
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
@@ -26,9 +26,12 @@ _NEARLY_PARALLEL = 0.995
 _SAFE_NORMS = (1e-12, 1e12)
 
 
+_NOT_ASKED = torch.empty(0)
+
+
 @dataclass(frozen=True)
 class ClassSummary:
-    """Per-sample numbers over all classes; "other" means every class but the labelled one. Parts not asked for are None.
+    """Per-sample numbers over all classes; "other" means every class but the labelled one. Parts not asked for are empty.
 
     Angles in radians. `other_probability` is the softmax mass of the other classes, summed without cancellation, so
     it is exact where the labelled probability rounds to 1; `other_squares` is the sum of their squared probabilities.
@@ -36,28 +39,27 @@ class ClassSummary:
 
     num_classes: int
     has_bias: bool
-    labels: Tensor
-    feature_norm: Tensor
-    predicted: Tensor | None = None
-    label_angle: Tensor | None = None
-    angle_sum: Tensor | None = None
-    nearest_other_angle: Tensor | None = None
-    label_logit: Tensor | None = None
-    largest_other_logit: Tensor | None = None
-    log_sum_exp: Tensor | None = None
-    other_probability: Tensor | None = None
-    other_squares: Tensor | None = None
-    entropy: Tensor | None = None
+    labels: Tensor = _NOT_ASKED
+    feature_norm: Tensor = _NOT_ASKED
+    predicted: Tensor = _NOT_ASKED
+    label_angle: Tensor = _NOT_ASKED
+    angle_sum: Tensor = _NOT_ASKED
+    nearest_other_angle: Tensor = _NOT_ASKED
+    label_logit: Tensor = _NOT_ASKED
+    largest_other_logit: Tensor = _NOT_ASKED
+    log_sum_exp: Tensor = _NOT_ASKED
+    other_probability: Tensor = _NOT_ASKED
+    other_squares: Tensor = _NOT_ASKED
+    entropy: Tensor = _NOT_ASKED
 
     @staticmethod
     def concatenate(chunks: list["ClassSummary"]) -> "ClassSummary":
         """The summary of all chunks' samples, in order."""
         first = chunks[0]
-        columns: dict[str, Tensor] = {}
-        for field in fields(first):
-            if isinstance(getattr(first, field.name), Tensor):
-                columns[field.name] = torch.cat([getattr(chunk, field.name) for chunk in chunks])
-        return ClassSummary(num_classes=first.num_classes, has_bias=first.has_bias, **columns)
+        held = {field.name: getattr(first, field.name) for field in fields(first)}
+        asked = [name for name, value in held.items() if isinstance(value, Tensor) and value is not _NOT_ASKED]
+        columns = {name: torch.cat([getattr(chunk, name) for chunk in chunks]) for name in asked}
+        return replace(first, **columns)  # type: ignore[arg-type]
 
 
 def summarise(
@@ -113,7 +115,8 @@ def summarise_chunk(
         columns |= _summarise_angles(features, head.weight, labels, cosines)
     if parts & {"logits", "spread"}:
         columns |= summarise_logits(scores, labels, "spread" in parts)
-    return ClassSummary(num_classes=len(head.weight), has_bias=head.bias is not None, labels=labels, **columns)
+    columns["labels"] = labels
+    return ClassSummary(len(head.weight), head.bias is not None, **columns)
 
 
 def _logits_and_cosines(

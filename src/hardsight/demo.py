@@ -1,0 +1,199 @@
+"""The main job in one sitting: train on digits with wrong labels among them, score, find them, write the report.
+
+Real data (scikit-learn's 1,797 handwritten digits), a share of the training labels flipped on purpose, so that it is
+known afterwards which suspicions were right.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from hardsight import datasets, models, noise, records, report
+from hardsight.cleaning import LabelIssues, find_label_issues
+from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.interface import ArrayDataset
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.dynamics import Recorder
+from hardsight.hardness import SCORES, model_scores
+from hardsight.training import Plan, fit
+from hardsight.training.schedules import cosine
+
+_TEST_SHARE = 0.2
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well one score tells the flipped labels from the intact ones."""
+
+    score: str
+    auroc: float
+    average_precision: float
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo found. `ranked_by` was chosen without the clean labels; `detections` are judged with them."""
+
+    folder: Path
+    report: Path
+    samples: int
+    flipped: int
+    test_accuracy: float
+    ranked_by: str
+    estimated: int
+    found: int
+    detections: list[Detection]
+    suspects: pa.Table
+
+    @property
+    def best(self) -> Detection:
+        """The score with the highest AUROC."""
+        return max(self.detections, key=lambda detection: detection.auroc)
+
+
+def run_demo(
+    folder: Path | str,
+    *,
+    noise_rate: float = 0.2,
+    epochs: int = 20,
+    seed: int = 0,
+    progress: bool | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> DemoResult:
+    """Train on noisy digits, record every sample, rank the suspicious labels, leave a record and a page in `folder`."""
+    folder = Path(folder)
+    train, test, clean = _noisy_digits(noise_rate, seed)
+    flipped = int((train.labels != clean).sum())
+    say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
+
+    torch.manual_seed(seed)
+    model = models.create("digits_cnn", num_classes=10)
+    recorder = Recorder(int(train.ids.max()) + 1, 10)
+    shuffled = _loader(train, seed, augmentation=Augmentation(shift=1))
+    true_labels = torch.zeros(int(train.ids.max()) + 1, dtype=torch.long).scatter(0, train.ids, clean)
+    with _one_thread():
+        fitted = fit(
+            model,
+            shuffled,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4),
+            plan=Plan(learning_rate=cosine()),
+            epochs=epochs,
+            folder=folder,
+            test=_loader(test, seed),
+            samples=_loader(train, seed),
+            scores=[score.name for score in model_scores()],
+            clean_labels=true_labels,
+            recorder=recorder,
+            resume=False,
+            name="demo",
+            seed=seed,
+            config={"data": "scikit-learn digits", "noise_rate": noise_rate, "epochs": epochs, "model": "digits_cnn"},
+            class_names=train.class_names,
+            progress=progress,
+            device="cpu",
+        )
+    assert fitted.samples is not None
+    issues = find_label_issues(fitted.samples, class_names=train.class_names)
+    detections = _judge(fitted.samples)
+    page = _write(folder, fitted.samples, issues, detections, train)
+    return DemoResult(
+        folder=folder,
+        report=page,
+        samples=len(train),
+        flipped=flipped,
+        test_accuracy=fitted.results["test_accuracy"],
+        ranked_by=issues.scores[0],
+        estimated=issues.estimated,
+        found=_right_among(issues, fitted.samples),
+        detections=sorted(detections, key=lambda detection: -detection.auroc),
+        suspects=issues.suspects(),
+    )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The network is so small that several threads would mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _noisy_digits(rate: float, seed: int) -> tuple[ArrayDataset, ArrayDataset, torch.Tensor]:
+    """Training digits under noisy labels, test digits under their own, and the true training labels."""
+    digits = datasets.load("digits")
+    assert isinstance(digits, ArrayDataset)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(digits), generator=generator)
+    tests = round(_TEST_SHARE * len(digits))
+    test, train = digits.subset(order[:tests]), digits.subset(order[tests:])
+    noisy = noise.flip_symmetric(train.labels, rate, 10, generator=generator)
+    return train.with_labels(noisy.labels), test, train.labels
+
+
+def _loader(digits: ArrayDataset, seed: int, augmentation: Augmentation | None = None) -> DeviceLoader:
+    return DeviceLoader(
+        digits.images,
+        digits.labels,
+        digits.ids,
+        _BATCH,
+        shuffle=augmentation is not None,
+        seed=seed,
+        augmentation=augmentation or Augmentation(),
+        mean=(0.3,),
+        std=(0.37,),
+    )
+
+
+def _wrong(samples: pa.Table) -> np.ndarray:
+    return samples["label"].to_numpy() != samples["clean_label"].to_numpy()
+
+
+def _judge(samples: pa.Table) -> list[Detection]:
+    """AUROC and average precision of every score against the known flips."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    wrong = _wrong(samples)
+    judged = []
+    for name in samples.column_names:
+        if name not in SCORES or not 0 < wrong.sum() < len(wrong):
+            continue
+        hardness = SCORES[name].hardness(samples[name].to_numpy())
+        judged.append(
+            Detection(name, float(roc_auc_score(wrong, hardness)), float(average_precision_score(wrong, hardness)))
+        )
+    return judged
+
+
+def _right_among(issues: LabelIssues, samples: pa.Table) -> int:
+    wrong = set(samples["id"].to_numpy()[_wrong(samples)].tolist())
+    return sum(one in wrong for one in issues.suspects()["id"].to_pylist())
+
+
+def _write(
+    folder: Path, samples: pa.Table, issues: LabelIssues, detections: list[Detection], train: ArrayDataset
+) -> Path:
+    """Complete the record with the findings and the pictures that the page shows, then make the page from it."""
+    found: dict[str, Any] = {
+        "best": issues.scores[0],
+        "scores": {one.score: {"auroc": one.auroc, "average_precision": one.average_precision} for one in detections},
+        "flipped": int(_wrong(samples).sum()),
+        "samples": len(samples),
+        "estimated": issues.estimated,
+    }
+    records.update_run(folder, results={"label_issues": found})
+    shown = [int(one) for one in report.samples_shown(folder)]
+    rows = {int(one): row for row, one in enumerate(train.ids)}
+    # Eight pixels wide is too small to look at: each becomes a square of eight.
+    pictures = (np.kron(train.images[rows[one], 0].numpy(), np.ones((8, 8), np.uint8)) for one in shown)
+    records.write_thumbnails(folder / "thumbnails.parquet", shown, pictures)
+    return report.write_report(folder)

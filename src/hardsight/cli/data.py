@@ -56,8 +56,11 @@ def check_root(
     """
     from hardsight.datasets.completeness import check
 
-    with one_sentence(), Console(stderr=True).status("reading"):
-        states = list(check(root, names or (), decode=decode))
+    states = []
+    with one_sentence(), Console(stderr=True).status("reading") as status:
+        for state in check(root, names or (), decode=decode):
+            states.append(state)
+            status.update(f"reading: {state.name} is {state.state}")
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(state) for state in states], indent=2))
     else:

@@ -252,7 +252,7 @@ def test_on_a_gpu_the_laws_hold_too(clean):
         noisy, changed = kind(on_device, RATE, torch.Generator("cuda").manual_seed(0))
         assert noisy.is_cuda
         assert torch.equal(changed, noisy != on_device)
-    with pytest.raises(ValueError, match="generator must be on the labels' device"):
+    with pytest.raises(ValueError, match="generator must be on the data's device"):
         noise.flip_symmetric(on_device, RATE, 10, generator=torch.Generator())
 
 

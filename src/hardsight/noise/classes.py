@@ -213,8 +213,14 @@ def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | 
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be whole numbers; got {labels.dtype}")
     _check_range(labels, num_classes, "labels")
-    if generator is not None and generator.device.type != labels.device.type:
-        raise ValueError(f"generator must be on the labels' device, {labels.device}; got one on {generator.device}")
+    if generator is not None:
+        check_generator(generator, labels.device)
+
+
+def check_generator(generator: torch.Generator, device: torch.device) -> None:
+    """Refuse a generator that cannot draw where the data lie."""
+    if generator.device.type != device.type:
+        raise ValueError(f"generator must be on the data's device, {device}; got one on {generator.device}")
 
 
 def check_rate(rate: float) -> None:

@@ -262,10 +262,12 @@ def test_a_gpu_makes_the_same_batches_without_waiting(data):
     augmentation = Augmentation(shift=2, flip=True)
     on_cpu = list(make(data, augmentation=augmentation, mean=(0.4,) * 3, std=(0.2,) * 3))
     loader = make(data, augmentation=augmentation, mean=(0.4,) * 3, std=(0.2,) * 3, device="cuda")
-    plan = loader.plan(0)
+    noisy = make(data, augmentation=FULL, class_balanced=(4, 4), dtype=torch.bfloat16, device="cuda")
+    plan, noisy_plan = loader.plan(0), noisy.plan(0)
     torch.cuda.set_sync_debug_mode("error")
     try:
         on_gpu = [loader.batch(plan, index) for index in range(len(loader))]
+        assert all(noisy.batch(noisy_plan, index).images.is_cuda for index in range(len(noisy)))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     for one, two in zip(on_cpu, on_gpu, strict=True):

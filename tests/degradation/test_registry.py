@@ -138,7 +138,6 @@ def test_a_gpu_gives_the_same(name, pictures):
         assert out.is_cuda
         assert distance(out.cpu(), pictures) > 0
     else:
-        out = degrade(pictures.cuda(), name, entry.levels[0]).cpu()
-        # A cosine coefficient on the edge of a step may fall on either side.
-        tolerance = 0.1 if name == "jpeg" else 1e-5
-        torch.testing.assert_close(out, degrade(pictures, name, entry.levels[0]), atol=tolerance, rtol=0)
+        apart = (degrade(pictures.cuda(), name, entry.levels[0]).cpu() - degrade(pictures, name, entry.levels[0])).abs()
+        # A cosine coefficient on the edge of a step may fall on either side: in jpeg a whole block moves, rarely.
+        assert float(apart.mean() if name == "jpeg" else apart.max()) < (1 / 255 if name == "jpeg" else 1e-5)

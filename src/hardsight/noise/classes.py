@@ -97,8 +97,8 @@ def flip_by_mapping(
     target_of = torch.arange(num_classes)
     if mapping:
         target_of[list(mapping.keys())] = torch.tensor(list(mapping.values()))
-    target = target_of.to(labels.device)[labels.long()]
-    return _replaced(labels, target, choose(target != labels, rate, exact, generator))
+    targets = target_of.to(labels.device)[labels.long()]
+    return _replaced(labels, targets, choose(targets != labels, rate, exact, generator))
 
 
 def flip_pairwise(

@@ -69,6 +69,7 @@ def shift_and_flip(
     every sample reads its own window. No loop over samples, and nothing waits for the device.
     """
     samples, channels, height, width = images.shape
+    check_shift(augmentation, height, width)
     pad = augmentation.shift
     tall, wide = height + 2 * pad, width + 2 * pad
     versions = (images, images.flip(3)) if augmentation.flip else (images,)
@@ -88,6 +89,15 @@ def shift_and_flip(
         sample = sample + draws.flips * samples
     starts = (sample * channels * tall + draws.rows + pad) * wide + draws.columns + pad
     return windows.index_select(0, starts)
+
+
+def check_shift(augmentation: Augmentation, height: int, width: int) -> None:
+    """Refuse to mirror more of an image than there is."""
+    if augmentation.fill == "reflect" and augmentation.shift >= min(height, width):
+        raise ValueError(
+            f"shift must be smaller than the image to reflect it; got {augmentation.shift} for "
+            f"{height} x {width} pixels"
+        )
 
 
 class PixelScale(NamedTuple):

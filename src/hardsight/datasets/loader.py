@@ -1,4 +1,4 @@
-"""A loader for sets that fit on the device: the whole set once as bytes, every batch a few tensor operations.
+"""Loaders by (seed, epoch), and the one for sets that fit on the device: the whole set once as bytes, every batch a few tensor operations.
 
 All that is random in an epoch's order and augmentation is drawn once, on the CPU, from (seed, epoch): the same on
 every device and for any number of processes, and any batch of any epoch can be made without those before it.
@@ -13,7 +13,16 @@ import torch
 from jaxtyping import Float, Int, Integer, Shaped
 from torch import Tensor
 
-from hardsight.datasets.augment import Augmentation, Draws, PixelScale, draw, normalise, pixel_scale, shift_and_flip
+from hardsight.datasets.augment import (
+    Augmentation,
+    Draws,
+    PixelScale,
+    check_shift,
+    draw,
+    normalise,
+    pixel_scale,
+    shift_and_flip,
+)
 
 _NO_AUGMENTATION = Augmentation()
 
@@ -121,13 +130,14 @@ class EpochLoader(ABC):
             raise ValueError(f"labels must be one an image; got {len(labels)} labels for {self.samples} images")
         # A copy: the caller's later edits must not reach batches that are already planned.
         self._labels = labels.to(self.device, torch.int64, copy=True)
-        self._labels_on_host = self._labels.cpu()
-        present = len(self._labels_on_host[self._labels_on_host >= 0].unique())
-        if self.class_balanced and present < self.class_balanced[0]:
-            raise ValueError(
-                f"class_balanced must ask for no more classes than the labels have, {present}; "
-                f"got {self.class_balanced[0]}"
-            )
+        if self.class_balanced:
+            self._labels_on_host = self._labels.cpu()
+            present = len(self._labels_on_host[self._labels_on_host >= 0].unique())
+            if present < self.class_balanced[0]:
+                raise ValueError(
+                    f"class_balanced must ask for no more classes than the labels have, {present}; "
+                    f"got {self.class_balanced[0]}"
+                )
 
     @property
     def epoch(self) -> int:
@@ -198,9 +208,8 @@ class EpochLoader(ABC):
             start = index * self.batch_size
             whole = (min(self.batch_size, len(plan.order) - start), *images.shape[1:])
             self._noise.manual_seed(_mixed(self.seed, plan.epoch, index))
-            noise = torch.randn(whole, generator=self._noise, device=self.device)[
-                mine.start - start : mine.stop - start
-            ]
+            noise = torch.randn(whole, generator=self._noise, device=self.device)
+            noise = noise[mine.start - start : mine.stop - start]
             images += (noise if kept is None else noise[kept]).mul_(self.augmentation.noise_std)
         return Batch(images, self._labels.index_select(0, where), self.ids.index_select(0, where))
 
@@ -240,12 +249,7 @@ class DeviceLoader(EpochLoader):
             channels=images.shape[1],
             **options,
         )
-        shift = self.augmentation.shift
-        if self.augmentation.fill == "reflect" and shift >= min(images.shape[2:]):
-            raise ValueError(
-                f"shift must be smaller than the image to reflect it; got {shift} for "
-                f"{images.shape[2]} x {images.shape[3]} pixels"
-            )
+        check_shift(self.augmentation, *images.shape[2:])
         self.images = images.to(self.device).contiguous()
 
     def batch(self, plan: EpochPlan, index: int) -> Batch:

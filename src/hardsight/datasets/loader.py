@@ -1,4 +1,6 @@
-"""Loaders by (seed, epoch), and the one for sets that fit on the device: the whole set once as bytes, every batch a few tensor operations.
+"""A loader for sets that fit on the device, and what it shares with the one that streams.
+
+The whole set lies there once, as bytes; every batch is a few tensor operations.
 
 All that is random in an epoch's order and augmentation is drawn once, on the CPU, from (seed, epoch): the same on
 every device and for any number of processes, and any batch of any epoch can be made without those before it.

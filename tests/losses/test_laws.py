@@ -230,6 +230,21 @@ def law_spatial(entry: LossEntry, bench: Bench) -> None:
     assert losses.shape == (2, 2, 3)
 
 
+def law_state(entry: LossEntry, bench: Bench) -> None:
+    """A loss that has taken a step and one made anew with its state go on alike."""
+    first, labels, ids = bench.batch(entry)
+    module = bench.build(entry)
+    bench.call(entry, module, first.requires_grad_(), labels, ids).backward()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.sub_(0.1 * parameter.grad)
+    torch.manual_seed(99)
+    restored = entry.make(bench.sizes).double()
+    restored.load_state_dict(module.state_dict())
+    expected = bench.call(entry, module, first, labels, ids)
+    torch.testing.assert_close(bench.call(entry, restored, first, labels, ids), expected)
+
+
 def test_every_loss_is_classified() -> None:
     law_classified(hardsight.losses.__all__, hardsight.losses)
 
@@ -259,6 +274,7 @@ LAWS: dict[Callable[[LossEntry, Bench], None], Callable[[LossEntry], bool]] = {
     law_finite: lambda entry: True,
     law_autocast: lambda entry: True,
     law_spatial: lambda entry: entry.takes == "logits" and not entry.needs_ids,
+    law_state: lambda entry: True,
 }
 
 
@@ -312,6 +328,18 @@ class _ValueOnly(torch.autograd.Function):
         return 2 * grad
 
 
+class _Forgetful(nn.Module):
+    """Counts its steps outside of the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        self.steps += 1
+        return self.steps * plain(logits, target).mean()
+
+
 WRONG = {
     law_range: Wrong(lambda logits, labels: -plain(logits, labels)),
     # Eq. 5 of the AVH paper as printed: the softmax itself, smallest at the wrong class.
@@ -329,6 +357,7 @@ WRONG = {
     law_gradient: Wrong(lambda logits, labels: plain(_ValueOnly.apply(logits), labels)),
     law_finite: Wrong(lambda logits, labels: -logits.softmax(-1).gather(-1, labels[:, None])[:, 0].log()),
     law_autocast: Wrong(lambda logits, labels: plain((logits @ torch.eye(5)).float(), labels)),
+    law_state: _Forgetful(),
     law_spatial: Wrong(lambda logits, labels: plain(logits, labels).reshape(len(logits), -1).mean(-1)),
 }
 

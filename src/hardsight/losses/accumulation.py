@@ -32,8 +32,9 @@ class AccumulatedRescaling:
     >>> for part in torch.randn(4, 5, 3):
     ...     criterion(model(part), torch.ones(5, dtype=torch.long)).backward()
 
-    A batch begins where no parameter holds a gradient, as after `optimizer.zero_grad()`; call `reset()` instead where
-    gradients are kept as zeros. The parameters' gradients must be the result of this loss alone.
+    Each part's backward must come before the next part's loss. A batch begins where no parameter holds a gradient, as
+    after `optimizer.zero_grad()`; call `reset()` where gradients are kept as zeros. The gradients must be this loss's
+    alone.
     """
 
     def __init__(self, loss: GradientRescaling, parameters: Iterable[nn.Parameter]) -> None:
@@ -85,7 +86,9 @@ class AccumulatedRescaling:
             return log_part
         log_total = torch.logaddexp(self._log_total, log_part)
         shrink = torch.where(log_total == -math.inf, 1.0, (self._log_total - log_total).exp())
-        torch._foreach_mul_(held, shrink)
+        for device in {gradient.device for gradient in held}:
+            there = [gradient for gradient in held if gradient.device == device]
+            torch._foreach_mul_(there, shrink.to(device))
         self._log_total = log_total
         return log_total
 

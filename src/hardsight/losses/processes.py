@@ -36,9 +36,10 @@ def log_sum_over_processes(log_x: Float[Tensor, ""], group: Group = None) -> Flo
     """log of the sum of exp over the processes, without leaving the logarithm; carries no gradient."""
     if world_size(group) == 1:
         return log_x.detach()
-    parts = [torch.empty_like(log_x) for _ in range(world_size(group))]
-    dist.all_gather(parts, log_x.detach().contiguous(), group=group)
-    return torch.stack(parts).logsumexp(0)
+    own = log_x.detach().reshape(1)  # compiled, a gather of scalars fails
+    parts = [torch.empty_like(own) for _ in range(world_size(group))]
+    dist.all_gather(parts, own, group=group)
+    return torch.cat(parts).logsumexp(0)
 
 
 def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:

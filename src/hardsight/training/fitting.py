@@ -1,7 +1,7 @@
 """`fit`: train any classifier on any batches; leave a record, resumable at any moment."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from hardsight.hardness.scoring import DEFAULT_SCORES
 from hardsight.training.averaging import WeightAverage
-from hardsight.training.checkpoints import Checkpoints, clear_crumbs
+from hardsight.training.capture import CapturedStep, can_capture, make_capturable
+from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
 from hardsight.training.evaluation import process
 from hardsight.training.loop import NonFiniteLossError, Training
 from hardsight.training.meter import Meter
 from hardsight.training.network import Network, Objective
+from hardsight.training.processes import data_parallel, own_batch_statistics, share_batch_statistics
 from hardsight.training.progress import Progress
 from hardsight.training.record import Row, RunRecord, device_name
 from hardsight.training.samples import SampleScores
@@ -47,152 +49,216 @@ def fit(
     optimizer: torch.optim.Optimizer | None = None,
     *,
     epochs: int,
-    folder: Path | str | None = None,
-    plan: Plan | None = None,
-    test: Iterable[Any] | None = None,
-    samples: Iterable[Any] | None = None,
-    scores: Sequence[str] = DEFAULT_SCORES,
-    clean_labels: Mapping[int, int] | Tensor | None = None,
-    recorder: Any = None,
-    precision: str = "auto",
-    capture: bool = True,
-    accumulate: int = 1,
-    clip: float | None = None,
-    average_decay: float | None = None,
-    fit_every: int = 0,
-    checkpoint_every: int | None = None,
-    check_every: int = 100,
-    resume: bool = True,
-    name: str | None = None,
-    seed: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    class_names: Sequence[str] | None = None,
-    head: str | None = None,
-    progress: bool | None = None,
-    device: torch.device | str | None = None,
-    after_epoch: Callable[[int, Row], None] | None = None,
+    **options: Any,
 ) -> Fitted:
     """Train `model` for `epochs` passes over `batches` of (images, labels) or (images, labels, ids).
 
     `loss`: a function or module of (logits, labels), cross-entropy by default, or an `Objective` with a loss on
-    features beside it. `optimizer`: SGD with 0.1, momentum 0.9 and weight decay 5e-4 unless given. `plan`: schedules.
-    `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
+    features beside it. `optimizer`: SGD with 0.1, momentum 0.9 and weight decay 5e-4 unless given. All `options` are
+    those of `Session`; with `folder` the run leaves its record and checkpoints there, and started again it goes on
+    from the last one and ends with the same bits on the same device.
+    """
+    return Session(model, batches, loss, optimizer, epochs=epochs, **options).run()
+
+
+class Session:
+    """One training, ready to run, alone or beside others.
+
+    `plan`: schedules. `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
     `samples`: the training set without augmentation: every sample's `scores` at the end, and, where `clean_labels`
     (by id) are known, the accuracy on the corrupted, intact, clean and noisy labels, every `fit_every` epochs too.
-    `recorder`: a `Recorder`, fed with every sample of every step. `precision`: "float32", "bf16", "fp16" or "auto"
-    (bf16 on CUDA). `accumulate`: batches a step. `clip`: largest norm of the gradient. `average_decay`: evaluate an
-    exponential moving average of the weights.
+    `recorder`: a `Recorder`, fed with every sample of every step.
 
-    With a `folder` the run leaves its record there and checkpoints after every epoch (and every `checkpoint_every`
-    steps); started again with `resume` it goes on from the last one and ends with the same bits on the same device.
-    A loss that is no finite number stops it (`NonFiniteLossError`), noticed within `check_every` steps.
+    `precision`: "float32", "bf16", "fp16" or "auto" (bf16 on CUDA). `capture`: on CUDA, compile the network and replay
+    the step as a graph. `accumulate`: batches a step. `clip`: largest norm of the gradient. `average_decay`: evaluate
+    an exponential moving average of the weights.
+
+    `folder`: where record and checkpoints go; a checkpoint is written after every epoch and every `checkpoint_every`
+    steps. `resume`: go on from the last one. A loss that is no finite number stops the training
+    (`NonFiniteLossError`), noticed within `check_every` steps. `after_epoch(epoch, row)` is called with every epoch's
+    numbers. `head` names the last linear layer where a model leaves a choice. `name`, `seed`, `config` and
+    `class_names` go into the record. `progress`: None shows a bar on a terminal and lines elsewhere.
     """
-    _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every)
-    accelerator = Accelerator()
-    device = accelerator.device if device is None else torch.device(device)
-    objective = loss if isinstance(loss, Objective) else Objective(loss)
-    network = Network(model, objective, features=recorder is not None or objective.feature_loss is not None, head=head)
-    network.to(device)
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Iterable[Any],
+        loss: Callable[..., Tensor] | Objective | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        epochs: int,
+        folder: Path | str | None = None,
+        plan: Plan | None = None,
+        test: Iterable[Any] | None = None,
+        samples: Iterable[Any] | None = None,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        clean_labels: Mapping[int, int] | Tensor | None = None,
+        recorder: Any = None,
+        precision: str = "auto",
+        capture: bool = True,
+        accumulate: int = 1,
+        clip: float | None = None,
+        average_decay: float | None = None,
+        fit_every: int = 0,
+        checkpoint_every: int | None = None,
+        check_every: int = 100,
+        resume: bool = True,
+        name: str | None = None,
+        seed: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        class_names: Sequence[str] | None = None,
+        head: str | None = None,
+        progress: bool | None = None,
+        device: torch.device | str | None = None,
+        after_epoch: Callable[[int, Row], None] | None = None,
+    ) -> None:
+        _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every)
+        accelerator = Accelerator()
+        device = accelerator.device if device is None else torch.device(device)
+        rank, world = process()
+        self.resume, self.folder = resume, None if folder is None else Path(folder)
+        if self.folder is not None and rank == 0:
+            clear_crumbs(self.folder)
+        objective = loss if isinstance(loss, Objective) else Objective(loss)
+        network = Network(model, objective, features=recorder is not None or objective.needs_features, head=head)
+        network.to(device)
+        feed = Feed(batches, device, accumulate)
+        step = _make_step(
+            network,
+            optimizer,
+            accelerator,
+            precision=_precision(precision, accelerator, device),
+            accumulate=accumulate,
+            batch_size=int(getattr(batches, "batch_size", None) or 1024),
+            clip=clip,
+            average_decay=average_decay,
+            recorder=recorder,
+        )
+        take_step: Any = step
+        if capture and can_capture(step, accumulate, world):
+            make_capturable(step.optimizer, device)
+            take_step = CapturedStep(step)
+        title = name or (self.folder.name if self.folder is not None else type(model).__name__)
+        self.record = RunRecord(self.folder if rank == 0 else None)
+        self.training = Training(
+            step,
+            take_step,
+            feed,
+            plan or Plan(),
+            epochs,
+            self.record,
+            Progress(title, epochs, feed.steps(), progress if rank == 0 else False),
+            device,
+            checkpoints=None if self.folder is None else Checkpoints(self.folder, rank, accelerator.wait_for_everyone),
+            checkpoint_every=checkpoint_every,
+            check_every=check_every,
+            test=test,
+            samples=None
+            if samples is None
+            else SampleScores(samples, device, scores=scores, clean_labels=clean_labels, every=fit_every, head=head),
+            after_epoch=after_epoch,
+        )
+        self.details: dict[str, Any] = {
+            "name": title,
+            "seed": seed,
+            "config": dict(config or {}),
+            "device": device_name(device),
+            "class_names": list(class_names or []),
+        }
+        # Where the global generators stand when the session is made is where its training begins.
+        self.random = random_states()
+
+    def run(self) -> Fitted:
+        """Train to the end."""
+        steps = self.stepwise()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def stepwise(self) -> Generator[None, None, Fitted]:
+        """Train to the end, pausing after every step; what it returns is what `run` returns."""
+        try:
+            self._begin()
+            yield from self.training.stepwise()
+            return self._finish()
+        except (NonFiniteLossError, OSError) as reason:
+            # On a full disk this cannot be written either; the reason itself is what must reach the caller.
+            with contextlib.suppress(OSError):
+                if self.record.details:
+                    self.record.fail(str(reason))
+            raise
+        finally:
+            self.training.step.network.close()
+            own_batch_statistics(self.training.step.network)
+
+    def _begin(self) -> None:
+        training = self.training
+        if self.resume:
+            self.record.check_same_run(self.details["config"])
+        if self.resume and training.restore():
+            self.record.go_on(**self.details)
+            training.progress.done = training.counters.step
+            return
+        if training.checkpoints is not None:
+            training.checkpoints.clear()
+        self.record.begin(**self.details)
+
+    def _finish(self) -> Fitted:
+        training = self.training
+        table = None
+        if training.samples is not None:
+            table = training.samples.table(training.evaluated, training.step.recorder)
+            self.record.write_samples(table)
+        if training.checkpoints is not None:
+            training.checkpoints.save_weights("last", training.evaluated.state_dict())
+        results = _results(training)
+        self.record.finish(results)
+        return Fitted(training.model, training.evaluated, training.counters.rows, results, table, self.folder)
+
+
+def _make_step(
+    network: Network,
+    optimizer: torch.optim.Optimizer | None,
+    accelerator: Accelerator,
+    *,
+    precision: torch.dtype,
+    accumulate: int,
+    batch_size: int,
+    clip: float | None,
+    average_decay: float | None,
+    recorder: Any,
+) -> Step:
+    device = next(network.parameters()).device
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", float(group["lr"]))
     if accumulate > 1:
         accumulated(network)
-    feed = Feed(batches, device, accumulate)
-    number = _precision(precision, accelerator, device)
-    step = Step(
+    call: nn.Module = network
+    if process()[1] > 1:
+        share_batch_statistics(network)
+        call = data_parallel(network, device)
+    return Step(
         network,
-        call=accelerator.prepare_model(network) if process()[1] > 1 else network,
+        call=call,
         optimizer=optimizer,
-        meter=Meter(device, int(getattr(batches, "batch_size", None) or 1024)),
-        precision=number,
-        scaler=torch.amp.GradScaler(device.type) if number == torch.float16 else None,
+        meter=Meter(device, batch_size),
+        precision=precision,
+        scaler=torch.amp.GradScaler(device.type) if precision == torch.float16 else None,
         clip=clip,
-        average=None if average_decay is None else WeightAverage(model, average_decay),
+        average=None if average_decay is None else WeightAverage(network.model, average_decay),
         recorder=recorder,
     )
-    rank = process()[0]
-    if folder is not None and rank == 0:
-        clear_crumbs(Path(folder))
-    record = RunRecord(folder if rank == 0 else None)
-    sample_scores = None
-    if samples is not None:
-        sample_scores = SampleScores(
-            samples, device, scores=scores, clean_labels=clean_labels, every=fit_every, head=head
-        )
-    title = name or (Path(folder).name if folder is not None else type(model).__name__)
-    training = Training(
-        step,
-        step,
-        feed,
-        plan or Plan(),
-        epochs,
-        record,
-        Progress(title, epochs, feed.steps(), progress if rank == 0 else False),
-        device,
-        checkpoints=None if folder is None else Checkpoints(Path(folder), rank, accelerator.wait_for_everyone),
-        checkpoint_every=checkpoint_every,
-        check_every=check_every,
-        test=test,
-        samples=sample_scores,
-        after_epoch=after_epoch,
-    )
-    details = {
-        "name": title,
-        "seed": seed,
-        "config": dict(config or {}),
-        "device": device_name(device),
-        "class_names": list(class_names or []),
-    }
-    try:
-        return _run(training, record, details, resume=resume, folder=folder)
-    except (NonFiniteLossError, OSError) as reason:
-        # On a full disk this cannot be written either; the reason itself is what must reach the caller.
-        with contextlib.suppress(OSError):
-            if record.details:
-                record.fail(str(reason))
-        raise
-    finally:
-        network.close()
 
 
-def _run(
-    training: Training, record: RunRecord, details: dict[str, Any], *, resume: bool, folder: Path | str | None
-) -> Fitted:
-    if resume:
-        record.check_same_run(details["config"])
-    if resume and training.restore():
-        record.go_on(**details)
-        training.progress.done = training.counters.step
-    else:
-        if training.checkpoints is not None:
-            training.checkpoints.clear()
-        record.begin(**details)
-    training.run()
-    table = None
-    if training.samples is not None:
-        table = training.samples.table(training.evaluated, training.step.recorder)
-        if record.folder is not None:
-            record.write_samples(table)
-    results = summarise_results(training)
-    if training.checkpoints is not None:
-        training.checkpoints.save_weights("last", training.evaluated.state_dict())
-    record.finish(results)
-    return Fitted(
-        training.model,
-        training.evaluated,
-        training.counters.rows,
-        results,
-        table,
-        None if folder is None else Path(folder),
-    )
-
-
-def summarise_results(training: Training) -> dict[str, Any]:
-    """Last and best test accuracy, the epoch of the best, and the last row's other accuracies."""
+def _results(training: Training) -> dict[str, Any]:
+    """Last and best test accuracy, the epoch of the best, and the last row's other accuracies and losses."""
     rows, counters = training.counters.rows, training.counters
     last = rows[-1] if rows else {}
-    results = {name: value for name, value in last.items() if name.endswith(("accuracy", "loss"))}
+    results: dict[str, Any] = {name: value for name, value in last.items() if name.endswith(("accuracy", "loss"))}
     if counters.best_epoch:
         results |= {"test_accuracy_best": counters.best_accuracy, "best_epoch": counters.best_epoch}
     return results

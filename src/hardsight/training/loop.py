@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,19 +74,19 @@ class Training:
         """The model that is evaluated: the average of the weights where one is kept."""
         return self.step.average.model if self.step.average is not None else self.model
 
-    def run(self) -> None:
-        """Train from where the counters stand to the end."""
+    def stepwise(self) -> Iterator[None]:
+        """Train from where the counters stand to the end, pausing after every step."""
         per_epoch = self.feed.steps()
         # Gradients that someone left behind are not part of this training.
         self.step.optimizer.zero_grad(set_to_none=True)
         with self.progress:
             while self.counters.step < self.epochs * per_epoch:
                 epoch, done = divmod(self.counters.step, per_epoch)
-                self._train_epoch(epoch, done, per_epoch)
+                yield from self._train_epoch(epoch, done, per_epoch)
                 self._close_epoch(epoch + 1)
                 self.save(within_epoch=False)
 
-    def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> None:
+    def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> Iterator[None]:
         self.step.network.train()
         if done == 0:
             self.step.meter.begin_epoch()
@@ -104,6 +104,7 @@ class Training:
             if not last and self._due(self.checkpoint_every):
                 self.counters.seconds = time.perf_counter() - began
                 self.save(within_epoch=True)
+            yield
         if self.counters.step % per_epoch:
             raise ValueError(
                 f"batches must be as many as their length says, {per_epoch} steps an epoch; "

@@ -48,6 +48,14 @@ class Objective(nn.Module):
         self.loss = nn.CrossEntropyLoss() if loss is None else loss
         self.feature_loss, self.pairs, self.full_weight = feature_loss, pairs, float(feature_weight)
         self.register_buffer("feature_weight", torch.tensor(self.full_weight), persistent=False)
+        # A loss gets what its signature asks for: logits or features first, ids where it keeps a table of samples.
+        asked = list(inspect.signature(getattr(self.loss, "forward", self.loss)).parameters)
+        self._on_features, self._by_id = asked[:1] == ["features"], "ids" in asked
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a part of the loss looks at the features."""
+        return self._on_features or self.feature_loss is not None
 
     def scale_features(self, factor: float) -> None:
         """Set the weight of the feature loss to this share of the full one."""
@@ -58,7 +66,7 @@ class Objective(nn.Module):
         self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"
     ) -> "Losses":
         """The loss to follow, scaled to its part of the whole batch, and the loss to report."""
-        loss = _call(self.loss, logits, features, labels, ids)
+        loss = self._loss(logits, features, labels, ids)
         followed = loss * part.of(self.loss)
         if self.feature_loss is None:
             return Losses(followed, loss)
@@ -66,6 +74,10 @@ class Objective(nn.Module):
         compared = logits if self.pairs == "predictions" else labels
         extra = self.feature_weight * self.feature_loss(features, compared)
         return Losses(followed + extra * part.of(self.feature_loss), loss + extra)
+
+    def _loss(self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None) -> Tensor:
+        first = features if self._on_features else logits
+        return self.loss(first, labels, ids=ids) if self._by_id else self.loss(first, labels)
 
 
 class Losses(NamedTuple):
@@ -100,15 +112,6 @@ def _spans_processes(loss: object) -> bool:
     if isinstance(loss, GradientRescaling):
         return loss.across_processes and loss.reduction == "weight"
     return isinstance(loss, AMCLoss | ContrastiveLoss) and loss.across_processes
-
-
-def _call(
-    loss: Callable[..., Tensor], logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None
-) -> Tensor:
-    """A loss gets what its signature asks for: logits or features first, ids where it keeps a table of samples."""
-    parameters = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).parameters
-    first = features if next(iter(parameters), None) == "features" else logits
-    return loss(first, labels, ids=ids) if "ids" in parameters else loss(first, labels)
 
 
 _WHOLE = Part()

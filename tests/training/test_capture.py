@@ -1,0 +1,112 @@
+"""The captured step on a GPU: the same training, the same bits when resumed, bad losses still found."""
+
+import pytest
+import torch
+from torch import nn
+
+from hardsight import models, training
+from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.dynamics import Recorder
+from hardsight.training.capture import CapturedStep
+from hardsight.training.fitting import Session
+from hardsight.training.together import run_together
+
+pytestmark = pytest.mark.gpu
+
+
+def loader(seed: int = 0, samples: int = 640) -> DeviceLoader:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (samples, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(10, (samples,), generator=generator)
+    augmentation = Augmentation(shift=4, flip=True)
+    return DeviceLoader(
+        images, labels, batch_size=64, device="cuda", seed=seed, augmentation=augmentation, channels_last=True
+    )
+
+
+def session(seed: int = 0, *, kind: str = "sgd", name: str = "resnet20", samples: int = 640, **options) -> Session:
+    torch.manual_seed(seed)
+    model = models.create(name).to("cuda", memory_format=torch.channels_last)
+    optimizers = {
+        "sgd": lambda: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        "adam": lambda: torch.optim.Adam(model.parameters(), lr=0.001),
+    }
+    settings = {"epochs": 2, "recorder": Recorder(samples), "average_decay": 0.9, "progress": False} | options
+    return Session(model, loader(seed, samples), None, optimizers[kind](), **settings)
+
+
+def weights(fitted) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(fitted.model.parameters()).detach()
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_captured_equals_uncaptured(kind):
+    """In float32, over 20 steps; what differs is the order of sums in fused kernels."""
+    captured = session(kind=kind, precision="float32")
+    assert isinstance(captured.training.take_step, CapturedStep)
+    ours = captured.run()
+    assert captured.training.take_step.graph is not None
+    theirs = session(kind=kind, precision="float32", capture=False).run()
+    apart = (weights(ours) - weights(theirs)).norm() / weights(theirs).norm()
+    assert apart < 0.02, float(apart)
+    assert ours.epochs[0]["train_loss"] == pytest.approx(theirs.epochs[0]["train_loss"], rel=0.02)
+    recorded = [one.training.step.recorder.aggregates["epochs"].tolist() for one in (captured,)]
+    assert recorded == [[2] * 640]
+
+
+def test_captured_twice_is_the_same_bits():
+    assert torch.equal(weights(session().run()), weights(session().run()))
+
+
+def test_captured_run_resumed_is_the_same_bits(tmp_path):
+    whole = session(folder=tmp_path / "whole", epochs=3, name="cnn13").run()
+    broken = session(folder=tmp_path / "broken", epochs=3, name="cnn13", checkpoint_every=7)
+    steps = broken.stepwise()
+    for _ in range(16):
+        next(steps)
+    steps.close()
+    resumed = session(seed=5, folder=tmp_path / "broken", epochs=3, name="cnn13", checkpoint_every=7)
+    resumed.training.feed.batches.seed = 0
+    assert torch.equal(weights(resumed.run()), weights(whole))
+
+
+def test_changed_beta1_is_recorded_anew():
+    plan = training.Plan(beta1=lambda position: 0.9 if position.epoch == 0 else 0.5)
+    fitted = session(kind="adam", plan=plan).run()
+    plain = session(kind="adam").run()
+    assert fitted.epochs[0] == fitted.epochs[0] | {"train_loss": plain.epochs[0]["train_loss"]}
+    assert fitted.epochs[1]["train_loss"] != plain.epochs[1]["train_loss"]
+
+
+def test_ragged_last_batch_is_trained_too():
+    made = session(samples=650)
+    made.run()
+    assert made.training.step.recorder.aggregates["epochs"].tolist() == [2] * 650
+
+
+def test_bad_loss_is_found_in_a_replay():
+    made = session(check_every=1)
+    made.training.feed.batches.images[3].zero_()
+    made.training.feed.batches._labels[3] = 0
+
+    class Broken(nn.Module):
+        def forward(self, logits, labels, ids):
+            # Sample 3 comes at some step of the first epoch.
+            bad = torch.where((ids == 3).any(), torch.nan, 0.0)
+            return nn.functional.cross_entropy(logits, labels) + bad
+
+    torch.manual_seed(0)
+    model = models.create("resnet20").to("cuda", memory_format=torch.channels_last)
+    batches = loader()
+    order = batches.plan(0).order.tolist()
+    step = order.index(3) // 64
+    with pytest.raises(training.NonFiniteLossError, match=rf"step {step + 1} \(epoch 1\), in the batch with ids"):
+        training.fit(model, batches, Broken(), epochs=1, progress=False)
+
+
+def test_together_equals_alone():
+    alone = [session(seed).run() for seed in range(3)]
+    together = run_together([session(seed) for seed in range(3)])
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(weights(one), weights(other))

@@ -1,0 +1,55 @@
+"""Two gloo processes equal one with the same global batch; the record is written once."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import safetensors.torch
+import torch
+from torch import nn
+
+from hardsight.training.processes import SharedStatistics, own_batch_statistics, share_batch_statistics
+
+CASES = ("plain", "accumulated", "rescaling", "amc")
+
+
+def test_two_processes_equal_one(tmp_path):
+    script = str(Path(__file__).with_name("two_processes.py"))
+    alone = [sys.executable, script]
+    together = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script]
+    for name, command in (("one", alone), ("two", together)):
+        command = [*command, str(tmp_path / name), ",".join(CASES)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+    for case in CASES:
+        one, two = tmp_path / "one" / case, tmp_path / "two" / case
+        for weights in ("last", "best"):
+            ours, theirs = (
+                safetensors.torch.load_file(run / "checkpoint" / f"{weights}.safetensors") for run in (two, one)
+            )
+            for key in theirs:
+                torch.testing.assert_close(ours[key], theirs[key], rtol=0, atol=1e-5)
+        samples = [pq.read_table(run / "samples.parquet") for run in (two, one)]
+        assert samples[0]["id"].to_pylist() == list(range(61))
+        for column in samples[1].column_names:
+            ours, theirs = (torch.tensor(table[column].to_pylist(), dtype=torch.float64) for table in samples)
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+        rows = [pq.read_table(run / "epochs.parquet").drop_columns(["seconds"]).to_pylist() for run in (two, one)]
+        assert len(rows[0]) == 2
+        for mine, its in zip(*rows, strict=True):
+            torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-5)
+        assert json.loads((two / "run.json").read_text())["status"] == "finished"
+        assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
+
+
+def test_shared_statistics_keep_names_and_can_be_undone():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    names = list(model.state_dict())
+    share_batch_statistics(model)
+    assert isinstance(model[1], SharedStatistics)
+    assert isinstance(model[1], nn.BatchNorm1d)
+    assert list(model.state_dict()) == names
+    own_batch_statistics(model)
+    assert type(model[1]) is nn.BatchNorm1d

@@ -1,0 +1,59 @@
+"""Run by `test_processes` under torchrun: one epoch of the same training, in as many processes as there are.
+
+torchrun --nproc_per_node=2 two_processes.py FOLDER CASE
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from hardsight import training
+from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.dynamics import Recorder
+from hardsight.losses import AMCLoss, GradientRescaling
+
+
+def train(folder: Path, case: str) -> None:
+    accelerator = Accelerator(cpu=True)
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randint(256, (61, 1, 6, 6), generator=generator, dtype=torch.uint8)
+    clean = torch.randint(3, (61,), generator=generator)
+    labels = torch.where(torch.rand(61, generator=generator) < 0.2, (clean + 1) % 3, clean)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    losses = {
+        "plain": lambda: None,
+        "accumulated": lambda: None,
+        "rescaling": lambda: GradientRescaling(beta=4.0),
+        "amc": lambda: training.Objective(None, AMCLoss(odd="drop_last")),
+    }
+    shards = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    # 61 samples: the last batch of 13 has 6 in one process and 7 in the other.
+    plain = DeviceLoader(images, labels, batch_size=7, shuffle=False)
+    training.fit(
+        model,
+        DeviceLoader(images, labels, batch_size=16, seed=2, augmentation=Augmentation(shift=1), **shards),
+        losses[case](),
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        epochs=2,
+        folder=folder,
+        test=plain,
+        samples=plain,
+        clean_labels=clean,
+        recorder=Recorder(61),
+        accumulate=2 if case == "accumulated" else 1,
+        average_decay=0.9,
+        checkpoint_every=3,
+        progress=False,
+    )
+    assert type(model[1]) is nn.BatchNorm2d
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for case in sys.argv[2].split(","):
+        train(Path(sys.argv[1]) / case, case)

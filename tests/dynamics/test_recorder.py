@@ -95,9 +95,11 @@ def test_ids_out_of_range_are_refused_or_left_out(stray, repeats):
         Recorder(4, validate=True).update(torch.tensor([2, stray]), logits, labels)
 
 
-def test_labels_out_of_range_are_refused_and_ignored_ones_left_out():
+@pytest.mark.parametrize("none", [-100, -1])
+def test_labels_too_large_are_refused_and_negative_ones_left_out(none):
     recorder = Recorder(4)
-    recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.tensor([0, -100]))
+    recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.tensor([0, none]))
+    recorder.update(torch.tensor([9]), torch.eye(2)[:1], torch.tensor([none]))
     recorder.end_epoch()
     assert recorder.aggregates["epochs"].tolist() == [0, 0, 1, 0]
     recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.tensor([0, 2]))
@@ -129,9 +131,9 @@ def test_a_ruled_out_class_is_no_fault():
     assert recorder.scores()["loss_mean"].item() == pytest.approx(math.log1p(math.exp(-1)), rel=1e-6)
 
 
-def test_huge_finite_logits_stay_finite():
+def test_huge_logits_stay_finite():
     recorder = Recorder(2)
-    logits = torch.tensor([[3e38, -3e38], [3e38, -3e38]])
+    logits = torch.tensor([[1e38, -1e38], [1e38, -1e38]])
     recorder.update(torch.tensor([0, 1]), logits, torch.tensor([0, 1]))
     recorder.end_epoch()
     assert recorder.aggregates["flagged"].tolist() == [0, 0]
@@ -172,13 +174,36 @@ def test_the_step_never_looks_at_a_value(run, repeats):
     recorder = Recorder(23, repeats=repeats)
     run.feed(recorder, 0, run.shown(0))
     with Watch():
-        run.feed(recorder, 0, run.shown(0))
+        for _ in range(65):  # more than are ever kept back
+            run.feed(recorder, 0, run.shown(0))
     assert "index_add_" in Watch.seen or "index_copy_" in Watch.seen
     assert not Watch.seen & waiting
     with Watch():  # the watch itself sees a step that looks
         bool((run.logits > 0).any())
         run.logits[run.logits > 0]
     assert {"_local_scalar_dense", "index by mask"} <= Watch.seen
+
+
+def test_what_a_caller_overwrites_was_copied(run):
+    first, second = Recorder(23), Recorder(23)
+    ids = run.shown(0)
+    logits, labels, bias = run.logits[0, ids].clone(), run.labels[ids].clone(), run.bias.clone()
+    run.feed(first, 0, ids)
+    second.update(ids, logits, labels, run.features_norm[0, ids], run.weight_norm, bias)
+    for tensor in (ids, logits, labels, bias):
+        tensor.zero_()
+    first.end_epoch()
+    second.end_epoch()
+    assert same(first, second)
+
+
+def test_a_callers_logits_are_left_alone(run):
+    recorder = Recorder(23)
+    before = run.logits.clone()
+    for batch in (5, 3, 5, 4):  # kept back, measured at once, kept back
+        run.feed(recorder, 0, run.shown(0)[:batch])
+    recorder.end_epoch()
+    assert torch.equal(run.logits, before)
 
 
 def test_a_state_of_another_recorder_is_refused(run):

@@ -19,6 +19,8 @@ _LARGEST = 2.0**24
 _BITS = 21
 _MASK = (1 << _BITS) - 1
 _COUNTS, _LABEL, _VALUES = 0, 1, 2
+# The row of sample 0.
+_FIRST = 2
 
 REPEATS = ("mean", "last", "refuse")
 
@@ -44,17 +46,20 @@ class EpochValues(NamedTuple):
 class Ledger:
     """The sums: a row for each sample, with rows before and behind them for what belongs to no sample.
 
-    Row 0 takes ids below 0, row i + 1 sample i, then come ids too large, labels out of range, and what is left out.
+    Row 0 takes what is left out, row 1 ids below 0, row i + 2 sample i; then come ids and labels too large.
     """
 
     def __init__(self, num_samples: int, measures: tuple[str, ...], repeats: str, device: torch.device) -> None:
         self.num_samples, self.measures, self.keep_last = num_samples, measures, repeats == "last"
-        self.too_large, self.bad_label, self.left_out = num_samples + 1, num_samples + 2, num_samples + 3
         rows = num_samples + 4
         self.sums = torch.zeros(rows, _VALUES + len(measures), dtype=torch.int64, device=device)
         # The place in the epoch of each sample's last presentation.
         self.latest = torch.full((rows if self.keep_last else 0,), -1, dtype=torch.int64, device=device)
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
+        columns = _VALUES + len(measures)
+        self._once = torch.ones((), device=device)
+        self._units = torch.tensor([1.0] * _VALUES + [_UNIT] * len(measures), device=device)
+        self._unsound = torch.tensor([float(1 << 2 * _BITS)] + [0.0] * (columns - 1), device=device)
 
     def tensors(self) -> dict[str, Tensor]:
         """The state of an unfinished epoch."""
@@ -71,25 +76,28 @@ class Ledger:
         self.latest.fill_(-1)
         self.clock.zero_()
 
-    def rows_of(self, ids: Tensor, labels: Tensor, num_classes: int, ignore_label: int) -> tuple[Tensor, Tensor]:
-        """The row of each id, and labels fit to index with; nothing is looked at, so nothing waits."""
-        rows = (ids + 1).clamp(0, self.too_large)
+    def rows_of(self, ids: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+        """The row of each id, and labels fit to index with; no value is looked at, so nothing waits."""
         inside = labels.clamp(0, num_classes - 1)
-        rows = torch.where(labels == inside, rows, self.bad_label)
-        return torch.where(labels == ignore_label, self.left_out, rows), inside
+        # A label below its range pulls any id below the first row, one above it pushes it past the last.
+        outside = labels - inside
+        count = self.num_samples
+        rows = torch.add(ids.clamp(-1, count), outside, alpha=count + 4).add_(_FIRST).clamp_(0, count + 3)
+        return rows, inside
 
     def strays(self) -> tuple[int, int]:
         """How many rows had an id out of range, and how many a label; of kept-last rows only whether there were."""
-        counts = self.sums[[0, self.too_large, self.bad_label], _COUNTS]
+        counts = self.sums[[1, self.num_samples + 2, self.num_samples + 3], _COUNTS]
         often = ((counts & _MASK) + (counts >> 2 * _BITS)).tolist()
         return often[0] + often[1], often[2]
 
     def add(self, rows: Tensor, labels: Tensor, measured: Measured, stride: tuple[int, int] = (0, 1)) -> None:
         """Add a batch at `rows`; `stride` is this process's number and how many there are."""
-        sound = measured.sound.long()
-        counts = sound + ((sound * measured.correct) << _BITS) + ((1 - sound) << 2 * _BITS)
-        values = (measured.values.clamp(-_LARGEST, _LARGEST) * _UNIT).long()
-        entry = torch.cat([counts.unsqueeze(1), (labels * sound).unsqueeze(1), values], 1)
+        # All in floats first, where the few bits of counts and labels are exact, then one cast: few, small launches.
+        counts = torch.add(self._once, measured.correct, alpha=1 << _BITS)
+        numbers = torch.cat([counts, labels.unsqueeze(1).to(counts.dtype), *measured.values], 1)
+        numbers = torch.where(measured.sound, numbers.clamp_(-_LARGEST, _LARGEST), self._unsound)
+        entry = (numbers * self._units).long()
         if self.keep_last:
             rows = self._supersede(rows, stride)
             self.sums.index_copy_(0, rows, entry)
@@ -102,11 +110,11 @@ class Ledger:
         place = (self.clock + torch.arange(len(rows), device=rows.device)) * processes + rank
         self.clock += len(rows)
         self.latest.scatter_reduce_(0, rows, place, "amax")
-        return torch.where(self.latest[rows] == place, rows, self.left_out)
+        return torch.where(self.latest[rows] == place, rows, 0)
 
     def epoch_values(self, start: int, stop: int) -> EpochValues:
         """What the epoch says of samples `start` to `stop`."""
-        block = self.sums[start + 1 : stop + 1]
+        block = self.sums[start + _FIRST : stop + _FIRST]
         counts = block[:, _COUNTS]
         seen, correct, flagged = counts & _MASK, (counts >> _BITS) & _MASK, counts >> 2 * _BITS
         # Doubles: a sum may have more digits than a float32; one rounding, at the end.

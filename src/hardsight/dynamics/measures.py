@@ -16,23 +16,28 @@ from hardsight.geometry import angle_of_cosine
 
 MEASURES = ("margin", "loss", "confidence", "el2n", "avh", "angular_margin")
 ANGULAR = frozenset({"avh", "angular_margin"})
+# Too small to be seen beside any angle, large enough to divide by.
+_NOTHING = 1e-30
 
 
 class Cosines(NamedTuple):
-    """What turns logits into cosines: (logit - bias) / (|x| |w|)."""
+    """What turns logits into cosines: (logit - bias) / (|x| |w|).
+
+    Norms of the weights and biases may be those of several steps, a row each, for as many equal parts of the batch.
+    """
 
     features_norm: Float[Tensor, "batch"]
-    weight_norm: Float[Tensor, "classes"]
-    bias: Float[Tensor, "classes"] | None
+    weight_norm: Float[Tensor, "*steps classes"]
+    bias: Float[Tensor, "*steps classes"] | None
 
 
 class Measured(NamedTuple):
     """One row a sample: `values` in the order asked for, whether the label won, and whether all of it is sound.
 
-    A row is not sound where its logits hold NaN or +inf (or the labelled one is infinite); its values are zero.
+    A row is not sound where its margin (or its AVH) is no finite number, because the logits hold NaN or infinity.
     """
 
-    values: Float[Tensor, "batch measures"]
+    values: list[Tensor]
     correct: Tensor
     sound: Tensor
 
@@ -43,56 +48,68 @@ def measure(
     labels: Int[Tensor, "batch"],
     wanted: tuple[str, ...] = MEASURES,
     cosines: Cosines | None = None,
+    *,
+    consume: bool = False,
 ) -> Measured:
-    """The `wanted` measures of every row; labels must lie in [0, classes). A tie counts as wrong.
+    """The `wanted` measures of every row, each a column; labels must lie in [0, classes). A tie counts as wrong.
 
-    A class ruled out by a logit of -inf is allowed: it has no probability and lies opposite the features.
+    A class ruled out by a logit of -inf is allowed: it has no probability and lies opposite the features. `consume`
+    allows the logits to be overwritten.
     """
     logits = _wide(logits.detach())
     column = labels.unsqueeze(1)
     label_logit = logits.gather(1, column)
-    others = logits.scatter(1, column, -math.inf)
-    largest_other = others.amax(1, keepdim=True)
-    margin = label_logit - largest_other
-    found = {"margin": margin}
-    if not {"loss", "confidence", "el2n"}.isdisjoint(wanted):
-        found |= _probabilities(others, largest_other, margin, "el2n" in wanted)
-    # Zero times a number is zero, times NaN or infinity NaN: four times fewer launches than isfinite.
-    poison = label_logit * 0 + largest_other * 0
+    found = {}
     if cosines is not None and not ANGULAR.isdisjoint(wanted):
-        found |= _angles(logits, column, cosines)
-        poison = poison + found["avh"] * 0
-    sound = poison == 0
-    values = torch.cat([found[name] for name in wanted], 1) if wanted else logits.new_zeros(len(logits), 0)
-    return Measured(torch.where(sound, values, 0.0), (margin > 0).squeeze(1), sound.squeeze(1))
+        found = _angles(logits, column, cosines)
+    others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
+    largest_other = others.amax(1, keepdim=True)
+    margin = found["margin"] = label_logit - largest_other
+    witness = margin + found["avh"] if "avh" in found else margin
+    if not {"loss", "confidence", "el2n"}.isdisjoint(wanted):
+        found |= _probabilities(others, largest_other, margin, wanted)
+    # A finite number minus itself is 0, NaN and infinity give NaN: fewer launches than isfinite.
+    return Measured([found[name] for name in wanted], margin > 0, (witness - witness) == 0)
 
 
-def _probabilities(others: Tensor, largest: Tensor, margin: Tensor, spread: bool) -> dict[str, Tensor]:
-    exponentials = (others - largest).exp_()
+def _probabilities(others: Tensor, largest: Tensor, margin: Tensor, wanted: tuple[str, ...]) -> dict[str, Tensor]:
+    """Uses up `others`."""
+    exponentials = others.sub_(largest).exp_()
     total = exponentials.sum(1, keepdim=True)
     gap = margin - total.log()
-    error = torch.sigmoid(-gap)
-    found = {"confidence": torch.sigmoid(gap), "loss": torch.nn.functional.softplus(-gap)}
-    if spread:
+    against = -gap
+    found = {}
+    if "loss" in wanted:
+        found["loss"] = torch.nn.functional.softplus(against)
+    if "confidence" in wanted:
+        found["confidence"] = torch.sigmoid(gap)
+    if "el2n" in wanted:
         # |p - y|^2 = (1 - p_y)^2 (1 + sum q^2), q being the softmax among the others alone.
-        share = torch.linalg.vector_norm(exponentials, dim=1, keepdim=True) / total
+        error, share = torch.sigmoid(against), torch.linalg.vector_norm(exponentials, dim=1, keepdim=True) / total
         found["el2n"] = torch.hypot(error, error * share)
     return found
 
 
 def _angles(logits: Tensor, column: Tensor, known: Cosines) -> dict[str, Tensor]:
-    """AVH and angular margin. As exact as the logits are; a zero norm has no direction and gives pi/2."""
+    """AVH and angular margin, as exact as the logits are; a zero norm has no direction and gives pi/2."""
     features_norm, weight_norm = _wide(known.features_norm.detach()), _wide(known.weight_norm.detach())
-    products = logits if known.bias is None else logits - _wide(known.bias.detach())
+    classes = logits.shape[1]
+    # One row of norms and biases for each step: the batch is cut accordingly.
+    steps = weight_norm.numel() // classes
+    products = logits.view(steps, -1, classes)
+    if known.bias is not None:
+        products = products - _wide(known.bias.detach()).view(steps, 1, classes)
     # One after the other: the product of two norms may overflow. Over infinity, the cosine of a zero vector is zero.
-    cosines = products / _zero_to_infinity(weight_norm) / _zero_to_infinity(features_norm).unsqueeze(1)
-    angles = angle_of_cosine(cosines)
-    label_angle = angles.gather(1, column)
-    nearest = angles.scatter(1, column, math.inf).amin(1, keepdim=True)
-    total = angles.sum(1, keepdim=True)
-    # All angles zero: every class is as near as any other, the chance level.
-    avh = torch.where(total > 0, label_angle / total, 1.0 / angles.shape[1] + total)
-    return {"avh": avh, "angular_margin": nearest - label_angle}
+    cosines = products / _zero_to_infinity(weight_norm).view(steps, 1, classes)
+    cosines = cosines.view(-1, classes).div_(_zero_to_infinity(features_norm).unsqueeze(1))
+    of_label = cosines.gather(1, column)
+    nearest = cosines.scatter_(1, column, -math.inf).amax(1, keepdim=True)
+    label_angle, nearest_angle = angle_of_cosine(torch.cat([of_label, nearest], 1)).split(1, 1)
+    # A cosine of 1 for the label adds an angle of exactly 0 to the others'.
+    total = angle_of_cosine(cosines.scatter_(1, column, 1.0)).sum(1, keepdim=True) + label_angle
+    # All angles zero: every class is as near as any other, and the share is that of chance.
+    avh = (label_angle + _NOTHING) / (total + classes * _NOTHING)
+    return {"avh": avh, "angular_margin": nearest_angle - label_angle}
 
 
 def _zero_to_infinity(values: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """`Recorder`: what training reveals of every sample, gathered while it runs.
 
-A step adds the batch's measures to the epoch's sums (`ledger`); the end of an epoch folds them into running aggregates
-(`aggregates`), from which the scores are made (`definitions`).
+A step is kept back with a few others (`staging`), measured with them (`measures`) and added to the epoch's sums
+(`ledger`); the end of an epoch folds these into running aggregates (`aggregates`), of which scores are made
+(`definitions`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from hardsight.dynamics.catalogue import DynamicsScore, choose_dynamics_scores, 
 from hardsight.dynamics.history import PHASES, History, values_of
 from hardsight.dynamics.ledger import REPEATS, EpochValues, Frame, Ledger
 from hardsight.dynamics.measures import ANGULAR, Cosines, measure
+from hardsight.dynamics.staging import Batch, Stage
 from hardsight.dynamics.tables import scores_table
 from hardsight.dynamics.validation import (
     check_batch,
@@ -51,9 +53,10 @@ class Recorder:
     `repeats`: a sample that comes several times in an epoch counts with the `"mean"` of its measures, with the
     `"last"`, or is refused (`"refuse"`). `strays`: ids out of range are refused (`"refuse"`) or left out (`"ignore"`).
     Both are noticed at the end of the epoch, because a look at the values would make every step wait for the GPU;
-    `validate=True` looks at once. Rows whose label is `ignore_label` are left out. `early_epochs` is how many epochs
-    `el2n_early` averages. `history` is a folder that gets one Parquet file an epoch. `group` is the process group
-    whose processes record together; by default all.
+    `validate=True` looks at once. Rows with a negative label are left out. `early_epochs` is how many epochs
+    `el2n_early` averages. `history` is a folder that gets one Parquet file an epoch. `compile` fuses the step by
+    `torch.compile`, which costs some seconds once. `group` is the process group whose processes record together; by
+    default all.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Recorder:
         strays: str = "refuse",
         validate: bool = False,
         early_epochs: int = 10,
-        ignore_label: int = -100,
+        compile: bool = False,
         group: Any = None,
     ) -> None:
         check_positive("num_samples", num_samples, "the number of samples whose ids are recorded")
@@ -79,7 +82,7 @@ class Recorder:
         check_one_of("strays", strays, ("refuse", "ignore"))
         self.num_samples, self.num_classes = num_samples, num_classes
         self.repeats, self.strays, self.validate = repeats, strays, validate
-        self.early_epochs, self.ignore_label, self.group = early_epochs, ignore_label, group
+        self.early_epochs, self.group = early_epochs, group
         self.device = None if device is None else torch.device(device)
         self.history = None if history is None else History(history)
         # Phase 0 is training, phase 1 the second split; each counts its own finished epochs.
@@ -87,6 +90,9 @@ class Recorder:
         self._asked = None if scores is None else choose_dynamics_scores(scores)
         self._aggregates: Aggregates | None = None
         self._ledger: Ledger | None = None
+        self._stage: Stage | None = None
+        if compile:
+            self._record = torch.compile(self._record)  # type: ignore[method-assign]
 
     @classmethod
     def from_history(cls, history: Path | str, **options: Any) -> "Recorder":
@@ -121,7 +127,7 @@ class Recorder:
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        return 0 if self._ledger is None else sum(part.nbytes for part in self._started())
+        return sum(part.nbytes for part in (self._ledger, self._aggregates, self._stage) if part is not None)
 
     def update(
         self,
@@ -143,15 +149,16 @@ class Recorder:
         ledger = self._started()[0]
         angular = not ANGULAR.isdisjoint(ledger.measures)
         check_norms(logits, features_norm, weight_norm, bias, angular)
-        ids, labels = (values.detach().to(self.device, torch.int64, non_blocking=True) for values in (ids, labels))
+        # Everything to where the sums are; where it is there already, this does nothing.
+        logits = logits.detach().to(self.device, non_blocking=True)
+        ids, labels = (values.to(self.device, torch.int64, non_blocking=True) for values in (ids, labels))
         if self.validate:
-            check_values(ids, labels, self.num_samples, logits.shape[1], self.ignore_label)
+            check_values(ids, labels, self.num_samples, logits.shape[1])
         cosines = None
         if angular and features_norm is not None and weight_norm is not None:
-            cosines = Cosines(features_norm, weight_norm, bias)
-        rows, inside = ledger.rows_of(ids, labels, logits.shape[1], self.ignore_label)
-        measured = measure(logits, inside.to(logits.device), ledger.measures, cosines)
-        ledger.add(rows, inside, measured, processes.rank_and_count(self.group))
+            norms = (features_norm.detach().to(self.device), weight_norm.detach().to(self.device))
+            cosines = Cosines(*norms, None if bias is None else bias.detach().to(self.device))
+        self._keep_back(Batch(ids, logits, labels, cosines))
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
         """Record one batch from what `observe(model)` saw of it, before the optimizer's step changes the head.
@@ -164,11 +171,17 @@ class Recorder:
         weight_norm = torch.linalg.vector_norm(seen.weight.detach().float(), dim=1)
         return self.update(ids, seen.logits, labels, features_norm, weight_norm, seen.bias)
 
+    def flush(self) -> None:
+        """Measure the steps kept back; whatever needs them does so by itself."""
+        if self._stage is not None and self._stage.filled:
+            self._record(self._stage.take(), consume=True)
+
     def end_epoch(self) -> None:
         """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
 
         With several processes all must call it; afterwards all hold the same aggregates.
         """
+        self.flush()
         if processes.several(self.group):
             self._merge_processes()
         ledger, _ = self._started()
@@ -185,6 +198,8 @@ class Recorder:
         """Forget what the unfinished epoch recorded."""
         if self._ledger is not None:
             self._ledger.clear()
+        if self._stage is not None:
+            self._stage.filled = 0
 
     def begin_second_split(self) -> None:
         """From here on epochs, counted from 0 again, tell only what is forgotten while training goes on elsewhere.
@@ -216,6 +231,7 @@ class Recorder:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on: numbers, words and tensors. Of an unfinished epoch, this process's share."""
+        self.flush()
         ledger, aggregates = self._started()
         return {
             "num_samples": self.num_samples,
@@ -243,6 +259,27 @@ class Recorder:
             for name, epochs in zip(PHASES, self._finished, strict=True):
                 self.history.trim(name, epochs)
 
+    def _keep_back(self, batch: Batch) -> None:
+        """Measure the batch later, together with others like it, or at once where that cannot be."""
+        if torch.compiler.is_compiling() or (batch.logits.is_cuda and torch.cuda.is_current_stream_capturing()):
+            # What a compiled or captured step does, it does every time: it cannot wait for a room to fill.
+            return self._record(batch)
+        if self._stage is None:
+            self._stage = Stage(batch)
+        if not self._stage.fits(batch):
+            self.flush()
+            return self._record(batch)
+        if self._stage.put(batch):
+            self.flush()
+        return None
+
+    def _record(self, batch: Batch, consume: bool = False) -> None:
+        """Measure and add up, all of it on the device."""
+        ledger = self._started()[0]
+        rows, labels = ledger.rows_of(batch.ids, batch.labels, batch.logits.shape[1])
+        measured = measure(batch.logits, labels, ledger.measures, batch.cosines, consume=consume)
+        ledger.add(rows, labels, measured, self._place)
+
     def _chosen(self) -> list[DynamicsScore]:
         measured = set(self._started()[0].measures)
         known = dynamics_scores() if self._asked is None else self._asked
@@ -261,6 +298,8 @@ class Recorder:
 
     def _allocate(self, frame: Frame, device: torch.device) -> None:
         self.num_classes, self.device = frame.num_classes, device
+        self._stage = None
+        self._place = processes.rank_and_count(self.group)
         self._ledger = Ledger(self.num_samples, frame.measures, self.repeats, device)
         self._aggregates = Aggregates(frame, device, self.early_epochs)
 

@@ -57,11 +57,11 @@ def check_norms(
             raise ValueError(f"{name} must have shape [{count}]; got {list(values.shape)}")
 
 
-def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int, ignore_label: int) -> None:
-    """Ids and labels lie in range; looking at them waits for a GPU."""
+def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int) -> None:
+    """Ids and labels lie in range (or labels below it, for none); looking at them waits for a GPU."""
     for name, values, count, wrong in (
         ("ids", ids, num_samples, (ids < 0) | (ids >= num_samples)),
-        ("labels", labels, num_classes, ((labels < 0) | (labels >= num_classes)) & (labels != ignore_label)),
+        ("labels", labels, num_classes, labels >= num_classes),
     ):
         if bool(wrong.any()):
             first = int(wrong.nonzero()[0])

@@ -1,0 +1,216 @@
+"""`hardsight score`: scores of features in a file, or of a user's own model and images, as Parquet."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hardsight.cli.errors import one_sentence
+
+_SCORES = ("avh", "confidence", "norm", "angular_margin", "margin", "loss", "el2n", "entropy")
+
+
+def score(
+    file: Annotated[
+        Path | None, typer.Argument(help="Features, weight and labels in a .npz, .safetensors or .parquet file.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The Parquet file to write.")] = Path("scores.parquet"),
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", help="timm:NAME, hf:FOLDER, torchvision:NAME, hardsight:NAME or package.module:factory."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder of images: one folder a class, or a known set.")
+    ] = None,
+    layout: Annotated[
+        str | None, typer.Option("--layout", help="How the data lies on disk: a name of `hardsight data list`.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="safetensors, or a checkpoint of tensors only.")
+    ] = None,
+    num_classes: Annotated[
+        int | None, typer.Option("--num-classes", help="Size of the head, where the builder takes it.")
+    ] = None,
+    classes: Annotated[
+        Path | None, typer.Option("--classes", help='JSON: {"class of the data": [classes of the model], ...}.')
+    ] = None,
+    unlabelled: Annotated[bool, typer.Option("--unlabelled", help="Score against the predicted class.")] = False,
+    head: Annotated[
+        str | None, typer.Option("--head", help="Name of the last linear layer, where it is not clear.")
+    ] = None,
+    head_file: Annotated[
+        Path | None, typer.Option("--head-file", help="Weight and bias (.npz, .safetensors) for a FILE without them.")
+    ] = None,
+    scores: Annotated[list[str] | None, typer.Option("--score", help="A score to compute; may be repeated.")] = None,
+    size: Annotated[str | None, typer.Option("--size", help="Input size: 224, or 224x192 (height x width).")] = None,
+    mean: Annotated[
+        str | None, typer.Option("--mean", help="For pixels in [0, 1]: 0.485,0.456,0.406 or 127/255.")
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option("--std", help="For pixels in [0, 1]: 0.229,0.224,0.225 or 128/255.")
+    ] = None,
+    interpolation: Annotated[
+        str | None, typer.Option("--interpolation", help="bilinear, bicubic, nearest, ...")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ... [default: cuda if there]")
+    ] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at a time.")] = 64,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that decode images.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON, for machines.")] = False,
+) -> None:
+    """Score every sample: how hard it is, by the angle to its class and by the usual scores.
+
+    Examples:
+
+        hardsight score features.npz -o scores.parquet
+
+        hardsight score --model hf:my-vit --data photos/ -o scores.parquet
+
+        hardsight score --model timm:resnet50 --weights mine.safetensors --num-classes 7 --data photos/
+    """
+    with one_sentence():
+        from hardsight.records import write_table
+
+        chosen = tuple(scores or _SCORES)
+        if (file is None) == (model is None and data is None):
+            raise ValueError("give either a FILE of features, or --model and --data")
+        if file is not None:
+            from hardsight.engines.files import score_file
+
+            table = score_file(file, chosen, head=head_file)
+        else:
+            flags = {
+                "size": _size(size),
+                "mean": _numbers("mean", mean),
+                "std": _numbers("std", std),
+                "interpolation": interpolation,
+            }
+            options = {"head": head, "device": _device(device), "batch_size": batch_size, "workers": workers}
+            table = _score_images(
+                model, data, layout, split, weights, num_classes, classes, unlabelled, flags, chosen, options
+            )
+        write_table(_parquet(output), table)
+    _tell(table, output, as_json)
+
+
+def _score_images(
+    model: str | None,
+    data: Path | None,
+    layout: str | None,
+    split: str | None,
+    weights: Path | None,
+    num_classes: int | None,
+    classes: Path | None,
+    unlabelled: bool,
+    flags: dict[str, Any],
+    scores: tuple[str, ...],
+    options: dict[str, Any],
+) -> Any:
+    from hardsight.engines.images import open_images, score_images
+    from hardsight.engines.model_spec import load_model
+    from hardsight.hardness.scoring import choose_scores
+
+    if model is None or data is None:
+        raise ValueError("--model and --data belong together; give both")
+    if classes is not None and unlabelled:
+        raise ValueError("--classes says what the labels mean and --unlabelled ignores them; give one of them")
+    choose_scores(scores)
+    images = open_images(data, layout, split)
+    loaded = load_model(model, weights, num_classes=num_classes)
+    return score_images(
+        loaded,
+        images,
+        scores,
+        classes=None if classes is None else _groups(classes),
+        labelled=not unlabelled,
+        preprocessing=loaded.preprocessing.changed(**flags),
+        **options,
+    )
+
+
+def _tell(table: Any, output: Path, as_json: bool) -> None:
+    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    skipped = json.loads(metadata.get("skipped", "[]"))
+    labels, predicted = table.column("label"), table.column("predicted")
+    summary = {
+        "output": str(output),
+        "samples": table.num_rows,
+        "classes": int(metadata["classes"]),
+        "hardness_against": metadata["hardness against"],
+        "agreement": None if labels.null_count else _share(labels, predicted),
+        "skipped": skipped,
+        "scores": [name for name in table.column_names if name not in ("id", "label", "predicted", "path", "domain")],
+    }
+    if as_json:
+        print(json.dumps(summary, ensure_ascii=False))
+        return
+    print(
+        f"{table.num_rows:,} samples, {summary['classes']:,} classes, scored against the {metadata['hardness against']}"
+    )
+    if summary["agreement"] is not None:
+        print(f"the model agrees with {summary['agreement']:.1%} of the labels")
+    if skipped:
+        print(f"{len(skipped)} images were left out, first {skipped[0]}")
+    print(f"scores: {output}")
+
+
+def _share(labels: Any, predicted: Any) -> float:
+    return float((labels.to_numpy() == predicted.to_numpy()).mean())
+
+
+def _groups(path: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not readable JSON: {error}") from None
+    if not isinstance(said, dict) or not said:
+        raise ValueError(
+            f"{path} must hold a JSON object with a list of the model's classes for each class of the data"
+        )
+    return said
+
+
+def _parquet(path: Path) -> Path:
+    if path.suffix != ".parquet":
+        raise ValueError(f"--output must end in .parquet; got {path.name!r}")
+    return path
+
+
+def _device(name: str | None) -> str:
+    import torch
+
+    chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError):
+        raise ValueError(f"--device must be one that is there; {chosen!r} is not") from None
+    return chosen
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if len(sides) not in (1, 2) or not all(side.isdecimal() for side in sides):
+        raise ValueError(f"--size must be pixels as 224 or 224x192, height x width; got {text!r}")
+    return int(sides[0]), int(sides[-1])
+
+
+def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """`0.5`, `0.485,0.456,0.406` or `127/255`; one number stands for all channels."""
+    if text is None:
+        return None
+    try:
+        return tuple(_fraction(part) for part in text.split(","))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"--{name} must be 1 or 3 numbers as 0.485,0.456,0.406 or 127/255; got {text!r}") from None
+
+
+def _fraction(text: str) -> float:
+    top, _, bottom = text.partition("/")
+    return float(top) / float(bottom or 1)

@@ -1,0 +1,230 @@
+"""Features, head and labels in files: read to be scored, written to be handed over.
+
+| name | shape | |
+|---|---|---|
+| `features` | [samples, dim], float | what goes into the head |
+| `weight` | [classes, dim], float | the head's weight |
+| `bias` | [classes], float | optional |
+| `labels` | [samples], integer | optional: without them, against the predicted class |
+| `ids` | [samples], integer or, in npz and Parquet, text | optional: without them, positions from 0 |
+
+An `.npz` or `.safetensors` file holds arrays of these names. A Parquet file holds one row a sample in the columns
+`features` (a list, all of one length), `labels` and `ids`; its head lies in a second file (`.npz` or `.safetensors`
+with `weight` and `bias`), or in the schema's metadata under `hardsight.head`: a safetensors file of both, in base64.
+Singular names, `label` and `id`, are read too. Nothing is unpickled.
+"""
+
+import base64
+import binascii
+import functools
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file, save, save_file
+from torch import Tensor
+
+from hardsight.engines.streaming import _Columns
+from hardsight.hardness.registry import parts_of
+from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
+from hardsight.hardness.summary import summarise
+from hardsight.hardness.validation import check_features_and_weight, check_labels
+from hardsight.records import atomic_path
+
+HEAD_KEY = b"hardsight.head"
+ENDINGS = (".npz", ".safetensors", ".parquet")
+_SINGULAR = {"label": "labels", "id": "ids"}
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """What a file held; None where it did not hold it."""
+
+    features: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+    labels: Tensor | None = None
+    ids: list[Any] | None = None
+
+
+def score_file(path: Path | str, scores: Sequence[str] = DEFAULT_SCORES, *, head: Path | str | None = None) -> pa.Table:
+    """Every sample's scores as a table, the same as `score_model` gives: id, label, predicted, one column a score."""
+    chosen = choose_scores(scores)
+    read = read_features(path, head)
+    check_features_and_weight(read.features, read.weight, read.bias)
+    if read.labels is not None:
+        check_labels(read.labels, len(read.features), len(read.weight))
+    summary = summarise(read.features, read.weight, read.labels, read.bias, parts=parts_of(chosen) | {"predicted"})
+    columns = _Columns()
+    columns.add(summary, read.labels is not None, read.ids)
+    return columns.table(chosen)
+
+
+def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFile:
+    """Features, head and labels of one file, the head of a second one where given."""
+    path = Path(path)
+    arrays = _read(path)
+    if head is not None:
+        arrays |= {name: value for name, value in _read(Path(head)).items() if name in ("weight", "bias")}
+    missing = [name for name in ("features", "weight") if name not in arrays]
+    if missing:
+        hint = "; give the head's file with --head-file" if missing == ["weight"] and head is None else ""
+        raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}{hint}")
+    ids = arrays.get("ids")
+    if isinstance(ids, Tensor):
+        ids = ids.tolist()
+    features, weight, bias = _one_precision(arrays["features"], arrays["weight"], arrays.get("bias"))
+    return FeatureFile(features, weight, bias, arrays.get("labels"), ids)
+
+
+def _one_precision(features: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
+    """All in the finest of their precisions: features saved as float64 and a float32 head multiply otherwise not."""
+    given = [each for each in (features, weight, bias) if each is not None]
+    if not all(isinstance(each, Tensor) and each.is_floating_point() for each in given):
+        return features, weight, bias
+    common = functools.reduce(torch.promote_types, (each.dtype for each in given))
+    return features.to(common), weight.to(common), None if bias is None else bias.to(common)
+
+
+def write_features(
+    path: Path | str,
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor | None = None,
+    bias: Tensor | None = None,
+    ids: Sequence[Any] | Tensor | None = None,
+) -> None:
+    """Write what `hardsight score FILE` reads; the ending of `path` chooses the format."""
+    path = _known(Path(path))
+    named = {"features": features, "weight": weight, "bias": bias, "labels": labels}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in named.items() if value is not None}
+    numbers = ids.tolist() if isinstance(ids, Tensor) else ids
+    with atomic_path(path) as temporary:
+        if path.suffix == ".npz":
+            own = {} if numbers is None else {"ids": np.asarray(numbers)}
+            np.savez(temporary, **{name: value.numpy() for name, value in tensors.items()}, **own)  # type: ignore[arg-type]
+        elif path.suffix == ".safetensors":
+            save_file(tensors | ({} if numbers is None else {"ids": torch.as_tensor(numbers)}), temporary)
+        else:
+            pq.write_table(_as_table(tensors, numbers), temporary)
+
+
+def _as_table(tensors: dict[str, Tensor], ids: Sequence[Any] | None) -> pa.Table:
+    features = tensors["features"]
+    values = pa.array(features.numpy().reshape(-1))
+    columns = {"features": pa.FixedSizeListArray.from_arrays(values, features.shape[1])}
+    if "labels" in tensors:
+        columns["labels"] = pa.array(tensors["labels"].numpy())
+    if ids is not None:
+        columns["ids"] = pa.array(ids)
+    head = save({name: tensors[name] for name in ("weight", "bias") if name in tensors})
+    return pa.table(columns).replace_schema_metadata({HEAD_KEY: base64.b64encode(head)})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    path = _known(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"the file {path} is not there")
+    arrays = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}[path.suffix](path)
+    return {_SINGULAR.get(name, name): value for name, value in arrays.items()}
+
+
+def _known(path: Path) -> Path:
+    if path.suffix not in ENDINGS:
+        raise ValueError(f"the file must end in {', '.join(ENDINGS)}; got {path.name!r}")
+    return path
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    try:
+        # Opened here: NumPy leaves the file open where it turns out not to be an archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            for name in archive.files:
+                try:
+                    arrays[name] = archive[name]
+                except ValueError as error:
+                    if "allow_pickle" not in str(error):
+                        raise
+                    raise _NeedsUnpicklingError(name) from None
+    except _NeedsUnpicklingError as needs:
+        raise ValueError(
+            f"{path} would need unpickling, which can run code: {needs} holds Python objects, not numbers"
+        ) from None
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError) as error:
+        pickled = "pickle" in str(error)
+        state = "would need unpickling, which can run code" if pickled else "is truncated or is not an .npz file"
+        raise ValueError(f"{path} {state}") from None
+    return {name: value.tolist() if value.dtype.kind in "US" else _tensor(value) for name, value in arrays.items()}
+
+
+class _NeedsUnpicklingError(Exception):
+    pass
+
+
+def _tensor(values: np.ndarray) -> Tensor:
+    # Files may be written on machines of the other byte order, and torch knows no unsigned integers of most sizes.
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if values.dtype.kind == "u":
+        values = values.astype(np.int64)
+    # Arrow's memory is read-only, which torch has no word for.
+    return torch.from_numpy(np.array(values, order="C", copy=None if values.flags.writeable else True))
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is truncated or is not a safetensors file: {error}") from None
+
+
+def _read_parquet(path: Path) -> dict[str, Any]:
+    try:
+        schema = pq.read_schema(path)
+        wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
+        table = pq.read_table(path, columns=wanted)
+    except (pa.ArrowException, OSError):
+        raise ValueError(f"{path} is truncated or is not a Parquet file") from None
+    arrays: dict[str, Any] = {}
+    for name in wanted:
+        column = table.column(name).combine_chunks()
+        if column.null_count:
+            raise ValueError(f"column {name!r} of {path} must be filled; {column.null_count} of {len(column)} are null")
+        if name == "features":
+            arrays[name] = _matrix(column, path)
+        else:
+            arrays[name] = _tensor(column.to_numpy()) if pa.types.is_integer(column.type) else column.to_pylist()
+    return arrays | _head_of(schema, path)
+
+
+def _matrix(column: pa.Array, path: Path) -> Tensor:
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise ValueError(f"column 'features' of {path} must be a list of numbers for each sample; it is {kind}")
+    if len(column) == 0:
+        raise ValueError(f"{path} must hold at least one sample; it holds none")
+    values = column.flatten()
+    if not pa.types.is_fixed_size_list(kind) and len(set(np.diff(np.asarray(column.offsets)).tolist())) > 1:
+        raise ValueError(f"column 'features' of {path} must have lists of one length; they differ")
+    if values.null_count:
+        raise ValueError(f"column 'features' of {path} must be filled; {values.null_count} numbers are null")
+    return _tensor(values.to_numpy()).reshape(len(column), -1)
+
+
+def _head_of(schema: pa.Schema, path: Path) -> dict[str, Tensor]:
+    written = (schema.metadata or {}).get(HEAD_KEY)
+    if written is None:
+        return {}
+    try:
+        return dict(load(base64.b64decode(written, validate=True)))
+    except (binascii.Error, SafetensorError) as error:
+        raise ValueError(
+            f"{path} must hold its head as base64 of safetensors in {HEAD_KEY.decode()!r}: {error}"
+        ) from None

@@ -1,0 +1,203 @@
+"""Scoring a user's own images with a user's own model: open the data, match the classes, run, keep paths and names."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from hardsight.datasets.folders import read_image_folder
+from hardsight.datasets.huggingface import read_huggingface, splits
+from hardsight.datasets.interface import ArrayDataset, FileDataset
+from hardsight.datasets.registry import find, reader, source
+from hardsight.datasets.sources import SOURCES, Source
+from hardsight.engines.matching import Groups, match_classes
+from hardsight.engines.model_spec import LoadedModel
+from hardsight.engines.preprocessing import Preprocessing
+from hardsight.engines.streaming import score_model
+from hardsight.hardness.scoring import DEFAULT_SCORES
+
+Images = ArrayDataset | FileDataset
+_ANYWHERE = ("folder", "huggingface")
+_THUMBNAIL_SIDE = 96
+
+
+def open_images(root: Path | str, layout: str | None = None, split: str | None = None) -> Images:
+    """The images below `root`, by the reader that `layout` names (`hardsight data list`).
+
+    Left out, the layout is told by what is there: the folder of a known data set by its name, Parquet files of a
+    Hugging Face data set, else one folder a class. `split` left out is the layout's first.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f"the data folder {root} is not there")
+    known = _by_name(root) if layout is None else source(layout)
+    name = known.name if known else "huggingface" if next(root.rglob("*.parquet"), None) else "folder"
+    images: Images
+    if name == "huggingface":
+        images = read_huggingface(root, split or next(iter(splits(root)), "train"))
+    elif known is None or name == "folder":
+        images = read_image_folder(root, split or "all", name=root.resolve().name)
+    else:
+        chosen = next(iter(known.splits)) if split is None else split
+        if chosen not in known.splits:
+            raise ValueError(f"split of {known.name} must be one of {', '.join(known.splits)}; got {chosen!r}")
+        images = reader(known)(root if _is_named(known, root) else find(known, root), chosen)
+    if isinstance(images, ArrayDataset) and images.images.dtype != torch.uint8:
+        raise ValueError(f"data must be images; {images.name} holds points")
+    return images
+
+
+def score_images(
+    loaded: LoadedModel,
+    images: Images,
+    scores: Sequence[str] = DEFAULT_SCORES,
+    *,
+    classes: Groups | None = None,
+    labelled: bool = True,
+    preprocessing: Preprocessing | None = None,
+    head: str | None = None,
+    device: torch.device | str | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: bool | None = None,
+) -> pa.Table:
+    """Every image's scores: id, label, predicted, one column a score, and path and domain where the data has them.
+
+    Classes are matched as `match_classes` says; label and predicted are classes of the data. Without `labelled`
+    hardness is against the model's own prediction, in the model's classes. Images that do not decode are left out and
+    named in the table's metadata.
+    """
+    prepared = _Prepared(images, preprocessing or loaded.preprocessing)
+    first = prepared.first()
+    matched = match_classes(loaded, images.class_names, first, classes, labelled, head)
+    if labelled and bool((images.labels < 0).any()):
+        raise ValueError(
+            f"data must have a label for every image, or be scored without labels; {images.name} lacks some"
+        )
+    loader = DataLoader(prepared, batch_size, num_workers=workers, collate_fn=_collate)
+    batches = _Batches(loader, labelled)
+    with matched.reduced():
+        table = score_model(loaded.model, batches, scores, device=device, head=matched.head, progress=progress)
+    return _with_facts(table, images, matched.names, loaded.spec, batches.skipped)
+
+
+def class_names_of(table: pa.Table) -> list[str] | None:
+    """The class names that `score_images` wrote into a table, or None."""
+    written = (table.schema.metadata or {}).get(b"class names")
+    return json.loads(written) if written else None
+
+
+def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) -> pa.Table:
+    """Small PNG pictures of the samples with these ids, for a record; those that do not decode are left out."""
+    from PIL import Image
+
+    where = {str(one): at for at, one in enumerate(images.ids.tolist())}
+    kept: list[str] = []
+    pictures: list[bytes] = []
+    for one in ids:
+        if one not in where:
+            continue
+        try:
+            pixels = images[where[one]][0].permute(1, 2, 0).numpy()
+        except ValueError:
+            continue
+        picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+        picture.thumbnail((side, side))
+        stream = io.BytesIO()
+        picture.save(stream, "PNG")
+        kept.append(one)
+        pictures.append(stream.getvalue())
+    return pa.table({"id": pa.array(kept, pa.string()), "png": pa.array(pictures, pa.binary())})
+
+
+class _Prepared(Dataset[tuple[Tensor | str, int, int]]):
+    """The data's images as the model wants them; the reason, as text, in the place of one that does not decode."""
+
+    def __init__(self, images: Images, preprocessing: Preprocessing) -> None:
+        self.images, self.preprocessing = images, preprocessing
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor | str, int, int]:
+        try:
+            image, label, identity = self.images[index]
+        except ValueError as unreadable:
+            return str(unreadable), int(self.images.labels[index]), int(self.images.ids[index])
+        return self.preprocessing(image), label, identity
+
+    def first(self) -> Tensor:
+        """The first image that decodes."""
+        for index in range(len(self)):
+            image = self[index][0]
+            if isinstance(image, Tensor):
+                return image
+        raise ValueError(f"data must hold at least one image that decodes; {self.images.name} holds none")
+
+
+def _collate(rows: list[tuple[Tensor | str, int, int]]) -> tuple[Tensor | None, Tensor, Tensor, list[str]]:
+    images = [image for image, _, _ in rows if isinstance(image, Tensor)]
+    kept = [row for row in rows if isinstance(row[0], Tensor)]
+    reasons = [image for image, _, _ in rows if isinstance(image, str)]
+    shapes = sorted({tuple(image.shape) for image in images})
+    if len(shapes) > 1:
+        raise ValueError(f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}")
+    labels, ids = (torch.tensor([row[at] for row in kept], dtype=torch.int64) for at in (1, 2))
+    return torch.stack(images) if images else None, labels, ids, reasons
+
+
+@dataclass
+class _Batches:
+    """Batches for `score_model`; remembers what did not decode."""
+
+    loader: DataLoader
+    labelled: bool
+    skipped: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+        for images, labels, ids, reasons in self.loader:
+            self.skipped += reasons
+            if images is not None:
+                yield images, labels if self.labelled else None, ids
+
+
+def _with_facts(
+    table: pa.Table, images: Images, names: Sequence[str] | None, spec: str, skipped: Sequence[str]
+) -> pa.Table:
+    where = {one: at for at, one in enumerate(images.ids.tolist())}
+    rows = [where[one] for one in table.column("id").to_pylist()]
+    if isinstance(images, FileDataset):
+        table = table.append_column("path", pa.array([images.paths[at] for at in rows]))
+    if images.domains is not None:
+        domains = [images.domain_names[number] for number in images.domains[rows].tolist()]
+        table = table.append_column("domain", pa.array(domains))
+    unreadable = [*(f"{each.path}: {each.reason}" for each in images.skipped), *skipped]
+    facts: dict[str, Any] = {"model": spec, "data": images.name, "split": images.split}
+    if isinstance(images, FileDataset):
+        facts["root"] = str(images.root.resolve())
+    if names is not None:
+        facts["class names"] = json.dumps(list(names), ensure_ascii=False)
+    if unreadable:
+        facts["skipped"] = json.dumps(unreadable, ensure_ascii=False)
+    present = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    return table.replace_schema_metadata(present | facts)
+
+
+def _by_name(root: Path) -> Source | None:
+    """The known data set whose folder `root` is, by its name."""
+    return next((known for known in SOURCES if known.name not in _ANYWHERE and _is_named(known, root)), None)
+
+
+def _is_named(known: Source, root: Path) -> bool:
+    parts = root.resolve().parts
+    return any(parts[-len(PurePath(each).parts) :] == PurePath(each).parts for each in known.folders if each != ".")

@@ -1,0 +1,254 @@
+"""A user's own classifier from one line: `timm:NAME`, `hf:FOLDER`, `torchvision:NAME`, `package.module:factory`.
+
+| SPEC | what is built | preprocessing from |
+|---|---|---|
+| `timm:resnet50.a1_in1k` | timm's model of that name | its `pretrained_cfg` |
+| `hf:FOLDER` | the classifier that `save_pretrained` left there, nothing downloaded | `preprocessor_config.json` |
+| `torchvision:resnet50` | torchvision's model of that name | its weights' `transforms()` |
+| `hardsight:resnet20` | a network of `hardsight.models`; weights must be given | flags |
+| `package.module:factory` | what `factory()` returns; the working directory counts | its `pretrained_cfg`, or flags |
+
+Weights come from a safetensors file or a checkpoint that holds tensors only. A checkpoint that would need unpickling
+is refused: a pickle is a program.
+"""
+
+import importlib
+import os
+import pickle
+import sys
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardsight.engines.preprocessing import Preprocessing, from_huggingface, from_timm, from_torchvision
+from hardsight.models import create, first_mismatch
+
+# Where trainers put the weights inside a checkpoint, and what wrappers put before the names.
+_NESTS = ("state_dict", "model_state_dict", "model", "net", "weights")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A classifier in evaluation mode, what its images must be, and its class names where it says them."""
+
+    model: nn.Module
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...] | None
+    spec: str
+
+
+def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int | None = None) -> LoadedModel:
+    """Build the classifier that SPEC names; `weights` take the place of the published ones.
+
+    `num_classes` sizes the head where the builder takes it (timm, torchvision, hardsight).
+    """
+    kind, colon, name = spec.partition(":")
+    if not colon or not kind or not name:
+        raise ValueError(
+            f"model must be timm:NAME, hf:FOLDER, torchvision:NAME or package.module:factory; got {spec!r}"
+        )
+    build = _BUILDERS.get(kind)
+    loaded = _from_factory(kind, name) if build is None else build(name, weights is None, num_classes)
+    if weights is not None:
+        load_weights(loaded.model, weights)
+    loaded.model.eval()
+    return LoadedModel(loaded.model, loaded.preprocessing, loaded.class_names, spec)
+
+
+def load_weights(model: nn.Module, path: Path | str) -> None:
+    """Put the tensors of a safetensors file or a tensors-only checkpoint into the model; all must fit."""
+    tensors = read_tensors(path)
+    for prefix in _PREFIXES:
+        if tensors and all(name.startswith(prefix) for name in tensors) and first_mismatch(model, tensors):
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    mismatch = first_mismatch(model, tensors)
+    if mismatch:
+        raise ValueError(f"weights must fit the model; in {path} {mismatch}")
+    model.load_state_dict(tensors, strict=False)
+
+
+def read_tensors(path: Path | str) -> dict[str, Tensor]:
+    """The named tensors of a weights file; nothing in it can run."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"the weights file {path} is not there")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is truncated or is not a safetensors file: {error}") from None
+    return _state_of(_unpickled_tensors(path), path)
+
+
+def _unpickled_tensors(path: Path) -> Any:
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start[:1] != b"\x80" and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is truncated or is not a PyTorch checkpoint")
+    try:
+        with warnings.catch_warnings():
+            # About pickle protocols: what the loader does not know it refuses.
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"{path} would need unpickling, which can run code: save the model's state_dict() alone, or as safetensors"
+        ) from None
+    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile):
+        raise ValueError(f"{path} is truncated or is not a PyTorch checkpoint") from None
+
+
+def _state_of(content: Any, path: Path) -> dict[str, Tensor]:
+    for _ in range(3):
+        if isinstance(content, Mapping) and content and all(isinstance(value, Tensor) for value in content.values()):
+            return {str(name): tensor for name, tensor in content.items()}
+        nest = next(
+            (key for key in _NESTS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), None
+        )
+        if nest is None:
+            break
+        content = content[nest]
+    raise ValueError(
+        f"{path} must hold a state_dict, tensors by name, at its top or under {', '.join(_NESTS)}; it does not"
+    )
+
+
+def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+    timm = _import("timm", f"timm:{name}", "hardsight[timm]")
+    options = {} if num_classes is None else {"num_classes": num_classes}
+    try:
+        model = timm.create_model(name, pretrained=pretrained, **options)
+    except Exception as error:  # timm, its hub and their libraries fail in many types
+        raise ValueError(f"timm could not build {name!r}: {_first_line(error)}") from None
+    configuration = getattr(model, "pretrained_cfg", {})
+    names = configuration.get("label_names")
+    return LoadedModel(model, from_timm(configuration), tuple(names) if names else None, "")
+
+
+def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+    folder = Path(name)
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"hf:FOLDER must be a folder that save_pretrained made; {folder} holds no config.json")
+    transformers = _import("transformers", f"hf:{name}", "hardsight[huggingface]")
+    try:
+        with _quiet(transformers):
+            model, loading = transformers.AutoModelForImageClassification.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
+            )
+    except Exception as error:  # damaged weights, unknown architectures and odd configurations fail in many types
+        raise ValueError(f"{folder} does not load as an image classifier: {_first_line(error)}") from None
+    missing = sorted(loading.get("missing_keys", ()))
+    if missing:
+        # transformers would draw them at random and say so in a warning: such a head has learned nothing.
+        raise ValueError(f"{folder} must hold all weights of an image classifier; {missing[0]} is missing")
+    names = model.config.id2label
+    ordered = tuple(str(names[at]) for at in sorted(names)) if names else None
+    return LoadedModel(model, from_huggingface(folder), ordered, "")
+
+
+def _from_torchvision(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+    models = _import("torchvision.models", f"torchvision:{name}", "torchvision")
+    try:
+        published = models.get_model_weights(name).DEFAULT
+        options = {} if num_classes is None else {"num_classes": num_classes}
+        model = models.get_model(name, weights=published if pretrained else None, **options)
+    except Exception as error:  # unknown names and failed downloads come in many types
+        raise ValueError(f"torchvision could not build {name!r}: {_first_line(error)}") from None
+    names = published.meta.get("categories") if num_classes is None else None
+    return LoadedModel(model, from_torchvision(published.transforms()), tuple(names) if names else None, "")
+
+
+def _from_hardsight(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+    model = create(name, num_classes=num_classes)
+    if pretrained:
+        raise ValueError(f"weights must be given for hardsight:{name}: without them the network has learned nothing")
+    return LoadedModel(model, _own_preprocessing(model), None, "")
+
+
+def _from_factory(module_name: str, factory_name: str) -> LoadedModel:
+    with _working_directory_importable():
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ImportError(f"model must name a module that imports; {module_name!r} does not: {error}") from None
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise ValueError(f"model must name a function of {module_name}; it has no {factory_name!r} to call")
+    model = factory()
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"{module_name}:{factory_name} must return a torch.nn.Module; it returned {type(model).__name__}"
+        )
+    names = getattr(model, "class_names", None)
+    return LoadedModel(model, _own_preprocessing(model), tuple(map(str, names)) if names else None, "")
+
+
+def _own_preprocessing(model: nn.Module) -> Preprocessing:
+    """A model's own `pretrained_cfg` (timm's form), else its input's size and channels with usual means and spreads."""
+    configuration = getattr(model, "pretrained_cfg", None)
+    if isinstance(configuration, Mapping):
+        return from_timm(configuration)
+    shape = getattr(model, "input_shape", None)
+    size = (int(shape[1]), int(shape[2])) if isinstance(shape, tuple) and len(shape) == 3 else None
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
+    plain = Preprocessing(size, None if size is None else min(size))
+    return plain if first is None or first.in_channels != 1 else replace(plain, mean=(0.5,), std=(0.5,))
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Without the bars and warnings that transformers prints while it loads."""
+    logging = transformers.utils.logging
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    """`python -m` finds a module beside the caller; an installed command would not."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _import(module: str, spec: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError, OSError) as error:
+        # A torchvision built for another torch fails with a RuntimeError: it is there, and cannot be used.
+        raise ImportError(
+            f"{spec} needs {package}, which does not import ({_first_line(error)}): pip install it"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+_BUILDERS = {
+    "timm": _from_timm,
+    "hf": _from_huggingface,
+    "torchvision": _from_torchvision,
+    "hardsight": _from_hardsight,
+}

@@ -1,0 +1,175 @@
+"""From a decoded image to a model's input: resize, cut the middle, scale, normalise, as the model's own files say."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+# ImageNet's, which most published classifiers of photographs were trained with.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Pillow's numbers, as Hugging Face's configurations write them.
+_PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What a model wants its images to be. A uint8 image [C, H, W] becomes (pixels / 255 - mean) / std.
+
+    `size` is height and width of the input; None keeps each image's own. `resize` is the length of the shorter side
+    before the middle is cut out; None squashes the whole image to `size`. `mean` and `std` have one number a channel,
+    for pixels in [0, 1].
+    """
+
+    size: tuple[int, int] | None = None
+    resize: int | None = None
+    interpolation: str = "bilinear"
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        if self.size is not None and min(self.size) < 1:
+            raise ValueError(f"size must be at least 1 pixel; got {self.size!r}")
+        if self.resize is not None and (self.size is None or self.resize < 1):
+            raise ValueError(f"resize must be at least 1 pixel and come with a size; got {self.resize!r}")
+        if self.interpolation not in INTERPOLATIONS:
+            raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {self.interpolation!r}")
+        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
+            raise ValueError(f"mean and std must have 1 or 3 numbers each; got {len(self.mean)} and {len(self.std)}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if not all(math.isfinite(value) and abs(value) <= 1 for value in values):
+                raise ValueError(f"{name} must be for pixels in [0, 1], so 127 of 255 is 127/255; got {values!r}")
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be positive; got {self.std!r}")
+
+    def __call__(self, image: Tensor) -> Tensor:
+        """One decoded image, ready to be batched."""
+        if image.dtype != torch.uint8 or image.ndim != 3:
+            raise ValueError(f"image must be uint8 [channels, height, width]; got {image.dtype} {list(image.shape)}")
+        image = _resized(_with_channels(image, len(self.mean)), self)
+        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        return (image.float() / 255 - mean) / std
+
+    def changed(self, **flags: Any) -> "Preprocessing":
+        """The same with what a person gave: a `size` keeps the share cut off, one number is for all channels."""
+        given = {key: value for key, value in flags.items() if value is not None}
+        for name in ("mean", "std"):
+            if len(given.get(name, ())) == 1:
+                given[name] = tuple(given[name]) * len(self.mean)
+        if "size" in given and self.size is not None and self.resize is not None:
+            given["resize"] = round(self.resize * min(given["size"]) / min(self.size))
+        return replace(self, **given)
+
+
+def from_timm(configuration: Mapping[str, Any]) -> Preprocessing:
+    """What a timm `pretrained_cfg` says: input_size, crop_pct, crop_mode, interpolation, mean, std."""
+    size = tuple(configuration.get("input_size", (3, 224, 224)))[-2:]
+    share = float(configuration.get("crop_pct") or 1.0)
+    squash = configuration.get("crop_mode") == "squash"
+    interpolation = configuration.get("interpolation") or "bilinear"
+    return Preprocessing(
+        size=(int(size[0]), int(size[1])),
+        # timm rounds down here; another rounding moves the cut by a pixel.
+        resize=None if squash else math.floor(min(size) / share),
+        interpolation=interpolation if interpolation in INTERPOLATIONS else "bilinear",
+        mean=tuple(configuration.get("mean", IMAGENET_MEAN)),
+        std=tuple(configuration.get("std", IMAGENET_STD)),
+    )
+
+
+def from_huggingface(folder: Path) -> Preprocessing:
+    """What `preprocessor_config.json` says: size, crop_size, resample, rescale_factor, image_mean, image_std."""
+    path = folder / "preprocessor_config.json"
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} is not there: give --size, --mean and --std instead") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not readable JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise ValueError(f"{path} must hold a JSON object; it holds a {type(said).__name__}")
+    if abs(said.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
+        raise ValueError(f"{path} must scale pixels by 1/255; it says {said['rescale_factor']!r}")
+    shortest, size = _huggingface_size(said.get("size", 224))
+    cut = _huggingface_size(said["crop_size"])[1] if said.get("do_center_crop") and "crop_size" in said else None
+    normalised = said.get("do_normalize", True)
+    mean = tuple(said.get("image_mean", (0.5,) * 3)) if normalised else (0.0,) * 3
+    std = tuple(said.get("image_std", (0.5,) * 3)) if normalised else (1.0,) * 3
+    if cut is not None:
+        resize = shortest or (min(size) if size is not None else None)
+        return Preprocessing(cut, resize, _PILLOW.get(said.get("resample", 2), "bilinear"), mean, std)
+    final = size or ((shortest, shortest) if shortest else None)
+    return Preprocessing(final, shortest, _PILLOW.get(said.get("resample", 2), "bilinear"), mean, std)
+
+
+def from_torchvision(transforms: Any) -> Preprocessing:
+    """What the `transforms()` of torchvision's weights say: resize_size, crop_size, interpolation, mean, std."""
+    crop, resize = (_first(getattr(transforms, name, None)) for name in ("crop_size", "resize_size"))
+    interpolation = str(getattr(getattr(transforms, "interpolation", None), "value", "bilinear"))
+    size = crop or resize or 224
+    return Preprocessing((size, size), resize or size, interpolation, tuple(transforms.mean), tuple(transforms.std))
+
+
+def _huggingface_size(said: Any) -> tuple[int | None, tuple[int, int] | None]:
+    """The shorter side, or height and width: configurations of all ages write it differently."""
+    if isinstance(said, int):
+        return None, (said, said)
+    if isinstance(said, Mapping) and "shortest_edge" in said:
+        return int(said["shortest_edge"]), None
+    if isinstance(said, Mapping) and {"height", "width"} <= set(said):
+        return None, (int(said["height"]), int(said["width"]))
+    raise ValueError(
+        f"size in preprocessor_config.json must be a number, shortest_edge or height and width; got {said!r}"
+    )
+
+
+def _first(value: Any) -> int | None:
+    if value is None:
+        return None
+    return int(value[0]) if isinstance(value, Sequence) else int(value)
+
+
+def _with_channels(image: Tensor, channels: int) -> Tensor:
+    if len(image) == channels:
+        return image
+    if len(image) == 1:
+        return image.expand(channels, -1, -1)
+    if len(image) == 3 and channels == 1:
+        # ITU-R 601 luma, as Pillow's grey.
+        weights = torch.tensor([299, 587, 114]).view(3, 1, 1)
+        return ((image.long() * weights).sum(0, keepdim=True) // 1000).to(torch.uint8)
+    raise ValueError(f"image must have {channels} channels or 1; got {len(image)}")
+
+
+def _resized(image: Tensor, wanted: Preprocessing) -> Tensor:
+    if wanted.size is None:
+        return image
+    height, width = wanted.size
+    if wanted.resize is None:
+        return _pillow_resize(image, height, width, wanted.interpolation)
+    long = image.shape[1:]
+    scale = wanted.resize / min(long)
+    # The shorter side is exact, the longer one cut to whole pixels, and never below what is cut out of it.
+    sides = [wanted.resize if side == min(long) else max(1, int(side * scale)) for side in long]
+    sides = [max(side, final) for side, final in zip(sides, (height, width), strict=True)]
+    image = _pillow_resize(image, sides[0], sides[1], wanted.interpolation)
+    top, left = (round((side - final) / 2) for side, final in zip(sides, (height, width), strict=True))
+    return image[:, top : top + height, left : left + width]
+
+
+def _pillow_resize(image: Tensor, height: int, width: int, interpolation: str) -> Tensor:
+    """Pillow's resampling, the one that models are trained with; tensors' own differs where images shrink."""
+    from PIL import Image
+
+    if tuple(image.shape[1:]) == (height, width):
+        return image
+    pixels = image.permute(1, 2, 0).numpy()
+    picture = Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))
+    resized = np.array(picture.resize((width, height), Image.Resampling[interpolation.upper()]))
+    return torch.from_numpy(resized if resized.ndim == 3 else resized[:, :, None]).permute(2, 0, 1)

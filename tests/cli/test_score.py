@@ -1,0 +1,155 @@
+"""`hardsight score`: both forms end to end, the summary, and one sentence with exit code 2 for every bad input."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner, Result
+
+from hardsight.cli.score import score
+from hardsight.engines.files import ENDINGS, write_features
+
+app = typer.Typer()
+app.command()(score)
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def write(path: Path, **changes: torch.Tensor) -> Path:
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        "features": torch.randn(9, 4, generator=generator),
+        "weight": torch.randn(3, 4, generator=generator),
+        "labels": torch.tensor([0, 1, 2] * 3),
+        "bias": None,
+        "ids": None,
+    }
+    write_features(path, **(tensors | changes))  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_features_in_a_file(ending: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"features{ending}")
+    result = run(path, "-o", tmp_path / "out" / "scores.parquet", "--score", "avh", "--score", "loss")
+    assert result.exit_code == 0, result.output
+    assert "9 samples, 3 classes, scored against the given label" in result.stdout
+    table = pq.read_table(tmp_path / "out" / "scores.parquet")
+    assert table.column_names == ["id", "label", "predicted", "avh", "loss"]
+    assert table.schema.field("avh").metadata[b"direction"] == b"larger is harder"
+
+
+def test_json_for_machines(tmp_path: Path) -> None:
+    result = run(write(tmp_path / "f.npz"), "-o", tmp_path / "scores.parquet", "--json")
+    summary = json.loads(result.stdout)
+    table = pq.read_table(tmp_path / "scores.parquet")
+    assert summary["samples"] == 9
+    assert summary["scores"] == table.column_names[3:]
+    agreement = (table.column("label").to_numpy() == table.column("predicted").to_numpy()).mean()
+    assert summary["agreement"] == pytest.approx(agreement)
+
+
+def test_a_model_and_a_folder(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    (photos / "dog" / "broken.jpg").write_bytes(b"no image")
+    result = run("--model", f"hf:{tiny_vit}", "--data", photos, "-o", tmp_path / "scores.parquet", "--batch-size", "4")
+    assert result.exit_code == 0, result.output
+    assert "9 samples, 3 classes, scored against the given label" in result.stdout
+    assert "1 images were left out, first dog/broken.jpg" in result.stdout
+    table = pq.read_table(tmp_path / "scores.parquet")
+    assert table.column("path").to_pylist()[0] == "cat/0.png"
+    assert json.loads(table.schema.metadata[b"class names"]) == ["cat", "dog", "frog"]
+
+
+def test_flags_take_the_place_of_the_models_own(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    scores = []
+    for flags in ([], ["--mean", "0.5,0.5,0.5", "--std", "1/2"], ["--mean", "127/255", "--interpolation", "nearest"]):
+        result = run(
+            "--model", f"hf:{tiny_vit}", "--data", photos, "-o", tmp_path / "s.parquet", "--score", "avh", *flags
+        )
+        assert result.exit_code == 0, result.output
+        scores.append(pq.read_table(tmp_path / "s.parquet").column("avh").to_numpy())
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert not np.allclose(scores[0], scores[2], rtol=1e-6)
+
+
+def test_classes_from_a_file_and_without_labels(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    (photos / "frog").rename(photos / "toad")
+    (tmp_path / "classes.json").write_text('{"cat": "cat", "dog": ["dog"], "toad": ["frog", 0]}')
+    common = ("--model", f"hf:{tiny_vit}", "--data", photos, "-o", tmp_path / "s.parquet")
+    assert run(*common, "--classes", tmp_path / "classes.json").exit_code == 0
+    assert json.loads(pq.read_table(tmp_path / "s.parquet").schema.metadata[b"class names"]) == ["cat", "dog", "toad"]
+    result = run(*common, "--unlabelled")
+    assert "scored against the predicted class" in result.stdout
+    assert "agrees" not in result.stdout
+
+
+def refused(result: Result, sentence: str, folder: Path) -> None:
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert result.stderr.startswith("hardsight: ")
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in result.output
+    assert not list(folder.glob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"labels": torch.tensor([0, 1, 5] * 3)}, "labels must lie in [0, 3)"),
+        ({"weight": torch.ones(3, 5)}, "got features [9, 4] and weight [3, 5]"),
+        ({"features": torch.full((9, 4), float("nan"))}, "9 of 9 rows hold NaN or infinity, first row 0"),
+        ({"features": torch.ones(0, 4), "labels": torch.ones(0).long()}, "features must not be empty"),
+        ({"features": torch.ones(9, 4).int()}, "features must be floating point; got torch.int32"),
+    ],
+)
+def test_bad_features(changes: dict, sentence: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "f.npz", **changes)
+    refused(run(path, "-o", tmp_path / "scores.parquet"), sentence, tmp_path)
+
+
+def test_bad_files_and_options(tmp_path: Path) -> None:
+    out = ("-o", tmp_path / "scores.parquet")
+    path = write(tmp_path / "f.npz")
+    refused(run(tmp_path / "none.npz", *out), "is not there", tmp_path)
+    refused(run(path, "-o", tmp_path / "scores.csv"), "--output must end in .parquet", tmp_path)
+    refused(run(path, *out, "--score", "avhh"), "did you mean 'avh'?", tmp_path)
+    refused(run(*out), "give either a FILE of features, or --model and --data", tmp_path)
+    refused(run(path, *out, "--model", "hf:x"), "give either a FILE of features, or --model and --data", tmp_path)
+    path.write_bytes(path.read_bytes()[:100])
+    refused(run(path, *out), "is truncated or is not an .npz file", tmp_path)
+
+
+def test_bad_models_and_data(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    def refuse(sentence: str, *arguments: str | Path) -> None:
+        refused(run(*arguments, "-o", tmp_path / "scores.parquet"), sentence, tmp_path)
+
+    model, data = ("--model", f"hf:{tiny_vit}"), ("--data", photos)
+    refuse("--model and --data belong together", *model)
+    refuse("the data folder", *model, "--data", tmp_path / "nowhere")
+    refuse("must be timm:NAME", "--model", "vit", *data)
+    refuse("--size must be pixels", *model, *data, "--size", "big")
+    refuse("--mean must be 1 or 3 numbers", *model, *data, "--mean", "a,b,c")
+    refuse("mean must be for pixels in [0, 1]", *model, *data, "--mean", "127")
+    refuse("interpolation must be one of", *model, *data, "--interpolation", "magic")
+    refuse("--device must be one that is there", *model, *data, "--device", "abacus")
+    refuse("split", *model, *data, "--split", "nothing")
+    (tmp_path / "classes.json").write_text("[")
+    refuse("is not readable JSON", *model, *data, "--classes", tmp_path / "classes.json")
+    refuse("give one of them", *model, *data, "--unlabelled", "--classes", tmp_path / "classes.json")
+    (photos / "cat").rename(photos / "toad")
+    (photos / "dog").rename(photos / "cow")
+    (photos / "extra").mkdir()
+    (photos / "extra" / "x.png").write_bytes((photos / "cow" / "0.png").read_bytes())
+    refuse("the model has 3 classes and the data 4", *model, *data)
+
+
+def test_help_shows_examples() -> None:
+    result = run("--help")
+    assert "hardsight score features.npz" in result.stdout
+    assert "--model hf:my-vit" in result.stdout

@@ -1,0 +1,162 @@
+"""Feature files: the same scores from every format, and every kind of bad file refused in one sentence."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from hardsight.engines.files import ENDINGS, read_features, score_file, write_features
+from hardsight.hardness import score
+
+GENERATOR = torch.Generator().manual_seed(0)
+FEATURES = torch.randn(9, 4, generator=GENERATOR)
+WEIGHT = torch.randn(3, 4, generator=GENERATOR)
+BIAS = torch.randn(3, generator=GENERATOR)
+LABELS = torch.tensor([0, 1, 2] * 3)
+IDS = list(range(100, 109))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_format_gives_the_scores_of_its_tensors(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"features{ending}"
+    write_features(path, FEATURES, WEIGHT, LABELS, BIAS, IDS)
+    table = score_file(path, ("avh", "loss"))
+    assert table.column("id").to_pylist() == IDS
+    assert table.column("label").to_pylist() == LABELS.tolist()
+    assert table.column("predicted").to_pylist() == (FEATURES @ WEIGHT.T + BIAS).argmax(1).tolist()
+    expected = score(FEATURES, WEIGHT, LABELS, BIAS, ("avh", "loss"))
+    for name, values in expected.items():
+        np.testing.assert_allclose(table.column(name).to_numpy(), values.numpy(), rtol=1e-6)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_what_is_written_comes_back_bit_for_bit(ending: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    path = tmp_path / f"features{ending}"
+    write_features(path, FEATURES.to(dtype), WEIGHT.to(dtype))
+    read = read_features(path)
+    assert torch.equal(read.features, FEATURES.to(dtype))
+    assert torch.equal(read.weight, WEIGHT.to(dtype))
+    assert (read.bias, read.labels, read.ids) == (None, None, None)
+
+
+def test_without_labels_against_the_prediction_and_counted_from_0(tmp_path: Path) -> None:
+    write_features(tmp_path / "f.npz", FEATURES, WEIGHT)
+    table = score_file(tmp_path / "f.npz")
+    assert table.schema.metadata[b"hardness against"] == b"predicted class"
+    assert table.column("id").to_pylist() == list(range(9))
+    assert table.column("label").null_count == 9
+
+
+@pytest.mark.parametrize("ending", [".npz", ".parquet"])
+def test_ids_may_be_text(ending: str, tmp_path: Path) -> None:
+    names = [f"photo-{at}.jpg" for at in range(9)]
+    write_features(tmp_path / f"f{ending}", FEATURES, WEIGHT, ids=names)
+    assert score_file(tmp_path / f"f{ending}").column("id").to_pylist() == names
+
+
+@pytest.mark.parametrize("head", [".npz", ".safetensors"])
+def test_parquet_with_its_head_in_a_second_file(head: str, tmp_path: Path) -> None:
+    table = pa.table({"features": FEATURES.tolist(), "label": LABELS.tolist(), "id": IDS})
+    pq.write_table(table, tmp_path / "f.parquet")
+    write_features(tmp_path / f"head{head}", FEATURES[:1], WEIGHT, bias=BIAS)
+    with pytest.raises(ValueError, match="must hold weight; it holds features, labels, ids; give the head's file"):
+        score_file(tmp_path / "f.parquet")
+    scored = score_file(tmp_path / "f.parquet", ("loss",), head=tmp_path / f"head{head}")
+    expected = score(FEATURES.double(), WEIGHT.double(), LABELS, BIAS.double(), ("loss",))["loss"]
+    np.testing.assert_allclose(scored.column("loss").to_numpy(), expected.numpy(), rtol=1e-5)
+
+
+def test_big_endian_and_unsigned_numbers(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "f.npz",
+        features=FEATURES.numpy().astype(">f4"),
+        weight=WEIGHT.numpy(),
+        labels=LABELS.numpy().astype("u2"),
+    )
+    np.testing.assert_allclose(
+        score_file(tmp_path / "f.npz").column("avh").to_numpy(),
+        score(FEATURES, WEIGHT, LABELS)["avh"].numpy(),
+        rtol=1e-6,
+    )
+
+
+class Bomb:
+    def __reduce__(self) -> tuple:
+        return (open, ("exploded", "w"))
+
+
+def test_a_file_that_would_need_unpickling_is_refused_and_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "f.npz", features=np.array([Bomb()], dtype=object), weight=WEIGHT.numpy())
+    (tmp_path / "g.npz").write_bytes(pickle.dumps(Bomb()))
+    for name in ("f.npz", "g.npz"):
+        with pytest.raises(ValueError, match="would need unpickling, which can run code"):
+            score_file(tmp_path / name)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("keep", [0, 1, 40, 0.5, 0.95])
+def test_truncated_files_are_refused(ending: str, keep: float, tmp_path: Path) -> None:
+    path = tmp_path / f"f{ending}"
+    write_features(path, FEATURES, WEIGHT, LABELS)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
+    with pytest.raises(ValueError, match=str(path)):
+        score_file(path)
+
+
+def test_missing_and_unknown_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is not there"):
+        score_file(tmp_path / "none.npz")
+    with pytest.raises(ValueError, match=r"must end in .npz, .safetensors, .parquet; got 'f.csv'"):
+        score_file(tmp_path / "f.csv")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error", "sentence"),
+    [
+        ({"features": FEATURES, "weight": WEIGHT, "labels": LABELS + 1}, ValueError, r"labels must lie in \[0, 3\)"),
+        ({"features": FEATURES, "weight": WEIGHT[:, :2]}, ValueError, r"features \[9, 4\] and weight \[3, 2\]"),
+        ({"features": FEATURES / 0 * 0, "weight": WEIGHT}, ValueError, "9 of 9 rows hold NaN or infinity, first row 0"),
+        ({"features": FEATURES[:0], "weight": WEIGHT}, ValueError, "features must not be empty"),
+        ({"features": FEATURES.long(), "weight": WEIGHT}, TypeError, "features must be floating point"),
+        ({"features": FEATURES}, ValueError, "must hold weight"),
+        ({"features": FEATURES, "weight": WEIGHT, "ids": torch.arange(3)}, ValueError, "3 ids for 9 samples"),
+    ],
+)
+def test_bad_content_is_refused(arrays: dict, error: type[Exception], sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", **{name: value.numpy() for name, value in arrays.items()})
+    with pytest.raises(error, match=sentence):
+        score_file(tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (pa.table({"features": [[1.0, 2.0], [3.0]]}), "lists of one length"),
+        (pa.table({"features": [1.0, 2.0]}), "a list of numbers for each sample; it is double"),
+        (pa.table({"features": [[1.0], None]}), "must be filled; 1 of 2 are null"),
+        (pa.table({"features": [[1.0], [None]]}), "1 numbers are null"),
+        (pa.table({"features": pa.array([], pa.list_(pa.float32()))}), "at least one sample"),
+    ],
+)
+def test_bad_parquet_columns_are_refused(table: pa.Table, sentence: str, tmp_path: Path) -> None:
+    pq.write_table(table, tmp_path / "f.parquet")
+    with pytest.raises(ValueError, match=sentence):
+        score_file(tmp_path / "f.parquet")
+
+
+def test_a_broken_head_in_the_metadata_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"features": FEATURES.tolist()}).replace_schema_metadata({"hardsight.head": "not base64!"})
+    pq.write_table(table, tmp_path / "f.parquet")
+    with pytest.raises(ValueError, match=r"base64 of safetensors in 'hardsight\.head'"):
+        score_file(tmp_path / "f.parquet")

@@ -1,0 +1,182 @@
+"""A user's own model and images: classes matched, heads reduced and put back, files that do not decode left out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from hardsight.engines.images import class_names_of, open_images, score_images, thumbnails
+from hardsight.engines.matching import class_row, match_classes
+from hardsight.engines.model_spec import LoadedModel, load_model
+from hardsight.engines.preprocessing import Preprocessing
+from hardsight.hardness import score
+
+NAMES = ("ant", "cat", "bee", "dog", "frog")
+
+
+def loaded(outputs: int = 5, names: tuple[str, ...] | None = NAMES) -> LoadedModel:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, outputs)
+    ).eval()
+    return LoadedModel(model, Preprocessing((16, 16), 16), names, "test:small")
+
+
+def features_of(one: LoadedModel, root: Path) -> torch.Tensor:
+    images = open_images(root)
+    batch = torch.stack([one.preprocessing(images[at][0]) for at in range(len(images))])
+    with torch.inference_mode():
+        return one.model[:-1](batch)  # type: ignore[index]
+
+
+def test_classes_are_matched_by_name(photos: Path) -> None:
+    one = loaded()
+    head = one.model[-1]  # type: ignore[index]
+    weight, bias = head.weight.detach().clone(), head.bias.detach().clone()
+    table = score_images(one, open_images(photos), ("avh", "loss"), batch_size=4)
+    assert class_names_of(table) == ["cat", "dog", "frog"]
+    rows = [1, 3, 4]
+    labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    expected = score(features_of(one, photos), weight[rows], labels, bias[rows], ("avh", "loss"))
+    np.testing.assert_allclose(table.column("avh").to_numpy(), expected["avh"].numpy(), rtol=1e-4)
+    np.testing.assert_allclose(table.column("loss").to_numpy(), expected["loss"].numpy(), rtol=1e-4)
+    assert table.column("path").to_pylist()[3] == "dog/0.png"
+    assert torch.equal(head.weight, weight)
+    assert isinstance(head.weight, nn.Parameter)
+    assert head.weight.requires_grad
+
+
+def test_classes_as_a_person_says_them(photos: Path) -> None:
+    one = loaded(names=None)
+    groups = {"cat": [0, 1], "dog": 2, "frog": [3]}
+    table = score_images(one, open_images(photos), ("avh",), classes=groups)
+    weight = one.model[-1].weight.detach()  # type: ignore[index]
+    lengths = weight.norm(dim=1)
+    together = weight[0] / lengths[0] + weight[1] / lengths[1]
+    reduced = torch.stack([together / together.norm() * lengths[:2].mean(), weight[2], weight[3]])
+    expected = score(features_of(one, photos), reduced, torch.tensor([0] * 3 + [1] * 3 + [2] * 3), scores=("avh",))
+    np.testing.assert_allclose(table.column("avh").to_numpy(), expected["avh"].numpy(), rtol=1e-4)
+    named = score_images(
+        loaded(), open_images(photos), ("avh",), classes={"cat": ["ant", "CAT"], "dog": "bee", "frog": 3}
+    )
+    assert named.column("avh").equals(table.column("avh"))
+
+
+def test_a_class_of_many_members_is_as_long_as_one_of_few_and_a_plain_mean_is_not() -> None:
+    members = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    assert float(class_row(members).norm()) == pytest.approx(float(members.norm(dim=1).mean()), rel=1e-5)
+    assert float(members.mean(0).norm()) < 0.5 * float(members.norm(dim=1).mean())
+    assert torch.equal(class_row(members[:1]), members[0])
+    assert class_row(torch.stack([members[0], -members[0]])).isfinite().all()
+    assert class_row(torch.zeros(3, 8)).tolist() == [0.0] * 8
+
+
+def test_equally_many_classes_are_matched_by_number(photos: Path) -> None:
+    table = score_images(loaded(3, None), open_images(photos), ("avh",))
+    assert table.column("label").to_pylist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_without_labels_in_the_models_own_classes(photos: Path) -> None:
+    table = score_images(loaded(), open_images(photos), ("avh",), labelled=False)
+    assert table.column("label").null_count == 9
+    assert class_names_of(table) == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "names", "classes", "sentence"),
+    [
+        (5, None, None, r"the model has 5 classes and the data 3 \(cat, dog, frog\)"),
+        (5, None, {"cat": 0, "dog": 1}, "'frog' is missing"),
+        (5, None, {"cat": 0, "dog": 1, "frog": []}, "'frog' has none"),
+        (5, None, {"cat": 0, "dog": 1, "frog": 5}, "a number of the model's 5 classes; for 'frog' got 5"),
+        (
+            5,
+            NAMES,
+            {"cat": 0, "dog": 1, "frog": "toad"},
+            "a number or a name of the model's 5 classes; for 'frog' got 'toad'",
+        ),
+        (5, None, {"cat": 0, "dog": 1, "frog": 2, "cow": 3}, "named as the data names them, cat, dog, frog; got 'cow'"),
+        (5, None, {"cat": True, "dog": 1, "frog": 2}, "for 'cat' got True"),
+    ],
+)
+def test_classes_nobody_can_match(
+    outputs: int, names: tuple | None, classes: dict | None, sentence: str, photos: Path
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        score_images(loaded(outputs, names), open_images(photos), ("avh",), classes=classes)
+
+
+def test_the_head_comes_back_after_an_error() -> None:
+    one = loaded()
+    before = one.model[-1].weight  # type: ignore[index]
+    matched = match_classes(one, ["cat", "dog"], torch.zeros(3, 16, 16))
+    with matched.reduced():
+        assert len(one.model[-1].weight) == 2  # type: ignore[index]
+    with pytest.raises(RuntimeError), matched.reduced():
+        one.model(torch.zeros(1, 7, 16, 16))
+    assert one.model[-1].weight is before  # type: ignore[index]
+
+
+def test_images_that_do_not_decode_are_left_out_and_named(photos: Path) -> None:
+    (photos / "cat" / "0.png").write_bytes(b"no image")
+    whole = (photos / "dog" / "1.png").read_bytes()
+    (photos / "dog" / "1.png").write_bytes(whole[: len(whole) // 2])
+    table = score_images(loaded(), open_images(photos), ("avh",), batch_size=1)
+    assert table.column("id").to_pylist() == [1, 2, 3, 5, 6, 7, 8]
+    skipped = json.loads(table.schema.metadata[b"skipped"])
+    assert [each.split(" ")[0] for each in skipped] == ["cat/0.png", "dog/1.png"]
+
+
+def test_nothing_that_decodes(photos: Path) -> None:
+    for path in photos.rglob("*.png"):
+        path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="at least one image that decodes"):
+        score_images(loaded(), open_images(photos), ("avh",))
+
+
+def test_images_of_different_sizes_need_a_size(photos: Path) -> None:
+    with pytest.raises(ValueError, match=r"size must be given \(--size\), because the images differ"):
+        score_images(loaded(), open_images(photos), ("avh",), preprocessing=Preprocessing())
+
+
+def test_images_the_model_does_not_take(photos: Path) -> None:
+    grey = Preprocessing((16, 16), 16, mean=(0.5,), std=(0.5,))
+    with pytest.raises(ValueError, match=r"does not take images of shape \[1, 16, 16\]"):
+        score_images(loaded(), open_images(photos), ("avh",), preprocessing=grey)
+
+
+def test_a_hugging_face_model_end_to_end(tiny_vit: Path, photos: Path) -> None:
+    table = score_images(load_model(f"hf:{tiny_vit}"), open_images(photos), ("avh", "confidence"))
+    assert class_names_of(table) == ["cat", "dog", "frog"]
+    assert table.column("predicted").to_pylist() == [int(row) for row in table.column("predicted").to_numpy()]
+    assert 0 < min(table.column("avh").to_pylist()) < max(table.column("avh").to_pylist()) < 1
+
+
+def test_thumbnails_are_small_and_skip_what_is_not_there(photos: Path) -> None:
+    (photos / "cat" / "0.png").write_bytes(b"no image")
+    made = thumbnails(open_images(photos), ["0", "4", "99"], side=12)
+    assert made.column("id").to_pylist() == ["4"]
+    with Image.open(__import__("io").BytesIO(made.column("png")[0].as_py())) as picture:
+        assert picture.format == "PNG"
+        assert max(picture.size) == 12
+
+
+def test_layouts_are_told_by_what_is_there(tmp_path: Path, photos: Path) -> None:
+    assert open_images(photos).name == "photos"
+    with pytest.raises(FileNotFoundError, match="is not there"):
+        open_images(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="name must be one of"):
+        open_images(photos, layout="nonsense")
+    with pytest.raises(ValueError, match="must hold one folder for each class"):
+        open_images(photos / "cat")
+
+
+@pytest.mark.data
+def test_known_sets_are_told_by_their_folders(data_root: Path) -> None:
+    for folder, name in (("cifar-10-batches-bin", "cifar10"), ("PACS", "pacs"), ("USPS", "usps")):
+        if (data_root / folder).is_dir():
+            assert open_images(data_root / folder).name == name

@@ -1,0 +1,218 @@
+"""SPEC: real Hugging Face and own models, timm and torchvision as stand-ins, weights that fit and that do not."""
+
+import importlib.util
+import pickle
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from hardsight.engines.model_spec import load_model, load_weights, read_tensors
+from hardsight.engines.preprocessing import Preprocessing
+from hardsight.models import create
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("wrapped", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+def test_weights_in_their_usual_forms(wrapped, prefix: str, tmp_path: Path) -> None:
+    trained, fresh = small(), small()
+    state = {prefix + name: value for name, value in trained.state_dict().items()}
+    torch.save(wrapped(state), tmp_path / "w.pth")
+    load_weights(fresh, tmp_path / "w.pth")
+    assert same(trained, fresh)
+    other = small()
+    save_file(state, tmp_path / "w.safetensors")
+    load_weights(other, tmp_path / "w.safetensors")
+    assert same(trained, other)
+
+
+def test_a_model_that_owns_the_prefix_keeps_it(tmp_path: Path) -> None:
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = nn.Linear(2, 2)
+
+    trained, fresh = Wrapped(), Wrapped()
+    torch.save(trained.state_dict(), tmp_path / "w.pth")
+    load_weights(fresh, tmp_path / "w.pth")
+    assert same(trained, fresh)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple:
+        return (open, ("exploded", "w"))
+
+
+def test_checkpoints_that_would_need_unpickling_are_refused_and_do_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(small(), tmp_path / "module.pth")
+    torch.save({"weight": Bomb()}, tmp_path / "bomb.pth")
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Bomb()))
+    for name in ("module.pth", "bomb.pth", "plain.pkl"):
+        with pytest.raises(ValueError, match="would need unpickling, which can run code"):
+            read_tensors(tmp_path / name)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
+def test_damaged_weights_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    save_file(small().state_dict(), path) if name.endswith("tensors") else torch.save(small().state_dict(), path)
+    whole = path.read_bytes()
+    for keep in (0, 1, 50, len(whole) // 2):
+        path.write_bytes(whole[:keep])
+        with pytest.raises(ValueError, match="is truncated or is not"):
+            read_tensors(path)
+    with pytest.raises(FileNotFoundError, match="is not there"):
+        read_tensors(tmp_path / "none.pth")
+
+
+def test_weights_that_do_not_fit_say_where(tmp_path: Path) -> None:
+    torch.save({**small().state_dict(), "3.bias": torch.zeros(7)}, tmp_path / "w.pth")
+    with pytest.raises(ValueError, match=r"3\.bias has the shape \[7\] instead of \[5\]"):
+        load_weights(small(), tmp_path / "w.pth")
+    torch.save({"epoch": 3}, tmp_path / "w.pth")
+    with pytest.raises(ValueError, match="must hold a state_dict"):
+        read_tensors(tmp_path / "w.pth")
+
+
+def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_networks.py").write_text(
+        "from torch import nn\n"
+        "def grey():\n"
+        "    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))\n"
+        "    model.class_names = ['a', 'b', 'c']\n"
+        "    return model\n"
+        "def configured():\n"
+        "    model = nn.Linear(3, 2)\n"
+        "    model.pretrained_cfg = {'input_size': (3, 8, 8), 'crop_pct': 1.0, 'mean': (0.1,) * 3, 'std': (0.2,) * 3}\n"
+        "    return model\n"
+        "def number():\n"
+        "    return 5\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    grey = load_model("my_networks:grey")
+    assert grey.class_names == ("a", "b", "c")
+    assert len(grey.preprocessing.mean) == 1
+    assert not grey.model.training
+    assert load_model("my_networks:configured").preprocessing == Preprocessing(
+        (8, 8), 8, "bilinear", (0.1,) * 3, (0.2,) * 3
+    )
+    with pytest.raises(TypeError, match=r"must return a torch\.nn\.Module; it returned int"):
+        load_model("my_networks:number")
+    with pytest.raises(ValueError, match="it has no 'missing' to call"):
+        load_model("my_networks:missing")
+    assert sys.path == before
+    del sys.modules["my_networks"]
+
+
+def test_own_networks_need_weights(tmp_path: Path) -> None:
+    trained = create("digits_cnn")
+    save_file(trained.state_dict(), tmp_path / "w.safetensors")
+    loaded = load_model("hardsight:digits_cnn", tmp_path / "w.safetensors")
+    assert same(trained, loaded.model)
+    assert (loaded.preprocessing.size, len(loaded.preprocessing.mean)) == ((8, 8), 1)
+    with pytest.raises(ValueError, match="weights must be given for hardsight:digits_cnn"):
+        load_model("hardsight:digits_cnn")
+
+
+@pytest.mark.parametrize("spec", ["resnet50", ":x", "timm:", ""])
+def test_specs_that_say_too_little(spec: str) -> None:
+    with pytest.raises(ValueError, match="model must be timm:NAME, hf:FOLDER"):
+        load_model(spec)
+
+
+def test_modules_that_do_not_import() -> None:
+    with pytest.raises(ImportError, match=r"'no_such_package\.at_all' does not"):
+        load_model("no_such_package.at_all:make")
+
+
+def fake_timm(name: str, pretrained: bool, num_classes: int = 5) -> nn.Module:
+    if name != "small":
+        raise RuntimeError(f"Unknown model ({name})\nsecond line")
+    model = small()
+    model[3] = nn.Linear(4, num_classes)
+    model.asked_for_published = pretrained
+    model.pretrained_cfg = {
+        "input_size": (3, 16, 16),
+        "crop_pct": 0.5,
+        "interpolation": "bicubic",
+        "mean": (0.5,) * 3,
+        "std": (0.5,) * 3,
+    }
+    return model
+
+
+def test_timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = ModuleType("timm")
+    module.create_model = fake_timm  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", module)
+    loaded = load_model("timm:small")
+    assert loaded.preprocessing == Preprocessing((16, 16), 32, "bicubic", (0.5,) * 3, (0.5,) * 3)
+    assert loaded.model.asked_for_published
+    torch.save(fake_timm("small", False, 7).state_dict(), tmp_path / "w.pth")
+    own = load_model("timm:small", tmp_path / "w.pth", num_classes=7)
+    assert not own.model.asked_for_published
+    assert own.model[3].out_features == 7  # type: ignore[index]
+    with pytest.raises(ValueError, match=r"timm could not build 'other': Unknown model \(other\)$"):
+        load_model("timm:other")
+
+
+def test_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
+    transforms = SimpleNamespace(
+        crop_size=[20], resize_size=[24], mean=[0.5] * 3, std=[0.5] * 3, interpolation=SimpleNamespace(value="bilinear")
+    )
+    published = SimpleNamespace(meta={"categories": list("abcde")}, transforms=lambda: transforms)
+    models = ModuleType("torchvision.models")
+    models.get_model_weights = lambda name: SimpleNamespace(DEFAULT=published)  # type: ignore[attr-defined]
+    models.get_model = lambda name, weights: small()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.models", models)
+    loaded = load_model("torchvision:small")
+    assert loaded.class_names == tuple("abcde")
+    assert (loaded.preprocessing.size, loaded.preprocessing.resize) == ((20, 20), 24)
+
+
+@pytest.mark.parametrize(
+    ("spec", "package"), [("timm:resnet50", "timm"), ("torchvision:resnet50", "torchvision.models")]
+)
+def test_libraries_that_are_not_there(spec: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=f"{spec} needs .* pip install it"):
+        load_model(spec)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+def test_huggingface_folder(tiny_vit: Path) -> None:
+    loaded = load_model(f"hf:{tiny_vit}")
+    assert loaded.class_names == ("cat", "dog", "frog")
+    assert loaded.preprocessing == Preprocessing((16, 16), None, "bilinear", (0.5,) * 3, (0.5,) * 3)
+    assert loaded.model(torch.zeros(1, 3, 16, 16)).logits.shape == (1, 3)
+    weights = read_tensors(tiny_vit / "model.safetensors")
+    weights.pop("classifier.weight")
+    save_file(weights, tiny_vit / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"classifier\.weight is missing"):
+        load_model(f"hf:{tiny_vit}")
+    (tiny_vit / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(ValueError, match="does not load as an image classifier"):
+        load_model(f"hf:{tiny_vit}")
+
+
+def test_huggingface_is_a_folder_and_nothing_is_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+        load_model("hf:google/vit-base-patch16-224")

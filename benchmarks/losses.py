@@ -37,7 +37,8 @@ def steps(batch: int, sizes: Sizes, device: str) -> dict[str, Callable[[], None]
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(batch, sizes.classes, generator=generator).to(device).requires_grad_()
     features = torch.randn(batch, sizes.dim, generator=generator).to(device).requires_grad_()
-    weight = torch.randn(sizes.classes, sizes.dim, generator=generator).to(device).requires_grad_()
+    weight = torch.randn(sizes.classes, sizes.dim, generator=generator) / sizes.dim**0.5
+    weight = weight.to(device).requires_grad_()
     labels = torch.randint(sizes.classes, (batch,), generator=generator).to(device)
     ids = torch.arange(batch, device=device)
 

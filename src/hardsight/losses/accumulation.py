@@ -18,9 +18,8 @@ from hardsight.losses.inputs import as_rows, reduce
 from hardsight.losses.rescaling import (
     GradientRescaling,
     attach_gradient,
-    logged_value,
+    rescale,
     rescaled_gradient,
-    weights_and_direction,
 )
 
 
@@ -60,16 +59,16 @@ class AccumulatedRescaling:
         """The part's loss. Its value is the part's mean cross-entropy, or its sum over `num_items`."""
         loss = self.loss
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=loss.ignore_index, soft_targets=False)
+        assert rows.labels is not None
         with torch.no_grad():
-            value = logged_value(rows, loss.value)
-            if num_items is None:
-                value = reduce(value, "mean", weight=rows.weight)
-            else:
-                value = reduce(value, "sum", weight=rows.weight) / num_items
+            log_p, log_weights, direction = rescale(rows, loss.beta, loss.lam, loss.transform)
+            value = -log_p if loss.value is None else loss.value(rows.logits, rows.labels)
+            value = reduce(value, "mean" if num_items is None else "sum", weight=rows.weight)
+            if num_items is not None:
+                value = value / num_items
         if not processes.wants_gradient(logits):
             return value
         with torch.no_grad():
-            log_weights, direction = weights_and_direction(rows, loss.beta, loss.lam, loss.transform)
             log_divisor = self._admit(log_weights.logsumexp(0))
             if loss.across_processes and gradients_are_averaged:
                 log_divisor = log_divisor - math.log(processes.world_size(loss.process_group))

@@ -42,10 +42,15 @@ class Rows(NamedTuple):
         assert self.labels is not None
         return nn.functional.one_hot(self.labels, self.logits.shape[-1]).to(self.logits.dtype)
 
-    def expected(self, values: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
-        """Mean of a row's values under its target; for an index, the labelled class's value."""
+    def expected(
+        self, values: Float[Tensor, "rows classes"], function: Callable[[Tensor], Tensor] | None = None
+    ) -> Float[Tensor, "rows"]:
+        """Mean of function(value) under a row's target; for an index, that of the labelled class alone."""
         if self.probabilities is None:
-            return self.at_label(values)
+            value = self.at_label(values)
+            return value if function is None else function(value)
+        if function is not None:
+            values = function(values)
         # A class of probability 0 counts nothing, also where its value is infinite.
         return torch.where(self.probabilities == 0, 0.0, self.probabilities * values).sum(-1)
 

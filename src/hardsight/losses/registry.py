@@ -70,7 +70,7 @@ _feature_loss = partial(LossEntry, takes="features", soft_targets=False)
 _pair_loss = partial(_feature_loss, pairs=True, batch_term=True, best_at_label=False)
 
 _ENTRIES = (
-    LossEntry("cross_entropy", lambda n: CrossEntropy(), "−log p_y", ""),
+    LossEntry("cross_entropy", lambda n: CrossEntropy(), "−log p_y", "PyTorch's `F.cross_entropy`"),
     LossEntry(
         "label_smoothing",
         lambda n: LabelSmoothing(),

@@ -6,7 +6,7 @@ CCE, MAE and GCE push the logits in the same direction, (p - y) / (2 (1 - p_y)),
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -47,9 +47,10 @@ def gradient_rescaling(
         raise ValueError(f"normaliser needs reduction 'weight', which divides by it; got reduction {reduction!r}")
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
     assert rows.weight is not None
+    assert rows.labels is not None
     synchronised = across_processes and processes.wants_gradient(logits)
     with torch.no_grad():
-        log_weights, direction = weights_and_direction(rows, beta, lam, transform)
+        log_p, log_weights, direction = rescale(rows, beta, lam, transform)
         log_divisor = torch.zeros_like(rows.weight.sum())
         if reduction == "mean":
             log_divisor = rows.weight.sum().log()
@@ -62,7 +63,7 @@ def gradient_rescaling(
                 log_divisor = log_divisor - math.log(processes.world_size(process_group))
         gradient = rescaled_gradient(log_weights, direction, log_divisor)
         logged = reduce(
-            logged_value(rows, value),
+            -log_p if value is None else value(rows.logits, rows.labels),
             "mean" if reduction == "weight" else reduction,
             weight=rows.weight,
             shape=rows.shape if reduction == "none" else None,
@@ -84,8 +85,7 @@ def rescaling_weights(
     check_rescaling(beta, lam, transform)
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
     with torch.no_grad():
-        log_weights, _ = weights_and_direction(rows, beta, lam, transform)
-        return log_weights.exp().reshape(rows.shape)
+        return rescale(rows, beta, lam, transform).log_weights.exp().reshape(rows.shape)
 
 
 class GradientRescaling(nn.Module):
@@ -140,10 +140,16 @@ class GradientRescaling(nn.Module):
         return f"beta={self.beta}, lam={self.lam}, transform={self.transform!r}, reduction={self.reduction!r}"
 
 
-def weights_and_direction(
-    rows: Rows, beta: float, lam: float, transform: Transform
-) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows classes"]]:
-    """log of w_i times the sample weight, and the direction (p - y) / (2 (1 - p_y)), whose L1 norm is 1.
+class Rescaled(NamedTuple):
+    """What gradient rescaling makes of a batch."""
+
+    log_p: Float[Tensor, "rows"]  # of the label
+    log_weights: Float[Tensor, "rows"]  # of w times the sample weight; minus infinity where ignored
+    direction: Float[Tensor, "rows classes"]  # (p - y) / (2 (1 - p_y)): its L1 norm is 1
+
+
+def rescale(rows: Rows, beta: float, lam: float, transform: Transform) -> Rescaled:
+    """Weights and directions of a batch.
 
     The direction of the other classes is half their softmax among themselves: no difference of nearly equal numbers
     and no epsilon, so it is right at p_y = 1 too.
@@ -153,11 +159,13 @@ def weights_and_direction(
     label = rows.labels.unsqueeze(-1)
     shifted = rows.logits - rows.logits.amax(-1, keepdim=True)
     others = shifted.scatter(-1, label, -math.inf)
-    log_total = shifted.logsumexp(-1)
+    log_total, log_others = shifted.logsumexp(-1), others.logsumexp(-1)
     log_p = rows.at_label(shifted) - log_total
-    log_rest = others.logsumexp(-1) - log_total
-    direction = (torch.softmax(others, dim=-1) / 2).scatter(-1, label, -0.5)
-    return log_weight(log_p, log_rest, beta, lam, transform) + rows.weight.log(), direction
+    log_w = log_weight(log_p, log_others - log_total, beta, lam, transform) + rows.weight.log()
+    direction = ((others - log_others.unsqueeze(-1)).exp() / 2).scatter(-1, label, -0.5)
+    # Where every other class is masked out there is nothing to learn.
+    direction = torch.where((log_others == -math.inf).unsqueeze(-1), 0.0, direction)
+    return Rescaled(log_p, log_w, direction)
 
 
 def log_weight(log_p: Tensor, log_rest: Tensor, beta: float, lam: float, transform: Transform) -> Tensor:
@@ -175,14 +183,6 @@ def rescaled_gradient(
     """direction * w_i / divisor; 0 where the weight is 0, the largest number where a weight overflows."""
     ratio = torch.where(log_weights == -math.inf, 0.0, (log_weights - log_divisor).exp())
     return direction * ratio.clamp(max=torch.finfo(ratio.dtype).max).unsqueeze(-1)
-
-
-def logged_value(rows: Rows, value: Callable[[Tensor, Tensor], Tensor] | None) -> Float[Tensor, "rows"]:
-    """What is reported for each sample: the cross-entropy unless asked otherwise."""
-    if value is None:
-        return -rows.at_label(rows.log_softmax())
-    assert rows.labels is not None
-    return value(rows.logits, rows.labels)
 
 
 def attach_gradient(value: Tensor, logits: Tensor, gradient: Float[Tensor, "rows classes"]) -> Tensor:

@@ -39,7 +39,7 @@ def gce_loss(
     """Generalised cross-entropy (1 - p_y^q) / q (Zhang & Sabuncu, 2018). In [0, 1/q]; q = 1 is MAE / 2, q -> 0 CCE."""
     check_q(q)
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
-    return rows.reduce(rows.expected(box_cox(rows.log_softmax(), q)), reduction)
+    return rows.reduce(rows.expected(rows.log_softmax(), lambda log_p: box_cox(log_p, q)), reduction)
 
 
 def symmetric_cross_entropy(
@@ -84,8 +84,10 @@ def focal_loss(
     if gamma == 0:
         return rows.reduce(-rows.expected(log_p), reduction)
     # From log(1 - p): a power of 1 - p itself has an infinite slope at p = 1 when gamma < 1.
-    modulation = (gamma * log_one_minus(log_p)).exp()
-    return rows.reduce(-rows.expected(modulation * log_p), reduction)
+    if rows.labels is None:
+        return rows.reduce(-rows.expected((gamma * log_one_minus(log_p)).exp() * log_p), reduction)
+    log_rest = log_p.scatter(-1, rows.labels.unsqueeze(-1), -math.inf).logsumexp(-1)
+    return rows.reduce(-(gamma * log_rest).exp() * rows.at_label(log_p), reduction)
 
 
 def bootstrapping_loss(
@@ -183,8 +185,7 @@ def box_cox(log_p: Tensor, q: float) -> Tensor:
 
 def log_one_minus(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows classes"]:
     """log(1 - p) of each class, from the other classes' probabilities where p is near 1."""
-    # Below log p = -log 2 the direct form is exact; above it 1 - p is the sum of the others, of whom at most one
-    # class needs it.
+    # Up to p = 1/2 the direct form is exact; above it, where one class at most can be, 1 - p is the others' sum.
     top = log_p.argmax(-1, keepdim=True)
     others = log_p.scatter(-1, top, -math.inf).logsumexp(-1, keepdim=True)
     direct = torch.log1p(-log_p.scatter(-1, top, -math.inf).exp())

@@ -45,7 +45,7 @@ class AMCSchedule:
         return down * self.beta1 + (1 - down) * self.last_beta1
 
 
-# Section 3.2 of the paper, where the mean is over the batch: half the mean over its pairs.
+# Section 3.2 of the paper. Its mean is printed over the batch, half of `amc_loss`, which takes it over the pairs.
 AMC_PAPER = AMCSchedule(
     epochs=300, ramp_up=80, ramp_down=50, down_sharpness=12.5, coefficient=0.1, skips_first_epoch=False
 )

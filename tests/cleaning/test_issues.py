@@ -136,11 +136,23 @@ def test_reasons_name_what_is_extreme(make_table: Make) -> None:
     avh, label = np.linspace(0, 1, count), np.zeros(count, int)
     table = make_table({"id": np.arange(count), "label": label, "predicted": np.r_[label[:-1], 1], "avh": avh})
     reasons = find_label_issues(table).table.column("reasons").to_pylist()
-    assert reasons[0] == (
-        "the model expects another class; hardest 1 % by Angular visual hardness; hardest 1 % of its class"
-    )
-    assert reasons[5] == "hardest 5 % by Angular visual hardness"
+    assert reasons[0] == "the model expects another class; hardest 1 % by avh; hardest 1 % of its class"
+    assert reasons[5] == "hardest 5 % by avh"
     assert reasons[-1] == ""
+
+
+def test_many_extreme_scores_are_named_shortly(make_table: Make) -> None:
+    values = np.linspace(0, 1, 200)
+    names = ("avh", "loss", "el2n", "entropy", "grand")
+    for count, said in (
+        (1, "avh"),
+        (2, "avh and loss"),
+        (4, "avh, loss, el2n and entropy"),
+        (5, "avh, loss, el2n and 2 more"),
+    ):
+        columns = dict.fromkeys(names[:count], values)
+        table = make_table({"id": np.arange(200), "label": np.arange(200), **columns})
+        assert find_label_issues(table, "avh").table.column("reasons")[0].as_py() == f"hardest 1 % by {said}"
 
 
 def test_class_names_are_added(make_table: Make) -> None:

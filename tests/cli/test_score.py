@@ -138,7 +138,7 @@ def test_bad_models_and_data(tiny_vit: Path, photos: Path, tmp_path: Path) -> No
     refuse("mean must be for pixels in [0, 1]", *model, *data, "--mean", "127")
     refuse("interpolation must be one of", *model, *data, "--interpolation", "magic")
     refuse("--device must be one that is there", *model, *data, "--device", "abacus")
-    refuse("split", *model, *data, "--split", "nothing")
+    refuse("nothing is not there", *model, *data, "--split", "nothing")
     (tmp_path / "classes.json").write_text("[")
     refuse("is not readable JSON", *model, *data, "--classes", tmp_path / "classes.json")
     refuse("give one of them", *model, *data, "--unlabelled", "--classes", tmp_path / "classes.json")

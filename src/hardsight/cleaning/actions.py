@@ -7,7 +7,7 @@
 | `expected` | the class it probably should be |
 | `action` | `keep`, `relabel` or `drop`; edit this |
 | `new_label` | the label that `relabel` gives; edit this where `expected` is wrong too |
-| `suspicion`, `reasons` | why it is on the list; ignored when the list is read back |
+| `suspicion`, `reasons`, `path` | why it is on the list and where it lies; ignored when the list is read back |
 
 A spreadsheet runs a cell that starts like a formula. Such text is written with an apostrophe before it, which shows it
 as text, and the apostrophe is taken off again when the list is read.
@@ -32,7 +32,7 @@ from hardsight.cleaning.columns import require_column
 from hardsight.records import write_text
 
 ACTIONS = ("keep", "relabel", "drop")
-COLUMNS = ("id", "label", "expected", "action", "new_label", "suspicion", "reasons")
+COLUMNS = ("id", "label", "expected", "action", "new_label", "suspicion", "reasons", "path")
 _NEEDED = ("id", "label", "action", "new_label")
 # What makes a spreadsheet calculate, also in its full-width forms, behind spaces, and behind apostrophes of its own.
 _FORMULA = re.compile(r"'*(\s*[=+\-@＝＋－＠]|[\t\r\n])")
@@ -72,7 +72,7 @@ def write_actions(path: Path | str, issues: pa.Table, *, action: str = "keep") -
     for row in issues.to_pylist():
         label, expected = (row["label_name"], row["expected_name"]) if named else (row["label"], row["expected"])
         suspicion = "" if row["suspicion"] is None else f"{row['suspicion']:.6f}"
-        cells = (row["id"], label, expected, action, expected, suspicion, row["reasons"])
+        cells = (row["id"], label, expected, action, expected, suspicion, row["reasons"], row.get("path"))
         writer.writerow([_guard(cell) for cell in cells])
     write_text(path, text.getvalue())
 

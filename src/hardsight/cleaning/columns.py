@@ -11,7 +11,7 @@ from torch import Tensor
 from hardsight.hardness import SCORES
 
 # What samplers, issues and slices treat as facts about a sample, never as a score of it.
-FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split"})
+FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split", "suspicion", "rank"})
 
 
 def direction_of(field: pa.Field) -> bool | None:
@@ -121,8 +121,8 @@ def share_below_within(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """`share_below` of each sample among those of its own group."""
     share = np.full(len(values), np.nan)
     order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.r_[True, groups[order][1:] != groups[order][:-1]]) if len(groups) else []
-    for members in np.split(order, starts[1:]):
+    starts = np.flatnonzero(groups[order][1:] != groups[order][:-1]) + 1
+    for members in np.split(order, starts):
         share[members] = share_below(values[members])
     return share
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from hardsight.cleaning.confident import confident_joint, expected_issues
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.reasons import reasons_of
 
-Estimate = Literal["auto", "confident_joint", "disagreement", "mixture"]
+ESTIMATES = ("auto", "confident_joint", "disagreement", "mixture")
 
 # The scores to rank by when none is named: the first that the table has. Means over training come before a single
 # look, and margins before AVH, in the order of their average precision on CIFAR-10N's human label errors.
@@ -41,13 +40,15 @@ class LabelIssues:
     `table` has the columns id, label, expected (the class the label probably should be), suspicion (the share of the
     samples that look less suspicious, in [0, 1]), rank (from 1), issue (whether the rank is within the estimate) and
     reasons; with class names also label_name and expected_name. A sample whose score is missing comes last, with
-    suspicion and rank null. `estimate` names how the number was found.
+    suspicion and rank null. `estimate` names how the number was found; `order` holds each row's place in the table
+    that was given.
     """
 
     table: pa.Table
     estimated: int
     estimate: str
     scores: tuple[str, ...]
+    order: np.ndarray
 
     def suspects(self) -> pa.Table:
         """The rows estimated to be wrong, most suspicious first."""
@@ -60,7 +61,7 @@ def find_label_issues(
     *,
     class_names: Sequence[str] | None = None,
     probabilities: Tensor | np.ndarray | None = None,
-    estimate: Estimate = "auto",
+    estimate: str = "auto",
 ) -> LabelIssues:
     """Rank all samples by how little their label fits, with an estimated number of issues and the expected class.
 
@@ -101,7 +102,7 @@ def find_label_issues(
         "issue": pa.array(ranks <= estimated),
         "reasons": reasons_of(table, names, labels, disagrees).take(pa.array(order)),
     }
-    return LabelIssues(_described(found), estimated, how, tuple(names))
+    return LabelIssues(_described(found), estimated, how, tuple(names), order)
 
 
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
@@ -145,10 +146,10 @@ def _probabilities(table: pa.Table, given: Tensor | np.ndarray | None, labels: n
 
 
 def _estimate(
-    table: pa.Table, labels: np.ndarray, beliefs: Tensor | None, columns: list[np.ndarray], how: Estimate
+    table: pa.Table, labels: np.ndarray, beliefs: Tensor | None, columns: list[np.ndarray], how: str
 ) -> tuple[int, str]:
-    if how not in get_args(Estimate):
-        raise ValueError(f"estimate must be one of {', '.join(get_args(Estimate))}; got {how!r}")
+    if how not in ESTIMATES:
+        raise ValueError(f"estimate must be one of {', '.join(ESTIMATES)}; got {how!r}")
     if how == "auto":
         how = "confident_joint" if beliefs is not None else "disagreement" if _can_disagree(table) else "mixture"
     if how == "confident_joint":

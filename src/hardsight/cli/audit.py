@@ -1,0 +1,206 @@
+"""`hardsight audit`: which labels of a scored data set are probably wrong, why, and a list to act on."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hardsight.cli.errors import one_sentence
+
+
+def audit(
+    source: Annotated[Path, typer.Argument(metavar="RUN|SCORES.PARQUET", help="A run's folder, or a table of scores.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/audit or SCORES-audit]")
+    ] = None,
+    scores: Annotated[
+        list[str] | None, typer.Option("--score", help="Rank by this column; several are combined by their ranks.")
+    ] = None,
+    estimate: Annotated[
+        str, typer.Option("--estimate", help="Number of issues by: auto, confident_joint, disagreement, mixture.")
+    ] = "auto",
+    by: Annotated[
+        str | None, typer.Option("--by", help="Also show hardness by this column: label, domain, ...")
+    ] = None,
+    apply: Annotated[
+        Path | None, typer.Option("--apply", help="An edited actions.csv: write the labels after it, and nothing else.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The images, for the page. [default: where they were scored]")
+    ] = None,
+    layout: Annotated[
+        str | None, typer.Option("--layout", help="How the data lies on disk: `hardsight data list`.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="Suspects to print.")] = 20,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Name the labels that are probably wrong, with reasons, the expected class and an estimate of how many.
+
+    Writes actions.csv, a list to edit: keep, relabel or drop. Then apply it with --apply.
+
+    Examples:
+
+        hardsight audit scores.parquet
+
+        hardsight audit runs/demo --score el2n_mean --score aum --top 50
+
+        hardsight audit scores.parquet --apply scores-audit/actions.csv
+    """
+    with one_sentence():
+        from hardsight.cleaning.audit import audit as find
+        from hardsight.cleaning.audit import read_scored, write_audit
+
+        scored = read_scored(source)
+        folder = output or scored.output
+        if apply is not None:
+            _apply(scored, apply, folder, as_json)
+            return
+        issues = find(scored, scores or None, estimate)
+        groups = _groups(scored, issues.scores[0], by)
+        write_audit(folder, scored, issues)
+        written = _page(folder, scored, data, layout, split) if page else "left out"
+    if as_json:
+        print(json.dumps(_summary(scored, issues, folder, written, top, groups), ensure_ascii=False))
+        return
+    _print(scored, issues, folder, written, top, groups, by)
+
+
+def _apply(scored: Any, actions: Path, folder: Path, as_json: bool) -> None:
+    from hardsight.cleaning.audit import LABELS_FILE, apply_to
+    from hardsight.records import write_table
+
+    table, applied = apply_to(scored, actions)
+    write_table(folder / LABELS_FILE, table)
+    if as_json:
+        print(json.dumps({"labels": str(folder / LABELS_FILE), "samples": table.num_rows, **applied.counts}))
+        return
+    counts = ", ".join(f"{count} {action}" for action, count in applied.counts.items())
+    print(f"{counts}; {table.num_rows:,} samples remain")
+    print(f"labels: {folder / LABELS_FILE}")
+
+
+def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | None:
+    if by is None:
+        return None
+    import torch
+
+    from hardsight.cleaning import hardness_by_group
+
+    rows = hardness_by_group(scored.table, score, by, generator=torch.Generator().manual_seed(0)).to_pylist()
+    names = scored.class_names if by in ("label", "predicted") else None
+    for row in rows:
+        if names and isinstance(row["group"], int) and 0 <= row["group"] < len(names):
+            row["group"] = names[row["group"]]
+    return rows
+
+
+def _page(folder: Path, scored: Any, data: Path | None, layout: str | None, split: str | None) -> str:
+    """Write the page and return its path, or why there is none; pictures where the images can be found."""
+    try:
+        from hardsight.report import samples_shown, write_report
+    except ImportError as missing:
+        return f"left out, it needs hardsight[report] ({missing.name})"
+    pictures = _thumbnails(scored, samples_shown(folder), data, layout, split)
+    if pictures is not None:
+        from hardsight.records import write_table
+
+        write_table(folder / "thumbnails.parquet", pictures)
+    return str(write_report(folder))
+
+
+def _thumbnails(scored: Any, ids: Sequence[str], data: Path | None, layout: str | None, split: str | None) -> Any:
+    metadata = {key.decode(): value.decode() for key, value in (scored.table.schema.metadata or {}).items()}
+    if data is None and scored.path.is_dir() and (scored.path / "thumbnails.parquet").is_file():
+        import pyarrow.parquet as pq
+
+        return pq.read_table(scored.path / "thumbnails.parquet")
+    root = data or (Path(metadata["root"]) if "root" in metadata else None)
+    if root is None or (data is None and not root.is_dir()):
+        return None
+    from hardsight.engines.images import open_images, thumbnails
+
+    # The root that was recorded is the split's own folder already.
+    chosen = split if data is not None else None
+    return thumbnails(open_images(root, layout, chosen), ids)
+
+
+def _rows(issues: Any, scored: Any, top: int) -> list[dict[str, Any]]:
+    head = issues.table.slice(0, top)
+    paths = scored.table.column("path").to_pylist() if "path" in scored.table.column_names else None
+    rows = []
+    for at, row in enumerate(head.to_pylist()):
+        rows.append(
+            {
+                "rank": row["rank"],
+                "id": row["id"] if paths is None else paths[issues.order[at]],
+                "label": row.get("label_name", row["label"]),
+                "expected": row.get("expected_name", row["expected"]),
+                "suspicion": row["suspicion"],
+                "issue": row["issue"],
+                "reasons": row["reasons"],
+            }
+        )
+    return rows
+
+
+def _summary(scored: Any, issues: Any, folder: Path, written: str, top: int, groups: Any) -> dict[str, Any]:
+    return {
+        "source": str(scored.path),
+        "output": str(folder),
+        "samples": issues.table.num_rows,
+        "estimated_issues": issues.estimated,
+        "estimate": issues.estimate,
+        "scores": list(issues.scores),
+        "page": written,
+        "suspects": _rows(issues, scored, top),
+        **({} if groups is None else {"groups": groups}),
+    }
+
+
+def _print(
+    scored: Any, issues: Any, folder: Path, written: str, top: int, groups: list[dict[str, Any]] | None, by: str | None
+) -> None:
+    from hardsight.cleaning.audit import ACTIONS_FILE
+
+    rows = [
+        [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
+        for row in _rows(issues, scored, top)
+    ]
+    _table(("rank", "sample", "label", "expected", "suspicion", "reasons"), rows)
+    if groups is not None:
+        numbers = ("mean", "low", "high", "difference")
+        lines = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]
+        _table((str(by), "count", *numbers), lines)
+    share = issues.estimated / issues.table.num_rows
+    print(
+        f"about {issues.estimated:,} of {issues.table.num_rows:,} labels ({share:.1%}) are probably wrong, "
+        f"by {issues.estimate.replace('_', ' ')}; ranked by {', '.join(issues.scores)}"
+    )
+    print(f"actions: {folder / ACTIONS_FILE}")
+    print(f"page: {written}")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table on a terminal, tab-separated lines in a pipe; cells are text, never markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    console = Console()
+    if console.is_terminal:
+        table = Table(*header)
+        for row in cells:
+            table.add_row(*(Text(cell) for cell in row))
+        console.print(table)
+        return
+    for row in cells:
+        print("\t".join(" ".join(cell.split()) for cell in row))

@@ -1,0 +1,95 @@
+"""The audit's files: what is read, what is written, and that applying an edited list gives the labels it says."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hardsight.cleaning.audit import apply_to, audit, read_scored, write_audit
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    table = pa.table(
+        {
+            "id": [4, 5, 6, 7],
+            "label": [0, 1, 1, 0],
+            "predicted": [0, 0, 1, 1],
+            "avh": [0.1, 0.9, 0.2, 0.6],
+            "path": ["a.jpg", "b.jpg", "=c.jpg", "d.jpg"],
+        }
+    ).replace_schema_metadata({"class names": '["cat", "dog"]'})
+    pq.write_table(table, tmp_path / "scores.parquet")
+    return tmp_path / "scores.parquet"
+
+
+def test_files_of_an_audit(scores: Path) -> None:
+    scored = read_scored(scores)
+    assert scored.output == scores.parent / "scores-audit"
+    issues = audit(scored)
+    write_audit(scored.output, scored, issues)
+    samples = pq.read_table(scored.output / "samples.parquet")
+    assert samples.column("id").to_pylist() == [5, 7, 6, 4]
+    assert samples.column("avh").to_pylist() == [0.9, 0.6, 0.2, 0.1]
+    assert samples.column("suspicion").to_pylist() == pytest.approx([1, 2 / 3, 1 / 3, 0])
+    assert samples.schema.field("suspicion").metadata[b"direction"] == b"larger is harder"
+    assert samples.column("issue").to_pylist() == [True, True, False, False]
+    details = json.loads((scored.output / "run.json").read_text())
+    assert details["results"]["label_issues"] == {"estimated": 2, "estimate": "disagreement", "best": "avh"}
+    lines = (scored.output / "actions.csv").read_text().splitlines()
+    assert [line.split(",")[:5] for line in lines[1:]] == [
+        ["5", "dog", "cat", "keep", "cat"],
+        ["7", "cat", "dog", "keep", "dog"],
+    ]
+    assert lines[1].endswith(",b.jpg")
+
+
+def test_an_audit_can_be_audited_again(scores: Path) -> None:
+    scored = read_scored(scores)
+    write_audit(scored.output, scored, audit(scored))
+    again = read_scored(scored.output)
+    assert again.class_names == ["cat", "dog"]
+    assert again.output == scored.output / "audit"
+    write_audit(again.output, again, audit(again, "avh"))
+    first, second = (pq.read_table(folder / "samples.parquet") for folder in (scored.output, again.output))
+    assert second.select(first.column_names).equals(first)
+
+
+def test_applying_an_edited_list(scores: Path) -> None:
+    scored = read_scored(scores)
+    write_audit(scored.output, scored, audit(scored))
+    actions = scored.output / "actions.csv"
+    actions.write_text(
+        actions.read_text().replace("dog,cat,keep", "dog,cat,relabel").replace("cat,dog,keep", "cat,dog,drop")
+    )
+    labels, applied = apply_to(scored, actions)
+    assert labels.to_pydict() == {
+        "id": [4, 5, 6],
+        "label": [0, 1, 1],
+        "new_label": [0, 0, 1],
+        "path": ["a.jpg", "b.jpg", "=c.jpg"],
+    }
+    assert applied.counts == {"keep": 0, "relabel": 1, "drop": 1}
+
+
+def test_what_cannot_be_read(scores: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no run folder and no scores file"):
+        read_scored(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"holds no samples\.parquet"):
+        read_scored(tmp_path)
+    scores.write_bytes(scores.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="is truncated or is not a Parquet table"):
+        read_scored(scores)
+    (tmp_path / "run").mkdir()
+    pq.write_table(pa.table({"id": [0]}), tmp_path / "run" / "samples.parquet")
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(ValueError, match="is not readable JSON"):
+        read_scored(tmp_path / "run")
+
+
+def test_a_table_without_labels(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [0], "avh": [0.1]}), tmp_path / "s.parquet")
+    with pytest.raises(ValueError, match="column 'label'"):
+        audit(read_scored(tmp_path / "s.parquet"))

@@ -1,0 +1,119 @@
+"""`hardsight audit`: from scores to suspects, a list, a page; and one sentence for what cannot be audited."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from hardsight.cli.audit import audit
+from hardsight.cli.score import score
+
+app = typer.Typer()
+app.command()(audit)
+app.command()(score)
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    table = pa.table(
+        {
+            "id": [4, 5, 6, 7],
+            "label": [0, 1, 1, 0],
+            "predicted": [0, 0, 1, 1],
+            "avh": [0.1, 0.9, 0.2, 0.6],
+            "domain": ["sun", "rain", "sun", "rain"],
+        }
+    ).replace_schema_metadata({"class names": '["[bold]cat", "dog"]'})
+    pq.write_table(table, tmp_path / "scores.parquet")
+    return tmp_path / "scores.parquet"
+
+
+def test_suspects_list_and_estimate(scores: Path) -> None:
+    result = run("audit", scores, "--no-page", "--top", "2", "--by", "domain")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split("\t")[:5] == ["1", "5", "dog", "[bold]cat", "1.0000"]
+    assert lines[2].split("\t")[:3] == ["rain", "2", "0.7500"]
+    assert "about 2 of 4 labels (50.0%) are probably wrong, by disagreement; ranked by avh" in result.stdout
+    assert (scores.parent / "scores-audit" / "actions.csv").is_file()
+
+
+def test_json_for_machines(scores: Path, tmp_path: Path) -> None:
+    result = run("audit", scores, "-o", tmp_path / "mine", "--no-page", "--json", "--by", "label")
+    summary = json.loads(result.stdout)
+    assert (summary["estimated_issues"], summary["estimate"], summary["samples"]) == (2, "disagreement", 4)
+    assert [row["id"] for row in summary["suspects"]] == [5, 7, 6, 4]
+    assert {row["group"]: row["count"] for row in summary["groups"]} == {"[bold]cat": 2, "dog": 2}
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["actions.csv", "run.json", "samples.parquet"]
+
+
+def test_page_with_pictures_of_a_folder(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    scored = tmp_path / "scores.parquet"
+    assert run("score", "--model", f"hf:{tiny_vit}", "--data", photos, "-o", scored).exit_code == 0
+    result = run("audit", scored)
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "scores-audit"
+    assert len(pq.read_table(folder / "thumbnails.parquet")) == 9
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") >= 9
+    assert "frog" in page
+
+
+def test_an_edited_list_is_applied(scores: Path) -> None:
+    run("audit", scores, "--no-page")
+    actions = scores.parent / "scores-audit" / "actions.csv"
+    actions.write_text(actions.read_text().replace("keep", "relabel", 1))
+    result = run("audit", scores, "--apply", actions)
+    assert "1 keep, 1 relabel, 0 drop; 4 samples remain" not in result.stderr
+    assert "1 keep, 1 relabel, 0 drop; 4 samples remain" in result.stdout
+    labels = pq.read_table(scores.parent / "scores-audit" / "labels.parquet")
+    assert labels.column("new_label").to_pylist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--score", "nope"], "table must have a column 'nope'"),
+        (["--estimate", "guess"], "estimate must be one of"),
+        (["--by", "nope"], "table must have a column 'nope'"),
+        (["--apply", "none.csv"], "No such file or directory: none.csv"),
+    ],
+)
+def test_refusals_leave_nothing(arguments: list[str], sentence: str, scores: Path) -> None:
+    result = run("audit", scores, "--no-page", *arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (scores.parent / "scores-audit").exists()
+
+
+def test_a_wrong_line_is_named(scores: Path) -> None:
+    run("audit", scores, "--no-page")
+    actions = scores.parent / "scores-audit" / "actions.csv"
+    actions.write_text(actions.read_text().replace("keep", "burn", 1))
+    result = run("audit", scores, "--apply", actions)
+    assert result.exit_code == 2
+    assert "line 2: action must be one of keep, relabel, drop; got 'burn'" in result.stderr
+    assert not (actions.parent / "labels.parquet").exists()
+
+
+def test_what_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "scores.parquet").write_bytes(b"PAR1 nothing")
+    for path, sentence in (("scores.parquet", "is not a Parquet table"), ("none", "no run folder and no scores file")):
+        result = run("audit", tmp_path / path)
+        assert result.exit_code == 2
+        assert sentence in result.stderr
+
+
+def test_help_shows_examples() -> None:
+    assert "hardsight audit scores.parquet" in run("audit", "--help").stdout

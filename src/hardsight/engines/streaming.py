@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
-from hardsight.hardness.summary import ClassSummary, Head, Part, summarise_chunk, summarise_logits
+from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_chunk, summarise_logits
 from hardsight.hardness.validation import check_finite, check_labels
 from hardsight.heads import Seen, observe
 
@@ -82,10 +82,9 @@ class _Columns:
     """Grows by a few numbers a sample; becomes the table at the end."""
 
     def __init__(self) -> None:
-        self.chunks: list[ClassSummary] = []
+        self.summaries = SummaryColumns(0)
         self.labelled: bool | None = None
         self.ids: list[Any] = []
-        self.count = 0
 
     def add(self, summary: ClassSummary, labelled: bool, ids: Any) -> None:
         if self.labelled not in (None, labelled):
@@ -93,18 +92,17 @@ class _Columns:
         self.labelled = labelled
         size = len(summary.labels)
         if ids is None:
-            ids = range(self.count, self.count + size)
+            ids = range(self.summaries.filled, self.summaries.filled + size)
         elif len(ids) != size:
             raise ValueError(f"loader must yield one id for each sample; got {len(ids)} ids for {size} samples")
         self.ids.extend(ids.tolist() if isinstance(ids, Tensor) else ids)
-        self.chunks.append(summary)
-        self.count += size
+        self.summaries.add(summary)
 
     def table(self, chosen: list[Score]) -> pa.Table:
-        if not self.chunks:
+        if not self.summaries.filled:
             raise ValueError("loader must yield at least one batch; it was empty")
-        summary = ClassSummary.concatenate(self.chunks)
-        labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(self.count, pa.int64())
+        summary = self.summaries.summary()
+        labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(len(self.ids), pa.int64())
         arrays = [pa.array(self.ids), labels, pa.array(summary.predicted.cpu().numpy())]
         fields = [pa.field("id", arrays[0].type), pa.field("label", pa.int64()), pa.field("predicted", pa.int64())]
         for name, values in scores_of_summary(summary, chosen).items():

@@ -17,11 +17,13 @@ from hardsight.geometry import angle_between, angle_of_cosine, angles_to_classes
 
 Part = Literal["predicted", "angles", "logits", "spread"]
 
-# Elements of one chunk (samples x classes): 2**18 floats stay in a core's cache, a GPU wants more to do at once.
-_CHUNK_ON_CPU = 2**18
-_CHUNK_ON_GPU = 2**25
+# Elements of one chunk (samples x classes), and the fewest samples worth a product: with fewer, reading the weight
+# again for every chunk costs more than the arithmetic.
+_CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
+_FEWEST_SAMPLES = 256
 # Where |cosine| exceeds this, an arccos of a float32 product is no measurement any more (see geometry).
 _NEARLY_PARALLEL = 0.995
+_LEAST_EXPONENT = -87.0
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
 _SAFE_NORMS = (1e-12, 1e12)
 
@@ -52,14 +54,35 @@ class ClassSummary:
     other_squares: Tensor = _NOT_ASKED
     entropy: Tensor = _NOT_ASKED
 
-    @staticmethod
-    def concatenate(chunks: list["ClassSummary"]) -> "ClassSummary":
-        """The summary of all chunks' samples, in order."""
-        first = chunks[0]
-        held = {field.name: getattr(first, field.name) for field in fields(first)}
-        asked = [name for name, value in held.items() if isinstance(value, Tensor) and value is not _NOT_ASKED]
-        columns = {name: torch.cat([getattr(chunk, name) for chunk in chunks]) for name in asked}
-        return replace(first, **columns)  # type: ignore[arg-type]
+
+class SummaryColumns:
+    """Collects the summaries of chunks into columns that are allocated once: many small pieces would fragment memory."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples, self.filled = samples, 0
+        self._frame: ClassSummary | None = None
+        self._columns: dict[str, Tensor] = {}
+
+    def add(self, chunk: ClassSummary) -> None:
+        """Put a chunk's numbers behind those that are there; grows when more samples come than were announced."""
+        held = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
+        parts = {name: value for name, value in held.items() if isinstance(value, Tensor) and value is not _NOT_ASKED}
+        end = self.filled + len(chunk.labels)
+        if self._frame is None or end > self.samples:
+            self.samples = max(end if self._frame is None else 2 * end, self.samples)
+            grown = {name: value.new_empty(self.samples) for name, value in parts.items()}
+            for name, column in self._columns.items():
+                grown[name][: self.filled] = column[: self.filled]
+            self._frame, self._columns = chunk, grown
+        for name, value in parts.items():
+            self._columns[name][self.filled : end] = value
+        self.filled = end
+
+    def summary(self) -> ClassSummary:
+        """The summary of all samples so far, in order."""
+        assert self._frame is not None
+        columns = {name: column[: self.filled] for name, column in self._columns.items()}
+        return replace(self._frame, **columns)  # type: ignore[arg-type]
 
 
 def summarise(
@@ -72,16 +95,13 @@ def summarise(
     chunk: int | None = None,
 ) -> ClassSummary:
     """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk."""
-    budget = _CHUNK_ON_CPU if features.device.type == "cpu" else _CHUNK_ON_GPU
-    rows = chunk or max(32, budget // len(weight))
-    head, asked = Head(weight, bias), frozenset(parts)
-    given = [None] * -(-len(features) // rows) if labels is None else labels.split(rows)
-    return ClassSummary.concatenate(
-        [
-            summarise_chunk(part, head, part_labels, asked)
-            for part, part_labels in zip(features.split(rows), given, strict=True)
-        ]
-    )
+    elements = _CHUNK_ELEMENTS.get(features.device.type, _CHUNK_ELEMENTS["cuda"])
+    rows = chunk or max(_FEWEST_SAMPLES, elements // len(weight))
+    head, asked, columns = Head(weight, bias), frozenset(parts), SummaryColumns(len(features))
+    for start in range(0, len(features), rows):
+        given = None if labels is None else labels[start : start + rows]
+        columns.add(summarise_chunk(features[start : start + rows], head, given, asked))
+    return columns.summary()
 
 
 class Head:
@@ -90,9 +110,11 @@ class Head:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = _wide(weight.detach())
         self.bias = None if bias is None else _wide(bias.detach())
-        self.norms = norms(self.weight)
-        self.inverse_norms = _inverse(self.norms)
+        self.norms = torch.linalg.vector_norm(self.weight, dim=1)
         self.safe = _norms_are_safe(self.norms)
+        if not self.safe:
+            self.norms = norms(self.weight)
+        self.inverse_norms = _inverse(self.norms)
 
 
 @torch.no_grad()
@@ -176,8 +198,10 @@ def summarise_logits(logits: Tensor, labels: Tensor, spread: bool) -> dict[str, 
     others = logits.scatter(1, column, -math.inf)
     largest_other = others.amax(1)
     top = torch.maximum(largest_other, label_logit)
-    # The labelled class is at minus infinity, so its exponential is 0 and this sum is the others' alone.
-    exponentials = others.sub_(top.unsqueeze(1)).exp_()
+    # Below exp(-87) float32 has only denormal numbers, on which a CPU is 80 times slower: they count as that, and the
+    # labelled class as 0, so the sum is the others' alone.
+    exponents = others.sub_(top.unsqueeze(1)).clamp_(min=_LEAST_EXPONENT)
+    exponentials = (exponents.exp() if spread else exponents.exp_()).scatter_(1, column, 0.0)
     others_mass = exponentials.sum(1)
     label_mass = (label_logit - top).exp()
     total = others_mass + label_mass
@@ -189,8 +213,8 @@ def summarise_logits(logits: Tensor, labels: Tensor, spread: bool) -> dict[str, 
     }
     if spread:
         # Entropy is the mean of log-sum-exp minus the logit: a sum of terms that are not negative.
-        below_top = exponentials * (top.unsqueeze(1) - logits)
-        columns["entropy"] = (below_top.sum(1) + label_mass * (top - label_logit)) / total + total.log()
+        below_top = exponents.mul_(exponentials).sum(1).neg() + label_mass * (top - label_logit)
+        columns["entropy"] = below_top / total + total.log()
         columns["other_squares"] = exponentials.square_().sum(1) / total.square()
     return columns
 

@@ -141,6 +141,19 @@ def random_states() -> dict[str, Any]:
     }
 
 
+def device_random_states(device: torch.device) -> Tensor:
+    """The state of the one global generator that a step on this device draws from."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def restore_device_random_states(device: torch.device, state: Tensor) -> None:
+    """Set that generator."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
 def restore_random_states(states: Mapping[str, Any]) -> None:
     """Set the global generators to what `random_states` returned."""
     version, internal, gauss = states["python"]

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.training.checkpoints import random_states, restore_random_states
 from hardsight.training.evaluation import take_apart
+from hardsight.training.resident import Place
 from hardsight.training.step import Batch
 
 
@@ -21,6 +23,9 @@ class Feed:
 
     def __init__(self, batches: Iterable[Any], device: torch.device, accumulate: int = 1) -> None:
         self.batches, self.device, self.accumulate = batches, device, accumulate
+        # Set by who makes the batches itself, inside a captured step: places are handed out instead of batches.
+        self.places = False
+        self._stands: tuple[int, int] | None = None
         self._positioned = hasattr(batches, "state_dict") and hasattr(batches, "load_state_dict")
         self._start: dict[str, Any] | None = None
         self._resume: dict[str, Any] | None = None
@@ -35,11 +40,26 @@ class Feed:
             raise ValueError("batches must hold at least one batch; got none")
         return -(-count // self.accumulate)
 
-    def epoch(self, number: int, done: int = 0) -> Iterator[list[Batch]]:
+    def epoch(self, number: int, done: int = 0) -> Iterator[list[Batch] | list[Place]]:
         """The groups of epoch `number`, counted from 0, that come after the first `done`."""
+        if self.places:
+            yield from self._placed(number, done)
+            return
         stream = self._continued(done) if done and self._resume is not None else self._begun(number)
         while group := [take_apart(batch, self.device) for batch in itertools.islice(stream, self.accumulate)]:
             yield group
+
+    def _placed(self, number: int, done: int) -> Iterator[list[Place]]:
+        loader = self.batches
+        assert isinstance(loader, DeviceLoader)
+        if done and self._resume is not None:
+            # Checks that it is the same data, and takes over the seed.
+            loader.load_state_dict(self._resume["loader"])
+        loader.set_epoch(number)
+        plan = loader.plan(number)
+        for index in range(done, len(loader)):
+            self._stands = (number, index + 1) if index + 1 < len(loader) else (number + 1, 0)
+            yield [Place(loader, plan, index)]
 
     def _begun(self, number: int) -> Iterator[Any]:
         set_epoch = getattr(self.batches, "set_epoch", None)
@@ -74,6 +94,8 @@ class Feed:
 
     def state_dict(self) -> dict[str, Any]:
         loader = self.batches.state_dict() if self._positioned else None  # type: ignore[attr-defined]
+        if loader is not None and self._stands is not None:
+            loader |= dict(zip(("epoch", "batches"), self._stands, strict=True))
         # Between epochs a plain loader's own generator is all there is to remember.
         return {"loader": loader, "start": self._start, "own": None if self._positioned else self._random()["own"]}
 

@@ -23,6 +23,7 @@ from hardsight.training.network import Network, Objective
 from hardsight.training.processes import data_parallel, own_batch_statistics, share_batch_statistics
 from hardsight.training.progress import Progress
 from hardsight.training.record import Row, RunRecord, device_name
+from hardsight.training.resident import can_reside
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan
 from hardsight.training.step import Step, accumulated
@@ -139,6 +140,7 @@ class Session:
         if capture and can_capture(step, accumulate, world):
             make_capturable(step.optimizer, device)
             take_step = CapturedStep(step)
+            feed.places = can_reside(batches)
         title = name or (self.folder.name if self.folder is not None else type(model).__name__)
         self.record = RunRecord(self.folder if rank == 0 else None)
         self.training = Training(

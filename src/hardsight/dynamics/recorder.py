@@ -150,14 +150,13 @@ class Recorder:
         angular = not ANGULAR.isdisjoint(ledger.measures)
         check_norms(logits, features_norm, weight_norm, bias, angular)
         # Everything to where the sums are; where it is there already, this does nothing.
-        logits = logits.detach().to(self.device, non_blocking=True)
-        ids, labels = (values.to(self.device, torch.int64, non_blocking=True) for values in (ids, labels))
+        logits, ids, labels = self._here(logits), self._here(ids, torch.int64), self._here(labels, torch.int64)
         if self.validate:
             check_values(ids, labels, self.num_samples, logits.shape[1])
         cosines = None
         if angular and features_norm is not None and weight_norm is not None:
-            norms = (features_norm.detach().to(self.device), weight_norm.detach().to(self.device))
-            cosines = Cosines(*norms, None if bias is None else bias.detach().to(self.device))
+            norms = (self._here(features_norm), self._here(weight_norm))
+            cosines = Cosines(*norms, None if bias is None else self._here(bias))
         self._keep_back(Batch(ids, logits, labels, cosines))
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
@@ -174,7 +173,8 @@ class Recorder:
     def flush(self) -> None:
         """Measure the steps kept back; whatever needs them does so by itself."""
         if self._stage is not None and self._stage.filled:
-            self._record(self._stage.take(), consume=True)
+            batch, scratch = self._stage.take()
+            self._record(batch, scratch, consume=True)
 
     def end_epoch(self) -> None:
         """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
@@ -259,6 +259,12 @@ class Recorder:
             for name, epochs in zip(PHASES, self._finished, strict=True):
                 self.history.trim(name, epochs)
 
+    def _here(self, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        values = values.detach()
+        if values.device == self.device and dtype in (None, values.dtype):
+            return values
+        return values.to(self.device, dtype, non_blocking=True)
+
     def _keep_back(self, batch: Batch) -> None:
         """Measure the batch later, together with others like it, or at once where that cannot be."""
         if torch.compiler.is_compiling() or (batch.logits.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -273,11 +279,11 @@ class Recorder:
             self.flush()
         return None
 
-    def _record(self, batch: Batch, consume: bool = False) -> None:
+    def _record(self, batch: Batch, scratch: Tensor | None = None, *, consume: bool = False) -> None:
         """Measure and add up, all of it on the device."""
         ledger = self._started()[0]
         rows, labels = ledger.rows_of(batch.ids, batch.labels, batch.logits.shape[1])
-        measured = measure(batch.logits, labels, ledger.measures, batch.cosines, consume=consume)
+        measured = measure(batch.logits, labels, ledger.measures, batch.cosines, consume=consume, scratch=scratch)
         ledger.add(rows, labels, measured, self._place)
 
     def _chosen(self) -> list[DynamicsScore]:

@@ -36,9 +36,11 @@ class Stage:
     def __init__(self, first: Batch) -> None:
         kept = _KEPT_ON_CPU if first.logits.device.type == "cpu" else _KEPT_ON_GPU
         self.steps = min(_MOST_STEPS, max(1, kept // max(1, first.logits.numel())))
-        self.layout = _layout(first)
+        self._like = first
         self.filled = 0
         self.room = [part.new_empty(self.steps, *part.shape) for part in first.tensors()]
+        # For the cosines of all logits kept back.
+        self._scratch = torch.empty_like(self.room[0]) if first.cosines is not None else None
         # The views are made once: making them at every step would cost more than the copies.
         self._slots = [[part[step] for part in self.room] for step in range(self.steps)]
         self._floats = len(self.room) - 2
@@ -46,11 +48,19 @@ class Stage:
     @property
     def nbytes(self) -> int:
         """Bytes kept back at most."""
-        return sum(part.nbytes for part in self.room)
+        return sum(part.nbytes for part in (*self.room, self._scratch) if part is not None)
 
     def fits(self, batch: Batch) -> bool:
         """Whether the batch is like the first one."""
-        return _layout(batch) == self.layout
+        like, of, norms = self._like, batch.logits, batch.cosines
+        if of.shape != like.logits.shape or of.dtype != like.logits.dtype:
+            return False
+        if norms is None or like.cosines is None:
+            return norms is like.cosines
+        return all(
+            (one is None) == (other is None) and (one is None or other is None or one.dtype == other.dtype)
+            for one, other in zip(norms, like.cosines, strict=True)
+        )
 
     def put(self, batch: Batch) -> bool:
         """Keep a batch back; says whether the room is full."""
@@ -60,14 +70,10 @@ class Stage:
         self.filled += 1
         return self.filled == self.steps
 
-    def take(self) -> Batch:
-        """All batches kept back, as one; the room is free again once it has been measured."""
+    def take(self) -> tuple[Batch, Tensor | None]:
+        """All batches kept back, as one, and room for their cosines; both may be overwritten."""
+        scratch = None if self._scratch is None else self._scratch[: self.filled]
         logits, *norms, ids, labels = (part[: self.filled] for part in self.room)
         self.filled = 0
         cosines = Cosines(norms[0].flatten(), norms[1], norms[2] if len(norms) == 3 else None) if norms else None
-        return Batch(ids.flatten(), logits.flatten(0, 1), labels.flatten(), cosines)
-
-
-def _layout(batch: Batch) -> tuple[object, ...]:
-    parts = batch.tensors()
-    return (len(parts), batch.logits.shape, *(part.dtype for part in parts))
+        return Batch(ids.flatten(), logits.flatten(0, 1), labels.flatten(), cosines), scratch

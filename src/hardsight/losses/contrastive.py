@@ -56,7 +56,7 @@ def amc_loss(
     if pairs == "halves":
         angle = angle_between(batch.features[batch.left], batch.features[batch.right])
     else:
-        angle = angles_to_classes(batch.features, batch.features, exact=False)[batch.left, batch.right]
+        angle = _upper(angles_to_classes(batch.features, batch.features, exact=False), batch)
     return reduce(_contrast(angle, batch.neighbours, margin_radians), reduction, weight=batch.weight)
 
 
@@ -81,7 +81,7 @@ def contrastive_loss(
     else:
         # Differences, not products: a distance from products is wrong near zero, where neighbours are drawn to.
         mode = "donot_use_mm_for_euclid_dist"
-        distance = torch.cdist(batch.features, batch.features, compute_mode=mode)[batch.left, batch.right]
+        distance = _upper(torch.cdist(batch.features, batch.features, compute_mode=mode), batch)
     return reduce(_contrast(distance, batch.neighbours, margin), reduction, weight=batch.weight)
 
 
@@ -147,6 +147,11 @@ class ContrastiveLoss(_PairLoss):
 
     def extra_repr(self) -> str:
         return f"margin={self.margin}, pairs={self.pairs!r}"
+
+
+def _upper(matrix: Float[Tensor, "batch batch"], batch: _Pairs) -> Float[Tensor, "pairs"]:
+    """The matrix's entries of the pairs; a flat index has a cheaper backward than a pair of them."""
+    return matrix.flatten().index_select(0, batch.left * len(matrix) + batch.right)
 
 
 def _contrast(distance: Tensor, neighbours: Tensor, margin: float) -> Tensor:

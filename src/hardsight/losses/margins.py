@@ -1,7 +1,7 @@
 """The margin family: NormFace, CosFace, ArcFace and SphereFace, cross-entropy on logits of the angle to each class.
 
-Only the labelled class's angle is needed as an angle, and that one is exact (`angle_between`); the other classes enter
-by their cosines. All four are finite, with finite gradients, for aligned, opposite and zero features.
+None of them needs the angle itself: cosines, one exact sine (ArcFace) and a polynomial (SphereFace) say it all. So no
+arccos can spoil a gradient: all four are finite for aligned, opposite and zero features.
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardsight.geometry import angle_between, directions, norms
+from hardsight.geometry import directions, norms
 from hardsight.losses.inputs import (
     as_rows,
     check_floating,
@@ -61,17 +61,18 @@ def margin_logits(
     [k pi/m, (k+1) pi/m], mixed with cos(angle) in the shares 1 : `annealing`. A scale of None is the feature's norm.
     """
     check_floating(features, "features")
-    features, weight = widen(features), widen(weight)
+    features = widen(features)
     with full_precision(features):
-        cosines = directions(features) @ directions(weight).to(features.dtype).T
-    angle = angle_between(features, weight[labels].to(features.dtype))
+        toward, centres = directions(features), directions(widen(weight)).to(features.dtype)
+        cosines = toward @ centres.T
+    cosine = cosines.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     if kind == "sphereface":
-        target = (annealing * torch.cos(angle) + _sphereface(angle, int(margin))) / (1 + annealing)
+        target = (annealing * cosine + _sphereface(cosine, int(margin))) / (1 + annealing)
     elif kind == "arcface":
-        straight = torch.cos(angle) - margin * math.sin(margin)
-        target = torch.where(angle <= math.pi - margin, torch.cos(angle + margin), straight)
+        turned = cosine * math.cos(margin) - _sine(toward, centres[labels]) * math.sin(margin)
+        target = torch.where(cosine >= -math.cos(margin), turned, cosine - margin * math.sin(margin))
     elif kind in ("cosface", "normface"):
-        target = torch.cos(angle) - margin
+        target = cosine - margin
     else:
         raise ValueError(f"kind must be one of {', '.join(MARGINS)}; got {kind!r}")
     logits = cosines.scatter(-1, labels.unsqueeze(-1), target.unsqueeze(-1))
@@ -178,8 +179,21 @@ class SphereFace(MarginLoss):
         super().__init__(dim, classes, scale=scale, margin=float(margin), annealing=annealing, **options)  # type: ignore[arg-type]
 
 
-def _sphereface(angle: Tensor, margin: int) -> Tensor:
+def _sphereface(cosine: Float[Tensor, "batch"], margin: int) -> Float[Tensor, "batch"]:
     """(-1)^k cos(m angle) - 2k on [k pi/m, (k+1) pi/m]: cos(m angle) unrolled, falling from 1 to 1 - 2m."""
-    step = torch.floor(angle.detach() * margin / math.pi).clamp(max=margin - 1)
-    sign = 1 - 2 * (step % 2)
-    return sign * torch.cos(margin * angle) - 2 * step
+    step = torch.zeros_like(cosine)
+    for boundary in range(1, margin):
+        step = step + (cosine.detach() < math.cos(boundary * math.pi / margin))
+    # cos(m angle) is Chebyshev's polynomial of the cosine: smooth at 0 and pi, where the angle is not.
+    before, multiple = torch.ones_like(cosine), cosine
+    for _ in range(margin - 1):
+        before, multiple = multiple, 2 * cosine * multiple - before
+    return (1 - 2 * (step % 2)) * multiple - 2 * step
+
+
+def _sine(x: Float[Tensor, "batch dim"], y: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch"]:
+    """Sine of the angle between unit vectors, |x - y| |x + y| / 2: exact near 0 and pi, with a finite gradient."""
+    apart, together = torch.linalg.vector_norm(x - y, dim=-1), torch.linalg.vector_norm(x + y, dim=-1)
+    # Squares that sum to 4 for two unit vectors, to 2 at most when one is zero: then the angle is a right one.
+    one_is_zero = apart.detach().square() + together.detach().square() < 3
+    return torch.where(one_is_zero, 1.0, apart * together / 2)

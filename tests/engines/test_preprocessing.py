@@ -130,6 +130,8 @@ def test_flags_change_what_they_name() -> None:
     own = Preprocessing((224, 224), 256, "bicubic")
     assert own.changed(size=None, mean=None) == own
     assert own.changed(size=(112, 112)).resize == 128
+    assert Preprocessing().changed(size=(32, 48)) == Preprocessing((32, 48), 32)
+    assert Preprocessing((8, 8)).changed(size=(32, 32)) == Preprocessing((32, 32), None)
     assert own.changed(mean=(0.25,)).mean == (0.25,) * 3
     assert Preprocessing(mean=(0.5,), std=(0.5,)).changed(std=(0.3,)).std == (0.3,)
 

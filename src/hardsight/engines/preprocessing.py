@@ -57,12 +57,18 @@ class Preprocessing:
         return (image.float() / 255 - mean) / std
 
     def changed(self, **flags: Any) -> "Preprocessing":
-        """The same with what a person gave: a `size` keeps the share cut off, one number is for all channels."""
+        """The same with what a person gave.
+
+        A `size` keeps the share that is cut off, or the proportions where there was no size. One number of `mean` or
+        `std` is for all channels.
+        """
         given = {key: value for key, value in flags.items() if value is not None}
         for name in ("mean", "std"):
             if len(given.get(name, ())) == 1:
                 given[name] = tuple(given[name]) * len(self.mean)
-        if "size" in given and self.size is not None and self.resize is not None:
+        if "size" in given and self.size is None:
+            given["resize"] = min(given["size"])
+        elif "size" in given and self.size is not None and self.resize is not None:
             given["resize"] = round(self.resize * min(given["size"]) / min(self.size))
         return replace(self, **given)
 

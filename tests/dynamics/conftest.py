@@ -35,6 +35,7 @@ def measure_slowly(logits: Tensor, label: int, features_norm: Tensor, weight_nor
         "margin": row[label].item() - max(others),
         "loss": -math.log(probabilities[label].item()),
         "confidence": probabilities[label].item(),
+        "agreement": probabilities.max().item(),
         "el2n": math.sqrt(sum(e.item() ** 2 for e in error)),
         "avh": angles[label] / sum(angles),
         "angular_margin": min(a for k, a in enumerate(angles) if k != label) - angles[label],

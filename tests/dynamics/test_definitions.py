@@ -59,6 +59,7 @@ REFERENCES: dict[str, Callable[[Curves], float]] = {
     "correctness": lambda c: mean(c["correct"]),
     "aleatoric": lambda c: mean([p * (1 - p) for p in c["confidence"]]),
     "epistemic": lambda c: variance(c["confidence"]),
+    "agreement": lambda c: mean(c["agreement"]),
     "el2n_mean": lambda c: mean(c["el2n"]),
     "el2n_early": early,
     "forgetting_events": lambda c: transitions(c, 1.0, 0.0),

@@ -16,8 +16,9 @@ _KEPT = {
     "angular_margin": ("mean", "last"),
     "margin": ("mean", "last"),
     "loss": ("mean", "last"),
-    "confidence": ("mean", "last", "moments"),
-    "el2n": ("mean", "last", "early"),
+    "confidence": ("mean", "moments"),
+    "agreement": ("mean",),
+    "el2n": ("mean", "early"),
 }
 _COMMON = {
     "label": (torch.int32, -1),
@@ -80,8 +81,9 @@ class Aggregates:
         for name, value in seen.values.items():
             ahead = value - part[f"{name}_mean"]
             part[f"{name}_mean"] += torch.where(here, ahead / count, 0.0)
-            part[f"{name}_last"].copy_(torch.where(here, value, part[f"{name}_last"]))
             behind = value - part[f"{name}_mean"]
+            if "last" in _KEPT[name]:
+                part[f"{name}_last"].copy_(torch.where(here, value, part[f"{name}_last"]))
             if "moments" in _KEPT[name]:
                 part[f"{name}_moments"] += torch.where(here, ahead * behind, 0.0)
             if "trend" in _KEPT[name]:

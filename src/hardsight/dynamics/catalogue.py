@@ -151,6 +151,15 @@ _register(
     high=0.25,
 )
 _register(
+    "agreement",
+    "Confidence of the prediction, mean",
+    definitions.agreement,
+    ("agreement",),
+    "Carlini et al. 2019, confidence and agreement over training",
+    harder=False,
+    high=1.0,
+)
+_register(
     "el2n_mean",
     "EL2N, mean",
     definitions.el2n_mean,

@@ -101,6 +101,14 @@ def epistemic(aggregates: Aggregates) -> Tensor:
     return _recorded(aggregates, aggregates["confidence_moments"] / aggregates["epochs"].clamp(min=1))
 
 
+def agreement(aggregates: Aggregates) -> Tensor:
+    """Probability of the most probable class averaged over the epochs, labels aside (Carlini et al. 2019).
+
+    In [1 / classes, 1]; larger is easier.
+    """
+    return mean_of("agreement", aggregates)
+
+
 def el2n_mean(aggregates: Aggregates) -> Tensor:
     """EL2N averaged over all epochs. In [0, sqrt(2)]; larger is harder."""
     return mean_of("el2n", aggregates)

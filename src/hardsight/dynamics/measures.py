@@ -14,8 +14,9 @@ from torch import Tensor
 
 from hardsight.geometry import angle_of_cosine
 
-MEASURES = ("margin", "loss", "confidence", "el2n", "avh", "angular_margin")
+MEASURES = ("margin", "loss", "confidence", "agreement", "el2n", "avh", "angular_margin")
 ANGULAR = frozenset({"avh", "angular_margin"})
+_OF_PROBABILITIES = frozenset({"loss", "confidence", "agreement", "el2n"})
 # Too small to be seen beside any angle, large enough to divide by.
 _NOTHING = 1e-30
 
@@ -68,7 +69,7 @@ def measure(
     largest_other = others.amax(1, keepdim=True)
     margin = found["margin"] = label_logit - largest_other
     witness = margin + found["avh"] if "avh" in found else margin
-    if not {"loss", "confidence", "el2n"}.isdisjoint(wanted):
+    if not _OF_PROBABILITIES.isdisjoint(wanted):
         found |= _probabilities(others, largest_other, margin, wanted)
     # A finite number minus itself is 0, NaN and infinity give NaN: fewer launches than isfinite.
     return Measured([found[name] for name in wanted], margin > 0, (witness - witness) == 0)
@@ -80,14 +81,16 @@ def _probabilities(others: Tensor, largest: Tensor, margin: Tensor, wanted: tupl
     total = exponentials.sum(1, keepdim=True)
     gap = margin - total.log()
     against = -gap
-    found = {}
+    error, confidence = torch.sigmoid(against), torch.sigmoid(gap)
+    found = {"confidence": confidence}
     if "loss" in wanted:
         found["loss"] = torch.nn.functional.softplus(against)
-    if "confidence" in wanted:
-        found["confidence"] = torch.sigmoid(gap)
+    if "agreement" in wanted:
+        # The most probable class is the label, or the first among the others: exp(0) of their total.
+        found["agreement"] = torch.maximum(confidence, error / total)
     if "el2n" in wanted:
         # |p - y|^2 = (1 - p_y)^2 (1 + sum q^2), q being the softmax among the others alone.
-        error, share = torch.sigmoid(against), torch.linalg.vector_norm(exponentials, dim=1, keepdim=True) / total
+        share = torch.linalg.vector_norm(exponentials, dim=1, keepdim=True) / total
         found["el2n"] = torch.hypot(error, error * share)
     return found
 

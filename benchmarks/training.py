@@ -71,6 +71,7 @@ def rate(rows: list[dict], samples: int) -> float:
 def host_microseconds(session: Session, replays: int = 50) -> float:
     """What one replay of the whole step costs the host, while the device still works on earlier ones."""
     graph = session.training.take_step.graph
+    session.training.take_step._source.position.zero_()  # back to the first batch of the epoch
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(replays):
@@ -85,6 +86,7 @@ def plain_rate(session: Session, replays: int = 300) -> float:
     captured = session.training.take_step
     assert isinstance(captured, CapturedStep)
     step, network = session.training.step, captured.fast
+    captured._source.position.zero_()
     images, labels, ids = captured._source.make()
     optimizer = step.optimizer
 

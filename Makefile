@@ -24,7 +24,7 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev
-	@$(BIN)/hardsight bench
+	@for part in benchmarks/*.py; do echo "== $$part"; $(BIN)/python $$part || exit 1; done
 
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/build.py

@@ -137,7 +137,9 @@ def main() -> None:
         row = measure(shape, device, arguments.rounds)
         report["shapes"].append(row)
         ratios = {name: round(ratio["median"], 2) for name, ratio in row["ratio to the product"].items()}
-        print(f"{shape}: product {row['product seconds']['median'] * 1e3:.1f} ms, times the product: {ratios}", flush=True)
+        print(
+            f"{shape}: product {row['product seconds']['median'] * 1e3:.1f} ms, times the product: {ratios}", flush=True
+        )
     if device.type == "cpu" and not arguments.no_memory:
         grown = subprocess.run([sys.executable, __file__, "--peak"], capture_output=True, text=True, check=True)
         report["extra MiB for 1,000,000 x 1,000"] = float(grown.stdout)

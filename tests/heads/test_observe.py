@@ -1,4 +1,4 @@
-"""Observing: any classifier's head is found, its input and output are what a direct computation gives, no hook stays."""
+"""Observing: any classifier's head is found, its input and output are right, and no hook stays."""
 
 from collections.abc import Callable
 
@@ -208,9 +208,9 @@ def test_hooks_go_after_an_exception_inside_and_inside_the_model() -> None:
 
 def test_an_ambiguous_head_names_the_candidates_and_the_way_to_choose() -> None:
     model = SumsTwoHeads()
-    with pytest.raises(ValueError, match=r'candidates are body \[6, 4\], main \[3, 6\], auxiliary \[3, 6\]: .*head="'):
-        with hs.observe(model):
-            model(VECTORS)
+    sentence = r'candidates are body \[6, 4\], main \[3, 6\], auxiliary \[3, 6\]: .*head="'
+    with pytest.raises(ValueError, match=sentence), hs.observe(model):
+        model(VECTORS)
     assert hooks(model) == 0
     with hs.observe(model, head="main") as seen:
         model(VECTORS)

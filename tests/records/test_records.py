@@ -16,9 +16,14 @@ from hardsight.records import atomic_path, write_json, write_table, write_text
 def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     write_json(target, {"status": "finished"})
-    with pytest.raises(RuntimeError), atomic_path(target) as temporary:
-        temporary.write_text('{"sta')
-        raise RuntimeError
+
+    def die_while_writing() -> None:
+        with atomic_path(target) as temporary:
+            temporary.write_text('{"sta')
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        die_while_writing()
     assert json.loads(target.read_text()) == {"status": "finished"}
     assert os.listdir(tmp_path) == ["run.json"]
 

@@ -2,9 +2,12 @@
 
 import typer
 
+from hardsight.cli.audit import audit
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
 from hardsight.cli.report import report
+from hardsight.cli.score import score
+from hardsight.cli.train import runs, train
 
 app = typer.Typer(
     name="hardsight",
@@ -13,8 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(demo)
-app.command()(report)
+for command in (demo, score, audit, train, runs, report):
+    app.command()(command)
 app.add_typer(data_app, name="data")
 
 

@@ -1,0 +1,69 @@
+"""The demo: the flipped labels are found, the record and the page are there, bad input is one sentence."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from hardsight.cli import app
+from hardsight.demo import DemoResult, run_demo
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
+    return run_demo(tmp_path_factory.mktemp("demo"), epochs=8, progress=False)
+
+
+def test_the_flipped_labels_are_found(result: DemoResult) -> None:
+    by_name = {one.score: one for one in result.detections}
+    assert result.best.auroc >= 0.95
+    # The ranking's own score was chosen without the clean labels and must be as good.
+    assert by_name[result.ranked_by].auroc >= 0.95
+    assert by_name["avh"].auroc >= 0.9
+    assert result.found >= 0.8 * result.flipped
+    assert result.test_accuracy >= 0.9
+
+
+def test_it_leaves_a_complete_record(result: DemoResult) -> None:
+    run = json.loads((result.folder / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert run["results"]["label_issues"]["best"] == result.ranked_by
+    samples = pq.read_table(result.folder / "samples.parquet")
+    assert len(samples) == result.samples
+    assert sum(
+        a != b for a, b in zip(samples["label"].to_pylist(), samples["clean_label"].to_pylist(), strict=True)
+    ) == (result.flipped)
+    assert {"avh", "confidence", "aum", "el2n_mean", "forgetting_events"} <= set(samples.column_names)
+    assert len(pq.read_table(result.folder / "epochs.parquet")) == 8
+    page = result.report.read_text()
+    assert "Suspected wrong labels" in page
+    assert page.count("data:image/png;base64") >= 24
+
+
+def test_the_same_seed_gives_the_same_scores(result: DemoResult, tmp_path: Path) -> None:
+    again = run_demo(tmp_path, epochs=8, progress=False)
+    assert pq.read_table(tmp_path / "samples.parquet").equals(pq.read_table(result.folder / "samples.parquet"))
+    assert again.suspects.equals(result.suspects)
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(tmp_path / "run")])
+    assert told.exit_code == 0, told.output
+    for word in ("flipped on purpose", "suspicious labels", "AUROC", "report.html"):
+        assert word in told.output
+    machine = CliRunner().invoke(app, ["demo", "--epochs", "1", "--json", "--output", str(tmp_path / "again")])
+    assert json.loads(machine.stdout)["samples"] == 1438
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(["--noise", "1.5"], "rate must lie in"), (["--epochs", "0"], "epochs must be at least 1")],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    refused = CliRunner().invoke(app, ["demo", *arguments, "--output", str(tmp_path / "run")])
+    assert refused.exit_code == 2
+    assert sentence in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run" / "report.html").exists()

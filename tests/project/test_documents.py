@@ -1,0 +1,55 @@
+"""Every Python and shell example of the README and the docs is run, in order, page by page."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# A fence may say why it is not run: ```python (needs a GPU)
+FENCE = re.compile(r"^```(python|console)[ \t]*(\([^)\n]*\))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def examples(page: Path, language: str) -> list[str]:
+    return [code for kind, excuse, code in FENCE.findall(page.read_text()) if kind == language and not excuse]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_run(page: Path, tmp_path: Path) -> None:
+    code = "\n".join(examples(page, "python"))
+    if not code:
+        pytest.skip("no Python example on this page")
+    script = tmp_path / "example.py"
+    script.write_text("import torch\ntorch.set_num_threads(1)\n" + code)
+    done = subprocess.run([sys.executable, "-W", "error", str(script)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_console_examples_run(page: Path, tmp_path: Path) -> None:
+    """Lines that start with `$ hardsight`; each must succeed, in one folder, in order."""
+    commands = [
+        line.removeprefix("$ ")
+        for block in examples(page, "console")
+        for line in block.splitlines()
+        if line.startswith("$ hardsight")
+    ]
+    if not commands:
+        pytest.skip("no command on this page")
+    program = Path(sys.executable).with_name("hardsight")
+    for command in commands:
+        done = subprocess.run(
+            [str(program), *shlex.split(command, comments=True)[1:]], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"

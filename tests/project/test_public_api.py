@@ -1,0 +1,38 @@
+"""The public API: every promised name is there, and importing it stays light."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import hardsight as hs
+
+# What a plain `import hardsight` must not pull in: each costs time or is an extra.
+HEAVY = {
+    "PIL", "accelerate", "fastapi", "jinja2", "lightning", "matplotlib", "plotly", "pyarrow", "ray", "rich", "scipy",
+    "sklearn", "torchmetrics", "torchvision", "transformers", "triton", "typer",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", hs.__all__)
+def test_every_public_name_can_be_used(name: str) -> None:
+    assert getattr(hs, name) is not None
+    assert name in dir(hs)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'utils'"):
+        _ = hs.utils
+
+
+def test_importing_hardsight_imports_nothing_heavy() -> None:
+    # Against what torch alone imports: some builds of it pull in more than others.
+    script = (
+        "import json, sys, torch; before = set(sys.modules); import hardsight; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    added = {name.split(".")[0] for name in json.loads(out)}
+    assert added & HEAVY == set()
+    assert "hardsight" in added

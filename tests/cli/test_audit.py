@@ -69,6 +69,38 @@ def test_page_with_pictures_of_a_folder(tiny_vit: Path, photos: Path, tmp_path: 
     assert "frog" in page
 
 
+def test_other_images_than_those_scored_are_refused(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    scored = tmp_path / "scores.parquet"
+    assert run("score", "--model", f"hf:{tiny_vit}", "--data", photos, "-o", scored).exit_code == 0
+    (photos / "cat" / "1.png").rename(photos / "cat" / "renamed.png")
+    result = run("audit", scored)
+    assert result.exit_code == 2
+    assert "are not those that were scored" in result.stderr
+    assert not (tmp_path / "scores-audit").exists()
+    photos.rename(tmp_path / "moved")
+    assert run("audit", scored).exit_code == 0
+    (tmp_path / "moved" / "cat" / "renamed.png").rename(tmp_path / "moved" / "cat" / "1.png")
+    assert run("audit", scored, "--data", tmp_path / "moved").exit_code == 0
+    assert len(pq.read_table(tmp_path / "scores-audit" / "thumbnails.parquet")) == 9
+
+
+def test_a_runs_own_pictures_are_kept(scores: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    scores.rename(run_folder / "samples.parquet")
+    (run_folder / "run.json").write_text('{"name": "mine", "class_names": ["cat", "dog"]}')
+    pictures = pa.table({"id": pa.array(["5"]), "png": pa.array([b"\x89PNG\r\n\x1a\n..."], pa.binary())})
+    pq.write_table(pictures, run_folder / "thumbnails.parquet")
+    result = run("audit", run_folder)
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(run_folder / "audit" / "thumbnails.parquet").equals(pictures)
+    assert "audit of mine" in (run_folder / "audit" / "report.html").read_text(encoding="utf-8")
+
+
 def test_an_edited_list_is_applied(scores: Path) -> None:
     run("audit", scores, "--no-page")
     actions = scores.parent / "scores-audit" / "actions.csv"

@@ -61,8 +61,9 @@ def audit(
             return
         issues = find(scored, scores or None, estimate)
         groups = _groups(scored, issues.scores[0], by)
+        images = _images(scored, data, layout, split) if page else None
         write_audit(folder, scored, issues)
-        written = _page(folder, scored, data, layout, split) if page else "left out"
+        written = _page(folder, scored, images) if page else "left out"
     if as_json:
         print(json.dumps(_summary(scored, issues, folder, written, top, groups), ensure_ascii=False))
         return
@@ -98,13 +99,28 @@ def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | N
     return rows
 
 
-def _page(folder: Path, scored: Any, data: Path | None, layout: str | None, split: str | None) -> str:
-    """Write the page and return its path, or why there is none; pictures where the images can be found."""
+def _images(scored: Any, data: Path | None, layout: str | None, split: str | None) -> Any:
+    """The images that were scored, where they are said or still lie; None where there are none to be found."""
+    metadata = {key.decode(): value.decode() for key, value in (scored.table.schema.metadata or {}).items()}
+    root = data or (Path(metadata["root"]) if "root" in metadata else None)
+    if root is None or (data is None and not root.is_dir()):
+        return None
+    from hardsight.engines.images import open_images, same_images
+
+    images = open_images(root, layout or metadata.get("layout") or None, split or metadata.get("split") or None)
+    if not same_images(images, scored.table):
+        # Another picture beside a label would be worse than none.
+        raise ValueError(f"the images below {root} are not those that were scored: say where they are with --data")
+    return images
+
+
+def _page(folder: Path, scored: Any, images: Any) -> str:
+    """Write the page and return its path, or why there is none; with pictures where the images are at hand."""
     try:
         from hardsight.report import samples_shown, write_report
     except ImportError as missing:
         return f"left out, it needs hardsight[report] ({missing.name})"
-    pictures = _thumbnails(scored, samples_shown(folder), data, layout, split)
+    pictures = _thumbnails(scored, images, samples_shown(folder))
     if pictures is not None:
         from hardsight.records import write_table
 
@@ -112,20 +128,17 @@ def _page(folder: Path, scored: Any, data: Path | None, layout: str | None, spli
     return str(write_report(folder))
 
 
-def _thumbnails(scored: Any, ids: Sequence[str], data: Path | None, layout: str | None, split: str | None) -> Any:
-    metadata = {key.decode(): value.decode() for key, value in (scored.table.schema.metadata or {}).items()}
-    if data is None and scored.path.is_dir() and (scored.path / "thumbnails.parquet").is_file():
-        import pyarrow.parquet as pq
+def _thumbnails(scored: Any, images: Any, ids: Sequence[str]) -> Any:
+    if images is not None:
+        from hardsight.engines.images import thumbnails
 
-        return pq.read_table(scored.path / "thumbnails.parquet")
-    root = data or (Path(metadata["root"]) if "root" in metadata else None)
-    if root is None or (data is None and not root.is_dir()):
+        return thumbnails(images, ids)
+    recorded = scored.path / "thumbnails.parquet"
+    if not recorded.is_file():
         return None
-    from hardsight.engines.images import open_images, thumbnails
+    import pyarrow.parquet as pq
 
-    # The root that was recorded is the split's own folder already.
-    chosen = split if data is not None else None
-    return thumbnails(open_images(root, layout, chosen), ids)
+    return pq.read_table(recorded)
 
 
 def _rows(issues: Any, scored: Any, top: int) -> list[dict[str, Any]]:

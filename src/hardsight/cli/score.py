@@ -129,6 +129,7 @@ def _score_images(
         classes=None if classes is None else _groups(classes),
         labelled=not unlabelled,
         preprocessing=loaded.preprocessing.changed(**flags),
+        origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
         **options,
     )
 

@@ -2,10 +2,9 @@
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
 
 import pyarrow as pa
 import torch
@@ -67,12 +66,13 @@ def score_images(
     batch_size: int = 64,
     workers: int = 0,
     progress: bool | None = None,
+    origin: Mapping[str, str] | None = None,
 ) -> pa.Table:
     """Every image's scores: id, label, predicted, one column a score, and path and domain where the data has them.
 
     Classes are matched as `match_classes` says; label and predicted are classes of the data. Without `labelled`
     hardness is against the model's own prediction, in the model's classes. Images that do not decode are left out and
-    named in the table's metadata.
+    named in the table's metadata, which also keeps `origin`: how the data were opened, so that they can be again.
     """
     prepared = _Prepared(images, preprocessing or loaded.preprocessing)
     first = prepared.first()
@@ -85,7 +85,7 @@ def score_images(
     batches = _Batches(loader, labelled)
     with matched.reduced():
         table = score_model(loaded.model, batches, scores, device=device, head=matched.head, progress=progress)
-    return _with_facts(table, images, matched.names, loaded.spec, batches.skipped)
+    return _with_facts(table, images, matched.names, {"model": loaded.spec, **(origin or {})}, batches.skipped)
 
 
 def class_names_of(table: pa.Table) -> list[str] | None:
@@ -172,25 +172,39 @@ class _Batches:
 
 
 def _with_facts(
-    table: pa.Table, images: Images, names: Sequence[str] | None, spec: str, skipped: Sequence[str]
+    table: pa.Table, images: Images, names: Sequence[str] | None, said: Mapping[str, str], skipped: Sequence[str]
 ) -> pa.Table:
-    where = {one: at for at, one in enumerate(images.ids.tolist())}
-    rows = [where[one] for one in table.column("id").to_pylist()]
+    rows = _rows_of(images, table.column("id").to_pylist())
     if isinstance(images, FileDataset):
         table = table.append_column("path", pa.array([images.paths[at] for at in rows]))
     if images.domains is not None:
         domains = [images.domain_names[number] for number in images.domains[rows].tolist()]
         table = table.append_column("domain", pa.array(domains))
     unreadable = [*(f"{each.path}: {each.reason}" for each in images.skipped), *skipped]
-    facts: dict[str, Any] = {"model": spec, "data": images.name, "split": images.split}
-    if isinstance(images, FileDataset):
-        facts["root"] = str(images.root.resolve())
+    facts = {"data": images.name, **said}
     if names is not None:
         facts["class names"] = json.dumps(list(names), ensure_ascii=False)
     if unreadable:
         facts["skipped"] = json.dumps(unreadable, ensure_ascii=False)
     present = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     return table.replace_schema_metadata(present | facts)
+
+
+def same_images(images: Images, table: pa.Table) -> bool:
+    """Whether these are the images that a table was made of: every id is there, under the same path."""
+    ids = table.column("id").to_pylist()
+    known = set(images.ids.tolist())
+    if not all(one in known for one in ids):
+        return False
+    if "path" not in table.column_names or not isinstance(images, FileDataset):
+        return True
+    paths = [images.paths[at] for at in _rows_of(images, ids)]
+    return paths == table.column("path").to_pylist()
+
+
+def _rows_of(images: Images, ids: Sequence[int]) -> list[int]:
+    where = {one: at for at, one in enumerate(images.ids.tolist())}
+    return [where[one] for one in ids]
 
 
 def _by_name(root: Path) -> Source | None:

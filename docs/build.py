@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 
 DOCS = Path(__file__).parent

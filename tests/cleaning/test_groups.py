@@ -78,6 +78,13 @@ def test_single_missing_and_unnamed_members(make_table: Callable[..., pa.Table])
     assert (found[None]["count"], found[None]["mean"]) == (2, 0.5)
 
 
+def test_groups_may_be_dictionary_encoded(make_table: Callable[..., pa.Table]) -> None:
+    table = make_table({"id": [0, 1, 2], "avh": [0.5, 0.75, 0.25], "place": ["x", "y", "x"]})
+    encoded = table.set_column(2, "place", table.column("place").dictionary_encode())
+    plain = hardness_by_group(table, "avh", "place", generator=seeded())
+    assert hardness_by_group(encoded, "avh", "place", generator=seeded()).equals(plain)
+
+
 def test_one_group_has_no_others(make_table: Callable[..., pa.Table]) -> None:
     table = make_table({"id": [0, 1], "label": [4, 4], "avh": [0.1, 0.2]})
     (row,) = hardness_by_group(table, "avh", generator=seeded()).to_pylist()

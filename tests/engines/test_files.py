@@ -131,10 +131,21 @@ def test_missing_and_unknown_files(tmp_path: Path) -> None:
         ({"features": FEATURES.long(), "weight": WEIGHT}, TypeError, "features must be floating point"),
         ({"features": FEATURES}, ValueError, "must hold weight"),
         ({"features": FEATURES, "weight": WEIGHT, "ids": torch.arange(3)}, ValueError, "3 ids for 9 samples"),
+        (
+            {"features": FEATURES, "weight": WEIGHT, "ids": torch.tensor(3)},
+            ValueError,
+            "ids of .* must be one for each",
+        ),
+        (
+            {"features": FEATURES, "weight": WEIGHT, "labels": np.array(["cat"] * 9)},
+            TypeError,
+            "labels of .* holds text",
+        ),
+        ({"features": FEATURES[0], "weight": WEIGHT}, ValueError, "features must be a matrix"),
     ],
 )
 def test_bad_content_is_refused(arrays: dict, error: type[Exception], sentence: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "f.npz", **{name: value.numpy() for name, value in arrays.items()})
+    np.savez(tmp_path / "f.npz", **{name: np.asarray(value) for name, value in arrays.items()})
     with pytest.raises(error, match=sentence):
         score_file(tmp_path / "f.npz")
 

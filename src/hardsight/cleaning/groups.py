@@ -1,10 +1,12 @@
 """Hardness by group: whether a class, or the samples that share an attribute, are harder than the rest."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import torch
 
-from hardsight.cleaning.columns import hardness_values, require_column, require_rows, title_of
+from hardsight.cleaning.columns import direction_of, hardness_values, require_column, require_rows, title_of
 
 # Values of one block of bootstrap samples: 2**22 indices are 32 MiB.
 _BLOCK = 2**22
@@ -32,32 +34,31 @@ def hardness_by_group(
     if resamples < 1:
         raise ValueError(f"resamples must be at least 1; got {resamples!r}")
     hardness = hardness_values(table, score)
-    values = table.column(score).cast(pa.float64()).to_numpy()
-    encoded = table.column(by).combine_chunks().dictionary_encode(null_encoding="encode")
-    codes, names = np.asarray(encoded.indices), encoded.dictionary.to_pylist()
-    known = ~np.isnan(values)
-    total, count_all = values[known].sum(), int(known.sum())
+    sign = 1.0 if direction_of(table.schema.field(score)) else -1.0
+    values = sign * hardness
+    names, members = _members(table.column(by))
+    total, known = np.nansum(values), int((~np.isnan(values)).sum())
     rows = []
-    for code, name in enumerate(names):
-        own = values[(codes == code) & known]
+    for name, positions in zip(names, members, strict=True):
+        own = values[positions]
+        own = own[~np.isnan(own)]
         low, high = _interval(own, generator, coverage, resamples)
-        others = count_all - len(own)
         mean = float(own.mean()) if len(own) else None
-        rest = (total - own.sum()) / others if others and len(own) else None
-        rows.append(
-            {
-                "group": name,
-                "count": int((codes == code).sum()),
-                "missing": int((codes == code).sum()) - len(own),
-                "mean": mean,
-                "low": low,
-                "high": high,
-                "difference": None if mean is None or rest is None else float(mean - rest),
-                "order": float(hardness[(codes == code) & known].mean()) if len(own) else -np.inf,
-            }
-        )
-    rows.sort(key=lambda row: -row["order"])
-    return _table(rows, table.schema.field(by).type, title_of(table.schema.field(score)), by)
+        others = known - len(own)
+        difference = float(mean - (total - own.sum()) / others) if mean is not None and others else None
+        rows.append((name, len(positions), len(positions) - len(own), mean, low, high, difference))
+    rows.sort(key=lambda row: -np.inf if row[3] is None else sign * row[3], reverse=True)
+    return _table(rows, table.column(by).type, {"score": title_of(table.schema.field(score)), "by": by})
+
+
+def _members(column: pa.ChunkedArray) -> tuple[list[Any], list[np.ndarray]]:
+    """The different values of a column, null among them, and the rows of each."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    codes = np.asarray(encoded.indices)
+    counts = np.bincount(codes, minlength=len(encoded.dictionary))
+    return encoded.dictionary.to_pylist(), np.split(np.argsort(codes, kind="stable"), counts.cumsum()[:-1])
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, generator: torch.Generator) -> np.ndarray:
@@ -82,12 +83,9 @@ def _interval(
     return float(low), float(high)
 
 
-def _table(rows: list[dict], group_type: pa.DataType, title: str, by: str) -> pa.Table:
-    kinds: dict[str, pa.DataType] = {
-        "group": group_type.value_type if pa.types.is_dictionary(group_type) else group_type,
-        "count": pa.int64(),
-        "missing": pa.int64(),
-        **dict.fromkeys(("mean", "low", "high", "difference"), pa.float64()),
-    }
-    arrays = [pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()]
-    return pa.table(arrays, schema=pa.schema(kinds.items(), metadata={"score": title, "by": by}))
+def _table(rows: list[tuple], group_type: pa.DataType, metadata: dict[str, str]) -> pa.Table:
+    group = group_type.value_type if pa.types.is_dictionary(group_type) else group_type
+    kinds: dict[str, pa.DataType] = {"group": group, "count": pa.int64(), "missing": pa.int64()}
+    kinds |= dict.fromkeys(("mean", "low", "high", "difference"), pa.float64())
+    arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds.values())]
+    return pa.table(arrays, schema=pa.schema(kinds.items(), metadata=metadata))

@@ -77,8 +77,15 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
     if missing:
         hint = "; give the head's file with --head-file" if missing == ["weight"] and head is None else ""
         raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}{hint}")
+    text = [
+        name for name in ("features", "weight", "bias", "labels") if not isinstance(arrays.get(name), Tensor | None)
+    ]
+    if text:
+        raise TypeError(f"{text[0]} of {path} must be numbers; it holds text")
     ids = arrays.get("ids")
     if isinstance(ids, Tensor):
+        if ids.ndim != 1:
+            raise ValueError(f"ids of {path} must be one for each sample; got shape {list(ids.shape)}")
         ids = ids.tolist()
     features, weight, bias = _one_precision(arrays["features"], arrays["weight"], arrays.get("bias"))
     return FeatureFile(features, weight, bias, arrays.get("labels"), ids)

@@ -76,6 +76,8 @@ def score(
     with one_sentence():
         from hardsight.records import write_table
 
+        # Before the work, not after it.
+        output = _parquet(output)
         chosen = tuple(scores or _SCORES)
         if (file is None) == (model is None and data is None):
             raise ValueError("give either a FILE of features, or --model and --data")
@@ -94,7 +96,7 @@ def score(
             table = _score_images(
                 model, data, layout, split, weights, num_classes, classes, unlabelled, flags, chosen, options
             )
-        write_table(_parquet(output), table)
+        write_table(output, table)
     _tell(table, output, as_json)
 
 

@@ -5,26 +5,34 @@
 
 from hardsight.training import reading, schedules
 from hardsight.training.config import TrainingConfig
-from hardsight.training.configured import train
-from hardsight.training.fitting import Fitted, fit
+from hardsight.training.configured import sweep, train
+from hardsight.training.fitting import Fitted, Session, fit
 from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.network import Objective
 from hardsight.training.reading import read_settings
 from hardsight.training.runs import list_runs
 from hardsight.training.schedules import PLANS, Plan, Position
+from hardsight.training.sweeps import Cell, grid, run_sweep
+from hardsight.training.together import run_together
 
 __all__ = [
     "PLANS",
+    "Cell",
     "Fitted",
     "NonFiniteLossError",
     "Objective",
     "Plan",
     "Position",
+    "Session",
     "TrainingConfig",
     "fit",
+    "grid",
     "list_runs",
     "read_settings",
     "reading",
+    "run_sweep",
+    "run_together",
     "schedules",
+    "sweep",
     "train",
 ]

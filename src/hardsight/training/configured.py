@@ -1,5 +1,7 @@
-"""`train`: a training from its configuration alone, resumed where it stopped."""
+"""Trainings from configurations alone: `train` one, `sweep` a grid of them; both go on where they stopped."""
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,10 @@ from accelerate import Accelerator
 from hardsight.losses.registry import Sizes
 from hardsight.training import assembly
 from hardsight.training.config import TrainingConfig
-from hardsight.training.fitting import Fitted, fit
+from hardsight.training.fitting import Fitted, Session, fit
+from hardsight.training.reading import apply_change, build
+from hardsight.training.sweeps import Cell, run_sweep
+from hardsight.training.together import run_together
 from hardsight.training.tracking import Tracker
 
 
@@ -69,3 +74,43 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
         "class_names": sets.train.class_names,
         "device": device,
     }
+
+
+def sweep(
+    config: dict[str, Any],
+    folder: Path | str,
+    cells: Sequence[Cell],
+    *,
+    at_once: int = 1,
+    retry_failed: bool = False,
+    progress: bool | None = None,
+) -> list[Cell]:
+    """Train `config` (plain values, as in the TOML file) with each cell's settings; only what is missing.
+
+    With `at_once` more than 1, that many cells of this process train together on the device (see `together`).
+    Returns the cells that this process computed.
+    """
+
+    def run(mine: Sequence[tuple[Cell, Path]]) -> None:
+        settings = [_with_settings(config, cell, place) for cell, place in mine]
+        if len(settings) == 1:
+            train(settings[0], progress=progress)
+            return
+        device = torch.device(settings[0].device) if settings[0].device else Accelerator().device
+        sessions = []
+        for one in settings:
+            place = Path(one.folder or one.name)
+            sessions.append(Session(**prepare(one, device, place), epochs=one.epochs, folder=place, progress=False))
+        run_together(sessions)
+
+    for cell in cells:
+        # All of them before the first is trained: a misspelt key must not be found after hours.
+        _with_settings(config, cell, Path(folder) / cell.name)
+    return run_sweep(folder, cells, run, at_once=at_once, retry_failed=retry_failed)
+
+
+def _with_settings(config: dict[str, Any], cell: Cell, place: Path) -> TrainingConfig:
+    tree = copy.deepcopy(config)
+    for change in cell.changes():
+        apply_change(tree, change)
+    return build(TrainingConfig, tree | {"folder": str(place), "name": cell.name})

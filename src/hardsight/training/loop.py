@@ -98,6 +98,8 @@ class Training:
         for group in self.feed.epoch(epoch, done):
             self._apply_plan(Position(self.counters.step, per_epoch, self.epochs))
             self.take_step(group)
+            # Here others take theirs: a step that several trainings take together is done when all have come.
+            yield
             self.counters.step += 1
             self.progress.advance()
             last = self.counters.step % per_epoch == 0
@@ -106,7 +108,6 @@ class Training:
             if not last and self._due(self.checkpoint_every):
                 self.counters.seconds = time.perf_counter() - began
                 self.save(within_epoch=True)
-            yield
         if self.counters.step % per_epoch:
             raise ValueError(
                 f"batches must be as many as their length says, {per_epoch} steps an epoch; "

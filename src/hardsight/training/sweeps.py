@@ -1,0 +1,130 @@
+"""Sweeps: a grid of cells, each finished cell a record; running again computes only what is missing.
+
+Any number of processes may run the same sweep: a cell belongs to who claimed it first, and a cell whose owner died is
+taken again and resumed from its checkpoint.
+"""
+
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardsight.training.locks import claim
+from hardsight.training.loop import NonFiniteLossError
+
+FINISHED, FAILED = "finished", "failed"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid: its settings by dotted key, and the folder of its record below the sweep's."""
+
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The settings as a folder name: `loss.options.beta=4,seed=0`."""
+        parts = [
+            f"{key}={json.dumps(value) if not isinstance(value, str) else value}"
+            for key, value in self.settings.items()
+        ]
+        return ",".join(parts).replace("/", "_") or "only"
+
+    def changes(self) -> list[str]:
+        """The settings as changes of a configuration, `key=value` in TOML."""
+        return [f"{key}={json.dumps(value)}" for key, value in self.settings.items()]
+
+
+def grid(**axes: Sequence[Any]) -> list[Cell]:
+    """Every combination of the axes' values; the last axis changes fastest. `__` in a name stands for a dot.
+
+    >>> [cell.name for cell in grid(noise__rate=[0.2, 0.4], seed=[0, 1])]
+    ['noise.rate=0.2,seed=0', 'noise.rate=0.2,seed=1', 'noise.rate=0.4,seed=0', 'noise.rate=0.4,seed=1']
+    """
+    keys = [key.replace("__", ".") for key in axes]
+    for key, values in zip(keys, axes.values(), strict=True):
+        if isinstance(values, str) or not len(values):
+            raise ValueError(f"{key} must be a list of values to go through; got {values!r}")
+    return [Cell(dict(zip(keys, values, strict=True))) for values in itertools.product(*axes.values())]
+
+
+def status_of(folder: Path) -> str | None:
+    """What a cell's record says of itself; None where there is none yet."""
+    try:
+        details = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return details.get("status") if isinstance(details, dict) else None
+
+
+def missing(folder: Path | str, cells: Iterable[Cell], *, retry_failed: bool = False) -> list[Cell]:
+    """The cells that have no finished record; a cell whose loss was no number has failed for good, unless asked."""
+    done = {FINISHED} if retry_failed else {FINISHED, FAILED}
+    return [cell for cell in cells if status_of(Path(folder) / cell.name) not in done]
+
+
+def run_sweep(
+    folder: Path | str,
+    cells: Sequence[Cell],
+    run: Callable[[Sequence[tuple[Cell, Path]]], object],
+    *,
+    at_once: int = 1,
+    retry_failed: bool = False,
+) -> list[Cell]:
+    """Compute the missing cells, `at_once` together; returns those that this process computed.
+
+    `run` trains the cells it is given into their folders, resuming where there is something to resume. It is called
+    with cells that no living process works on. Cells that others hold are left to them.
+    """
+    folder = Path(folder)
+    _check_names(cells)
+    if at_once < 1:
+        raise ValueError(f"at_once must be at least 1; got {at_once!r}")
+    computed: list[Cell] = []
+    waiting = missing(folder, cells, retry_failed=retry_failed)
+    while waiting:
+        taken = _work(folder, waiting, run, at_once, retry_failed)
+        computed += taken
+        tried = {cell.name for cell in taken}
+        remaining = [cell for cell in missing(folder, cells, retry_failed=retry_failed) if cell.name not in tried]
+        # Nothing could be claimed: what is missing is in other hands.
+        waiting = [cell for cell in remaining if cell.name not in {done.name for done in computed}] if taken else []
+    return computed
+
+
+def _work(
+    folder: Path,
+    waiting: Sequence[Cell],
+    run: Callable[[Sequence[tuple[Cell, Path]]], object],
+    at_once: int,
+    retry: bool,
+) -> list[Cell]:
+    """Claim up to `at_once` cells, compute them, let them go."""
+    with contextlib.ExitStack() as claims:
+        mine: list[tuple[Cell, Path]] = []
+        for cell in waiting:
+            if len(mine) == at_once:
+                break
+            place = folder / cell.name
+            owned = claims.enter_context(claim(folder / ".claims" / f"{cell.name}.json"))
+            # Looked at again under the claim: another process may have finished it in between.
+            if owned and missing(folder, [cell], retry_failed=retry):
+                mine.append((cell, place))
+        if mine:
+            with contextlib.suppress(NonFiniteLossError):
+                # The record says that it failed, and why; the sweep goes on.
+                run(mine)
+        return [cell for cell, _ in mine]
+
+
+def _check_names(cells: Sequence[Cell]) -> None:
+    names = [cell.name for cell in cells]
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        raise ValueError(f"cells must differ in their settings; {doubled!r} comes twice")
+    long = next((name for name in names if len(name.encode()) > 200), None)
+    if long is not None:
+        raise ValueError(f"a cell's settings must make a folder name of at most 200 characters; got {long[:60]!r}...")

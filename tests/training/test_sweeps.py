@@ -1,0 +1,139 @@
+"""A sweep computes each missing cell once, from any number of processes, and takes over what a dead one left."""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hardsight import records, training
+from hardsight.training import locks
+from hardsight.training.sweeps import Cell, grid, missing, run_sweep
+
+BASE = {
+    "epochs": 1,
+    "data": {"name": "digits", "limit": 128, "batch_size": 32},
+    "model": {"name": "digits_cnn"},
+    "noise": {"kind": "symmetric", "rate": 0.2},
+    "loss": {"name": "gradient_rescaling"},
+}
+
+
+def finish(mine):
+    for _, place in mine:
+        records.write_json(place / "run.json", {"status": "finished"})
+
+
+def test_running_again_computes_only_what_is_missing(tmp_path):
+    cells = grid(rate=[0.2, 0.4], seed=[0, 1])
+    assert run_sweep(tmp_path, cells[:1], finish) == cells[:1]
+    assert run_sweep(tmp_path, cells, finish) == cells[1:]
+    assert run_sweep(tmp_path, cells, finish) == []
+    assert missing(tmp_path, cells) == []
+    assert list((tmp_path / ".claims").iterdir()) == []
+
+
+def test_unfinished_and_failed_cells(tmp_path):
+    cells = grid(seed=[0, 1, 2])
+    for cell, status in zip(cells, ("running", "failed", "finished"), strict=True):
+        records.write_json(tmp_path / cell.name / "run.json", {"status": status})
+    assert missing(tmp_path, cells) == cells[:1]
+    assert missing(tmp_path, cells, retry_failed=True) == cells[:2]
+
+
+def test_many_processes_and_a_killed_one(tmp_path):
+    script = Path(__file__).with_name("sweep_workers.py")
+    folder = tmp_path / "sweep"
+    done = subprocess.run([sys.executable, script, folder], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    codes = json.loads(done.stdout)
+    assert codes[2:] == [0, 0, 0]
+    lines = [line.split(maxsplit=2) for line in (folder / "log").read_text().splitlines()]
+    worked = collections.Counter(cell for _, what, cell in lines if what == "works")
+    cells = grid(a=[1, 2, 3, 4], seed=[0, 1, 2])
+    assert worked == {cell.name: 1 for cell in cells}, "every cell once, none twice"
+    killed = [cell for _, what, cell in lines if what == "dies"]
+    assert len(killed) == codes.count(-9) >= 1
+    assert missing(folder, cells) == []
+
+
+def test_a_claim_belongs_to_one(tmp_path):
+    path = tmp_path / "claim"
+    with locks.claim(path) as first:
+        assert first
+        with locks.claim(path) as second:
+            assert not second
+        assert path.exists(), "who was refused must not remove the owner's claim"
+    assert not path.exists()
+
+
+def test_claims_of_the_dead_are_taken_over(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    ended.wait()
+    host = locks.socket.gethostname()
+    mine = {"host": host, "pid": os.getpid()}
+    cases = {
+        "dead here": ({"host": host, "pid": ended.pid, "started": "1"}, 0, True),
+        "alive here, silent": (mine | {"started": locks._started(os.getpid())}, 10_000, False),
+        "number given to another": (mine | {"started": "an earlier time"}, 0, True),
+        "alive elsewhere": ({"host": "elsewhere", "pid": 1, "started": "1"}, 0, False),
+        "silent elsewhere": ({"host": "elsewhere", "pid": 1, "started": "1"}, 10_000, True),
+    }
+    for name, (owner, age, taken) in cases.items():
+        path = tmp_path / name
+        path.write_text(json.dumps(owner))
+        os.utime(path, (time.time() - age,) * 2)
+        with locks.claim(path) as owned:
+            assert owned is taken, name
+        assert path.exists() is not taken, name
+    (tmp_path / "broken").write_text("{")
+    with locks.claim(tmp_path / "broken") as owned:
+        assert owned
+
+
+def test_an_owner_shows_that_it_lives(tmp_path):
+    path = tmp_path / "claim"
+    with locks.claim(path, heartbeat=0.01):
+        os.utime(path, (0, 0))
+        deadline = time.time() + 10
+        while path.stat().st_mtime < 1 and time.time() < deadline:
+            time.sleep(0.01)
+        assert path.stat().st_mtime > 1
+
+
+def test_cells_train_alone_and_together_alike(tmp_path):
+    cells = grid(loss__options__beta=[2.0, 6.0], seed=[0, 1])
+    assert training.sweep(BASE, tmp_path / "alone", cells, progress=False) == cells
+    assert training.sweep(BASE, tmp_path / "together", cells, at_once=3, progress=False) == cells
+    for cell in cells:
+        one, other = (
+            json.loads((tmp_path / how / cell.name / "run.json").read_text()) for how in ("alone", "together")
+        )
+        assert one["status"] == other["status"] == "finished"
+        assert one["results"] == other["results"]
+        assert one["config"]["loss"]["options"]["beta"] == cell.settings["loss.options.beta"]
+    assert training.sweep(BASE, tmp_path / "alone", cells, progress=False) == []
+
+
+def test_a_failing_cell_is_recorded_and_the_sweep_goes_on(tmp_path):
+    cells = grid(optimizer__lr=[1e30, 0.01])
+    assert training.sweep(BASE | {"epochs": 2}, tmp_path, cells, progress=False) == cells
+    runs = {run["name"]: run for run in training.list_runs(tmp_path)}
+    assert runs[cells[0].name]["status"] == "failed"
+    assert "not a finite number" in runs[cells[0].name]["error"]
+    assert runs[cells[1].name]["status"] == "finished"
+
+
+def test_bad_grids_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="seed must be a list of values"):
+        grid(seed=[])
+    with pytest.raises(ValueError, match="cells must differ"):
+        run_sweep(tmp_path, [Cell({"a": 1}), Cell({"a": 1})], finish)
+    with pytest.raises(ValueError, match=r"optimizer\.momentun is no known key"):
+        training.sweep(BASE, tmp_path, grid(optimizer__momentun=[0.1]), progress=False)
+    with pytest.raises(ValueError, match="at_once must be at least 1"):
+        run_sweep(tmp_path, grid(a=[1]), finish, at_once=0)

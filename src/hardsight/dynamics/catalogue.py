@@ -51,10 +51,10 @@ def _register(
 _AVH = "Chen et al. 2020, Eq. 1, over training"
 _ANGLE = "nearest other angle minus labelled angle, over training"
 _DATA_MAPS = "Swayamdipta et al. 2020, Section 2"
-_DATA_IQ = "Seedat et al. 2022, Section 3"
+_DATA_IQ = "Seedat et al. 2022"
 _SPLITS = "Maini et al. 2022"
 _WHOLE_SET = frozenset({"depends on the whole set"})
-_TONEVA = "Toneva et al. 2019, Definition 2.1"
+_TONEVA = "Toneva et al. 2019"
 
 _register("avh_mean", "AVH, mean", definitions.avh_mean, ("avh",), _AVH, harder=True, high=1.0)
 _register("avh_last", "AVH, last epoch", definitions.avh_last, ("avh",), _AVH, harder=True, high=1.0)
@@ -218,7 +218,7 @@ register(
         larger_is_harder=True,
         low=-math.inf,
         high=math.inf,
-        source="Agarwal et al. 2022, Section 3",
+        source="Agarwal et al. 2022",
         tags=_WHOLE_SET,
     )
 )

@@ -1,11 +1,10 @@
 """`Recorder`: what training reveals of every sample, gathered while it runs.
 
-A step is kept back with a few others (`staging`), measured with them (`measures`) and added to the epoch's sums
-(`ledger`); the end of an epoch folds these into running aggregates (`aggregates`), of which scores are made
-(`definitions`).
+A step goes into the epoch's sums (`intake`); the end of an epoch folds these into running aggregates (`aggregates`),
+of which scores are made (`definitions`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from hardsight.dynamics import processes
 from hardsight.dynamics.aggregates import Aggregates
 from hardsight.dynamics.catalogue import DynamicsScore, choose_dynamics_scores, dynamics_scores, measures_of
 from hardsight.dynamics.history import PHASES, History, values_of
-from hardsight.dynamics.ledger import REPEATS, EpochValues, Frame, Ledger
-from hardsight.dynamics.measures import ANGULAR, Cosines, measure
-from hardsight.dynamics.staging import Batch, Stage
+from hardsight.dynamics.intake import Intake
+from hardsight.dynamics.ledger import REPEATS, EpochValues, Frame
+from hardsight.dynamics.measures import ANGULAR, Cosines
+from hardsight.dynamics.staging import Batch
 from hardsight.dynamics.tables import scores_table
 from hardsight.dynamics.validation import (
     check_batch,
@@ -32,9 +32,6 @@ from hardsight.dynamics.validation import (
     check_values,
 )
 from hardsight.heads import Seen
-
-# Samples folded at a time: the temporaries of a fold stay small beside the aggregates.
-_BLOCK = 2**17
 
 
 class Recorder:
@@ -88,11 +85,9 @@ class Recorder:
         # Phase 0 is training, phase 1 the second split; each counts its own finished epochs.
         self.phase, self._finished = 0, [0, 0]
         self._asked = None if scores is None else choose_dynamics_scores(scores)
+        self._compile = compile
+        self._intake: Intake | None = None
         self._aggregates: Aggregates | None = None
-        self._ledger: Ledger | None = None
-        self._stage: Stage | None = None
-        if compile:
-            self._record = torch.compile(self._record)  # type: ignore[method-assign]
 
     @classmethod
     def from_history(cls, history: Path | str, **options: Any) -> "Recorder":
@@ -122,12 +117,12 @@ class Recorder:
     @property
     def started(self) -> bool:
         """Whether anything was recorded or loaded."""
-        return self._ledger is not None
+        return self._intake is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        return sum(part.nbytes for part in (self._ledger, self._aggregates, self._stage) if part is not None)
+        return sum(part.nbytes for part in (self._intake, self._aggregates) if part is not None)
 
     def update(
         self,
@@ -144,20 +139,19 @@ class Recorder:
         Rows whose logits are not finite are counted and flagged; the sample's other measurements stand.
         """
         check_batch(ids, logits, labels, self.num_classes)
-        if self._ledger is None:
+        if self._intake is None:
             self._start(logits, features_norm is not None)
-        ledger = self._started()[0]
-        angular = not ANGULAR.isdisjoint(ledger.measures)
-        check_norms(logits, features_norm, weight_norm, bias, angular)
+        if self._angular or features_norm is not None or weight_norm is not None:
+            check_norms(logits, features_norm, weight_norm, bias, self._angular)
         # Everything to where the sums are; where it is there already, this does nothing.
         logits, ids, labels = self._here(logits), self._here(ids, torch.int64), self._here(labels, torch.int64)
         if self.validate:
             check_values(ids, labels, self.num_samples, logits.shape[1])
         cosines = None
-        if angular and features_norm is not None and weight_norm is not None:
+        if self._angular and features_norm is not None and weight_norm is not None:
             norms = (self._here(features_norm), self._here(weight_norm))
             cosines = Cosines(*norms, None if bias is None else self._here(bias))
-        self._keep_back(Batch(ids, logits, labels, cosines))
+        self._started()[0].put(Batch(ids, logits, labels, cosines))
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
         """Record one batch from what `observe(model)` saw of it, before the optimizer's step changes the head.
@@ -172,9 +166,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Measure the steps kept back; whatever needs them does so by itself."""
-        if self._stage is not None and self._stage.filled:
-            batch, scratch = self._stage.take()
-            self._record(batch, scratch, consume=True)
+        if self._intake is not None:
+            self._intake.flush()
 
     def end_epoch(self) -> None:
         """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
@@ -184,22 +177,20 @@ class Recorder:
         self.flush()
         if processes.several(self.group):
             self._merge_processes()
-        ledger, _ = self._started()
-        self._check_epoch(ledger)
+        intake, _ = self._started()
+        self._check_epoch(intake)
         if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
             # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
-            self.history.write(PHASES[self.phase], self.epoch, self._frame(), self._epoch_blocks(ledger))
-        for rows, values in self._epoch_blocks(ledger):
+            self.history.write(PHASES[self.phase], self.epoch, self._frame(), intake.blocks())
+        for rows, values in intake.blocks():
             self._fold(rows, values)
-        ledger.clear()
+        intake.clear()
         self._finished[self.phase] += 1
 
     def discard_epoch(self) -> None:
         """Forget what the unfinished epoch recorded."""
-        if self._ledger is not None:
-            self._ledger.clear()
-        if self._stage is not None:
-            self._stage.filled = 0
+        if self._intake is not None:
+            self._intake.clear()
 
     def begin_second_split(self) -> None:
         """From here on epochs, counted from 0 again, tell only what is forgotten while training goes on elsewhere.
@@ -232,17 +223,17 @@ class Recorder:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on: numbers, words and tensors. Of an unfinished epoch, this process's share."""
         self.flush()
-        ledger, aggregates = self._started()
+        intake, aggregates = self._started()
         return {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
-            "measures": list(ledger.measures),
+            "measures": list(intake.frame.measures),
             "repeats": self.repeats,
             "early_epochs": self.early_epochs,
             "phase": self.phase,
             "finished": list(self._finished),
             "aggregates": {name: tensor.clone() for name, tensor in aggregates.tensors.items()},
-            "ledger": {name: tensor.clone() for name, tensor in ledger.tensors().items()},
+            "ledger": {name: tensor.clone() for name, tensor in intake.ledger.tensors().items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -250,8 +241,8 @@ class Recorder:
         check_state(self, state, None if self._asked is None else measures_of(self._asked))
         frame = Frame(self.num_samples, state["num_classes"], tuple(state["measures"]))
         self._allocate(frame, self.device or torch.device("cpu"))
-        ledger, aggregates = self._started()
-        for own, saved in ((aggregates.tensors, state["aggregates"]), (ledger.tensors(), state["ledger"])):
+        intake, aggregates = self._started()
+        for own, saved in ((aggregates.tensors, state["aggregates"]), (intake.ledger.tensors(), state["ledger"])):
             for name, tensor in own.items():
                 tensor.copy_(saved[name])
         self.phase, self._finished = state["phase"], list(state["finished"])
@@ -260,34 +251,14 @@ class Recorder:
                 self.history.trim(name, epochs)
 
     def _here(self, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        values = values.detach()
-        if values.device == self.device and dtype in (None, values.dtype):
+        if values.requires_grad:
+            values = values.detach()
+        if values.device == self.device and (dtype is None or values.dtype == dtype):
             return values
         return values.to(self.device, dtype, non_blocking=True)
 
-    def _keep_back(self, batch: Batch) -> None:
-        """Measure the batch later, together with others like it, or at once where that cannot be."""
-        if torch.compiler.is_compiling() or (batch.logits.is_cuda and torch.cuda.is_current_stream_capturing()):
-            # What a compiled or captured step does, it does every time: it cannot wait for a room to fill.
-            return self._record(batch)
-        if self._stage is None:
-            self._stage = Stage(batch)
-        if not self._stage.fits(batch):
-            self.flush()
-            return self._record(batch)
-        if self._stage.put(batch):
-            self.flush()
-        return None
-
-    def _record(self, batch: Batch, scratch: Tensor | None = None, *, consume: bool = False) -> None:
-        """Measure and add up, all of it on the device."""
-        ledger = self._started()[0]
-        rows, labels = ledger.rows_of(batch.ids, batch.labels, batch.logits.shape[1])
-        measured = measure(batch.logits, labels, ledger.measures, batch.cosines, consume=consume, scratch=scratch)
-        ledger.add(rows, labels, measured, self._place)
-
     def _chosen(self) -> list[DynamicsScore]:
-        measured = set(self._started()[0].measures)
+        measured = set(self._frame().measures)
         known = dynamics_scores() if self._asked is None else self._asked
         return [score for score in known if measured.issuperset(score.measures)]
 
@@ -304,34 +275,35 @@ class Recorder:
 
     def _allocate(self, frame: Frame, device: torch.device) -> None:
         self.num_classes, self.device = frame.num_classes, device
-        self._stage = None
-        self._place = processes.rank_and_count(self.group)
-        self._ledger = Ledger(self.num_samples, frame.measures, self.repeats, device)
+        self._angular = not ANGULAR.isdisjoint(frame.measures)
+        process = processes.rank_and_count(self.group)
+        self._intake = Intake(frame, self.repeats, device, process, self._compile)
         self._aggregates = Aggregates(frame, device, self.early_epochs)
 
-    def _started(self) -> tuple[Ledger, Aggregates]:
-        if self._ledger is None or self._aggregates is None:
+    def _started(self) -> tuple[Intake, Aggregates]:
+        if self._intake is None or self._aggregates is None:
             raise ValueError("the recorder must have been updated once before it is asked; got no update")
-        return self._ledger, self._aggregates
+        return self._intake, self._aggregates
 
     def _frame(self) -> Frame:
         return self._started()[1].frame
 
     def _merge_processes(self) -> None:
-        own = None if self._ledger is None else (self._frame(), self.phase, self.epoch)
+        own = None if self._intake is None else (self._frame(), self.phase, self.epoch)
         agreed = processes.agree(own, self.group)
-        if agreed is not None and self._ledger is None:
+        if agreed is not None and self._intake is None:
             # No batch came to this process: it takes part with nothing.
             device = self.device or processes.default_device(self.group)
             self._allocate(agreed[0], device)
-        processes.merge(self._started()[0], self.group)
+        processes.merge(self._started()[0].ledger, self.group)
 
-    def _check_epoch(self, ledger: Ledger) -> None:
+    def _check_epoch(self, intake: Intake) -> None:
+        ledger = intake.ledger
         ids, labels = ledger.strays()
         check_strays("ids", 0 if self.strays == "ignore" else ids, self.num_samples, self.epoch, ledger.keep_last)
         check_strays("labels", labels, self._frame().num_classes, self.epoch, ledger.keep_last)
         if self.repeats == "refuse":
-            for rows, values in self._epoch_blocks(ledger):
+            for rows, values in intake.blocks():
                 check_no_repeats(values.seen + values.flagged, rows.start, self.epoch)
 
     def _fold(self, rows: slice, values: EpochValues) -> None:
@@ -344,14 +316,6 @@ class Recorder:
         if frame != expected:
             raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
         self.phase = phase
-        for rows in self._rows():
+        for rows in self._started()[0].rows():
             self._fold(rows, values_of(table, frame, rows, self.aggregates.device))
         self._finished[phase] += 1
-
-    def _rows(self) -> Iterator[slice]:
-        for start in range(0, self.num_samples, _BLOCK):
-            yield slice(start, min(start + _BLOCK, self.num_samples))
-
-    def _epoch_blocks(self, ledger: Ledger) -> Iterator[tuple[slice, EpochValues]]:
-        for rows in self._rows():
-            yield rows, ledger.epoch_values(rows.start, rows.stop)

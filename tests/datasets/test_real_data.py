@@ -106,7 +106,7 @@ def test_check_finds_the_published_bytes(data_root):
 def test_the_examples_of_the_page_run(data_root, monkeypatch):
     monkeypatch.setenv("HARDSIGHT_DATA", str(data_root))
     page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    blocks = re.findall(r"```python[^\n]*\n(.*?)```", page, re.DOTALL)
     seen: dict = {}
     for block in blocks:
         exec(block.replace('"~/data"', repr(str(data_root))), seen)

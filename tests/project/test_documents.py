@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# A fence may say why it is not run: ```python (needs a GPU)
+# A fence may say why it is not run: ```console (with files of your own)
 FENCE = re.compile(r"^```(python|console)[ \t]*(\([^)\n]*\))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -18,15 +18,21 @@ def examples(page: Path, language: str) -> list[str]:
     return [code for kind, excuse, code in FENCE.findall(page.read_text()) if kind == language and not excuse]
 
 
+def run_python(arguments: list[str], folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_examples_run(page: Path, tmp_path: Path) -> None:
-    code = "\n".join(examples(page, "python"))
-    if not code:
+    blocks = examples(page, "python")
+    if not blocks:
         pytest.skip("no Python example on this page")
+    if any(block.startswith(">>>") for block in blocks):
+        return run_python(["-m", "doctest", str(page)], tmp_path)
     script = tmp_path / "example.py"
-    script.write_text("import torch\ntorch.set_num_threads(1)\n" + code)
-    done = subprocess.run([sys.executable, "-W", "error", str(script)], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    script.write_text("import torch\ntorch.set_num_threads(1)\n" + "\n".join(blocks))
+    return run_python([str(script)], tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
-from hardsight.engines.streaming import _Columns
+from hardsight.engines.streaming import ScoreColumns
 from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
@@ -62,7 +62,7 @@ def score_file(path: Path | str, scores: Sequence[str] = DEFAULT_SCORES, *, head
     if read.labels is not None:
         check_labels(read.labels, len(read.features), len(read.weight))
     summary = summarise(read.features, read.weight, read.labels, read.bias, parts=parts_of(chosen) | {"predicted"})
-    columns = _Columns()
+    columns = ScoreColumns()
     columns.add(summary, read.labels is not None, read.ids)
     return columns.table(chosen)
 

@@ -39,7 +39,7 @@ def score_model(
     chosen = choose_scores(scores)
     device = _device_of(model) if device is None else torch.device(device)
     model.to(device)
-    columns, prepared = _Columns(), None
+    columns, prepared = ScoreColumns(), None
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     with _evaluating(model), torch.inference_mode(), observe(model, head) as seen, _progress(loader, progress) as step:
         for batch in loader:
@@ -78,7 +78,7 @@ def _summarise_other_head(
     return replace(angular, **columns)  # type: ignore[arg-type]
 
 
-class _Columns:
+class ScoreColumns:
     """Grows by a few numbers a sample; becomes the table at the end."""
 
     def __init__(self) -> None:

@@ -71,7 +71,7 @@ def rate(rows: list[dict], samples: int) -> float:
 def host_microseconds(session: Session, replays: int = 50) -> float:
     """What one replay of the whole step costs the host, while the device still works on earlier ones."""
     graph = session.training.take_step.graph
-    session.training.take_step._source.position.zero_()  # back to the first batch of the epoch
+    session.training.take_step.source.position.zero_()  # back to the first batch of the epoch
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(replays):
@@ -86,8 +86,8 @@ def plain_rate(session: Session, replays: int = 300) -> float:
     captured = session.training.take_step
     assert isinstance(captured, CapturedStep)
     step, network = session.training.step, captured.fast
-    captured._source.position.zero_()
-    images, labels, ids = captured._source.make()
+    captured.source.position.zero_()
+    images, labels, ids = captured.source.make()
     optimizer = step.optimizer
 
     def one() -> None:
@@ -133,19 +133,20 @@ def measure(name: str, samples: int, epochs: int) -> dict:
     return row
 
 
-def measure_together(name: str, cells: int, samples: int, epochs: int) -> dict:
+def measure_together(name: str, cells: int, samples: int, epochs: int, *, stacked: bool) -> dict:
     """Images a second of all cells together, and over one alone in the same run."""
     began = time.perf_counter()
     images = random_images(samples).to("cuda" if torch.cuda.is_available() else "cpu")
     alone = rate(make_session(name, samples, epochs, images=images).run().epochs, samples)
     sessions = [make_session(name, samples, epochs, seed=seed, images=images) for seed in range(cells)]
-    fitted = run_together(sessions)
+    fitted = run_together(sessions, stacked=stacked)
     used = samples // BATCH * BATCH
     seconds = [sum(row["seconds"] for row in one.epochs[1:]) / max(1, epochs - 1) for one in fitted]
     together = cells * used / max(seconds)
     return {
         "network": name,
         "cells": cells,
+        "how": "stacked weights" if stacked else "graphs on streams",
         "alone": round(alone),
         "together": round(together),
         "speed-up": round(together / alone, 2),
@@ -170,8 +171,9 @@ def main() -> None:
         print(rows[-1], flush=True)
     for pair in filter(None, options.together.split(",")):
         name, cells = pair.split(":")
-        rows.append(measure_together(name, int(cells), min(options.samples, 12_800), 3))
-        print(rows[-1], flush=True)
+        for stacked in (False, True):
+            rows.append(measure_together(name, int(cells), min(options.samples, 12_800), 3, stacked=stacked))
+            print(rows[-1], flush=True)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"device": device, "torch": torch.__version__, "rows": rows}, file, indent=2)

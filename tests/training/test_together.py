@@ -98,3 +98,91 @@ def test_places_are_continued_where_the_loader_would_be(problem):
     plain = Feed(problem.loader(seed=78), torch.device("cpu"))
     plain.load_state_dict(state, within_epoch=True)
     assert [group[0][2].tolist() for group in plain.epoch(1, 3)] == rest
+
+
+def test_stacked_networks_equal_networks_alone(problem, small, tmp_path):
+    """Double precision, no dropout: what is left is the order of sums. Own seed, labels, loss, momentum, rate each."""
+
+    def sessions(folder):
+        made = []
+        for seed in range(3):
+            model = small(seed, dropout=0.0).double()
+            labels = (problem.labels + seed) % 3
+            batches = problem._replace(labels=labels).loader(seed=seed, dtype=torch.float64)
+            optimizers = [
+                torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5 + 0.1 * seed),
+                torch.optim.AdamW(model.parameters(), lr=0.01),
+            ]
+            made.append(
+                Session(
+                    model,
+                    batches,
+                    [None, GradientRescaling(beta=4.0), GradientRescaling(beta=8.0)][seed],
+                    optimizers[seed % 2],
+                    epochs=2,
+                    folder=folder / str(seed),
+                    recorder=Recorder(90),
+                    test=batches,
+                    average_decay=0.9,
+                    clip=1.0,
+                    progress=False,
+                )
+            )
+        return made
+
+    alone = [one.run() for one in sessions(tmp_path / "alone")]
+    together = run_together(sessions(tmp_path / "stacked"), stacked=True)
+    for one, other in zip(alone, together, strict=True):
+        for (name, ours), theirs in zip(other.model.state_dict().items(), one.model.state_dict().values(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+        for mine, its in zip(other.epochs, one.epochs, strict=True):
+            assert mine | {"seconds": 0} == pytest.approx(its | {"seconds": 0})
+    # What a stacked training leaves is a whole record, and can be gone on with alone.
+    for seed in range(3):
+        last = training.checkpoints.Checkpoints(tmp_path / "stacked" / str(seed)).latest()
+        assert last.name == "step-00000012"
+    again = [one.run() for one in sessions(tmp_path / "stacked")]
+    for one, other in zip(again, together, strict=True):
+        assert torch.equal(one.model.head.weight, other.model.head.weight)
+
+
+def test_stacked_trainings_go_on_alone_when_one_stops(problem, small):
+    """One with a broken loss, one of another length: the rest ends as it would have."""
+    count = 0
+
+    def breaks(logits, labels):
+        nonlocal count
+        count += 1
+        return nn.functional.cross_entropy(logits, labels) * (math.nan if count == 3 else 1.0)
+
+    def session(seed, loss=None, epochs=2):
+        model = small(seed, dropout=0.0).double()
+        batches = problem.loader(seed=seed, dtype=torch.float64)
+        return Session(
+            model,
+            batches,
+            loss,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            epochs=epochs,
+            check_every=1,
+            progress=False,
+        )
+
+    alone = [session(0).run(), session(1, epochs=1).run()]
+    sessions = [session(0), session(1, epochs=1), session(2, breaks)]
+    with pytest.raises(training.NonFiniteLossError, match="step 3"):
+        run_together(sessions, stacked=True)
+    for one, other in zip(alone, sessions, strict=False):
+        torch.testing.assert_close(other.training.model.head.weight, one.model.head.weight)
+        assert len(other.training.counters.rows) == len(one.epochs)
+
+
+def test_networks_that_cannot_be_stacked_are_refused(problem, small):
+    def session(model):
+        return Session(model, problem.loader(), epochs=1, progress=False)
+
+    with pytest.raises(ValueError, match=r"number 1 differs in head\.weight"):
+        run_together([session(small()), session(small(classes=4))], stacked=True)
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    with pytest.raises(ValueError, match="must have forward_features and head"):
+        run_together([session(plain), session(plain)], stacked=True)

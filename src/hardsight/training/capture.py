@@ -6,7 +6,7 @@ loss, backward, update, average, sums and recorder. A batch of another shape tak
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from hardsight.training.step import Batch, Step
 # Steps taken uncaptured first: compilation, lazily made optimiser state and library workspaces happen in them.
 _WARM_UP = 3
 # Each network that is trained at the same time may need its own compiled code.
-_RECOMPILE_LIMIT = 64
+RECOMPILE_LIMIT = 64
 
 
 def can_capture(step: Step, accumulate: int, processes: int) -> bool:
@@ -39,90 +39,107 @@ def make_capturable(optimizer: torch.optim.Optimizer, device: torch.device) -> N
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
 
 
-class CapturedStep:
-    """Takes the step by replaying its graph; records it again when something that the graph holds has changed."""
+class Replay:
+    """A step as a function of tensors alone: taken a few times as it is, then replayed from its graph.
 
-    def __init__(self, step: Step, *, compiled: bool = True) -> None:
-        self.step, self.failed = step, False
+    `held` gives what a graph holds as constants; when that changes, the graph is recorded anew.
+    """
+
+    def __init__(self, body: Callable[[], None], held: Callable[[], Any]) -> None:
+        self.body, self.held = body, held
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.eager = step.call
-        self.fast: Any = step.call
-        if compiled and step.network.direct:
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _RECOMPILE_LIMIT)
-            self.fast = torch.compile(step.call, dynamic=False)
-        self._source: _Given | ResidentBatches | None = None
+        self.failed = False
+        self._stream = torch.cuda.Stream()
         self._taken = 0
-        self._baked: Any = None
-        self._stream: torch.cuda.Stream | None = None
+        self._holds: Any = None
 
-    def __call__(self, group: Sequence[Batch | Place]) -> None:
-        """Take one step; equals `step(group)` up to rounding."""
-        (batch,) = group
-        if self.failed or not self._accept(batch):
-            self.step.call = self.eager
-            self.step([batch.batch() if isinstance(batch, Place) else batch])
-            return
-        self.step.call = self.fast
+    def __call__(self) -> None:
+        """Take the step."""
         if self._taken < _WARM_UP:
             self._warm_up()
             return
-        if self.graph is None or self._baked != self._held():
+        if not self.failed and (self.graph is None or self._holds != self.held()):
             self._record()
         if self.graph is not None:
             self.graph.replay()
         else:
-            self._take()
-
-    def _accept(self, batch: Batch | Place) -> bool:
-        """Put a batch, or its place, where the graph reads it; the first one decides the shape."""
-        if isinstance(batch, Place):
-            if not batch.is_full:
-                return False
-            if self._source is None:
-                self._source = ResidentBatches(batch.loader, batch.plan)
-            assert isinstance(self._source, ResidentBatches)
-            self._source.seek(batch)
-            return True
-        if self._source is None:
-            self._source = _Given(batch)
-        assert isinstance(self._source, _Given)
-        return self._source.accept(batch)
-
-    def _take(self) -> None:
-        assert self._source is not None
-        self.step([self._source.make()])
+            self.body()
 
     def _warm_up(self) -> None:
         # On a side stream, as capturing demands of whatever runs before it.
-        self._stream = self._stream or torch.cuda.Stream()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            self._take()
+            self.body()
         torch.cuda.current_stream().wait_stream(self._stream)
         self._taken += 1
 
-    def _held(self) -> Any:
-        """What a graph holds as constants: the settings of the optimiser but the learning rate, and addresses."""
-        assert self._source is not None
-        settings = [
-            {key: value for key, value in group.items() if key not in ("params", "lr", "initial_lr")}
-            for group in self.step.optimizer.param_groups
-        ]
-        return settings, self._source.baked()
-
     def _record(self) -> None:
-        self._baked, self.graph = self._held(), None
+        self._holds, self.graph = self.held(), None
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         try:
             with torch.cuda.graph(graph, stream=self._stream):
-                self._take()
+                self.body()
             self.graph = graph
         except RuntimeError as problem:
             self.failed = True
             torch.cuda.synchronize()
             reason = str(problem).splitlines()[0]
             warnings.warn(f"the step could not be captured and runs uncaptured: {reason}", stacklevel=2)
+
+
+class CapturedStep:
+    """Takes the step by replaying its graph; batches of another shape than the first take it as it is."""
+
+    def __init__(self, step: Step, *, compiled: bool = True) -> None:
+        self.step = step
+        self.eager = step.call
+        self.fast: Any = step.call
+        if compiled and step.network.direct:
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
+            self.fast = torch.compile(step.call, dynamic=False)
+        self.source: _Given | ResidentBatches | None = None
+        self._replay: Replay | None = None
+
+    @property
+    def graph(self) -> torch.cuda.CUDAGraph | None:
+        """The recorded graph, once there is one."""
+        return None if self._replay is None else self._replay.graph
+
+    def __call__(self, group: Sequence[Batch | Place]) -> None:
+        """Take one step; equals `step(group)` up to rounding."""
+        (batch,) = group
+        if not self._accept(batch):
+            self.step.call = self.eager
+            self.step([batch.batch() if isinstance(batch, Place) else batch])
+            return
+        self.step.call = self.fast
+        if self._replay is None:
+            self._replay = Replay(self._take, self._held)
+        self._replay()
+
+    def _accept(self, batch: Batch | Place) -> bool:
+        """Put a batch, or its place, where the graph reads it; the first one decides the shape."""
+        if isinstance(batch, Place):
+            if not batch.is_full:
+                return False
+            if self.source is None:
+                self.source = ResidentBatches(batch.loader, batch.plan)
+            assert isinstance(self.source, ResidentBatches)
+            self.source.seek(batch)
+            return True
+        if self.source is None:
+            self.source = _Given(batch)
+        assert isinstance(self.source, _Given)
+        return self.source.accept(batch)
+
+    def _take(self) -> None:
+        assert self.source is not None
+        self.step([self.source.make()])
+
+    def _held(self) -> Any:
+        assert self.source is not None
+        return self.step.settings(), self.source.baked()
 
 
 class _Given:

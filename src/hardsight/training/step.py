@@ -48,8 +48,7 @@ class Step:
         for index, batch in enumerate(group):
             with self._unsynchronised(index + 1 < len(group)):
                 self._follow(batch, here, total)
-        self._update()
-        self.meter.end_step()
+        self.update()
 
     def _follow(self, batch: Batch, here: int, total: Tensor | int) -> None:
         images, labels, ids = batch
@@ -58,12 +57,19 @@ class Step:
             seen = self.call(images, labels, ids, part)
         followed = seen.losses.followed
         (followed if self.scaler is None else self.scaler.scale(followed)).backward()
-        with torch.no_grad():
-            self.meter.add(seen.losses.reported, seen.logits, labels, ids)
-            if self.recorder is not None:
-                self._record(ids, seen.logits, labels, seen.features)
+        self.account(seen.losses.reported, seen.logits, seen.features, labels, ids)
 
-    def _update(self) -> None:
+    @torch.no_grad()
+    def account(
+        self, loss: Tensor, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None
+    ) -> None:
+        """Count a batch in: the sums of the epoch, and the recorder."""
+        self.meter.add(loss, logits, labels, ids)
+        if self.recorder is not None:
+            self._record(ids, logits, labels, features)
+
+    def update(self) -> None:
+        """Follow the gradients that the parameters hold, and let go of them."""
         if self.clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -76,6 +82,14 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update()
+        self.meter.end_step()
+
+    def settings(self) -> list[dict[str, Any]]:
+        """The optimiser's settings but the learning rate: numbers that a captured step holds as constants."""
+        kept = ("params", "lr", "initial_lr")
+        return [
+            {key: value for key, value in group.items() if key not in kept} for group in self.optimizer.param_groups
+        ]
 
     def _record(self, ids: Tensor | None, logits: Tensor, labels: Tensor, features: Tensor | None) -> None:
         head = self.network.head if features is not None else None

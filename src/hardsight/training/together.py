@@ -18,18 +18,25 @@ from hardsight.training.checkpoints import (
 )
 from hardsight.training.fitting import Fitted, Session
 from hardsight.training.loop import NonFiniteLossError
+from hardsight.training.stacked import StackedTrainings
 
 
-def run_together(sessions: Sequence[Session]) -> list[Fitted]:
+def run_together(sessions: Sequence[Session], *, stacked: bool = False) -> list[Fitted]:
     """Run these trainings to their ends, one step of each in turn; equals running them one after the other.
+
+    With `stacked`, networks of one architecture share their forward and backward pass (see `stacked`): equal up to
+    rounding, and up to the draws of dropout.
 
     One whose loss is no finite number stops alone; its error is raised when the others have ended.
     """
     before = random_states()
-    turns = [_Turn(session) for session in sessions]
+    stack = StackedTrainings([session.training for session in sessions]) if stacked and sessions else None
+    turns = [_Turn(session, own_stream=stack is None) for session in sessions]
     waiting = list(turns)
     while waiting:
         waiting = [turn for turn in waiting if turn.take()]
+        if stack is not None:
+            stack.end_round()
     restore_random_states(before)
     for turn in turns:
         if turn.stopped is not None:
@@ -40,9 +47,9 @@ def run_together(sessions: Sequence[Session]) -> list[Fitted]:
 class _Turn:
     """One of the trainings: its stream, and the random states that are its own while it steps."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, own_stream: bool) -> None:
         self.device = session.training.device
-        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" and own_stream else None
         self.steps = session.stepwise()
         self.fitted: Fitted | None = None
         self.stopped: NonFiniteLossError | None = None

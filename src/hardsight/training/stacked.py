@@ -1,0 +1,174 @@
+"""Several networks of one architecture in one pass: their weights stacked, every layer computed for all at once.
+
+`vmap` turns K convolutions into one grouped convolution, K normalizations into one over K times the channels: K times
+fewer, K times larger kernels. Only forward and backward are shared. The stacked tensors are the memory of the
+networks' own parameters and buffers, so that losses, optimisers, recorders, evaluation and checkpoints of each
+training go on as if it were alone.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from hardsight.training.capture import RECOMPILE_LIMIT, Replay
+from hardsight.training.loop import Training
+from hardsight.training.network import Part
+from hardsight.training.resident import Place, ResidentBatches
+from hardsight.training.step import Batch, Step
+
+_WHOLE = Part()
+
+
+class Stack:
+    """The networks of several steps as one: `take` takes one step of each."""
+
+    def __init__(self, steps: Sequence[Step], *, compiled: bool) -> None:
+        self.steps = list(steps)
+        check_alike(self.steps)
+        # A network without weights: it lends its structure, the stacked tensors are what it computes with.
+        self._structure = _Look(copy.deepcopy(steps[0].network.model).to("meta"))
+        self.parameters = self._share("named_parameters")
+        self.buffers = self._share("named_buffers")
+        self.look: Callable[..., tuple[Tensor, Tensor]] = vmap(self._look, randomness="different")
+        self.eager = self.look
+        if compiled:
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
+            self.look = torch.compile(self.look, dynamic=False)
+
+    def _share(self, kind: str) -> dict[str, Tensor]:
+        """Stack each tensor over the networks and let the networks' own tensors be slices of it."""
+        each = [dict(getattr(step.network.model, kind)()) for step in self.steps]
+        stacked: dict[str, Tensor] = {}
+        for name, first in each[0].items():
+            whole = torch.stack([own[name].detach() for own in each])
+            for place, own in enumerate(each):
+                own[name].data = whole[place]
+            stacked[f"model.{name}"] = whole.requires_grad_(first.requires_grad)
+        return stacked
+
+    def _look(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor) -> tuple[Tensor, Tensor]:
+        return functional_call(self._structure, {**parameters, **buffers}, (images,))
+
+    def take(self, batches: Sequence[Batch], *, fast: bool = True) -> None:
+        """One step of each network on its own batch; equals each taking it alone, up to rounding."""
+        precision = self.steps[0].precision
+        images = torch.stack([images for images, _, _ in batches])
+        with torch.autocast(images.device.type, precision, enabled=precision != torch.float32):
+            self._structure.train()
+            logits, features = (self.look if fast else self.eager)(self.parameters, self.buffers, images)
+            losses = [
+                step.network.objective(logits[place], features[place], labels, ids, _WHOLE)
+                for place, (step, (_, labels, ids)) in enumerate(zip(self.steps, batches, strict=True))
+            ]
+        # The gradient of a sum over networks is each network's own gradient: none sees another's weights.
+        torch.stack([loss.followed for loss in losses]).sum().backward()
+        for place, (step, (_, labels, ids)) in enumerate(zip(self.steps, batches, strict=True)):
+            for name, parameter in step.network.model.named_parameters():
+                grad = self.parameters[f"model.{name}"].grad
+                parameter.grad = None if grad is None else grad[place]
+            step.account(losses[place].reported, logits[place], features[place], labels, ids)
+            step.update()
+        for stacked in self.parameters.values():
+            stacked.grad = None
+
+
+class StackedTrainings:
+    """Trainings whose steps are taken together: each leaves its batch, and the last one to come sets them off."""
+
+    def __init__(self, trainings: Sequence[Training]) -> None:
+        self.trainings = list(trainings)
+        self.alone = [training.take_step for training in trainings]
+        self.waiting: dict[int, Batch | Place] = {}
+        self.stack: Stack | None = None
+        self.dissolved = False
+        self._sources: list[ResidentBatches] = []
+        self._replay: Replay | None = None
+        check_alike([training.step for training in trainings])
+        for place, training in enumerate(self.trainings):
+            training.take_step = self._putter(place)
+
+    def _putter(self, place: int) -> Callable[[Sequence[Any]], None]:
+        def put(group: Sequence[Any]) -> None:
+            if self.dissolved or len(group) != 1:
+                self.alone[place](group)
+                return
+            self.waiting[place] = group[0]
+            if len(self.waiting) == len(self.trainings):
+                batches = [self.waiting[number] for number in range(len(self.trainings))]
+                self.waiting = {}
+                self._take(batches)
+
+        return put
+
+    def end_round(self) -> None:
+        """Where a training has ended or stopped before the others, these go on one by one."""
+        if not self.waiting:
+            return
+        self.dissolved = True
+        for place, batch in self.waiting.items():
+            self.alone[place]([batch])
+        self.waiting = {}
+
+    def _take(self, batches: Sequence[Batch | Place]) -> None:
+        on_gpu = self.trainings[0].device.type == "cuda"
+        if self.stack is None:
+            # Only now: a resumed training has put back its weights in the meantime.
+            self.stack = Stack([training.step for training in self.trainings], compiled=on_gpu)
+        places = [batch for batch in batches if isinstance(batch, Place)]
+        if on_gpu and len(places) == len(batches) and all(place.is_full for place in places):
+            self._replayed(places)
+        else:
+            self.stack.take([one.batch() if isinstance(one, Place) else one for one in batches], fast=False)
+
+    def _replayed(self, places: Sequence[Place]) -> None:
+        self._sources = self._sources or [ResidentBatches(place.loader, place.plan) for place in places]
+        for source, place in zip(self._sources, places, strict=True):
+            source.seek(place)
+        if self._replay is None:
+            self._replay = Replay(self._round, self._held)
+        self._replay()
+
+    def _round(self) -> None:
+        assert self.stack is not None
+        self.stack.take([source.make() for source in self._sources])
+
+    def _held(self) -> Any:
+        return [training.step.settings() for training in self.trainings], [source.baked() for source in self._sources]
+
+
+class _Look(nn.Module):
+    """Logits and features of a model that says what its features are."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.model.forward_features(images)  # type: ignore[operator]
+        return self.model.head(features), features  # type: ignore[operator]
+
+
+def check_alike(steps: Sequence[Step]) -> None:
+    """Refuse networks that cannot be stacked, naming the first difference."""
+    first = steps[0].network.model.state_dict()
+    for place, step in enumerate(steps):
+        if not step.network.direct:
+            raise ValueError(
+                f"networks must have forward_features and head to be stacked; number {place} is a "
+                f"{type(step.network.model).__name__}, which has not"
+            )
+        if step.precision != steps[0].precision or step.scaler is not None:
+            raise ValueError(
+                f"networks must share one precision, float32 or bf16, to be stacked; number {place} differs"
+            )
+        state = step.network.model.state_dict()
+        for name in [*first, *state]:
+            ours, theirs = first.get(name), state.get(name)
+            if ours is None or theirs is None or ours.shape != theirs.shape:
+                raise ValueError(
+                    f"networks must be of one architecture to be stacked; number {place} differs in {name}"
+                )

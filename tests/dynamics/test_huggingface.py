@@ -9,9 +9,6 @@ from hardsight.dynamics.huggingface import IdCollator, RecorderCallback, WithIds
 from hardsight.hardness import angular_visual_hardness, logit_margin
 from hardsight.heads import observe
 
-# Of the Trainer itself: it asks for pinned memory where there is no accelerator.
-pytestmark = [pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")]
-
 
 def model() -> BertForSequenceClassification:
     config = BertConfig(

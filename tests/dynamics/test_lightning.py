@@ -10,15 +10,10 @@ from hardsight.dynamics import Recorder
 from hardsight.dynamics.lightning import RecorderCallback, ids_and_labels
 from hardsight.heads import observe
 
-# Of Lightning itself: it advises on workers and on batches, and calls what torch calls out of date.
+# Of Lightning itself: its advice on the number of workers, and its use of what torch's trees call out of date.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*GPU available but not used.*"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:lightning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
 ]
 
 

@@ -86,6 +86,8 @@ class Recorder:
         self.phase, self._finished = 0, [0, 0]
         self._asked = None if scores is None else choose_dynamics_scores(scores)
         self._compile = compile
+        # A recorder that was loaded, and not told where to be, goes where the next logits are.
+        self._may_move = False
         self._intake: Intake | None = None
         self._aggregates: Aggregates | None = None
 
@@ -97,6 +99,7 @@ class Recorder:
             raise ValueError(f"history must hold at least one epoch; {folder.folder} holds none")
         frame, _ = folder.read(PHASES[0], 0)
         recorder = cls(frame.num_samples, frame.num_classes, history=history, **options)
+        recorder._may_move = recorder.device is None
         recorder._allocate(frame, recorder.device or torch.device("cpu"))
         for phase, name in enumerate(PHASES):
             for epoch in range(folder.count(name)):
@@ -141,6 +144,8 @@ class Recorder:
         check_batch(ids, logits, labels, self.num_classes)
         if self._intake is None:
             self._start(logits, features_norm is not None)
+        elif self._may_move:
+            self._move(logits.device)
         if self._angular or features_norm is not None or weight_norm is not None:
             check_norms(logits, features_norm, weight_norm, bias, self._angular)
         # Everything to where the sums are; where it is there already, this does nothing.
@@ -160,9 +165,8 @@ class Recorder:
         """
         if not seen.is_linear:
             return self.update(ids, seen.logits, labels)
-        features_norm = torch.linalg.vector_norm(seen.features.detach().float(), dim=1)
-        weight_norm = torch.linalg.vector_norm(seen.weight.detach().float(), dim=1)
-        return self.update(ids, seen.logits, labels, features_norm, weight_norm, seen.bias)
+        lengths = (_lengths(seen.features.detach()), _lengths(seen.weight.detach()))
+        return self.update(ids, seen.logits, labels, *lengths, seen.bias)
 
     def flush(self) -> None:
         """Measure the steps kept back; whatever needs them does so by itself."""
@@ -239,12 +243,8 @@ class Recorder:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state of a recorder made alike; a history is cut back to where the state stands."""
         check_state(self, state, None if self._asked is None else measures_of(self._asked))
-        frame = Frame(self.num_samples, state["num_classes"], tuple(state["measures"]))
-        self._allocate(frame, self.device or torch.device("cpu"))
-        intake, aggregates = self._started()
-        for own, saved in ((aggregates.tensors, state["aggregates"]), (intake.ledger.tensors(), state["ledger"])):
-            for name, tensor in own.items():
-                tensor.copy_(saved[name])
+        self._may_move = self.device is None
+        self._load(state, self.device or torch.device("cpu"))
         self.phase, self._finished = state["phase"], list(state["finished"])
         if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
             for name, epochs in zip(PHASES, self._finished, strict=True):
@@ -279,6 +279,18 @@ class Recorder:
         process = processes.rank_and_count(self.group)
         self._intake = Intake(frame, self.repeats, device, process, self._compile)
         self._aggregates = Aggregates(frame, device, self.early_epochs)
+
+    def _load(self, state: Mapping[str, Any], device: torch.device) -> None:
+        self._allocate(Frame(self.num_samples, state["num_classes"], tuple(state["measures"])), device)
+        intake, aggregates = self._started()
+        for own, saved in ((aggregates.tensors, state["aggregates"]), (intake.ledger.tensors(), state["ledger"])):
+            for name, tensor in own.items():
+                tensor.copy_(saved[name])
+
+    def _move(self, device: torch.device) -> None:
+        self._may_move = False
+        if device != self.device:
+            self._load(self.state_dict(), device)
 
     def _started(self) -> tuple[Intake, Aggregates]:
         if self._intake is None or self._aggregates is None:
@@ -319,3 +331,9 @@ class Recorder:
         for rows in self._started()[0].rows():
             self._fold(rows, values_of(table, frame, rows, self.aggregates.device))
         self._finished[phase] += 1
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """Lengths in one launch, of half precision in float32; `geometry.norms` guards against overflow with eight."""
+    half = vectors.dtype in (torch.float16, torch.bfloat16)
+    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float32 if half else None)

@@ -1,0 +1,104 @@
+"""The way from batches to sums: the same whether kept back, measured at once, compiled or captured; no waiting."""
+
+import pytest
+import torch
+
+from hardsight.dynamics import Recorder
+
+
+def same(first: Recorder, second: Recorder, exact: bool = True) -> None:
+    for name, values in first.aggregates.tensors.items():
+        other = second.aggregates[name].to(values.device)
+        if exact:
+            assert torch.equal(values, other), name
+        else:
+            torch.testing.assert_close(values, other, rtol=1e-4, atol=1e-4)
+
+
+def batches(count: int, device: str = "cpu", size: int = 16, classes: int = 5):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(count):
+        ids = torch.randint(50, (size,), generator=generator)
+        logits = torch.randn(size, classes, generator=generator) * 3
+        norms = (torch.rand(size, generator=generator) + 9, torch.rand(classes, generator=generator) + 1)
+        one = (ids, logits, ids % classes, *norms, torch.randn(classes, generator=generator))
+        yield tuple(part.to(device) for part in one)
+
+
+@pytest.mark.parametrize("repeats", ["mean", "last"])
+def test_kept_back_equals_measured_at_once(repeats):
+    kept, at_once = Recorder(50, repeats=repeats), Recorder(50, repeats=repeats)
+    for one in batches(150):
+        kept.update(*one)
+        at_once.update(*one)
+        at_once.flush()
+    kept.end_epoch()
+    at_once.end_epoch()
+    same(kept, at_once, exact=False)
+    assert torch.equal(kept.aggregates["margin_mean"], at_once.aggregates["margin_mean"])
+
+
+def test_batches_of_changing_size_and_kind_keep_their_turn():
+    # The last presentation counts, and it is in a batch that does not fit the room of the ones before.
+    recorder = Recorder(3, scores=("margin_last",), repeats="last")
+    zero = torch.zeros(2, dtype=torch.int64)
+    for scale, dtype in ((1.0, torch.float32), (2.0, torch.float64), (3.0, torch.float32), (4.0, torch.bfloat16)):
+        size = 1 if scale == 3.0 else 2
+        logits = torch.tensor([[scale, 0.0], [2 * scale, 0.0]], dtype=dtype)[:size]
+        recorder.update(torch.tensor([0, 1])[:size], logits, zero[:size])
+    recorder.end_epoch()
+    assert recorder.scores()["margin_last"].tolist()[:2] == [4.0, 8.0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("repeats", ["mean", "last"])
+def test_a_gpu_is_never_waited_for_and_agrees_with_the_cpu(repeats):
+    there, here = Recorder(50, repeats=repeats), Recorder(50, repeats=repeats)
+    on_gpu = list(batches(150, "cuda"))
+    there.update(*on_gpu[0])  # allocates
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for one in on_gpu[1:]:
+            there.update(*one)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for one in batches(150):
+        here.update(*one)
+    there.end_epoch()
+    here.end_epoch()
+    same(here, there, exact=False)
+
+
+@pytest.mark.gpu
+def test_a_step_in_a_cuda_graph_records_at_every_replay():
+    plain, captured = Recorder(50), Recorder(50)
+    static = [part.clone() for part in next(batches(1, "cuda"))]
+    captured.update(*static)  # allocates, and warms up what a capture may not start
+    captured.flush()
+    captured.discard_epoch()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured.update(*static)
+    captured.discard_epoch()
+    for one in batches(20, "cuda"):
+        for slot, part in zip(static, one, strict=True):
+            slot.copy_(part)
+        graph.replay()
+        plain.update(*one)
+    plain.end_epoch()
+    captured.end_epoch()
+    same(plain, captured, exact=False)
+
+
+@pytest.mark.gpu
+def test_a_loaded_recorder_moves_to_the_gpu():
+    recorder = Recorder(50)
+    one, two = list(batches(2, "cuda"))
+    recorder.update(*one)
+    loaded = Recorder(50)
+    loaded.load_state_dict(recorder.state_dict())
+    for each in (recorder, loaded):
+        each.update(*two)
+        each.end_epoch()
+    assert loaded.aggregates["epochs"].is_cuda
+    same(recorder, loaded)

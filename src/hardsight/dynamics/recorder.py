@@ -176,7 +176,8 @@ class Recorder:
     def end_epoch(self) -> None:
         """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
 
-        With several processes all must call it; afterwards all hold the same aggregates.
+        With several processes all must call it; afterwards all hold the same aggregates. What they refuse together
+        can only be discarded.
         """
         self.flush()
         if processes.several(self.group):
@@ -274,10 +275,12 @@ class Recorder:
         self._allocate(Frame(self.num_samples, logits.shape[1], measures), self.device or logits.device)
 
     def _allocate(self, frame: Frame, device: torch.device) -> None:
-        self.num_classes, self.device = frame.num_classes, device
+        self.num_classes = frame.num_classes
         self._angular = not ANGULAR.isdisjoint(frame.measures)
         process = processes.rank_and_count(self.group)
         self._intake = Intake(frame, self.repeats, device, process, self._compile)
+        # As tensors name it: "cuda" is not equal to "cuda:0".
+        self.device = self._intake.ledger.sums.device
         self._aggregates = Aggregates(frame, device, self.early_epochs)
 
     def _load(self, state: Mapping[str, Any], device: torch.device) -> None:

@@ -77,6 +77,7 @@ def test_every_value_arrives_typed(config_file):
         ("schedule.preset=amc", "schedule.preset must be one of amc-paper, amc-script; got 'amc'"),
         ("epochs=0", "epochs must be at least 1; got 0"),
         ("loss.name=cross_entrop", "loss.name must be a known loss; got 'cross_entrop', did you mean 'cross_entropy'?"),
+        ("loss.name=arcface", "loss.name must be a loss on logits; 'arcface' looks at features"),
         ("loss.options.bta=3", "loss.options.bta is no option of cross_entropy"),
         ("model.name=digit_cnn", "model: name must be a known network; got 'digit_cnn', did you mean 'digits_cnn'?"),
         ("record.tracker=tensorbord", "record.tracker must be one of"),
@@ -148,7 +149,8 @@ def test_every_registered_loss_trains(name, problem, small):
     if LOSSES[name].pairs or name == "center":
         loss = training.Objective(None, loss, pairs="labels")
     before = model.convolution.weight.detach().clone()
-    fitted = training.fit(model, problem.loader(drop_last=True), loss, epochs=1, progress=False)
+    samples = problem.loader(shuffle=False)
+    fitted = training.fit(model, problem.loader(drop_last=True), loss, epochs=1, samples=samples, progress=False)
     assert torch.isfinite(torch.tensor(fitted.epochs[0]["train_loss"]))
     assert not torch.equal(model.convolution.weight, before)
 

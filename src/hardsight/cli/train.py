@@ -1,6 +1,7 @@
 """`hardsight train` and `hardsight runs`: train from a configuration, list the records there are."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +32,8 @@ def train(
     with one_sentence():
         settings = read_settings(TrainingConfig, config, changes or [])
         fitted = run(settings, resume=not restart, progress=False if quiet else None)
+    if int(os.environ.get("RANK", "0")):
+        return  # one of several processes speaks for all
     if as_json:
         print(json.dumps({"folder": str(fitted.folder), **fitted.results}))
         return

@@ -193,6 +193,12 @@ def _parameters(kind: type) -> dict[str, Any]:
 def make_objective(config: TrainingConfig, sizes: Sizes) -> Objective:
     """The loss and, where one is asked for, the loss on features."""
     loss = make_loss(config.loss.name, config.loss.options, sizes, "loss")
+    if LOSSES[config.loss.name].takes == "features":
+        # Trained by it, the network's own head would stay as it was drawn, and every accuracy with it.
+        raise ValueError(
+            f"loss.name must be a loss on logits; {config.loss.name!r} looks at features: make it feature_loss, or set "
+            'model.head = "angular", with which cross-entropy is the AVH loss'
+        )
     beside = config.feature_loss
     if beside is None:
         return Objective(loss)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hardsight.hardness.scoring import DEFAULT_SCORES
 from hardsight.training.averaging import WeightAverage
+from hardsight.training.between_epochs import check_samples, looks_at_samples
 from hardsight.training.capture import CapturedStep, can_capture, make_capturable
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
@@ -122,7 +123,9 @@ class Session:
         if self.folder is not None and rank == 0:
             clear_crumbs(self.folder)
         objective = loss if isinstance(loss, Objective) else Objective(loss)
-        network = Network(model, objective, features=recorder is not None or objective.needs_features, head=head)
+        check_samples(objective.loss, samples)
+        watched = recorder is not None or objective.needs_features or looks_at_samples(objective.loss)
+        network = Network(model, objective, features=watched, head=head)
         network.to(device)
         feed = Feed(batches, device, accumulate)
         step = _make_step(

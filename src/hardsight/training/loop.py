@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardsight.training import between_epochs
 from hardsight.training.checkpoints import (
     Checkpoints,
     check_fits,
@@ -175,6 +176,8 @@ class Training:
             row |= {f"test_{name}": value for name, value in measured.items()}
         if self.samples is not None and self.samples.due(epoch, self.epochs):
             row |= self.samples.fitting(self.evaluated)
+        batches = None if self.samples is None else self.samples.batches
+        between_epochs.end_epoch(self.step.network, batches, self.device, epoch, self.epochs)
         row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}
         counters.rows.append(row)
         if row.get("test_accuracy", -math.inf) > counters.best_accuracy:

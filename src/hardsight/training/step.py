@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hardsight.geometry import norms
 from hardsight.losses.accumulation import AccumulatedRescaling
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training.averaging import WeightAverage
@@ -93,12 +92,12 @@ class Step:
 
     def _record(self, ids: Tensor | None, logits: Tensor, labels: Tensor, features: Tensor | None) -> None:
         head = self.network.head if features is not None else None
-        if features is None or not isinstance(head, nn.Linear):
+        if features is None or head is None or type(head).forward is not nn.Linear.forward:
+            # No product of features and weights, no cosines to be had from the logits.
             self.recorder.update(ids, logits, labels)
             return
-        self.recorder.update(
-            ids, logits, labels, features_norm=norms(features), weight_norm=norms(head.weight), bias=head.bias
-        )
+        features_norm, weight_norm = (torch.linalg.vector_norm(rows.float(), dim=1) for rows in (features, head.weight))
+        self.recorder.update(ids, logits, labels, features_norm=features_norm, weight_norm=weight_norm, bias=head.bias)
 
     @staticmethod
     def _count(here: int, device: torch.device) -> Tensor | int:

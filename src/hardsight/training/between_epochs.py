@@ -1,0 +1,88 @@
+"""What losses with a memory do between epochs: pruning, new labels, a wider curriculum, a new dimensionality.
+
+Each follows its paper's timing, as shares of the training, because the papers' numbers of epochs differ from ours.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hardsight.losses.curriculum import SelfPaced
+from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
+from hardsight.losses.joint import JointOptimisation
+from hardsight.losses.pruning import TruncatedGCELoss
+from hardsight.training.evaluation import add_up, evaluating, process, share
+from hardsight.training.network import Network
+
+# Truncated GCE prunes from epoch 40 of 120 on, every 10 (Zhang & Sabuncu 2018, Section 4.1).
+_PRUNING_STARTS, _PRUNING_EVERY = 40 / 120, 10 / 120
+# Joint optimisation replaces labels from epoch 70 of 200 on (Tanaka et al. 2018, Section 4.2).
+_RELABELLING_STARTS = 70 / 200
+# D2L estimates the dimensionality of an epoch from ten batches of 128 (Ma et al. 2018, Section 4).
+_DIMENSION_SAMPLES, _DIMENSION_BATCH = 1280, 128
+
+
+class _Looked(NamedTuple):
+    logits: Tensor
+    features: Tensor | None
+    labels: Tensor
+    ids: Tensor
+
+
+def looks_at_samples(loss: object) -> bool:
+    """Whether a loss must see the training set between epochs."""
+    return isinstance(loss, JointOptimisation | D2L) or (isinstance(loss, TruncatedGCELoss) and loss.has_table)
+
+
+def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.device, epoch: int, epochs: int) -> None:
+    """Let the loss do what it does after epoch `epoch` of `epochs`, counted from 1."""
+    loss, progress = network.objective.loss, epoch / epochs
+    if isinstance(loss, SelfPaced):
+        loss.advance()
+    if samples is None or epoch == epochs:
+        return
+    if isinstance(loss, TruncatedGCELoss) and loss.has_table:
+        every = max(1, round(_PRUNING_EVERY * epochs))
+        if progress >= _PRUNING_STARTS and epoch % every == 0:
+            for seen in _look(network, samples, device):
+                loss.prune(seen.ids, seen.logits, seen.labels)
+            loss.end_pruning()
+    elif isinstance(loss, JointOptimisation):
+        for seen in _look(network, samples, device):
+            loss.record(seen.ids, seen.logits)
+        loss.end_epoch(update=progress >= _RELABELLING_STARTS)
+    elif isinstance(loss, D2L):
+        loss.end_epoch(_dimensionality(network, samples, device), progress)
+
+
+def _look(network: Network, samples: Iterable[Any], device: torch.device) -> Iterator[_Looked]:
+    with evaluating(network):
+        for images, labels, ids in share(samples, device):
+            if ids is None:
+                raise ValueError("samples must carry ids, (images, labels, ids), for a loss that remembers them")
+            logits, features = network.look(images)
+            yield _Looked(logits, features, labels, ids)
+
+
+def _dimensionality(network: Network, samples: Iterable[Any], device: torch.device) -> float:
+    """Mean local intrinsic dimensionality of the features, over the first samples of every process."""
+    kept: list[Tensor] = []
+    for seen in _look(network, samples, device):
+        assert seen.features is not None
+        kept.append(seen.features.float())
+        if sum(map(len, kept)) >= _DIMENSION_SAMPLES:
+            break
+    batches = torch.cat(kept)[:_DIMENSION_SAMPLES].split(_DIMENSION_BATCH)
+    # A last batch of too few has no neighbours to measure by.
+    measured = [
+        local_intrinsic_dimensionality(one, neighbours=min(20, len(one) - 1)).mean() for one in batches if len(one) > 2
+    ]
+    return float(add_up(torch.stack(measured).mean())) / process()[1]
+
+
+def check_samples(loss: nn.Module | object, samples: Iterable[Any] | None) -> None:
+    """Refuse a loss that looks at the training set where there is none to look at."""
+    if samples is None and looks_at_samples(loss):
+        raise ValueError(f"samples must be given: {type(loss).__name__} looks at the training set between epochs")

@@ -85,6 +85,12 @@ def angle_of_cosine(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return _SafeArccos.apply(_wide(cosine)).to(cosine.dtype)
 
 
+@torch.no_grad()
+def arccos_(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """`angle_of_cosine` in place, without gradient or clamping: past 1 it is NaN, which the caller must replace."""
+    return torch.acos_(cosine)
+
+
 class _Direction(torch.autograd.Function):
     """x / |x| for any finite x, with the gradient (g - (g.u) u) / |x| cut off where it would overflow."""
 

@@ -1,0 +1,97 @@
+"""The three coefficients as plain functions of checked arrays, and the p-values that belong to them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+Values = Float[np.ndarray, "samples"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A bootstrap interval: `resamples` counts those that had a coefficient (a constant resample has none)."""
+
+    low: float
+    high: float
+    level: float
+    kind: str
+    resamples: int
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """A coefficient in [-1, 1], its p-value against no correlation, and the number of pairs."""
+
+    method: str
+    coefficient: float
+    p_value: float
+    n: int
+    alternative: str = "two-sided"
+    interval: Interval | None = None
+
+
+def pearson(x: Values, y: Values) -> float:
+    """Covariance over the product of the standard deviations, in [-1, 1]."""
+    return float(np.clip(unit_deviations(x) @ unit_deviations(y), -1.0, 1.0))
+
+
+def spearman(x: Values, y: Values) -> float:
+    """Pearson's coefficient of the ranks, ties at their mean rank; in [-1, 1]."""
+    return pearson(ranks(x), ranks(y))
+
+
+def kendall(x: Values, y: Values) -> float:
+    """Kendall's tau-b: concordant less discordant pairs, over the pairs not tied in x and in y; in O(n log n)."""
+    from scipy.stats import kendalltau
+
+    # With "auto", scipy would enumerate permutations for a p-value that nobody asks for here.
+    return float(kendalltau(x, y, method="asymptotic").statistic)
+
+
+COEFFICIENTS = {"spearman": spearman, "pearson": pearson, "kendall": kendall}
+
+
+def ranks(values: Values) -> Values:
+    """Ranks from 1, ties at their mean rank."""
+    from scipy.stats import rankdata
+
+    return rankdata(values)
+
+
+def unit_deviations(values: Values) -> Values:
+    """Deviations from the mean, scaled to length one; scaling first keeps huge and tiny values in range."""
+    scaled = values / max(np.abs(values).max(), np.finfo(np.float64).tiny)
+    deviations = scaled - scaled.mean()
+    deviations /= np.abs(deviations).max()
+    return deviations / np.linalg.norm(deviations)
+
+
+def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: str = "two-sided") -> float:
+    """Probability of so large a product-moment or rank coefficient from `n` uncorrelated pairs, by Student's t.
+
+    t = r sqrt(d / (1 - r^2)) with d = n - 2 degrees of freedom, one fewer for each covariate that is controlled for.
+    """
+    from scipy.special import stdtr
+
+    degrees = n - 2 - covariates
+    if degrees < 1:
+        raise ValueError(f"n must be at least {covariates + 3} with {covariates} covariates; got {n}")
+    rest = (1 - coefficient) * (1 + coefficient)
+    t = np.inf * np.sign(coefficient) if rest <= 0 else coefficient * np.sqrt(degrees / rest)
+    return _tail(float(stdtr(degrees, -abs(t))), coefficient, alternative)
+
+
+def normal_p(statistic: float, alternative: str) -> float:
+    """The same for a statistic that is standard normal."""
+    from scipy.special import ndtr
+
+    return _tail(float(ndtr(-abs(statistic))), statistic, alternative)
+
+
+def _tail(smaller: float, statistic: float, alternative: str) -> float:
+    """From the area beyond |statistic| on one side; subtracting from 1 only where the answer is large loses nothing."""
+    if alternative == "two-sided":
+        return min(1.0, 2 * smaller)
+    towards = statistic > 0 if alternative == "greater" else statistic < 0
+    return smaller if towards else 1 - smaller

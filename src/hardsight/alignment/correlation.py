@@ -1,0 +1,47 @@
+"""`correlate`: how strongly a score follows what people see, with a p-value and a bootstrap interval."""
+
+from typing import Any
+
+import numpy as np
+
+from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
+from hardsight.alignment.coefficients import COEFFICIENTS, Correlation, p_value_of
+from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_choice, check_resampling
+
+
+def correlate(
+    score: Any,
+    human: Any,
+    method: str = "spearman",
+    *,
+    alternative: str = "two-sided",
+    resamples: int = 0,
+    level: float = 0.95,
+    interval: str = "bca",
+    generator: np.random.Generator | None = None,
+) -> Correlation:
+    """Spearman's, Pearson's or Kendall's (tau-b) coefficient of two columns, in [-1, 1].
+
+    The p-value is Student's t for the first two, scipy's (exact for few pairs without ties) for Kendall's. With
+    `resamples`, a "bca" or "percentile" interval from that many draws of whole pairs; `generator` must then be given.
+
+    >>> correlate([1, 2, 3, 4, 5], [2, 1, 4, 3, 5]).coefficient
+    0.8
+    """
+    check_choice("method", method, METHODS)
+    check_choice("alternative", alternative, ALTERNATIVES)
+    check_choice("interval", interval, KINDS)
+    check_resampling(resamples, level, generator)
+    x, y = as_pairs(score=score, human=human)
+    coefficient = COEFFICIENTS[method](x, y)
+    if method == "kendall":
+        from scipy.stats import kendalltau
+
+        p_value = float(kendalltau(x, y, alternative=alternative).pvalue)
+    else:
+        p_value = p_value_of(coefficient, len(x), alternative=alternative)
+    found = None
+    if resamples and generator is not None:
+        drawn = bootstrap_correlations(x[None], y, method, resamples=resamples, generator=generator)
+        found = drawn.interval(level=level, kind=interval)
+    return Correlation(method, coefficient, p_value, len(x), alternative, found)

@@ -1,0 +1,70 @@
+"""The door of the room: values become float64 arrays, and what cannot be correlated is refused in one sentence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+# Below it the variance of Fisher's z, 1 / (n - 3), does not exist.
+FEWEST_PAIRS = 4
+
+Method = str
+METHODS = ("spearman", "pearson", "kendall")
+ALTERNATIVES = ("two-sided", "greater", "less")
+
+
+def as_values(name: str, values: Any) -> Float[np.ndarray, "samples"]:
+    """One number a sample as float64; a tensor may live on any device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold numbers; got {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one number a sample, of shape [n]; got shape {list(array.shape)}")
+    return array.astype(np.float64)
+
+
+def as_pairs(**named: Any) -> list[Float[np.ndarray, "samples"]]:
+    """Columns of equal length that can be correlated: at least 4 finite values each, not all the same."""
+    columns = {name: as_values(name, values) for name, values in named.items()}
+    first = next(iter(columns))
+    for name, values in columns.items():
+        if len(values) != len(columns[first]):
+            raise ValueError(
+                f"{name} must have one value for each of {first}'s {len(columns[first])}; got {len(values)}"
+            )
+    if len(columns[first]) < FEWEST_PAIRS:
+        raise ValueError(f"{first} must hold at least {FEWEST_PAIRS} pairs to be correlated; got {len(columns[first])}")
+    for name, values in columns.items():
+        refuse_unusable(name, values)
+    return list(columns.values())
+
+
+def refuse_unusable(name: str, values: Float[np.ndarray, "samples"], ids: Sequence[Any] | None = None) -> None:
+    """Refuse values that are not finite, naming the first (by its id where there are ids), or that never vary."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        where = f"at position {bad[0]}" if ids is None else f"for id {ids[int(bad[0])]!r}"
+        raise ValueError(
+            f"{name} must be finite; {len(bad)} of {len(values)} values are not, first {values[bad[0]]} {where}"
+        )
+    if values.min() == values.max():
+        raise ValueError(f"{name} must vary to be correlated; all {len(values)} values are tied at {values[0]:g}")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_resampling(resamples: int, level: float, generator: Any) -> None:
+    if resamples < 0:
+        raise ValueError(f"resamples must be 0 (no interval) or more; got {resamples}")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1), the share of intervals that hold the truth; got {level!r}")
+    if resamples and not isinstance(generator, np.random.Generator):
+        raise ValueError(
+            f"generator must be a numpy.random.Generator where resamples are drawn; got {type(generator).__name__}"
+        )

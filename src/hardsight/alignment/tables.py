@@ -1,0 +1,195 @@
+"""Reading what is to be aligned: a Parquet table of scores, a CSV of human values, joined by their ids."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from hardsight.alignment.analysis import Column
+from hardsight.alignment.inputs import refuse_unusable
+from hardsight.alignment.matching import Match, match_ids
+
+# Columns of a table of scores that are facts about a sample, never scores of it.
+_FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})
+# The names under which people keep what people said, in the order they are looked for.
+_HUMAN_NAMES = ("human_selection_frequency", "selection_frequency", "hsf", "human")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The samples that both files have: scores, human values, and what else is known of them."""
+
+    scores: list[Column]
+    human: Column
+    match: Match
+    labels: np.ndarray | None = None
+    correct: np.ndarray | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def read_joined(
+    scores: Path | str,
+    humans: Path | str,
+    *,
+    human: str | None = None,
+    names: Sequence[str] | None = None,
+    id_column: str = "id",
+    human_direction: str = "easier",
+    partial: bool = False,
+) -> Joined:
+    """Read both files and join them by id.
+
+    Without `names` every score of the table is taken, and those that cannot be correlated are left out with the reason;
+    a score that was asked for by name is refused instead. `partial` goes on where each file has ids the other lacks.
+    """
+    table = _read_parquet(Path(scores), id_column)
+    said = _read_csv(Path(humans), id_column, table.schema.field(id_column).type)
+    human_name = _human_column(said, human, id_column, Path(humans))
+    match = match_ids(_ids(table, id_column), _ids(said, id_column), names=(str(scores), str(humans)), partial=partial)
+    table, said = table.take(pa.array(match.first)), said.take(pa.array(match.second))
+    ids = _ids(table, id_column)
+    seen = Column(human_name, _numbers(said, human_name), human_direction)
+    refuse_unusable(f"human column {human_name!r}", seen.values, ids)
+    chosen, left_out = _usable(table, names, ids, {id_column, *_FACTS})
+    return Joined(chosen, seen, match, _labels(table), _correct(table), left_out)
+
+
+def read_coarse(path: Path | str) -> dict[str, str]:
+    """Which coarse class each fine one belongs to: JSON {"coarse": ["fine", ...]} or CSV with columns fine, coarse."""
+    path = Path(path)
+    if path.suffix.lower() == ".json":
+        try:
+            groups = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as problem:
+            raise ValueError(f"{path} is not readable JSON: {problem}") from None
+        if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
+            raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
+        return {str(fine): coarse for coarse, members in groups.items() for fine in members}
+    table = _csv(path, {"fine": pa.string(), "coarse": pa.string()})
+    if not {"fine", "coarse"} <= set(table.column_names):
+        raise ValueError(f"{path} must have the columns fine and coarse; it has {', '.join(table.column_names)}")
+    return dict(zip(table.column("fine").to_pylist(), table.column("coarse").to_pylist(), strict=True))
+
+
+def _read_parquet(path: Path, id_column: str) -> pa.Table:
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowException as problem:
+        raise ValueError(f"{path} is not a readable Parquet table: {str(problem).split('.')[0]}") from None
+    _need(table, id_column, path)
+    return table
+
+
+def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
+    # An id that is text must stay text: "007" is not 7.
+    textual = pa.types.is_string(id_type) or pa.types.is_large_string(id_type)
+    table = _csv(path, {id_column: pa.string()} if textual else {})
+    _need(table, id_column, path)
+    return table
+
+
+def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
+    options = pyarrow.csv.ConvertOptions(column_types=dict(types))
+    try:
+        return pyarrow.csv.read_csv(path, convert_options=options)
+    except pa.ArrowException as problem:
+        raise ValueError(f"{path} is not a readable CSV table: {problem}") from None
+
+
+def _need(table: pa.Table, column: str, path: Path) -> None:
+    if column not in table.column_names:
+        raise ValueError(f"{path} must have a column {column!r}; it has {', '.join(table.column_names) or 'none'}")
+
+
+def _ids(table: pa.Table, column: str) -> list[Any]:
+    return table.column(column).to_pylist()
+
+
+def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path) -> str:
+    if asked is not None:
+        _need(table, asked, path)
+        return asked
+    numeric = [one.name for one in table.schema if one.name != id_column and _is_number(one.type)]
+    known = [name for name in _HUMAN_NAMES if name in numeric]
+    if known or len(numeric) == 1:
+        return (known or numeric)[0]
+    listed = ", ".join(numeric) or "none"
+    raise ValueError(f"{path} must have one column of numbers, or --human must name one; it has {listed}")
+
+
+def _usable(
+    table: pa.Table, names: Sequence[str] | None, ids: Sequence[Any], facts: set[str]
+) -> tuple[list[Column], dict[str, str]]:
+    if names is not None:
+        for name in names:
+            if name not in table.column_names:
+                raise ValueError(f"scores must be columns of the table, {', '.join(table.column_names)}; got {name!r}")
+    wanted = list(names) if names is not None else [one.name for one in table.schema if _is_score(one, facts)]
+    chosen, left_out = [], {}
+    for name in wanted:
+        column = _described(table.schema.field(name), _numbers(table, name))
+        try:
+            refuse_unusable(f"score {name!r}", column.values, ids)
+        except ValueError as refusal:
+            if names is not None:
+                raise
+            left_out[name] = str(refusal)
+            continue
+        chosen.append(column)
+    if not chosen:
+        raise ValueError(next(iter(left_out.values()), "scores must hold a column of numbers; the table has none"))
+    return chosen, left_out
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+
+
+def _is_score(one: pa.Field, facts: set[str]) -> bool:
+    if one.name in facts or not _is_number(one.type):
+        return False
+    return (one.metadata or {}).get(b"kind") == b"score" or pa.types.is_floating(one.type)
+
+
+def _described(one: pa.Field, values: np.ndarray) -> Column:
+    said = {key.decode(): value.decode(errors="replace") for key, value in (one.metadata or {}).items()}
+    direction = said.get("direction", "").removeprefix("larger is ")
+    return Column(one.name, values, direction if direction in ("harder", "easier") else None, said.get("title"))
+
+
+def _numbers(table: pa.Table, name: str) -> np.ndarray:
+    column = table.column(name)
+    if not _is_number(column.type):
+        raise ValueError(f"column {name!r} must hold numbers; it holds {column.type}")
+    return column.cast(pa.float64()).to_numpy()
+
+
+def _labels(table: pa.Table) -> np.ndarray | None:
+    """The class of each sample, by name where the table names its classes; None where a label is missing."""
+    if "label" not in table.column_names or table.column("label").null_count:
+        return None
+    labels = table.column("label").to_pylist()
+    try:
+        names = json.loads((table.schema.metadata or {}).get(b"class names", b"[]"))
+    except ValueError:
+        names = []
+    if not names and pa.types.is_integer(table.schema.field("label").type):
+        return np.array(labels)
+    return np.array([str(names[one] if isinstance(one, int) and 0 <= one < len(names) else one) for one in labels])
+
+
+def _correct(table: pa.Table) -> np.ndarray | None:
+    """1 where the prediction is the label, else 0; None where the table does not say."""
+    if not {"label", "predicted"} <= set(table.column_names):
+        return None
+    label, predicted = table.column("label"), table.column("predicted")
+    if label.type != predicted.type or label.null_count or predicted.null_count:
+        return None
+    return pc.equal(label, predicted).cast(pa.int8()).to_numpy().astype(np.float64)

@@ -2,7 +2,7 @@
 
     python kill_and_resume.py FOLDER SEED
 
-Leaves three runs: `uninterrupted`, `clock` (killed after random times) and `files` (killed at random operations on
+Leaves the runs `uninterrupted`, `clock-*` (killed after random times) and `files-*` (killed at random operations on
 files, before or after they are done: between writing, syncing, renaming and removing). Prints the number of kills.
 """
 
@@ -21,7 +21,7 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 
-KILLS = 14
+KILLS = 11
 
 
 def train(folder: Path) -> None:
@@ -99,18 +99,22 @@ def child(folder: Path, operation: int | None = None) -> int:
 
 
 def kill_and_resume(folder: Path, mode: str) -> int:
-    kills = 0
+    """Kill and resume one run after another until there were enough kills; a run ends when nobody killed it in time."""
+    kills = runs = 0
     while kills < KILLS:
-        pid = child(folder, random.randint(1, 70) if mode == "files" else None)
-        if mode == "clock":
-            time.sleep(random.uniform(0.0, 0.25))
-            os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        if os.WIFEXITED(status):
-            break
-        kills += 1
-    _, status = os.waitpid(child(folder), 0)
-    assert status == 0, f"the last child ended with status {status}"
+        runs += 1
+        run, killed = folder / f"{mode}-{runs}", True
+        while killed:
+            # The last kill done, the run may end in peace.
+            peaceful = kills >= KILLS
+            pid = child(run, random.randint(1, 70) if mode == "files" and not peaceful else None)
+            if mode == "clock" and not peaceful:
+                time.sleep(random.uniform(0.0, 0.2))
+                os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            killed = os.WIFSIGNALED(status)
+            kills += killed
+        assert status == 0, f"a child ended with status {status}"
     return kills
 
 
@@ -120,7 +124,7 @@ def main() -> None:
     torch.set_num_threads(1)
     # Also warms up what torch imports on first use, which would otherwise be most of a child's life.
     train(folder / "uninterrupted")
-    print(kill_and_resume(folder / "clock", "clock") + kill_and_resume(folder / "files", "files"))
+    print(kill_and_resume(folder, "clock") + kill_and_resume(folder, "files"))
 
 
 if __name__ == "__main__":

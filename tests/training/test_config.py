@@ -1,6 +1,7 @@
 """A configuration is read into typed dataclasses; what is wrong with it is said with the key's name."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -75,6 +76,7 @@ def test_every_value_arrives_typed(config_file):
         ("schedule.milestones=3", "schedule.milestones must be a list; got 3"),
         ("schedule.milestones=['a']", "schedule.milestones[0] must be a whole number; got 'a'"),
         ("schedule.preset=amc", "schedule.preset must be one of amc-paper, amc-script; got 'amc'"),
+        ("schedule.preset=amc-paper", "optimizer.name must be adam or adamw for a schedule of beta1; got 'sgd'"),
         ("epochs=0", "epochs must be at least 1; got 0"),
         ("loss.name=cross_entrop", "loss.name must be a known loss; got 'cross_entrop', did you mean 'cross_entropy'?"),
         ("loss.name=arcface", "loss.name must be a loss on logits; 'arcface' looks at features"),
@@ -169,6 +171,9 @@ def test_plan_and_optimizer_are_made_as_written():
     assert [plan.learning_rate(Position(step, 10, 1)) for step in range(5)] == pytest.approx(
         [0.25, 0.5, 0.075, 0.1, 0.1]
     )
+    falling = assembly.make_plan(ScheduleConfig(ramp_down=2, last_beta1=0.5), 0.8)
+    assert falling.beta1(Position(0, 10, 4)) == pytest.approx(0.8)
+    assert falling.beta1(Position(39, 10, 4)) == pytest.approx(0.5 + 0.3 * math.exp(-12.5 / 4))
     weight = [torch.nn.Parameter(torch.zeros(1))]
     made = assembly.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
     assert made.defaults["betas"] == (0.5, 0.999)

@@ -13,6 +13,8 @@ from torch import nn
 from hardsight.training.processes import SharedStatistics, own_batch_statistics, share_batch_statistics
 
 CASES = ("plain", "accumulated", "rescaling", "amc")
+# Last, since it breaks the script that runs it: statistics of slices must not pass for those of the batch.
+WRONG = "unshared"
 
 
 def test_two_processes_equal_one(tmp_path):
@@ -20,7 +22,7 @@ def test_two_processes_equal_one(tmp_path):
     alone = [sys.executable, script]
     together = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script]
     for name, command in (("one", alone), ("two", together)):
-        command = [*command, str(tmp_path / name), ",".join(CASES)]
+        command = [*command, str(tmp_path / name), ",".join((*CASES, WRONG))]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
     for case in CASES:
@@ -42,6 +44,11 @@ def test_two_processes_equal_one(tmp_path):
             torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-5)
         assert json.loads((two / "run.json").read_text())["status"] == "finished"
         assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
+    wrong, right = (
+        safetensors.torch.load_file(tmp_path / how / WRONG / "checkpoint" / "last.safetensors")
+        for how in ("two", "one")
+    )
+    assert max(float((wrong[key] - right[key]).abs().max()) for key in ("0.weight", "4.weight")) > 1e-4
 
 
 def test_shared_statistics_keep_names_and_can_be_undone():

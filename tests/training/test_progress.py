@@ -32,6 +32,14 @@ def test_a_bar_on_a_terminal(problem, small, monkeypatch):
     assert "epoch 1/2" not in shown
 
 
+def test_one_bar_and_lines_for_several_at_once(problem, small, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    sessions = [training.Session(small(seed), problem.loader(), epochs=1, name=f"run {seed}") for seed in range(2)]
+    training.run_together(sessions)
+    assert "run 1: epoch 1/1" in terminal.getvalue()
+
+
 def test_silence_on_request(problem, small, capsys):
     training.fit(small(), problem.loader(), epochs=1, progress=False)
     assert capsys.readouterr().err == ""

@@ -40,13 +40,15 @@ def same_bits(one: Path, other: Path) -> None:
 def test_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
     script = Path(__file__).with_name("kill_and_resume.py")
     done = subprocess.run(
-        [sys.executable, script, tmp_path, "11"], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, script, tmp_path, "13"], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 18, "the children must have been killed, not have ended by themselves"
-    for killed in ("clock", "files"):
-        same_bits(tmp_path / "uninterrupted", tmp_path / killed)
-        assert list((tmp_path / killed).rglob(".*")) == []
+    assert int(done.stdout) >= 22
+    runs = [path for path in tmp_path.iterdir() if path.name != "uninterrupted"]
+    assert {path.name.split("-")[0] for path in runs} == {"clock", "files"}
+    for killed in runs:
+        same_bits(tmp_path / "uninterrupted", killed)
+        assert list(killed.rglob(".*")) == [], "nothing half-written is left behind"
 
 
 class InterruptedTrainingError(Exception):
@@ -97,6 +99,18 @@ def test_a_plain_loader_is_replayed_to_the_same_bits(problem, small, tmp_path, s
     run(problem, resumed, tmp_path / "broken", batches=plain())
     for ours, theirs in zip(resumed.state_dict().values(), whole.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("forgotten", ["restore_random_states", "load_optimizer"])
+def test_a_resume_that_forgets_something_is_noticed(problem, small, tmp_path, monkeypatch, forgotten):
+    whole = small()
+    run(problem, whole, tmp_path / "whole")
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, small(), tmp_path / "broken", stop_at=10)
+    monkeypatch.setattr(training.loop, forgotten, lambda *_: None)
+    resumed = small(seed=99)
+    run(problem, resumed, tmp_path / "broken")
+    assert not torch.equal(resumed.head.weight, whole.head.weight)
 
 
 def test_checkpoint_of_another_model_names_the_first_mismatch(problem, small, tmp_path):

@@ -22,6 +22,7 @@ from hardsight.training.schedules import (
     PLANS,
     Plan,
     Schedule,
+    between,
     constant,
     cosine,
     gaussian_ramp_down,
@@ -220,7 +221,7 @@ def make_optimizer(config: OptimizerConfig, parameters: Any) -> torch.optim.Opti
     return kind(parameters, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
 
 
-def make_plan(config: ScheduleConfig) -> Plan:
+def make_plan(config: ScheduleConfig, beta1: float = 0.9) -> Plan:
     """The schedules of learning rate, feature loss and beta1."""
     if config.preset is not None:
         return PLANS[config.preset]()
@@ -234,7 +235,8 @@ def make_plan(config: ScheduleConfig) -> Plan:
         rate.append(warm_up(config.warm_up, config.unit))
     rise = gaussian_ramp_up(config.ramp_up, config.unit) if config.ramp_up else constant
     fall = gaussian_ramp_down(config.ramp_down, config.unit) if config.ramp_down else constant
-    return Plan(product(*rate, rise, fall), rise)
+    down = None if config.last_beta1 is None else between(config.last_beta1, beta1, fall)
+    return Plan(product(*rate, rise, fall), rise, down)
 
 
 class Loaders(NamedTuple):

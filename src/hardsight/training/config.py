@@ -100,7 +100,11 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """How the learning rate changes; a preset of a paper instead of everything else."""
+    """How the learning rate changes, or a paper's preset instead of everything else.
+
+    `ramp_up` and `ramp_down` are Gaussian: the first also weighs the feature loss, the second takes Adam's beta1 down
+    to `last_beta1`. `unit` is what milestones, warm-up and ramps are counted in.
+    """
 
     kind: Literal["constant", "steps", "cosine"] = "constant"
     milestones: list[int] = field(default_factory=list)
@@ -110,6 +114,7 @@ class ScheduleConfig:
     final: float = 0.0
     ramp_up: int = 0
     ramp_down: int = 0
+    last_beta1: float | None = None
     preset: str | None = None
 
     def __post_init__(self) -> None:
@@ -162,6 +167,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, accumulate=self.accumulate)
         _at_least(0, seed=self.seed)
+        if self.optimizer.name == "sgd" and (self.schedule.preset or self.schedule.last_beta1 is not None):
+            raise ValueError("optimizer.name must be adam or adamw for a schedule of beta1; got 'sgd'")
         if self.average_decay is not None and not 0 <= self.average_decay < 1:
             raise ValueError(f"average_decay must lie in [0, 1); got {self.average_decay!r}")
 

@@ -55,7 +55,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
         "batches": loaders.train,
         "loss": objective,
         "optimizer": assembly.make_optimizer(config.optimizer, parameters),
-        "plan": assembly.make_plan(config.schedule),
+        "plan": assembly.make_plan(config.schedule, config.optimizer.beta1),
         "test": loaders.test,
         "samples": loaders.samples,
         "scores": tuple(config.record.scores),

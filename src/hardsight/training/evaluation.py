@@ -73,6 +73,12 @@ def process() -> tuple[int, int]:
     return 0, 1
 
 
+def wait_for_all() -> None:
+    """Go on when every process has come here."""
+    if process()[1] > 1:
+        dist.barrier()
+
+
 def add_up(values: Tensor) -> Tensor:
     """The sum over all processes."""
     if process()[1] > 1:

@@ -17,7 +17,7 @@ from hardsight.training.between_epochs import check_samples, looks_at_samples
 from hardsight.training.capture import CapturedStep, can_capture, make_capturable
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
-from hardsight.training.evaluation import process
+from hardsight.training.evaluation import process, wait_for_all
 from hardsight.training.loop import NonFiniteLossError, Training
 from hardsight.training.meter import Meter
 from hardsight.training.network import Network, Objective
@@ -155,7 +155,7 @@ class Session:
             self.record,
             Progress(title, epochs, feed.steps(), progress if rank == 0 else False),
             device,
-            checkpoints=None if self.folder is None else Checkpoints(self.folder, rank, accelerator.wait_for_everyone),
+            checkpoints=None if self.folder is None else Checkpoints(self.folder, rank, wait_for_all),
             checkpoint_every=checkpoint_every,
             check_every=check_every,
             test=test,

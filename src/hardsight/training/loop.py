@@ -137,6 +137,8 @@ class Training:
                 group["lr"].fill_(rate)
                 self._rates[id(group)] = rate
             if beta1 is not None:
+                if "betas" not in group:
+                    raise ValueError("plan.beta1 needs an optimiser with betas, Adam or AdamW")
                 group["betas"] = (beta1, group["betas"][1])
         self.step.network.objective.scale_features(self.plan.feature_loss(position))
 

@@ -2,11 +2,14 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Progress:
     """Shows steps and epochs. `wanted` None: a bar on a terminal and lines elsewhere; False: nothing."""
+
+    # A terminal shows one bar; of several trainings at once the others write lines.
+    _shown: ClassVar[bool] = False
 
     def __init__(self, name: str, epochs: int, steps: int, wanted: bool | None = None, done: int = 0) -> None:
         self.name, self.epochs, self.steps, self.done = name, epochs, steps, done
@@ -15,19 +18,22 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> "Progress":
-        if self.wanted is not False and sys.stderr.isatty():
+        if self.wanted is not False and sys.stderr.isatty() and not Progress._shown:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
 
             columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, TextColumn("{task.fields[latest]}"), console=Console(stderr=True))
+            self._bar = Bar(*columns, TextColumn("{task.fields[latest]}"), console=Console(stderr=True))
             self._task = self._bar.add_task(self.name, total=self.epochs * self.steps, completed=self.done, latest="")
             self._bar.start()
+            Progress._shown = True
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+            Progress._shown = False
 
     def advance(self) -> None:
         """One step is done."""

@@ -156,16 +156,20 @@ def on_gpu(rounds: int) -> dict[str, Any]:
     if not torch.cuda.is_available():
         raise SystemExit("a CUDA device is needed for --gpu")
     found: dict[str, Any] = {}
-    for name, network, batch, size, classes in (
-        ("ResNet-20, batch 128, 10 classes", "resnet20", 128, 32, 10),
-        ("ResNet-50, batch 128, 1000 classes", "resnet50", 128, 224, 1000),
+    small, large = ("resnet20", 32, 10), ("resnet50", 224, 1000)
+    single, half = torch.float32, torch.bfloat16
+    for (network, size, classes), precision, scores in (
+        (small, single, FOUR),
+        (small, half, FOUR),
+        (small, single, None),
+        (large, half, FOUR),
+        (large, half, None),
     ):
-        model = models.create(network, num_classes=classes)
-        for precision in (torch.float32, torch.bfloat16):
-            for scores in (FOUR, None):
-                key = f"{name}, {str(precision)[6:]}, {'four scores' if scores else 'all scores'}"
-                found[key] = overhead(model.cuda(), batch, size, classes, precision, scores, rounds)
-        del model
+        asked = "four scores" if scores else "all scores"
+        key = f"{network}, batch 128, {classes} classes, {str(precision)[6:]}, {asked}"
+        model = models.create(network, num_classes=classes).cuda()
+        found[key] = overhead(model, 128, size, classes, precision, scores, rounds)
+        print(key, found[key]["overhead, percent"], flush=True)
     return {"overhead of recording": found, "rounds": rounds}
 
 

@@ -178,3 +178,34 @@ def test_plan_and_optimizer_are_made_as_written():
     made = assembly.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
     assert made.defaults["betas"] == (0.5, 0.999)
     assert isinstance(made, torch.optim.AdamW)
+
+
+@pytest.mark.data
+def test_real_images_with_peoples_own_label_errors(data_root, tmp_path):
+    config = training.reading.build(
+        TrainingConfig,
+        {
+            "epochs": 1,
+            "folder": str(tmp_path),
+            "data": {
+                "name": "cifar10n",
+                "test_name": "cifar10",
+                "root": str(data_root),
+                "limit": 256,
+                "batch_size": 64,
+                "shift": 4,
+                "flip": True,
+            },
+            "noise": {"kind": "human", "column": "worse_label"},
+            "model": {"name": "resnet20"},
+        },
+    )
+    fitted = training.train(config, progress=False)
+    wrong = [
+        given != clean
+        for given, clean in zip(*(fitted.samples[name].to_pylist() for name in ("label", "clean_label")), strict=True)
+    ]
+    # CIFAR-10N's `worse` has 40.2 % wrong labels: 256 of them lie within four standard deviations.
+    assert abs(sum(wrong) / 256 - 0.402) < 4 * (0.402 * 0.598 / 256) ** 0.5
+    assert fitted.samples["id"].to_pylist() == list(range(256))
+    assert {"corrupted_accuracy", "intact_accuracy", "clean_accuracy", "noisy_accuracy"} <= fitted.results.keys()

@@ -67,15 +67,20 @@ class Sets(NamedTuple):
 def load_sets(config: TrainingConfig) -> Sets:
     """The data as the configuration asks for it, with noise on the training labels."""
     data = config.data
-    known = datasets.source(data.name)
-    splits = list(known.splits)
-    train = _in_memory(datasets.load(data.name, data.train or splits[0], data.root, **data.options))
-    if data.test is None and (data.train is not None or len(splits) < 2):
-        train, test = _hold_out(train, data.held_out, config.seed)
+    train = _in_memory(datasets.load(data.name, data.train, data.root, **data.options))
+    splits = list(datasets.source(data.test_name or data.name).splits)
+    if data.test_name is not None or data.test is not None or (data.train is None and len(splits) > 1):
+        split = data.test or ("test" if "test" in splits else splits[-1])
+        own = {} if data.test_name else data.options
+        test = _in_memory(datasets.load(data.test_name or data.name, split, data.root, **own))
     else:
-        test = _in_memory(datasets.load(data.name, data.test or splits[1], data.root, **data.options))
+        train, test = _hold_out(train, data.held_out, config.seed)
     if data.limit is not None:
-        train = train.subset(torch.arange(min(data.limit, len(train))))
+        train, test = (one.subset(torch.arange(min(data.limit, len(one)))) for one in (train, test))
+    if train.num_classes != test.num_classes:
+        raise ValueError(
+            f"data.test_name must have the classes of data.name, {train.num_classes}; got {test.num_classes}"
+        )
     labels = noisy_labels(train, config.noise, config.seed)
     clean = None if labels is None else train.labels
     return Sets(train, train.labels if labels is None else labels, clean, test)

@@ -12,12 +12,18 @@ from hardsight.training.schedules import PLANS
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which data, and what happens to each training image. `held_out`: share kept for testing where no split is."""
+    """Which data, and what happens to each training image.
+
+    `train` and `test` name splits; `test_name` another data set to test on (CIFAR-10N has no test set: CIFAR-10's).
+    Where there is no test split, the share `held_out` of the training set is kept for it. `limit`: the first so many
+    samples of each set. `options` go to the reader of the training set.
+    """
 
     name: str
     root: str | None = None
     train: str | None = None
     test: str | None = None
+    test_name: str | None = None
     held_out: float = 0.2
     limit: int | None = None
     options: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,136 @@
+"""Scores that combine what one training run leaves behind: snapshots of its predictions, and its features.
+
+A wrong label is one that the sample's neighbours do not carry and that the network, while it learns, does not believe.
+All functions are pure, use no clean label, and give larger values to labels that fit less.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from hardsight.cleaning.columns import rank_average
+from hardsight.cleaning.confident import confident_joint
+from hardsight.geometry import directions
+from hardsight.hardness import el2n
+
+# Cosines of one block of samples to all others: 2**26 floats are 256 MiB.
+_BLOCK = 2**26
+
+
+def nearest_in_angle(features: Float[Tensor, "samples dim"], neighbours: int) -> Int[Tensor, "samples neighbours"]:
+    """Row numbers of each sample's nearest others in feature angle, nearest first; a sample is not its own neighbour.
+
+    By matrix products of blocks: samples x samples never exists at once.
+    """
+    count = len(features)
+    if not 1 <= neighbours < count:
+        raise ValueError(f"neighbours must lie in [1, {count - 1}], the other samples; got {neighbours!r}")
+    units = directions(features.float())
+    found = []
+    for rows in torch.arange(count, device=features.device).split(max(1, _BLOCK // count)):
+        cosines = units[rows] @ units.T
+        cosines[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
+        found.append(cosines.topk(neighbours, dim=1).indices)
+    return torch.cat(found)
+
+
+def neighbour_disagreement(
+    labels: Int[Tensor, "samples"], neighbours: Int[Tensor, "samples k"]
+) -> Float[Tensor, "samples"]:
+    """Share of a sample's neighbours that carry another label; in [0, 1], larger is more suspicious.
+
+    Deep k-nearest neighbours (Bahri, Jiang & Gupta 2020), in angle.
+    """
+    return (labels[neighbours] != labels.unsqueeze(1)).float().mean(1)
+
+
+def snapshot_el2n(
+    logits: Float[Tensor, "snapshots samples classes"], labels: Int[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
+    """Mean EL2N over snapshots of the network that saw each sample without augmentation; in [0, sqrt 2]."""
+    return torch.stack([el2n(one.float(), labels) for one in logits]).mean(0)
+
+
+def mean_beliefs(logits: Float[Tensor, "snapshots samples classes"]) -> Float[Tensor, "samples classes"]:
+    """The softmax averaged over snapshots: an ensemble of one run, which has memorised less than its last epoch."""
+    return torch.stack([one.float().softmax(1) for one in logits]).mean(0)
+
+
+def smooth(
+    probabilities: Float[Tensor, "samples classes"], neighbours: Int[Tensor, "samples k"]
+) -> Float[Tensor, "samples classes"]:
+    """Each sample's probabilities averaged with those of its neighbours, itself counted as one of them."""
+    total = probabilities + F.embedding_bag(neighbours, probabilities, mode="sum")
+    return total / (neighbours.shape[1] + 1)
+
+
+def label_doubt(
+    probabilities: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
+    """One minus the probability of the given label: one minus cleanlab's self-confidence; in [0, 1]."""
+    return 1 - probabilities.gather(1, labels.long().unsqueeze(1)).squeeze(1)
+
+
+def posterior_doubt(
+    probabilities: Float[Tensor, "samples classes"],
+    labels: Int[Tensor, "samples"],
+    transition: Float[Tensor, "classes classes"] | None = None,
+) -> Float[Tensor, "samples"]:
+    """Probability that the given label is wrong, by Bayes: 1 - p_y T[y, y] / sum_k p_k T[k, y]; in [0, 1].
+
+    `transition[k, y]` is the share of class k's samples that people label y. Left out, it is estimated from the same
+    probabilities by the confident joint. An often mistaken pair of classes weighs more than a rare one.
+    """
+    if transition is None:
+        joint = confident_joint(probabilities.double().cpu(), labels.cpu())
+        transition = (joint / joint.sum(0).clamp_min(1e-12)).T.contiguous()
+    columns = transition.to(probabilities)[:, labels.long()].T
+    joint_with_label = probabilities * columns
+    kept = joint_with_label.gather(1, labels.long().unsqueeze(1)).squeeze(1)
+    total = joint_with_label.sum(1)
+    # No class explains the label: nothing speaks for it.
+    return torch.where(total > 0, 1 - kept / total.clamp_min(torch.finfo(total.dtype).tiny), 1.0)
+
+
+def combined_scores(
+    hardness: Mapping[str, np.ndarray],
+    features: Float[Tensor, "samples dim"],
+    snapshots: Float[Tensor, "snapshots samples classes"],
+    labels: Int[Tensor, "samples"],
+    *,
+    neighbours: int = 100,
+) -> dict[str, np.ndarray]:
+    """Every candidate by name, float64; `hardness` holds the scores of the run, turned so that larger is harder.
+
+    Ranks are combined by their mean, so no score's scale counts. A candidate whose scores are not there is left out.
+    """
+    labels = labels.to(features.device)
+    near = nearest_in_angle(features, min(neighbours, len(features) - 1))
+    beliefs = mean_beliefs(snapshots)
+    smoothed = smooth(beliefs, near)
+    found = {
+        "neighbour_disagreement": neighbour_disagreement(labels, near),
+        "snapshot_el2n": snapshot_el2n(snapshots, labels),
+        "snapshot_doubt": label_doubt(beliefs, labels),
+        "smoothed_doubt": label_doubt(smoothed, labels),
+        "snapshot_posterior": posterior_doubt(beliefs, labels),
+        "smoothed_posterior": posterior_doubt(smoothed, labels),
+    }
+    columns = {name: values.double().cpu().numpy() for name, values in found.items()}
+    known = {**hardness, **columns}
+    for name, parts in RANK_COMBINATIONS.items():
+        if all(part in known for part in parts):
+            columns[name] = rank_average([known[part] for part in parts])
+    return columns
+
+
+# Fixed before any of them was judged: the mean rank of these scores.
+RANK_COMBINATIONS = {
+    "ranks_of_training": ("el2n_mean", "aum", "angular_margin_mean"),
+    "ranks_with_neighbours": ("el2n_mean", "neighbour_disagreement", "snapshot_el2n", "smoothed_doubt"),
+    "ranks_with_posterior": ("el2n_mean", "snapshot_posterior", "smoothed_posterior"),
+}

@@ -1,0 +1,113 @@
+"""`hardsight study`: list the studies, run what is missing of one, print its table, carry records between machines."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hardsight.cli.errors import one_sentence
+
+study_app = typer.Typer(help="The tables and figures of the papers, each one command.", no_args_is_help=True)
+
+_Id = Annotated[str, typer.Argument(metavar="ID", help="A study; `hardsight study list` names them.")]
+_Preset = Annotated[str, typer.Option(help="smoke: seconds; cpu: minutes on real data; paper: on a GPU.")]
+_Output = Annotated[Path | None, typer.Option(help="Folder of the records; left out: runs/studies/ID/PRESET.")]
+_Results = Annotated[Path, typer.Option(help="Folder of the results files.")]
+
+
+@study_app.command("list")
+def list_studies(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Name the studies.
+
+    Example: hardsight study list
+    """
+    from hardsight.studies import studies
+
+    rows = [{"id": one.id, "title": one.title, "beside": one.reference} for one in studies()]
+    if as_json:
+        print(json.dumps(rows, ensure_ascii=False))
+        return
+    for row in rows:
+        print("\t".join(row.values()))
+
+
+@study_app.command("run")
+def run(
+    id: _Id,
+    preset: _Preset = "smoke",
+    output: _Output = None,
+    results: _Results = Path("results"),
+    cells: Annotated[
+        list[str] | None, typer.Option("--cells", help="Only cells whose name holds this word; may be repeated.")
+    ] = None,
+    limit_seconds: Annotated[float | None, typer.Option(help="Stop cleanly before so many seconds are over.")] = None,
+    at_once: Annotated[int | None, typer.Option(help="Cells that train together; left out: the preset's.")] = None,
+    stacked: Annotated[bool, typer.Option("--stacked", help="Cells that train together share their passes.")] = False,
+    device: Annotated[str | None, typer.Option(help="Left out: a GPU where there is one.")] = None,
+    pack_to: Annotated[
+        Path | None, typer.Option(help="Then pack the records into this folder, for `study import` elsewhere.")
+    ] = None,
+) -> None:
+    """Compute the cells that are missing, judge all that are there, and write the results file.
+
+    Example: hardsight study run label-errors --preset smoke
+    """
+    from hardsight.studies import Options, get_study, run_study
+    from hardsight.studies.framework import Clock
+    from hardsight.studies.transport import pack
+
+    clock = Clock.of(limit_seconds)
+    with one_sentence():
+        study = get_study(id)
+        folder = _folder(id, preset, output)
+        options = Options(device, at_once, stacked, clock, lambda line: print(line, flush=True))
+        print(run_study(study, preset, folder, results, only=cells or (), options=options))
+        if pack_to is not None:
+            packed = pack(study, preset, folder, pack_to)
+            print(f"packed into {len(packed.files)} files; left out: {', '.join(packed.left_out) or 'nothing'}")
+
+
+@study_app.command("table")
+def table(
+    id: _Id,
+    preset: Annotated[str | None, typer.Option(help="Left out: the largest that was run.")] = None,
+    results: _Results = Path("results"),
+) -> None:
+    """Print ours beside the reference's, from the results file.
+
+    Example: hardsight study table label-errors --preset smoke
+    """
+    from hardsight.studies import get_study, read_results
+
+    with one_sentence():
+        study = get_study(id)
+        print(study.table(read_results(study, results, preset)), end="")
+
+
+@study_app.command("import")
+def import_records(
+    id: _Id,
+    files: Annotated[list[Path], typer.Argument(help="What `study run --pack-to` wrote on the other machine.")],
+    preset: _Preset = "paper",
+    output: _Output = None,
+    results: _Results = Path("results"),
+) -> None:
+    """Unpack records that were computed elsewhere and judge them here.
+
+    Example: hardsight study import label-errors packed/*.tar --preset paper
+    """
+    from hardsight.studies import get_study, judge_study
+    from hardsight.studies.transport import unpack
+
+    with one_sentence():
+        study = get_study(id)
+        folder = _folder(id, preset, output)
+        print(f"{len(unpack(files, folder))} cells")
+        print(judge_study(study, preset, folder, results))
+
+
+def _folder(id: str, preset: str, output: Path | None) -> Path:
+    return Path("runs") / "studies" / id / preset if output is None else output

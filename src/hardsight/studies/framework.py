@@ -1,0 +1,207 @@
+"""What every study shares: its presets, its cells, its results file, and the table made from that file.
+
+A study trains cells (see `training.sweeps`): each finished cell is a record, and running again computes only what is
+missing. Judging is a separate, pure step from records to `results/STUDY-PRESET.json`, a small file with seeds, spread,
+hardware, versions and date; every printed table is made from such a file and from nothing else.
+"""
+
+import datetime
+import difflib
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardsight import records
+from hardsight.training.record import commit
+from hardsight.training.sweeps import FINISHED, Cell, run_sweep, status_of
+
+PRESETS = ("smoke", "cpu", "paper")
+
+
+class OutOfTime(Exception):  # noqa: N818 (no error: the cells that are finished stand, the others come next time)
+    """The time that was given is spent."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How long a run may take; None for as long as it needs."""
+
+    end: float | None = None
+
+    @classmethod
+    def of(cls, seconds: float | None) -> "Clock":
+        """A clock that runs out after so many seconds."""
+        return cls(None if seconds is None else time.monotonic() + seconds)
+
+    def check(self, needed: float = 0.0) -> None:
+        """Stop (`OutOfTime`) where fewer seconds are left than needed."""
+        if self.end is not None and time.monotonic() + needed > self.end:
+            raise OutOfTime
+
+
+@dataclass(frozen=True)
+class Options:
+    """How cells are computed, which changes no number but the time: the device, and how many at once."""
+
+    device: str | None = None
+    at_once: int | None = None
+    stacked: bool = False
+    clock: Clock = Clock()
+    say: Callable[[str], None] = print
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure. `cells` are in order of value; `compute` turns some of them into records.
+
+    `judge` reads the records of a preset's folder and gives the results; `table` shows results as Markdown, ours
+    beside the reference's. `worth` orders a record's files for transport, smallest first; None leaves one out.
+    """
+
+    id: str
+    title: str
+    reference: str
+    cells: Callable[[str], list[Cell]]
+    compute: Callable[[str, Sequence[tuple[Cell, Path]], Options], None]
+    judge: Callable[[str, Path], dict[str, Any]]
+    table: Callable[[Mapping[str, Any]], str]
+    at_once: Mapping[str, int]
+    worth: Callable[[Cell, str], int | None]
+
+
+def check_preset(preset: str) -> None:
+    """Refuse an unknown preset."""
+    if preset not in PRESETS:
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}; got {preset!r}")
+
+
+def run_study(
+    study: Study,
+    preset: str,
+    folder: Path | str,
+    results: Path | str,
+    *,
+    only: Sequence[str] = (),
+    options: Options | None = None,
+) -> Path:
+    """Compute the missing cells below `folder`, judge all that are finished; returns the results file.
+
+    `only`: cells whose name holds one of these words. What the clock leaves undone is computed next time.
+    """
+    check_preset(preset)
+    folder, options = Path(folder), options or Options()
+    cells = [cell for cell in study.cells(preset) if not only or any(word in cell.name for word in only)]
+    if not cells:
+        names = ", ".join(cell.name for cell in study.cells(preset)[:3])
+        raise ValueError(f"cells must match a cell of {study.id}, such as {names}; got {', '.join(only)}")
+    pace = _Pace(study, preset, options)
+    try:
+        run_sweep(folder, cells, pace.run, at_once=options.at_once or study.at_once[preset])
+    except OutOfTime:
+        left = sum(status_of(folder / cell.name) != FINISHED for cell in cells)
+        options.say(f"out of time: {left} of {len(cells)} cells are left for next time")
+    return judge_study(study, preset, folder, results)
+
+
+class _Pace:
+    """Runs groups of cells and stops before one that, by the last group's time, would not end before the clock."""
+
+    def __init__(self, study: Study, preset: str, options: Options) -> None:
+        self.study, self.preset, self.options = study, preset, options
+        self.last = 0.0
+
+    def run(self, mine: Sequence[tuple[Cell, Path]]) -> None:
+        self.options.clock.check(self.last)
+        began = time.monotonic()
+        self.study.compute(self.preset, mine, self.options)
+        self.last = time.monotonic() - began
+        self.options.say(f"{self.last:.1f} s: {', '.join(cell.name for cell, _ in mine)}")
+
+
+def judge_study(study: Study, preset: str, folder: Path | str, results: Path | str) -> Path:
+    """Judge the finished cells below `folder` and write the results file."""
+    folder = Path(folder)
+    done = [cell for cell in study.cells(preset) if status_of(folder / cell.name) == FINISHED]
+    if not done:
+        raise ValueError(f"folder must hold at least one finished cell of {study.id}; {folder} holds none")
+    about = [json.loads((folder / cell.name / "run.json").read_text(encoding="utf-8")) for cell in done]
+    payload = {
+        "study": study.id,
+        "preset": preset,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hardware": sorted({str(one["device"]) for one in about}),
+        "versions": about[0]["versions"],
+        "commit": commit(),
+        "cells": len(done),
+        "cells_planned": len(study.cells(preset)),
+        "seeds": sorted({int(one["seed"]) for one in about}),
+        **study.judge(preset, folder),
+    }
+    path = results_path(study, preset, results)
+    records.write_text(path, compact_json(payload))
+    return path
+
+
+def results_path(study: Study, preset: str, results: Path | str) -> Path:
+    """Where a preset's results lie."""
+    return Path(results) / f"{study.id}-{preset}.json"
+
+
+def read_results(study: Study, results: Path | str, preset: str | None = None) -> dict[str, Any]:
+    """The results of a preset; left out, of the largest preset that was run."""
+    if preset is not None:
+        check_preset(preset)
+    for one in (preset,) if preset else reversed(PRESETS):
+        path = results_path(study, one, results)
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8"))
+    raise FileNotFoundError(
+        f"results of {study.id} were looked for in {results} and are not there: run `hardsight study run {study.id}`"
+    )
+
+
+def nearest_names(name: str, known: Sequence[str]) -> str:
+    """The known names nearest to a misspelt one, as text."""
+    return ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, standard deviation over seeds (None of a single one), and the values."""
+    return {
+        "mean": round(statistics.fmean(values), 4),
+        "sd": round(statistics.stdev(values), 4) if len(values) > 1 else None,
+        "values": [round(value, 4) for value in values],
+    }
+
+
+def shown(number: Mapping[str, Any] | None) -> str:
+    """`0.782 ± 0.003`; without a spread where there was one seed."""
+    if number is None:
+        return ""
+    return f"{number['mean']:.3f}" + (f" ± {number['sd']:.3f}" if number["sd"] is not None else "")
+
+
+def provenance(results: Mapping[str, Any]) -> str:
+    """One sentence: preset, cells, seeds, hardware, versions, date."""
+    return (
+        f"Preset `{results['preset']}`, {results['cells']} of {results['cells_planned']} cells, seeds "
+        f"{', '.join(map(str, results['seeds']))}; {', '.join(results['hardware'])}, "
+        f"torch {results['versions']['torch']}, {results['date']}."
+    )
+
+
+def compact_json(value: Any, depth: int = 4) -> str:
+    """JSON indented down to `depth`, one line below it: a diff of results shows one line a number."""
+    return _indented(value, depth, "") + "\n"
+
+
+def _indented(value: Any, depth: int, margin: str) -> str:
+    if not isinstance(value, Mapping) or depth == 0 or not value:
+        return json.dumps(value, ensure_ascii=False)
+    inner = margin + "  "
+    lines = [f"{inner}{json.dumps(str(key))}: {_indented(item, depth - 1, inner)}" for key, item in value.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{margin}}}"

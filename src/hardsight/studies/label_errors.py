@@ -1,0 +1,207 @@
+"""Label errors: which score of one training run finds the wrong labels of CIFAR-10.
+
+Claim: a score recorded for free during one run ranks wrong labels better than out-of-fold self-confidence, which
+trains twice. First measurement (ResNet-20, 30 epochs, one seed, average precision on CIFAR-10N's aggre / random1 /
+worse): mean EL2N 0.782 / 0.890 / 0.937, out-of-fold self-confidence 0.686 / 0.828 / 0.902.
+Ours: docs/studies.md, made from results/label-errors-*.json with seeds, spread, hardware and date.
+
+ResNet-20, 30 epochs, batch 128, SGD 0.1 with momentum 0.9 and weight decay 5e-4, cosine, crop and flip. Noise: people's
+errors in CIFAR-10N (Wei et al. 2022), symmetric (each label with probability r to another class) and asymmetric
+(Patrini et al. 2017). A cell is one training: of the whole set, every sample recorded, or of one half of it, for the
+probabilities of the other half. No clean label is used before a cell is judged.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hardsight.studies.detection import METRICS, Detection, detect, detect_all, wrong_labels
+from hardsight.studies.framework import Options, Study, provenance, shown, spread
+from hardsight.studies.noisy_runs import FOLDS, HUMAN, WHOLE, Runs, compute_runs
+from hardsight.training import Cell
+
+# The score of the two runs of halves, beside those of one run of the whole.
+OUT_OF_FOLD = "out_of_fold_doubt"
+
+PRESETS = {
+    "smoke": Runs(
+        "digits", "digits_cnn", 3, ("symmetric20", "asymmetric40"), (0, 1), (0,), (1, 2, 3), 600, 64, 0.05, 1, False
+    ),
+    "cpu": Runs("cifar10n", "resnet20", 10, ("aggre", "worse"), (0,), (), (4, 7, 10), 5000),
+    "paper": Runs(
+        "cifar10n", "resnet20", 30, ("aggre", "random1", "worse", "symmetric40", "symmetric20", "asymmetric40"),
+        (0, 1, 2), (0, 1, 2), (5, 10, 15, 20, 25, 30), at_once=6,
+    ),
+}  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The cells, what matters most first: every noise once, then further seeds, then the folds.
+
+
+def cells(preset: str) -> list[Cell]:
+    """One cell a noise, seed and kind."""
+    of = PRESETS[preset]
+    whole = [(one, seed, WHOLE) for seed in of.seeds for one in of.noises]
+    folds = [(one, seed, kind) for seed in of.fold_seeds for one in of.noises for kind in FOLDS]
+    return [Cell({"noise": one, "seed": seed, "kind": kind}) for one, seed, kind in (*whole, *folds)]
+
+
+def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+    """Train these cells together and write their records."""
+    compute_runs(PRESETS[preset], mine, options)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judging: records to results.
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """Every score on every noise: AUROC, average precision, precision at the true count, over the seeds."""
+    of = PRESETS[preset]
+    found: dict[str, Any] = {}
+    for one in of.noises:
+        by_seed: dict[str, list[Detection]] = {}
+        for seed in of.seeds:
+            for name, detection in _judge_seed(folder, one, seed).items():
+                by_seed.setdefault(name, []).append(detection)
+        if by_seed:
+            found[one] = {
+                name: {metric: spread([getattr(row, metric) for row in rows]) for metric in METRICS}
+                for name, rows in by_seed.items()
+            }
+    return {"settings": dataclasses.asdict(of), "wrong_labels": _shares(folder, of), "noises": found}
+
+
+def _judge_seed(folder: Path, kind: str, seed: int) -> dict[str, Detection]:
+    found: dict[str, Detection] = {}
+    whole = folder / Cell({"noise": kind, "seed": seed, "kind": WHOLE}).name
+    if (whole / "samples.parquet").is_file():
+        found |= detect_all(pq.read_table(whole / "samples.parquet"))
+    elif (whole / "judged.json").is_file():
+        # Brought from another machine without its samples.
+        rows = json.loads((whole / "judged.json").read_text(encoding="utf-8"))
+        found |= {name: Detection(*row) for name, row in rows.items()}
+    folds = out_of_fold(folder, kind, seed)
+    if folds is not None:
+        probabilities, samples = folds
+        labels = samples["label"].to_numpy()
+        found[OUT_OF_FOLD] = detect(wrong_labels(samples), 1 - probabilities[np.arange(len(labels)), labels])
+    return found
+
+
+def out_of_fold(folder: Path, kind: str, seed: int) -> tuple[np.ndarray, pa.Table] | None:
+    """Probabilities [N, C] of networks that did not train on the sample, and its rows; None where a half is missing."""
+    places = [folder / Cell({"noise": kind, "seed": seed, "kind": fold}).name / "samples.parquet" for fold in FOLDS]
+    if not all(place.is_file() for place in places):
+        return None
+    table = pa.concat_tables([pq.read_table(place) for place in places]).sort_by("id")
+    column = table["probabilities"].combine_chunks()
+    return column.flatten().to_numpy().astype(np.float64).reshape(len(table), -1), table
+
+
+def by_cleanlab(folder: Path, kind: str, seed: int) -> Detection:
+    """The same out-of-fold probabilities, ranked by cleanlab's own label quality, where it is installed."""
+    try:
+        from cleanlab.rank import get_label_quality_scores
+    except ImportError:
+        raise ImportError("judging with cleanlab needs it: pip install cleanlab") from None
+    folds = out_of_fold(folder, kind, seed)
+    if folds is None:
+        raise ValueError(f"both folds of {kind}, seed {seed}, must be finished below {folder}")
+    probabilities, samples = folds
+    probabilities = probabilities / probabilities.sum(1, keepdims=True)
+    quality = get_label_quality_scores(samples["label"].to_numpy(), probabilities)
+    return detect(wrong_labels(samples), -quality)
+
+
+def _shares(folder: Path, of: Runs) -> dict[str, float]:
+    """Share of wrong labels by noise, of the first seed that is there."""
+    found: dict[str, float] = {}
+    for one in of.noises:
+        for seed in of.seeds:
+            path = folder / Cell({"noise": one, "seed": seed, "kind": WHOLE}).name / "run.json"
+            if path.is_file():
+                results = json.loads(path.read_text(encoding="utf-8"))["results"]
+                found.setdefault(one, round(results.get("wrong_labels", float("nan")), 4))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table: results to Markdown, ours beside the first measurement.
+
+# Average precision on aggre / random1 / worse; ResNet-20, 30 epochs, one seed.
+FIRST_MEASUREMENT = {
+    "el2n_mean": (0.782, 0.890, 0.937),
+    "aum": (0.772, 0.883, 0.935),
+    "angular_margin_last": (0.764, 0.892, 0.938),
+    "avh_last": (0.648, 0.832, 0.909),
+    "avh_mean": (0.606, 0.787, 0.886),
+    OUT_OF_FOLD: (0.686, 0.828, 0.902),
+}
+TITLES = {
+    "average_precision": "Average precision",
+    "auroc": "AUROC",
+    "precision_at_count": "Precision at the true count",
+}
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """All scores, best mean average precision first, mean ± standard deviation over seeds."""
+    parts = [provenance(results)]
+    for metric, title in TITLES.items():
+        parts.append(f"{title}:\n\n{_metric_table(results, metric)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _metric_table(results: Mapping[str, Any], metric: str) -> str:
+    noises: Mapping[str, Any] = results["noises"]
+    shares = results["wrong_labels"]
+    names = {name for scores in noises.values() for name in scores}
+
+    def mean(name: str) -> float:
+        known = [scores[name][metric]["mean"] for scores in noises.values() if name in scores]
+        return sum(known) / len(known)
+
+    beside = metric == "average_precision" and all(one in noises for one in HUMAN)
+    heads = ["score", *(f"{one} ({100 * shares[one]:.0f} % wrong)" for one in noises)]
+    heads += ["first measurement (aggre / random1 / worse)"] if beside else []
+    lines = [_row(heads), _row(["---"] * len(heads))]
+    for name in sorted(names, key=lambda name: (-mean(name), name)):
+        cells_ = [f"`{name}`", *(shown(scores[name][metric] if name in scores else None) for scores in noises.values())]
+        if beside:
+            cells_.append(" / ".join(f"{value:.3f}" for value in FIRST_MEASUREMENT.get(name, ())))
+        lines.append(_row(cells_))
+    return "\n".join(lines)
+
+
+def _row(cells_: Sequence[str]) -> str:
+    return "| " + " | ".join(cells_) + " |"
+
+
+def worth(cell: Cell, file: str) -> int | None:
+    """Judgements and curves of every cell, the outputs of one run on each human noise, halves, samples, the rest."""
+    first_human = cell.settings["seed"] == 0 and cell.settings["noise"] in HUMAN
+    if file in ("judged.json", "epochs.parquet"):
+        return 0
+    if file == "outputs.safetensors":
+        return 1 if first_human else 4
+    return 2 if first_human or cell.settings["kind"] != WHOLE else 3
+
+
+LABEL_ERRORS = Study(
+    id="label-errors",
+    title="Which score of one training run finds wrong labels",
+    reference="first measurement",
+    cells=cells,
+    compute=compute,
+    judge=judge,
+    table=table,
+    at_once={name: of.at_once for name, of in PRESETS.items()},
+    worth=worth,
+)

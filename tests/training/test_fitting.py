@@ -9,8 +9,10 @@ from torch import nn
 
 from hardsight import training
 from hardsight.dynamics import Recorder
+from hardsight.losses.center import CenterLoss
 from hardsight.losses.contrastive import AMCLoss
 from hardsight.losses.rescaling import GradientRescaling
+from hardsight.training import network
 
 
 def adam(model, lr=0.01):
@@ -137,6 +139,22 @@ def test_feature_loss_follows_its_schedule(problem, small):
         results[weight] = model.head.weight.detach().clone()
     assert torch.equal(results[0.0], results[None])
     assert not torch.equal(results[5.0], results[None])
+
+
+def test_pairs_are_compared_by_predictions_or_labels(problem, small):
+    images, labels, ids = next(iter(problem.loader()))
+    model, amc = small(dropout=0.0), AMCLoss()
+    features = model.forward_features(images)
+    logits = model.head(features)
+    plain = nn.functional.cross_entropy(logits, labels)
+    for pairs, compared in (("predictions", logits.argmax(1)), ("labels", labels)):
+        objective = training.Objective(None, amc, feature_weight=2.0, pairs=pairs)
+        reported = objective(logits, features, labels, ids, network.Part()).reported
+        torch.testing.assert_close(reported, plain + 2.0 * amc(features, compared))
+    # A loss that is not on pairs is always told the labels.
+    center = CenterLoss(8, 3)
+    reported = training.Objective(None, center)(logits, features, labels, ids, network.Part()).reported
+    torch.testing.assert_close(reported, plain + CenterLoss(8, 3)(features, labels))
 
 
 def test_average_of_the_weights_is_what_is_evaluated(problem, small):

@@ -46,8 +46,6 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
     sizes = Sizes(getattr(model, "feature_dim", 0), sets.train.num_classes, sets.id_count)
     objective = assembly.make_objective(config, sizes)
     channels_last = device.type == "cuda" if config.channels_last is None else config.channels_last
-    if channels_last:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     loaders = assembly.make_loaders(config, sets, device, channels_last=channels_last)
     parameters = [*model.parameters(), *objective.parameters()]
     return {
@@ -63,6 +61,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
         "recorder": assembly.make_recorder(config, sets, device, folder),
         "precision": config.precision,
         "capture": config.capture,
+        "channels_last": channels_last,
         "accumulate": config.accumulate,
         "clip": config.clip,
         "average_decay": config.average_decay,

@@ -72,8 +72,8 @@ class Session:
     `recorder`: a `Recorder`, fed with every sample of every step.
 
     `precision`: "float32", "bf16", "fp16" or "auto" (bf16 on CUDA). `capture`: on CUDA, compile the network and replay
-    the step as a graph. `accumulate`: batches a step. `clip`: largest norm of the gradient. `average_decay`: evaluate
-    an exponential moving average of the weights.
+    the step as a graph. `channels_last`: the layout of convolutions, by default on CUDA. `accumulate`: batches a step.
+    `clip`: largest norm of the gradient. `average_decay`: evaluate an exponential moving average of the weights.
 
     `folder`: where record and checkpoints go; a checkpoint is written after every epoch and every `checkpoint_every`
     steps. `resume`: go on from the last one. A loss that is no finite number stops the training
@@ -99,6 +99,7 @@ class Session:
         recorder: Any = None,
         precision: str = "auto",
         capture: bool = True,
+        channels_last: bool | None = None,
         accumulate: int = 1,
         clip: float | None = None,
         average_decay: float | None = None,
@@ -127,11 +128,12 @@ class Session:
         watched = recorder is not None or objective.needs_features or looks_at_samples(objective.loss)
         network = Network(model, objective, features=watched, head=head)
         network.to(device)
+        if device.type == "cuda" if channels_last is None else channels_last:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         feed = Feed(batches, device, accumulate)
         step = _make_step(
             network,
             optimizer,
-            accelerator,
             precision=_precision(precision, accelerator, device),
             accumulate=accumulate,
             batch_size=int(getattr(batches, "batch_size", None) or 1024),
@@ -139,7 +141,7 @@ class Session:
             average_decay=average_decay,
             recorder=recorder,
         )
-        take_step: Any = step
+        take_step: Step | CapturedStep = step
         if capture and can_capture(step, accumulate, world):
             make_capturable(step.optimizer, device)
             take_step = CapturedStep(step)
@@ -227,7 +229,6 @@ class Session:
 def _make_step(
     network: Network,
     optimizer: torch.optim.Optimizer | None,
-    accelerator: Accelerator,
     *,
     precision: torch.dtype,
     accumulate: int,

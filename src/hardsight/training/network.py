@@ -16,6 +16,8 @@ from hardsight.heads import observe
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
 from hardsight.losses.rescaling import GradientRescaling
 
+PAIR_LOSSES = (AMCLoss, ContrastiveLoss)
+
 
 class Seen(NamedTuple):
     """What one forward gives: the losses; `features` go into the head, `logits` come out of it."""
@@ -28,7 +30,7 @@ class Seen(NamedTuple):
 class Objective(nn.Module):
     """The loss of a batch: `loss(logits, labels)` plus, scaled, `feature_loss(features, labels)`.
 
-    `pairs` says whose labels the feature loss compares: the model's own predictions (AMC-Loss, Eq. 3) or the given
+    `pairs` says whose labels a loss on pairs compares: the model's own predictions (AMC-Loss, Eq. 3) or the given
     ones. The weight is a buffer, so that a schedule can change it under a captured step.
     """
 
@@ -72,8 +74,8 @@ class Objective(nn.Module):
         followed = loss * part.of(self.loss)
         if self.feature_loss is None:
             return Losses(followed, loss)
-        # Predictions are handed over as logits, whose argmax they are.
-        compared = logits if self.pairs == "predictions" else labels
+        # Predictions are handed over as logits, whose argmax they are; only losses on pairs know what to do with them.
+        compared = logits if self.pairs == "predictions" and isinstance(self.feature_loss, PAIR_LOSSES) else labels
         extra = self.feature_weight * self.feature_loss(features, compared)
         return Losses(followed + extra * part.of(self.feature_loss), loss + extra)
 
@@ -113,7 +115,7 @@ class WholeStep:
 def _spans_processes(loss: object) -> bool:
     if isinstance(loss, GradientRescaling):
         return loss.across_processes and loss.reduction == "weight"
-    return isinstance(loss, AMCLoss | ContrastiveLoss) and loss.across_processes
+    return isinstance(loss, PAIR_LOSSES) and loss.across_processes
 
 
 _WHOLE = Part()

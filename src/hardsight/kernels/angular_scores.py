@@ -1,0 +1,145 @@
+"""Everything the hardness scores need of a sample, from features and weight, without samples x classes in memory."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardsight.geometry import angle_between, angles_to_classes, norms
+from hardsight.kernels.dispatch import runs_fused, same_precision, tf32_is_allowed, wide
+
+# Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
+_PLAIN_ELEMENTS = 2**22
+
+
+class AngularScores(NamedTuple):
+    """Per-sample numbers over all classes, float32; "other" means every class but the labelled one. Angles in radians.
+
+    `other_probability` is summed over the other classes alone, so it is exact where the labelled probability rounds
+    to 1; `other_squares` is the sum of their squared probabilities. The last two are 0 unless `spread` was asked for.
+    """
+
+    feature_norm: Float[Tensor, "samples"]
+    label_angle: Float[Tensor, "samples"]
+    angle_sum: Float[Tensor, "samples"]
+    nearest_other_angle: Float[Tensor, "samples"]
+    label_logit: Float[Tensor, "samples"]
+    largest_other_logit: Float[Tensor, "samples"]
+    log_sum_exp: Float[Tensor, "samples"]
+    other_probability: Float[Tensor, "samples"]
+    other_squares: Float[Tensor, "samples"]
+    entropy: Float[Tensor, "samples"]
+    predicted: Int[Tensor, "samples"]
+
+
+@torch.no_grad()
+def angular_scores(
+    features: Float[Tensor, "samples dim"],
+    weight: Float[Tensor, "classes dim"],
+    labels: Int[Tensor, "samples"] | None,
+    bias: Float[Tensor, "classes"] | None = None,
+    *,
+    spread: bool = False,
+) -> AngularScores:
+    """Angles, logits and top-1 of every sample in one pass; without labels, against the predicted class (two passes).
+
+    Half precision is multiplied as it is and accumulated in float32. On a CUDA device at most 64 MiB beyond the result.
+    """
+    if labels is None:
+        nothing = torch.zeros(len(features), dtype=torch.int64, device=features.device)
+        labels = angular_scores(features, weight, nothing, bias).predicted
+    features, weight = same_precision((features.detach(), weight.detach()))
+    if not serves(features, weight):
+        return reference(features, weight, labels, bias, spread=spread)
+    numbers, predicted, unsafe = torch.ops.hardsight.angular_scores(features, weight, labels, bias, spread)
+    found = AngularScores(*numbers.unbind(), predicted)
+    # Norms whose squares leave float32's range are rare, and the plain version scales them first.
+    if _may_look(features) and bool(unsafe):
+        return reference(features, weight, labels, bias, spread=spread)
+    return found
+
+
+@torch.no_grad()
+def reference(
+    features: Float[Tensor, "samples dim"],
+    weight: Float[Tensor, "classes dim"],
+    labels: Int[Tensor, "samples"],
+    bias: Float[Tensor, "classes"] | None = None,
+    *,
+    spread: bool = False,
+) -> AngularScores:
+    """`angular_scores` in plain PyTorch, block by block: the definition, on any device and in float64 too."""
+    rows = max(1, _PLAIN_ELEMENTS // max(1, len(weight)))
+    weight = wide(weight)
+    blocks = [
+        _plain_block(wide(features[start : start + rows]), weight, labels[start : start + rows], bias, spread)
+        for start in range(0, max(1, len(features)), rows)
+    ]
+    return AngularScores(*(torch.cat(column) for column in zip(*blocks, strict=True)))
+
+
+def serves(features: Tensor, weight: Tensor) -> bool:
+    """Whether the fused pass is the better one: not for float32 without TF32, where torch's own product is faster."""
+    if not runs_fused(features, weight) or len(weight) < 2 or not features.numel():
+        return False
+    if features.stride(1) != 1 or weight.stride(1) != 1:
+        return False
+    return features.device.type == "cpu" or features.dtype != torch.float32 or tf32_is_allowed()
+
+
+def _plain_block(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool) -> AngularScores:
+    column = labels.unsqueeze(1)
+    with torch.autocast(features.device.type, enabled=False):
+        angles = angles_to_classes(features, weight)
+        # A quarter of the largest number: differences of two logits stay finite.
+        largest = torch.finfo(features.dtype).max / 4
+        logits = (features @ weight.T).nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
+        logits = logits if bias is None else (logits + wide(bias)).clamp(-largest, largest)
+    label_angle = angle_between(features, weight[labels])
+    others = logits.scatter(1, column, -math.inf)
+    label_logit, log_sum_exp = logits.gather(1, column).squeeze(1), logits.logsumexp(1)
+    probabilities = (others - log_sum_exp.unsqueeze(1)).exp()
+    zero = torch.zeros_like(label_angle)
+    squares, entropy = zero, zero
+    if spread:
+        log_p = logits - log_sum_exp.unsqueeze(1)
+        squares, entropy = probabilities.square().sum(1), -(log_p.exp() * log_p).sum(1)
+    return AngularScores(
+        norms(features),
+        label_angle,
+        angles.scatter(1, column, 0.0).sum(1) + label_angle,
+        angles.scatter(1, column, math.inf).amin(1),
+        label_logit,
+        others.amax(1),
+        log_sum_exp,
+        probabilities.sum(1),
+        squares,
+        entropy,
+        logits.argmax(1),
+    )
+
+
+def _may_look(tensor: Tensor) -> bool:
+    """Whether a value may be read back: not while compiling or capturing a graph."""
+    if torch.compiler.is_compiling():
+        return False
+    return tensor.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+
+
+@torch.library.custom_op("hardsight::angular_scores", mutates_args=())
+def _angular_scores(
+    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    from hardsight.kernels.fused import angular_scores as fused
+
+    precision = "tf32" if features.dtype == torch.float32 and tf32_is_allowed() else "ieee"
+    return fused.scores(features, weight, labels, bias, spread, precision)
+
+
+@_angular_scores.register_fake
+def _(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool) -> tuple[Any, Any, Any]:
+    numbers = features.new_empty(10, features.shape[0], dtype=torch.float32)
+    predicted = labels.new_empty(features.shape[0], dtype=torch.int64)
+    return numbers, predicted, labels.new_empty((), dtype=torch.int32)

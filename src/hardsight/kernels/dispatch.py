@@ -1,0 +1,66 @@
+"""Which version of an op runs: the fused one on a CUDA device with Triton (or in Triton's interpreter), else the plain one."""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Found once, not imported: importing Triton costs more than importing this package.
+_TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
+# Triton decides at its own import whether kernels are interpreted.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
+# The kernels need bfloat16 and asynchronous copies.
+_LEAST_CAPABILITY = (8, 0)
+
+
+def runs_fused(*tensors: Tensor) -> bool:
+    """Whether Triton serves these tensors: all on one CUDA device (any, when interpreted), in float32 or half."""
+    device = tensors[0].device
+    if not _TRITON_IS_INSTALLED or any(one.device != device or one.dtype not in FUSED_DTYPES for one in tensors):
+        return False
+    if device.type != "cuda":
+        return device.type == "cpu" and _INTERPRETED
+    return torch.compiler.is_compiling() or torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+
+
+def same_precision(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The operands of a product in one dtype: autocast's where it is on, as `nn.Linear` would; else the widest."""
+    kind = tensors[0].device.type
+    if torch.is_autocast_enabled(kind) and all(one.dtype in FUSED_DTYPES for one in tensors):
+        dtype = torch.get_autocast_dtype(kind)
+    else:
+        dtype = tensors[0].dtype
+        for one in tensors[1:]:
+            dtype = torch.promote_types(dtype, one.dtype)
+    return [one.to(dtype) for one in tensors]
+
+
+def wide(x: Tensor) -> Tensor:
+    """Half precision as float32; anything wider as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right, accumulated and returned in float32 (float64 for float64): half precision is never rounded back.
+
+    A float32 product is torch's own, so TF32 is used only where the user allowed it.
+    """
+    if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
+        return torch.ops.aten.mm.dtype(left, right, torch.float32)
+    return wide(left) @ wide(right)
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, in place, in float32."""
+    if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
+        torch.ops.aten.addmm.dtype_out(total, left, right, torch.float32, out=total)
+    else:
+        total.addmm_(wide(left), wide(right))
+
+
+def tf32_is_allowed() -> bool:
+    """Whether the user lets float32 products run in TF32."""
+    return torch.get_float32_matmul_precision() != "highest"

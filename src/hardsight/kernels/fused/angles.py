@@ -1,0 +1,47 @@
+"""Triton: the arccos and arcsine that the kernels share, accurate to float32's rounding."""
+
+import triton
+import triton.language as tl
+
+PI = tl.constexpr(3.141592653589793)
+HALF_PI = tl.constexpr(1.5707963267948966)
+
+
+@triton.jit
+def arccos_of_magnitude(magnitude):
+    """arccos on [0, 1] by sqrt(1 - x) P(x); error 2e-8 (Abramowitz and Stegun, 4.4.46)."""
+    p = -0.0012624911 * magnitude + 0.0066700901
+    p = p * magnitude - 0.0170881256
+    p = p * magnitude + 0.0308918810
+    p = p * magnitude - 0.0501743046
+    p = p * magnitude + 0.0889789874
+    p = p * magnitude - 0.2145988016
+    p = p * magnitude + 1.5707963050
+    return tl.sqrt(1.0 - magnitude) * p
+
+
+@triton.jit
+def arccos(cosine):
+    """arccos of a cosine that rounding may have pushed past one."""
+    angle = arccos_of_magnitude(tl.minimum(tl.abs(cosine), 1.0))
+    return tl.where(cosine < 0.0, PI - angle, angle)
+
+
+@triton.jit
+def arcsine(cosine):
+    """pi/2 - arccos: what a class's angle lacks to a right one. Summed, these keep more digits than the angles."""
+    lack = HALF_PI - arccos_of_magnitude(tl.minimum(tl.abs(cosine), 1.0))
+    return tl.where(cosine < 0.0, -lack, lack)
+
+
+@triton.jit
+def angle_from_chords(apart, together):
+    """The angle of unit vectors from |u - v|^2 and |u + v|^2: exact near 0 and pi, where arccos is not."""
+    # Within 60 degrees of parallel the arcsine of half the shorter chord, else the arccos. The squares of unit vectors
+    # sum to 4; where one vector is zero there is no chord, and the arccos of 0 is the right angle.
+    half = 0.5 * tl.sqrt(tl.minimum(apart, together))
+    z = tl.minimum(half, 0.5) * tl.minimum(half, 0.5)
+    ratio = z * (0.16666586697 + z * (-0.042743422091 + z * -0.0086563630030)) / (1.0 - 0.70662963390 * z)
+    narrow = 2.0 * (half + half * ratio)
+    near = tl.where(apart < together, narrow, PI - narrow)
+    return tl.where((half < 0.5) & (apart + together > 3.0), near, arccos(0.25 * (together - apart)))

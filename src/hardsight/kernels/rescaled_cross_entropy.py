@@ -1,0 +1,235 @@
+"""Gradient rescaling from logits: two small numbers a row, then the gradient; at most two reads and one write.
+
+The gradient of row i is coefficient_i (p - y) / (2 (1 - p_y)). Its magnitude may depend on the whole batch (the sum of
+the weights), so it cannot be written while the rows are first read: the forward pass reads the logits once and keeps
+[rows] numbers, the backward pass reads them again and writes the gradient, over the logits where asked. Everything
+between the two (weights, divisors, sums over processes) is arithmetic on [rows] numbers in plain PyTorch.
+
+CCE, MAE and GCE are special cases: transform "identity" with (beta, lam) = (2, 0), (4, 1) and (2, q), reduction "mean".
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardsight.kernels.dispatch import runs_fused, wide
+
+Transform = str | Callable[[Tensor], Tensor]
+
+
+class RowStatistics(NamedTuple):
+    """What gradient rescaling needs of a row of logits; "others" are all classes but the labelled one. float32."""
+
+    label_logit: Float[Tensor, "rows"]
+    log_others: Float[Tensor, "rows"]  # log-sum-exp of the other classes' logits
+
+    @property
+    def log_total(self) -> Float[Tensor, "rows"]:
+        return torch.logaddexp(self.label_logit, self.log_others)
+
+    @property
+    def log_p(self) -> Float[Tensor, "rows"]:
+        """log p_y, as -log(1 + exp(others - label)): exact where p_y rounds to 1."""
+        return -torch.nn.functional.softplus(self.log_others - self.label_logit, threshold=80.0)
+
+    @property
+    def log_rest(self) -> Float[Tensor, "rows"]:
+        """log (1 - p_y), exact where p_y rounds to 1."""
+        return -torch.nn.functional.softplus(self.label_logit - self.log_others, threshold=80.0)
+
+
+def rescaled_cross_entropy(
+    logits: Float[Tensor, "rows classes"],
+    labels: Int[Tensor, "rows"],
+    *,
+    beta: float = 8.0,
+    lam: float = 0.5,
+    transform: Transform = "exp",
+    sample_weight: Float[Tensor, "rows"] | None = None,
+    ignore_index: int = -100,
+    reduction: str = "weight",
+    normaliser: Tensor | float | None = None,
+    in_place: bool = False,
+) -> Float[Tensor, "..."]:
+    """A loss with the logit gradient w (p - y) / (2 (1 - p_y)), w = g(beta p^lam (1 - p)), and cross-entropy as value.
+
+    Reductions "weight" (by the sum of the weights, or `normaliser`), "mean" (by the sum of the sample weights), "sum"
+    and "none". `in_place` writes the gradient over the logits during the backward pass: nothing may read them after.
+    """
+    labels, weight = kept_labels(labels, sample_weight, ignore_index)
+    with torch.no_grad():
+        rows = row_statistics(logits, labels)
+        log_w = log_weights(rows, beta, lam, transform) + weight.log()
+        if reduction == "weight":
+            divisor = log_w.logsumexp(0) if normaliser is None else torch.as_tensor(normaliser).to(log_w).log()
+        else:
+            divisor = weight.sum().log() if reduction == "mean" else torch.zeros_like(weight.sum())
+        coefficient = coefficients(log_w, divisor)
+        value = reduced(-rows.log_p, weight, reduction)
+    return attach_rescaled_gradient(value, logits, labels, rows.log_others, coefficient, in_place=in_place)
+
+
+def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
+    """`rescaled_cross_entropy` in plain PyTorch: the definition, on any device."""
+    options = {"beta": 8.0, "lam": 0.5, "transform": "exp", "reduction": "weight", **options}
+    labels, weight = kept_labels(labels, options.get("sample_weight"), options.get("ignore_index", -100))
+    z, column = wide(logits), labels.unsqueeze(1)
+    with torch.no_grad():
+        others = z.scatter(1, column, -math.inf)
+        rows = RowStatistics(z.gather(1, column).squeeze(1), others.logsumexp(1))
+        log_w = log_weights(rows, options["beta"], options["lam"], options["transform"]) + weight.log()
+        direction = (0.5 * others.softmax(1)).scatter(1, column, -0.5)
+        if options["reduction"] == "weight":
+            given = options.get("normaliser")
+            divisor = log_w.logsumexp(0) if given is None else torch.as_tensor(given).to(log_w).log()
+        else:
+            divisor = weight.sum().log() if options["reduction"] == "mean" else torch.zeros_like(weight.sum())
+        gradient = coefficients(log_w, divisor).unsqueeze(1) * direction
+        value = reduced(-rows.log_p, weight, options["reduction"])
+    return _AttachPlain.apply(value, z, gradient)
+
+
+def row_statistics(logits: Float[Tensor, "rows classes"], labels: Int[Tensor, "rows"]) -> RowStatistics:
+    """The label's logit and the others' log-sum-exp of every row, in one read of the logits. No gradient."""
+    logits = logits.detach()
+    if _serves(logits):
+        return RowStatistics(*torch.ops.hardsight.row_statistics(logits, labels))
+    return RowStatistics(*_plain_statistics(wide(logits), labels))
+
+
+def attach_rescaled_gradient(
+    value: Float[Tensor, "..."],
+    logits: Float[Tensor, "rows classes"],
+    labels: Int[Tensor, "rows"],
+    log_others: Float[Tensor, "rows"],
+    coefficient: Float[Tensor, "rows"],
+    *,
+    in_place: bool = False,
+) -> Float[Tensor, "..."]:
+    """`value` (a scalar or one number a row), with coefficient_i (p - y) / (2 (1 - p_y)) as its logit gradient."""
+    return _AttachRows.apply(value, logits, labels, log_others, coefficient, in_place)
+
+
+def log_weights(rows: RowStatistics, beta: float, lam: float, transform: Transform) -> Float[Tensor, "rows"]:
+    """log g(beta p^lam (1 - p)) of every row."""
+    log_power = rows.log_rest if lam == 0 else lam * rows.log_p + rows.log_rest
+    if transform == "identity":
+        return log_power + (math.log(beta) if beta > 0 else -math.inf)
+    argument = beta * log_power.exp()
+    if isinstance(transform, str):
+        return argument
+    return transform(argument).log()
+
+
+def coefficients(log_w: Float[Tensor, "rows"], log_divisor: Float[Tensor, ""]) -> Float[Tensor, "rows"]:
+    """w / divisor: 0 where the weight is 0, the largest number where it overflows."""
+    ratio = torch.where(log_w == -math.inf, 0.0, (log_w - log_divisor).exp())
+    return ratio.clamp(max=torch.finfo(ratio.dtype).max)
+
+
+def kept_labels(labels: Tensor, sample_weight: Tensor | None, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Labels with 0 where ignored, and the sample weights with 0 there."""
+    kept = labels != ignore_index
+    weight = kept.float() if sample_weight is None else torch.where(kept, wide(sample_weight), 0.0)
+    return torch.where(kept, labels, 0).long(), weight
+
+
+def reduced(losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
+    """The weighted mean (0 over nothing), sum or losses themselves; "weight" concerns the gradient and logs the mean."""
+    losses = torch.where(weight == 0, 0.0, losses * weight)
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    total = weight.sum()
+    return losses.sum() / torch.where(total == 0, 1.0, total)
+
+
+class _AttachRows(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        value: Tensor, logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor, in_place: bool
+    ) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, logits, labels, log_others, coefficient, ctx.in_place = inputs
+        ctx.save_for_backward(logits, labels, log_others, coefficient)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, labels, log_others, coefficient = ctx.saved_tensors
+        scaled = coefficient * grad
+        if not _serves(logits):
+            gradient = _plain_gradient(logits, labels, log_others, scaled)
+        elif ctx.in_place and not torch.compiler.is_compiling():
+            gradient = _fused().write_gradient(logits.detach(), labels, log_others, scaled, logits.detach())
+            # An earlier op that kept these logits for its own backward pass must fail loudly, not use the gradient.
+            torch.autograd.graph.increment_version(logits)
+        else:
+            gradient = torch.ops.hardsight.rescaled_gradient(logits, labels, log_others, scaled)
+        return None, gradient, None, None, None, None
+
+
+class _AttachPlain(torch.autograd.Function):
+    @staticmethod
+    def forward(value: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * ctx.saved_tensors[0], None
+
+
+def _plain_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    column = labels.unsqueeze(1)
+    return logits.gather(1, column).squeeze(1), logits.scatter(1, column, -math.inf).logsumexp(1)
+
+
+def _plain_gradient(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor) -> Tensor:
+    half = (coefficient / 2).unsqueeze(1)
+    # Where every other class is masked out there is nothing to learn.
+    alone = (log_others == -math.inf).unsqueeze(1)
+    gradient = (wide(logits) - torch.where(alone, 0.0, log_others.unsqueeze(1))).exp() * half
+    gradient = gradient.scatter(1, labels.unsqueeze(1), -half)
+    return torch.where(alone, 0.0, gradient).to(logits.dtype)
+
+
+def _serves(logits: Tensor) -> bool:
+    return runs_fused(logits) and logits.stride(1) == 1 and logits.numel() > 0
+
+
+def _fused() -> Any:
+    from hardsight.kernels.fused import rescaled_cross_entropy as fused
+
+    return fused
+
+
+@torch.library.custom_op("hardsight::row_statistics", mutates_args=())
+def _row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    return _fused().row_statistics(logits, labels)
+
+
+@_row_statistics.register_fake
+def _(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    rows = logits.new_empty(logits.shape[0], dtype=torch.float32)
+    return rows, torch.empty_like(rows)
+
+
+@torch.library.custom_op("hardsight::rescaled_gradient", mutates_args=())
+def _rescaled_gradient(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor) -> Tensor:
+    return _fused().write_gradient(logits, labels, log_others, coefficient, torch.empty_like(logits))
+
+
+@_rescaled_gradient.register_fake
+def _(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor) -> Tensor:
+    return torch.empty_like(logits)

@@ -86,7 +86,7 @@ def angle_of_cosine(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 @torch.no_grad()
-def arccos_(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def angle_of_cosine_(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """`angle_of_cosine` in place, without gradient or clamping: past 1 it is NaN, which the caller must replace."""
     return torch.acos_(cosine)
 

@@ -7,6 +7,7 @@ count does not divide). Hardness is larger where a sample is harder; `hardness_f
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Literal
 
@@ -20,7 +21,7 @@ from hardsight.hardness.validation import check_finite
 Pacing = Literal["linear", "root"]
 
 
-class EpochSampler(Sampler[int]):
+class EpochSampler(Sampler[int], ABC):
     """What all of them share: the epoch, the seed, the share of one process. `order` is the whole epoch."""
 
     def __init__(self, *, seed: int = 0, processes: int = 1, rank: int = 0) -> None:
@@ -35,9 +36,9 @@ class EpochSampler(Sampler[int]):
             raise ValueError(f"epoch must not be negative; got {epoch!r}")
         self.epoch = epoch
 
+    @abstractmethod
     def order(self, epoch: int) -> Int[Tensor, "drawn"]:
         """Positions of one epoch, for all processes together."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._own(self.order(self.epoch)).tolist())
@@ -45,9 +46,9 @@ class EpochSampler(Sampler[int]):
     def __len__(self) -> int:
         return math.ceil(self._size(self.epoch) / self.processes)
 
+    @abstractmethod
     def _size(self, epoch: int) -> int:
         """How many positions `order(epoch)` holds, without drawing them."""
-        raise NotImplementedError
 
     def _own(self, order: Tensor) -> Tensor:
         each = math.ceil(len(order) / self.processes)

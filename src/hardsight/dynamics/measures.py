@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.geometry import angle_of_cosine, arccos_
+from hardsight.geometry import angle_of_cosine, angle_of_cosine_
 
 MEASURES = ("margin", "loss", "confidence", "agreement", "el2n", "avh", "angular_margin")
 ANGULAR = frozenset({"avh", "angular_margin"})
@@ -113,7 +113,7 @@ def _angles(logits: Tensor, column: Tensor, known: Cosines, scratch: Tensor | No
     label_angle, nearest_angle = angle_of_cosine(torch.cat([of_label, nearest], 1)).split(1, 1)
     # A cosine of 1 for the label adds an angle of exactly 0 to the others'. In place: `angle_of_cosine` would allocate.
     cosines = cosines.scatter_(1, column, 1.0).clamp_(-1.0, 1.0)
-    total = arccos_(cosines).sum(1, keepdim=True) + label_angle
+    total = angle_of_cosine_(cosines).sum(1, keepdim=True) + label_angle
     # All angles zero: every class is as near as any other, and the share is that of chance.
     avh = (label_angle + _NOTHING) / (total + classes * _NOTHING)
     return {"avh": avh, "angular_margin": nearest_angle - label_angle}

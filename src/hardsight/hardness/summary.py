@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hardsight.geometry import angle_between, angle_of_cosine, angles_to_classes, arccos_, directions, norms
+from hardsight.geometry import angle_between, angle_of_cosine, angles_to_classes, angle_of_cosine_, directions, norms
 
 Part = Literal["predicted", "angles", "logits", "spread"]
 
@@ -181,7 +181,7 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
     nearest = cosines.scatter_(1, column, -2.0).amax(1)
     farthest = cosines.scatter_(1, column, 0.0).amin(1)
     nearest_other = angle_of_cosine(nearest)
-    angle_sum = arccos_(cosines).sum(1) - math.pi / 2
+    angle_sum = angle_of_cosine_(cosines).sum(1) - math.pi / 2
     # Also the rows where rounding pushed a cosine past 1, whose arccos is no number.
     rows = ((nearest > _NEARLY_PARALLEL) | (farthest < -_NEARLY_PARALLEL)).nonzero().squeeze(1)
     if len(rows):

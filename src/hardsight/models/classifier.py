@@ -1,5 +1,6 @@
 """What every network of this room has in common: features, then one linear head."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from jaxtyping import Float
@@ -9,7 +10,7 @@ Head = Callable[[int, int], nn.Module]
 """Makes the last layer from the number of features and of classes: `nn.Linear`, or an angular one."""
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module, ABC):
     """A network whose logits are `head(forward_features(inputs))`, and nothing else.
 
     `feature_dim` is the length of a feature vector, `input_shape` the shape of one input the network was made for.
@@ -26,9 +27,9 @@ class Classifier(nn.Module):
         """The last layer. Networks with public weights keep it under the name that those weights use."""
         return self.linear
 
+    @abstractmethod
     def forward_features(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
         """The feature vectors: what the head is applied to."""
-        raise NotImplementedError
 
     def forward(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
         return self.head(self.forward_features(inputs))

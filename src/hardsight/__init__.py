@@ -11,13 +11,13 @@ from hardsight.hardness import angular_visual_confidence, angular_visual_hardnes
 from hardsight.heads import observe
 
 if TYPE_CHECKING:
-    from hardsight import cleaning, datasets, degradation, losses, models, noise, report, training
+    from hardsight import alignment, cleaning, datasets, degradation, losses, models, noise, report, training
     from hardsight.cleaning import find_label_issues
     from hardsight.dynamics import Recorder
     from hardsight.engines import score_model
     from hardsight.losses import AngularLinear
 
-_ROOMS = ("cleaning", "datasets", "degradation", "losses", "models", "noise", "report", "training")
+_ROOMS = ("alignment", "cleaning", "datasets", "degradation", "losses", "models", "noise", "report", "training")
 _NAMES = {
     "AngularLinear": "losses",
     "Recorder": "dynamics",
@@ -28,6 +28,7 @@ _NAMES = {
 __all__ = [
     "AngularLinear",
     "Recorder",
+    "alignment",
     "angle_between",
     "angular_visual_confidence",
     "angular_visual_hardness",

@@ -2,6 +2,7 @@
 
 import typer
 
+from hardsight.cli.align import align
 from hardsight.cli.audit import audit
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
@@ -16,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (demo, score, audit, train, runs, report):
+for command in (demo, score, audit, align, train, runs, report):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

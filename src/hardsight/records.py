@@ -49,7 +49,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -89,7 +89,7 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename last: on POSIX it lives in the folder, not in the file."""
     if os.name != "posix":
         return

@@ -110,7 +110,7 @@ class EpochLoader(ABC):
         means, stds = _per_channel("mean", mean, 0.0, channels), _per_channel("std", std, 1.0, channels)
         if not bool((stds > 0).all()):
             raise ValueError(f"std must be positive for every channel; got {std!r}")
-        self._pixels = PixelScale(*(part.to(self.device) for part in pixel_scale(means, stds, dtype)))
+        self.scale = PixelScale(*(part.to(self.device) for part in pixel_scale(means, stds, dtype)))
         self._noise = torch.Generator(self.device)
         self._epoch, self._done, self._resumed = 0, 0, False
         self.set_labels(labels)
@@ -204,7 +204,7 @@ class EpochLoader(ABC):
         where, *drawn = columns if kept is None else tuple(column[kept] for column in columns)
         if self.augmentation.moves and len(where):
             pixels = shift_and_flip(pixels, Draws(*drawn), self.augmentation)
-        images = normalise(pixels, self._pixels, dtype=self.dtype, channels_last=self.channels_last)
+        images = normalise(pixels, self.scale, dtype=self.dtype, channels_last=self.channels_last)
         if self.augmentation.noise_std > 0:
             # For the whole batch, then sliced: what a sample gets does not depend on the number of processes.
             start = index * self.batch_size

@@ -65,7 +65,7 @@ class Checkpoints:
                 if final.exists():
                     _discard(final)
                 draft.rename(final)
-                records._sync_folder(self.folder)
+                records.sync_folder(self.folder)
                 self._discard_before(step)
         except OSError:
             # A full disk: give back what the draft took; the checkpoint before it is untouched.
@@ -188,7 +188,7 @@ def _sync(folder: Path) -> None:
     for path in folder.iterdir():
         with path.open("rb") as written:
             os.fsync(written.fileno())
-    records._sync_folder(folder)
+    records.sync_folder(folder)
 
 
 def _discard(path: Path) -> None:

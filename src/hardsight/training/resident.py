@@ -68,7 +68,7 @@ class ResidentBatches:
         pixels = loader.images.index_select(0, where)
         if loader.augmentation.moves:
             pixels = shift_and_flip(pixels, Draws(*(column[places] for column in self.draws)), loader.augmentation)
-        images = normalise(pixels, loader._pixels, dtype=loader.dtype, channels_last=loader.channels_last)
+        images = normalise(pixels, loader.scale, dtype=loader.dtype, channels_last=loader.channels_last)
         self.position += loader.batch_size
         return images, loader.labels.index_select(0, where), loader.ids.index_select(0, where)
 

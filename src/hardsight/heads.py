@@ -1,4 +1,4 @@
-"""Finds a classifier's final linear layer and captures what goes in and comes out of it, in the forward that runs anyway.
+"""Finds a classifier's final linear layer and captures what goes in and comes out, in the forward that runs anyway.
 
 `observe` hangs hooks on the layers that could be the head; the first forward shows which of them made the model's
 output, the other hooks go at once, and the last one goes with the `with` block, whatever happens inside.

@@ -1,6 +1,6 @@
 """Hardness of every sample: pure score functions, a registry, and scoring in chunks."""
 
-from hardsight.hardness import catalogue as _catalogue  # registers the scores
+from hardsight.hardness import catalogue  # noqa: F401 (registers the scores)
 from hardsight.hardness.definitions import (
     angular_margin,
     angular_visual_confidence,

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hardsight.geometry import angle_between, angle_of_cosine, angles_to_classes, angle_of_cosine_, directions, norms
+from hardsight.geometry import angle_between, angle_of_cosine, angle_of_cosine_, angles_to_classes, directions, norms
 
 Part = Literal["predicted", "angles", "logits", "spread"]
 
@@ -33,9 +33,9 @@ _NOT_ASKED = torch.empty(0)
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """Per-sample numbers over all classes; "other" means every class but the labelled one. Parts not asked for are empty.
+    """Per-sample numbers over all classes; "other" means every class but the labelled one.
 
-    Angles in radians. `other_probability` is the softmax mass of the other classes, summed without cancellation, so
+    Parts not asked for are empty. Angles in radians. `other_probability` is the softmax mass of the other classes, summed without cancellation, so
     it is exact where the labelled probability rounds to 1; `other_squares` is the sum of their squared probabilities.
     """
 
@@ -56,7 +56,7 @@ class ClassSummary:
 
 
 class SummaryColumns:
-    """Collects the summaries of chunks into columns that are allocated once: many small pieces would fragment memory."""
+    """Collects the summaries of chunks in columns allocated once: many small pieces would fragment memory."""
 
     def __init__(self, samples: int) -> None:
         self.samples, self.filled = samples, 0
@@ -220,7 +220,7 @@ def summarise_logits(logits: Tensor, labels: Tensor, spread: bool) -> dict[str, 
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """The first largest entry of each row; two plain passes, where torch's own argmax on CPU is several times slower."""
+    """The first largest entry of each row, in two plain passes: torch's own argmax on a CPU is several times slower."""
     if values.device.type != "cpu" or values.shape[1] >= 2**24:
         return values.argmax(1)
     places = torch.arange(values.shape[1], dtype=torch.float32)

@@ -12,8 +12,10 @@ probabilities of the other half. No clean label is used before a cell is judged.
 """
 
 import dataclasses
+import importlib.util
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,10 @@ from hardsight.studies.detection import METRICS, Detection, detect, detect_all, 
 from hardsight.studies.framework import Options, Study, provenance, shown, spread
 from hardsight.studies.noisy_runs import FOLDS, HUMAN, WHOLE, Runs, compute_runs
 from hardsight.training import Cell
+from hardsight.training.sweeps import FINISHED, status_of
 
-# The score of the two runs of halves, beside those of one run of the whole.
-OUT_OF_FOLD = "out_of_fold_doubt"
+# Two runs of halves, beside the scores of one run of the whole: by our own code, and by cleanlab where it is there.
+OUT_OF_FOLD, CLEANLAB = "out_of_fold_doubt", "cleanlab_label_quality"
 
 PRESETS = {
     "smoke": Runs(
@@ -64,11 +67,14 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
 def judge(preset: str, folder: Path) -> dict[str, Any]:
     """Every score on every noise: AUROC, average precision, precision at the true count, over the seeds."""
     of = PRESETS[preset]
+    pairs = [(one, seed) for one in of.noises for seed in of.seeds]
+    with ThreadPoolExecutor() as pool:
+        judged = dict(zip(pairs, pool.map(lambda pair: _judge_seed(folder, *pair), pairs), strict=True))
     found: dict[str, Any] = {}
     for one in of.noises:
         by_seed: dict[str, list[Detection]] = {}
         for seed in of.seeds:
-            for name, detection in _judge_seed(folder, one, seed).items():
+            for name, detection in judged[one, seed].items():
                 by_seed.setdefault(name, []).append(detection)
         if by_seed:
             found[one] = {
@@ -80,8 +86,10 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 def _judge_seed(folder: Path, kind: str, seed: int) -> dict[str, Detection]:
     found: dict[str, Detection] = {}
-    whole = folder / Cell({"noise": kind, "seed": seed, "kind": WHOLE}).name
-    if (whole / "samples.parquet").is_file():
+    whole = _place(folder, kind, seed, WHOLE)
+    if status_of(whole) != FINISHED:
+        pass
+    elif (whole / "samples.parquet").is_file():
         found |= detect_all(pq.read_table(whole / "samples.parquet"))
     elif (whole / "judged.json").is_file():
         # Brought from another machine without its samples.
@@ -92,31 +100,31 @@ def _judge_seed(folder: Path, kind: str, seed: int) -> dict[str, Detection]:
         probabilities, samples = folds
         labels = samples["label"].to_numpy()
         found[OUT_OF_FOLD] = detect(wrong_labels(samples), 1 - probabilities[np.arange(len(labels)), labels])
+        if importlib.util.find_spec("cleanlab") is not None:
+            found[CLEANLAB] = by_cleanlab(probabilities, samples)
     return found
+
+
+def _place(folder: Path, kind: str, seed: int, part: str) -> Path:
+    return folder / Cell({"noise": kind, "seed": seed, "kind": part}).name
 
 
 def out_of_fold(folder: Path, kind: str, seed: int) -> tuple[np.ndarray, pa.Table] | None:
     """Probabilities [N, C] of networks that did not train on the sample, and its rows; None where a half is missing."""
-    places = [folder / Cell({"noise": kind, "seed": seed, "kind": fold}).name / "samples.parquet" for fold in FOLDS]
-    if not all(place.is_file() for place in places):
+    places = [_place(folder, kind, seed, fold) for fold in FOLDS]
+    if not all(status_of(place) == FINISHED and (place / "samples.parquet").is_file() for place in places):
         return None
-    table = pa.concat_tables([pq.read_table(place) for place in places]).sort_by("id")
+    table = pa.concat_tables([pq.read_table(place / "samples.parquet") for place in places]).sort_by("id")
     column = table["probabilities"].combine_chunks()
     return column.flatten().to_numpy().astype(np.float64).reshape(len(table), -1), table
 
 
-def by_cleanlab(folder: Path, kind: str, seed: int) -> Detection:
-    """The same out-of-fold probabilities, ranked by cleanlab's own label quality, where it is installed."""
-    try:
-        from cleanlab.rank import get_label_quality_scores
-    except ImportError:
-        raise ImportError("judging with cleanlab needs it: pip install cleanlab") from None
-    folds = out_of_fold(folder, kind, seed)
-    if folds is None:
-        raise ValueError(f"both folds of {kind}, seed {seed}, must be finished below {folder}")
-    probabilities, samples = folds
-    probabilities = probabilities / probabilities.sum(1, keepdims=True)
-    quality = get_label_quality_scores(samples["label"].to_numpy(), probabilities)
+def by_cleanlab(probabilities: np.ndarray, samples: pa.Table) -> Detection:
+    """Out-of-fold probabilities ranked by cleanlab itself, by its label quality as it comes."""
+    from cleanlab.rank import get_label_quality_scores
+
+    # Halves of precision do not sum to one exactly, which it asks for.
+    quality = get_label_quality_scores(samples["label"].to_numpy(), probabilities / probabilities.sum(1, keepdims=True))
     return detect(wrong_labels(samples), -quality)
 
 
@@ -125,10 +133,10 @@ def _shares(folder: Path, of: Runs) -> dict[str, float]:
     found: dict[str, float] = {}
     for one in of.noises:
         for seed in of.seeds:
-            path = folder / Cell({"noise": one, "seed": seed, "kind": WHOLE}).name / "run.json"
-            if path.is_file():
-                results = json.loads(path.read_text(encoding="utf-8"))["results"]
-                found.setdefault(one, round(results.get("wrong_labels", float("nan")), 4))
+            place = _place(folder, one, seed, WHOLE)
+            if status_of(place) == FINISHED:
+                results = json.loads((place / "run.json").read_text(encoding="utf-8"))["results"]
+                found.setdefault(one, round(results["wrong_labels"], 4))
     return found
 
 
@@ -169,7 +177,7 @@ def _metric_table(results: Mapping[str, Any], metric: str) -> str:
         return sum(known) / len(known)
 
     beside = metric == "average_precision" and all(one in noises for one in HUMAN)
-    heads = ["score", *(f"{one} ({100 * shares[one]:.0f} % wrong)" for one in noises)]
+    heads = ["score", *(f"{one} ({100 * shares[one]:.0f} % wrong)" if one in shares else one for one in noises)]
     heads += ["first measurement (aggre / random1 / worse)"] if beside else []
     lines = [_row(heads), _row(["---"] * len(heads))]
     for name in sorted(names, key=lambda name: (-mean(name), name)):

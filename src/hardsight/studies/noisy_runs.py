@@ -6,7 +6,9 @@ which it did not train on. No clean label is used before the samples are judged.
 
 import dataclasses
 import functools
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,8 @@ from hardsight.training.schedules import cosine
 
 HUMAN = {"aggre": "aggre_label", "random1": "random_label1", "worse": "worse_label"}
 WHOLE, FOLDS = "whole", ("fold0", "fold1")
+# Records written at the same time: sorting and compressing is work for the host, while a GPU waits.
+_WRITERS = 4
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class NoisyRun:
             first, second = halves(self.given, self.seed)
             self.held_out, self.trained_on = (first, second) if self.kind == FOLDS[0] else (second, first)
         self.snapshots: list[Tensor] = []
+        self._epoch_ends: list[float] = []
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             self.model = self._model()
@@ -150,12 +155,18 @@ class NoisyRun:
         common: dict[str, Any] = {"device": self.device, "mean": mean, "std": std, "channels_last": last}
         return DeviceLoader(images, self.given[rows], self.ids[rows], batch_size, **common, **options)
 
-    def _after_epoch(self, epoch: int, row: Mapping[str, float]) -> None:
-        self.options.clock.check()
+    def _after_epoch(self, epoch: int, row: Mapping[str, float | int]) -> None:
+        self._watch(epoch)
         if self.kind == WHOLE and epoch in self.runs.snapshots:
             features, logits = self.look(self.ids)
             self.snapshots.append(logits)
             self.features = features
+
+    def _watch(self, epoch: int) -> None:
+        """Stop as soon as it shows that the clock would run out; the first epoch compiles and tells nothing."""
+        self._epoch_ends.append(time.monotonic())
+        pace = (self._epoch_ends[-1] - self._epoch_ends[0]) / max(1, epoch - 1)
+        self.options.clock.check(1.1 * pace * (self.runs.epochs - epoch) if epoch > 2 else 0.0)
 
     def look(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Features and logits of these samples without augmentation, on the device."""
@@ -225,8 +236,8 @@ def compute_runs(runs: Runs, mine: Sequence[tuple[Cell, Path]], options: Options
         trainings[0].write(trainings[0].session.run().epochs)
         return
     fitted = run_together([one.session for one in trainings], stacked=options.stacked)
-    for training, one in zip(trainings, fitted, strict=True):
-        training.write(one.epochs)
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(lambda training, one: training.write(one.epochs), trainings, fitted))
 
 
 def _on_device(images: Tensor, device: torch.device) -> Tensor:

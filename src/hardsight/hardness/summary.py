@@ -35,8 +35,9 @@ _NOT_ASKED = torch.empty(0)
 class ClassSummary:
     """Per-sample numbers over all classes; "other" means every class but the labelled one.
 
-    Parts not asked for are empty. Angles in radians. `other_probability` is the softmax mass of the other classes, summed without cancellation, so
-    it is exact where the labelled probability rounds to 1; `other_squares` is the sum of their squared probabilities.
+    Parts not asked for are empty. Angles in radians. `other_probability` is the softmax mass of the other classes,
+    summed without cancellation, so it is exact where the labelled probability rounds to 1; `other_squares` is the sum
+    of their squared probabilities.
     """
 
     num_classes: int

@@ -1,9 +1,13 @@
 """The three coefficients as plain functions of checked arrays, and the p-values that belong to them."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+
+# Within this of 1, a million products of float64 cannot be told from a perfect correlation.
+_PERFECT = 1e-13
 
 Values = Float[np.ndarray, "samples"]
 
@@ -33,7 +37,9 @@ class Correlation:
 
 def pearson(x: Values, y: Values) -> float:
     """Covariance over the product of the standard deviations, in [-1, 1]."""
-    return float(np.clip(unit_deviations(x) @ unit_deviations(y), -1.0, 1.0))
+    coefficient = float(unit_deviations(x) @ unit_deviations(y))
+    # Rounding decides on which side of 1 a perfect correlation falls, and what is only nearly perfect has a finite z.
+    return math.copysign(1.0, coefficient) if abs(coefficient) > 1 - _PERFECT else coefficient
 
 
 def spearman(x: Values, y: Values) -> float:

@@ -165,10 +165,10 @@ def _tested(statistic: float, alternative: str) -> ZTest:
 
 
 def _over(difference: float, variance: float) -> float:
-    """difference / sqrt(variance); two scores that are one and the same differ by nothing, with certainty."""
-    if variance > 0:
-        return difference / math.sqrt(variance)
-    return math.copysign(math.inf, difference) if difference else 0.0
+    """difference / sqrt(variance); of two scores that rank alike, both are nothing but rounding."""
+    if abs(difference) < 1e-12:
+        return 0.0
+    return difference / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, difference)
 
 
 def _check(alternative: str, *, n: int, **coefficients: float) -> None:

@@ -25,8 +25,8 @@ def correlate(
     The p-value is Student's t for the first two, scipy's (exact for few pairs without ties) for Kendall's. With
     `resamples`, a "bca" or "percentile" interval from that many draws of whole pairs; `generator` must then be given.
 
-    >>> correlate([1, 2, 3, 4, 5], [2, 1, 4, 3, 5]).coefficient
-    0.8
+    >>> correlate([1, 2, 3, 4, 5, 6], [2, 1, 4, 3, 5, 6], "kendall").coefficient
+    0.7333333333333333
     """
     check_choice("method", method, METHODS)
     check_choice("alternative", alternative, ALTERNATIVES)

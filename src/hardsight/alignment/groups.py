@@ -106,8 +106,8 @@ def _within(
 ) -> GroupCorrelation:
     count = int(inside.sum())
     try:
-        return GroupCorrelation(name, count, correlate(x[inside], y[inside], method, **options))
+        score, human = as_pairs(score=x[inside], human=y[inside])
     except ValueError as refusal:
-        # A group may be small or constant without the data being bad; wrong options are refused on the whole below.
-        correlate(x, y, method, **(dict(options) | {"resamples": 0}))
+        # A group may be small or constant without the data being bad.
         return GroupCorrelation(name, count, None, str(refusal))
+    return GroupCorrelation(name, count, correlate(score, human, method, **options))

@@ -79,8 +79,10 @@ def read_coarse(path: Path | str) -> dict[str, str]:
 
 
 def _read_parquet(path: Path, id_column: str) -> pa.Table:
+    # Opened here: Python names a missing file in words a person knows.
     try:
-        table = pq.read_table(path)
+        with path.open("rb") as file:
+            table = pq.read_table(file)
     except pa.ArrowException as problem:
         raise ValueError(f"{path} is not a readable Parquet table: {str(problem).split('.')[0]}") from None
     _need(table, id_column, path)
@@ -98,7 +100,8 @@ def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
 def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     options = pyarrow.csv.ConvertOptions(column_types=dict(types))
     try:
-        return pyarrow.csv.read_csv(path, convert_options=options)
+        with path.open("rb") as file:
+            return pyarrow.csv.read_csv(file, convert_options=options)
     except pa.ArrowException as problem:
         raise ValueError(f"{path} is not a readable CSV table: {problem}") from None
 

@@ -160,7 +160,7 @@ def draw_agreement(agreement: Mapping[str, Any]) -> "Figure":
 
 
 def _with_interval(
-    axes: "Axes", value: float, place: float, interval: Any, colour: str, mark: str, *, upright: bool = False
+    axes: "Axes", value: float, place: float | int, interval: Any, colour: str, mark: str, *, upright: bool = False
 ) -> None:
     if interval and interval["low"] is not None:
         draw = axes.vlines if upright else axes.hlines

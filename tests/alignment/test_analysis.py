@@ -1,0 +1,123 @@
+"""The whole analysis says what its parts say, turns scores as their direction asks, and is plain values."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardsight.alignment import Column, align_scores, compare_correlations, correlate, partial_correlation
+
+N = 200
+
+
+@pytest.fixture
+def data(make_columns: Callable) -> dict[str, Any]:
+    score, human = make_columns(N, ties=False)
+    generator = np.random.default_rng(1)
+    return {
+        "hardness": -score,
+        "confidence": score + generator.standard_normal(N),
+        "frequency": np.clip(human / 6 + 0.5, 0, 1).round(2),
+        "labels": np.arange(N) % 4,
+        "correct": (score + generator.standard_normal(N) > 0).astype(float),
+    }
+
+
+def _align(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    options = {"labels": data["labels"], "correct": data["correct"], "resamples": 60}
+    scores = [Column("avh", data["hardness"], "harder", "AVH"), Column("confidence", data["confidence"], "easier")]
+    human = Column("hsf", data["frequency"], "easier")
+    return align_scores(scores, human, generator=np.random.default_rng(0), **(options | changes))
+
+
+def test_the_whole_says_what_its_parts_say(data: dict[str, Any]) -> None:
+    found = _align(data)
+    avh, confidence = found["scores"]
+    frequency = data["frequency"]
+    for method in ("spearman", "pearson", "kendall"):
+        assert avh["correlations"][method]["coefficient"] == correlate(-data["hardness"], frequency, method).coefficient
+        assert avh["correlations"][method]["interval"]["low"] < avh["correlations"][method]["coefficient"]
+    assert (avh["turned"], confidence["turned"]) == (True, False)
+    held = partial_correlation(-data["hardness"], frequency, data["correct"])
+    assert avh["given_correctness"]["coefficient"] == held.coefficient
+    (pair,) = found["comparisons"]
+    expected = compare_correlations(data["hardness"], data["confidence"], frequency)
+    assert (pair["first"], pair["second"]) == ("avh", "confidence")
+    assert pair["meng"]["statistic"] == pytest.approx(expected.meng.statistic)
+    assert pair["meng_holm"] == pair["meng"]["p_value"]
+    assert pair["interval"]["low"] < pair["difference"] < pair["interval"]["high"]
+    assert [group["n"] for group in found["classes"]["avh"]] == [50] * 4
+    assert sum(group["n"] for group in found["bins"]["groups"]["avh"]) == N
+    assert found["agreement"]["matrix"][0][1] == pytest.approx(expected.between)
+    assert np.sum(avh["histogram"]["counts"]) == N
+    assert found["coarse"] is None
+
+
+def test_results_are_plain_and_repeatable(data: dict[str, Any]) -> None:
+    first, again = json.dumps(_align(data)), json.dumps(_align(data))
+    assert first == again
+
+
+def test_an_undescribed_score_is_turned_to_its_side(data: dict[str, Any]) -> None:
+    scores = [Column("x", data["hardness"]), Column("y", data["hardness"], "easier")]
+    found = align_scores(scores, Column("hsf", data["frequency"]), resamples=0)
+    x, y = (score["correlations"]["spearman"]["coefficient"] for score in found["scores"])
+    assert x == pytest.approx(-y)
+    assert x > 0
+    assert found["scores"][0]["direction"] is None
+    assert found["scores"][0]["correlations"]["spearman"]["interval"] is None
+
+
+def test_a_human_column_where_larger_is_harder(data: dict[str, Any]) -> None:
+    plain = _align(data, resamples=0)
+    scores = [Column("avh", data["hardness"], "harder")]
+    turned = align_scores(scores, Column("seconds", 9 - 3 * data["frequency"], "harder"), resamples=0)
+    kept = turned["scores"][0]["correlations"]["spearman"]["coefficient"]
+    assert kept == pytest.approx(plain["scores"][0]["correlations"]["spearman"]["coefficient"])
+    # Not a frequency: five equal bins over its own range.
+    seconds = 9 - 3 * data["frequency"]
+    assert turned["bins"]["edges"] == pytest.approx(np.linspace(seconds.min(), seconds.max(), 6).tolist())
+    assert turned["bins"]["outside"] == 0
+
+
+def test_a_perfect_score_has_correlations_but_no_test(data: dict[str, Any]) -> None:
+    scores = [Column("same", data["frequency"], "easier"), Column("avh", data["hardness"], "harder")]
+    found = align_scores(scores, Column("hsf", data["frequency"]), resamples=20, generator=np.random.default_rng(0))
+    assert found["scores"][0]["correlations"]["spearman"]["coefficient"] == pytest.approx(1)
+    (pair,) = found["comparisons"]
+    assert "first must be a correlation in (-1, 1)" in pair["reason"]
+    assert "meng_holm" not in pair
+
+
+def test_correctness_that_never_varies_says_so(data: dict[str, Any]) -> None:
+    found = _align(data, correct=np.ones(N), resamples=0)
+    assert found["scores"][0]["given_correctness"]["coefficient"] is None
+    assert "covariate must vary" in found["scores"][0]["given_correctness"]["reason"]
+
+
+def test_coarse_classes_and_kendall(data: dict[str, Any]) -> None:
+    found = _align(data, coarse_of={0: "a", 1: "a", 2: "a", 3: "b"}, method="kendall", resamples=10)
+    assert [(group["group"], group["fine_classes"]) for group in found["coarse"]["avh"]] == [("a", 3), ("b", 1)]
+    assert found["comparisons"][0]["meng"] is None
+    assert found["bins"]["groups"]["avh"][3]["correlation"]["method"] == "kendall"
+
+
+def test_refusals(data: dict[str, Any]) -> None:
+    human = Column("hsf", data["frequency"])
+    score = Column("avh", data["hardness"], "harder")
+    with pytest.raises(ValueError, match="scores must hold at least one column"):
+        align_scores([], human, resamples=0)
+    with pytest.raises(ValueError, match="scores must have different names; got avh, avh"):
+        align_scores([score, score], human, resamples=0)
+    with pytest.raises(ValueError, match="direction must be harder, easier or None; for 'avh' got 'up'"):
+        align_scores([Column("avh", data["hardness"], "up")], human, resamples=0)
+    with pytest.raises(ValueError, match="score 'avh' must vary"):
+        align_scores([Column("avh", np.ones(N))], human, resamples=0)
+    with pytest.raises(ValueError, match="human column 'hsf' must have one value for each"):
+        align_scores([score], Column("hsf", data["frequency"][:9]), resamples=0)
+    with pytest.raises(ValueError, match="labels must be given where coarse_of"):
+        align_scores([score], human, resamples=0, coarse_of={0: "a"})
+    with pytest.raises(ValueError, match="generator must be"):
+        align_scores([score], human)

@@ -1,0 +1,125 @@
+"""Files are read as they lie: ids stay text, directions come from the fields, and what is wrong is named."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hardsight.alignment.tables import read_coarse, read_joined
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
+    """A table of scores and a CSV; score columns whose name is in `directions` describe themselves."""
+
+    def make(columns: dict[str, Any], csv: str, directions: dict[str, str] | None = None, **metadata: str) -> Any:
+        fields = []
+        for name, values in columns.items():
+            said = {"kind": "score", "title": name.upper()}
+            known = (directions or {}).get(name)
+            described = said | {"direction": f"larger is {known}"} if known else None
+            fields.append(pa.field(name, pa.array(values).type, metadata=described))
+        schema = pa.schema(fields, metadata={key.replace("_", " "): value for key, value in metadata.items()})
+        pq.write_table(
+            pa.table([pa.array(one) for one in columns.values()], schema=schema), tmp_path / "scores.parquet"
+        )
+        (tmp_path / "humans.csv").write_text(csv, encoding="utf-8")
+        return tmp_path / "scores.parquet", tmp_path / "humans.csv"
+
+    return make
+
+
+COLUMNS = {"id": [1, 2, 3, 4], "label": [0, 1, 0, 1], "predicted": [0, 0, 0, 1], "avh": [0.1, 0.4, 0.2, 0.3]}
+CSV = "id,hsf\n4,0.4\n3,0.3\n2,0.2\n1,0.1\n"
+
+
+def test_rows_meet_by_id_and_fields_say_the_direction(write: Callable) -> None:
+    columns = {**COLUMNS, "confidence": [0.9, 0.2, 0.8, 0.7], "plain": [1.0, 2.0, 3.0, 5.0]}
+    joined = read_joined(*write(columns, CSV, {"avh": "harder", "confidence": "easier"}, class_names='["cat", "dog"]'))
+    assert [(one.name, one.direction, one.title) for one in joined.scores] == [
+        ("avh", "harder", "AVH"),
+        ("confidence", "easier", "CONFIDENCE"),
+        ("plain", None, None),
+    ]
+    np.testing.assert_array_equal(joined.human.values, [0.1, 0.2, 0.3, 0.4])
+    assert joined.labels.tolist() == ["cat", "dog", "cat", "dog"]
+    assert joined.correct.tolist() == [1, 0, 1, 1]
+    assert joined.match.only_first == []
+
+
+def test_ids_that_are_text_stay_text(write: Callable) -> None:
+    columns = {"id": ["001", "002", "003", "004"], "avh": [0.1, 0.4, 0.2, 0.3]}
+    joined = read_joined(*write(columns, "id,hsf\n001,0.4\n002,0.3\n003,0.2\n004,0.1\n"))
+    np.testing.assert_array_equal(joined.human.values, [0.4, 0.3, 0.2, 0.1])
+
+
+def test_labels_without_names_stay_numbers_and_gaps_are_unknown(write: Callable) -> None:
+    assert read_joined(*write(COLUMNS, CSV)).labels.tolist() == [0, 1, 0, 1]
+    gap = read_joined(*write({**COLUMNS, "label": [0, 1, None, 1]}, CSV))
+    assert gap.labels is None
+    assert gap.correct is None
+
+
+def test_what_cannot_be_correlated_is_left_out_or_refused_when_named(write: Callable) -> None:
+    paths = write({**COLUMNS, "flat": [0.5] * 4, "holes": [0.1, None, 0.3, 0.2]}, CSV)
+    joined = read_joined(*paths)
+    assert [one.name for one in joined.scores] == ["avh"]
+    assert joined.left_out == {
+        "flat": "score 'flat' must vary to be correlated; all 4 values are tied at 0.5",
+        "holes": "score 'holes' must be finite; 1 of 4 values are not, first nan for id 2",
+    }
+    with pytest.raises(ValueError, match="score 'flat' must vary"):
+        read_joined(*paths, names=["avh", "flat"])
+
+
+@pytest.mark.parametrize(
+    ("csv", "options", "sentence"),
+    [
+        ("id,a,b\n1,1,2\n2,2,1\n3,1,1\n4,5,5\n", {}, "or --human must name one; it has a, b"),
+        ("id,a\n1,x\n2,y\n3,z\n4,w\n", {}, "it has none"),
+        ("id,a\n1,x\n2,y\n3,z\n4,w\n", {"human": "a"}, "column 'a' must hold numbers; it holds string"),
+        (CSV, {"human": "nope"}, "must have a column 'nope'; it has id, hsf"),
+        (CSV, {"names": ["avh", "nope"]}, "scores must be columns of the table, id, label, predicted, avh; got 'nope'"),
+        (CSV, {"id_column": "key"}, r"scores\.parquet must have a column 'key'"),
+        ("key,hsf\n1,1\n", {}, r"humans\.csv must have a column 'id'"),
+        ("id,hsf\n1,0.1\n2,\n3,0.3\n4,0.2\n", {}, "human column 'hsf' must be finite; 1 of 4 .* first nan for id 2"),
+        ("id,hsf\n1,1\n2,1\n3,1\n4,1\n", {}, "human column 'hsf' must vary"),
+        ("id,hsf\n1,1\n2,1,7\n", {}, "is not a readable CSV table"),
+        ("", {}, "is not a readable CSV table"),
+        ("id,hsf\n7,1\n8,2\n9,3\n", {}, "0 ids of .* match; 4 of .* are missing in .*, first 1; 3 of .*, first 7"),
+        ("id,hsf\n1,1\n2,2\n3,3\n4,4\n4,5\n", {}, "must be unique; 4 occurs in rows 4 and 5"),
+    ],
+)  # fmt: skip
+def test_refusals(csv: str, options: dict[str, Any], sentence: str, write: Callable) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        read_joined(*write(COLUMNS, csv), **options)
+
+
+def test_files_that_are_none(write: Callable, tmp_path: Path) -> None:
+    scores, humans = write(COLUMNS, CSV)
+    with pytest.raises(FileNotFoundError):
+        read_joined(tmp_path / "nowhere.parquet", humans)
+    with pytest.raises(FileNotFoundError):
+        read_joined(scores, tmp_path / "nowhere.csv")
+    scores.write_bytes(b"PAR1 nothing")
+    with pytest.raises(ValueError, match=r"scores\.parquet is not a readable Parquet table"):
+        read_joined(scores, humans)
+
+
+def test_coarse_classes_from_both_formats(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("fine,coarse\ncat,animal\n3,thing\n")
+    (tmp_path / "b.json").write_text(json.dumps({"animal": ["cat"], "thing": [3]}))
+    assert read_coarse(tmp_path / "a.csv") == read_coarse(tmp_path / "b.json") == {"cat": "animal", "3": "thing"}
+    for name, text, sentence in (
+        ("c.csv", "x,y\n1,2\n", "must have the columns fine and coarse; it has x, y"),
+        ("d.json", "[1]", 'must hold {"coarse"'),
+        ("e.json", "{", "is not readable JSON"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=sentence):
+            read_coarse(tmp_path / name)

@@ -15,7 +15,7 @@ app = typer.Typer(
     help="How hard is each of your samples, and what should training do about it?",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 for command in (demo, score, audit, align, train, runs, report):
     app.command()(command)

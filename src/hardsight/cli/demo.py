@@ -21,7 +21,7 @@ def demo(
 ) -> None:
     """Train on digits with wrong labels among them, find these labels, and write a page about it.
 
-    Example: [bold]hardsight demo --noise 0.3 --output runs/demo30[/bold]
+    Example: `hardsight demo --noise 0.3 --output runs/demo30`
     """
     from hardsight.demo import run_demo
 

@@ -56,14 +56,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Study:
-    """One table or figure. `cells` are in order of value; `compute` turns some of them into records.
+    """One table or figure. `about` says for the docs how it is made and what it shows.
 
+    `cells` are in order of value; `compute` turns some of them into records.
     `judge` reads the records of a preset's folder and gives the results; `table` shows results as Markdown, ours
     beside the reference's. `worth` orders a record's files for transport, smallest first; None leaves one out.
     """
 
     id: str
     title: str
+    about: str
     reference: str
     cells: Callable[[str], list[Cell]]
     compute: Callable[[str, Sequence[tuple[Cell, Path]], Options], None]

@@ -202,9 +202,19 @@ def worth(cell: Cell, file: str) -> int | None:
     return 2 if first_human or cell.settings["kind"] != WHOLE else 3
 
 
+ABOUT = """Every score of one ResNet-20 run (30 epochs, SGD 0.1, momentum 0.9, weight decay 5e-4, cosine, batch 128,
+crop and flip), judged as a detector of wrong labels: people's errors in CIFAR-10N (`aggre`, `random1`, `worse`),
+symmetric and asymmetric noise. No score uses a clean label. Each `ranks_...` is the mean rank of scores that were
+chosen before any was judged (`RANK_COMBINATIONS`); `snapshot_...` average looks at the training set without
+augmentation at six epochs, `smoothed_...` average them over the 100 nearest in feature angle, `..._posterior` weigh
+them by how often classes are mistaken for each other, estimated by the confident joint. `out_of_fold_doubt` is one
+minus the self-confidence of two runs on halves, at the cost of one run more; `cleanlab_label_quality` is cleanlab's
+ranking of the same probabilities."""
+
 LABEL_ERRORS = Study(
     id="label-errors",
-    title="Which score of one training run finds wrong labels",
+    title="which score of one training run finds wrong labels",
+    about=ABOUT,
     reference="first measurement",
     cells=cells,
     compute=compute,

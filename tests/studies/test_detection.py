@@ -1,0 +1,90 @@
+"""Detection of wrong labels against scikit-learn, against loops, and with ties."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from hardsight.studies.detection import Detection, detect, detect_all, suspicions
+
+
+def make(seed: int, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    wrong = generator.random(300) < 0.2
+    values = generator.normal(size=300) + wrong
+    return wrong, values if levels is None else np.round(values * levels)
+
+
+def precision_by_loop(wrong: np.ndarray, values: np.ndarray) -> float:
+    """The expected precision of the first `count` samples, over random orders of ties."""
+    generator = np.random.default_rng(0)
+    count, found = int(wrong.sum()), []
+    for _ in range(3000):
+        shuffled = generator.permutation(len(wrong))
+        first = sorted(shuffled.tolist(), key=lambda one: -values[one])[:count]
+        found.append(sum(bool(wrong[one]) for one in first) / count)
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("levels", [None, 1, 3])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_equals_scikit_learn_with_and_without_ties(seed: int, levels: int | None) -> None:
+    wrong, values = make(seed, levels)
+    found = detect(wrong, values)
+    assert found.auroc == pytest.approx(roc_auc_score(wrong, values), abs=1e-12)
+    assert found.average_precision == pytest.approx(average_precision_score(wrong, values), abs=1e-12)
+
+
+def test_precision_at_the_count_is_expected_over_random_orders_of_ties() -> None:
+    wrong, values = make(2, 1)
+    assert detect(wrong, values).precision_at_count == pytest.approx(precision_by_loop(wrong, values), abs=5e-3)
+
+
+def test_by_hand() -> None:
+    wrong = np.array([True, False, True, False])
+    assert detect(wrong, np.array([4.0, 3.0, 2.0, 1.0])) == pytest.approx((0.75, (1 + 2 / 3) / 2, 0.5))
+    assert detect(wrong, np.zeros(4)) == pytest.approx((0.5, 0.5, 0.5))
+    assert detect(wrong, np.array([9.0, -1.0, 8.0, -2.0])) == Detection(1.0, 1.0, 1.0)
+
+
+def ignores_direction(wrong: np.ndarray, values: np.ndarray) -> Detection:
+    return max(detect(wrong, values), detect(wrong, -values))
+
+
+def turned_around(measure: Callable[..., Detection]) -> bool:
+    """The law: what finds wrong labels, turned around, finds right ones; and the AUROCs sum to one."""
+    wrong, values = make(3)
+    return bool(np.isclose(measure(wrong, values).auroc + measure(wrong, -values).auroc, 1))
+
+
+def test_a_score_turned_around_is_the_worst() -> None:
+    assert turned_around(detect)
+    assert not turned_around(ignores_direction)
+
+
+def test_a_missing_score_is_the_least_suspicious() -> None:
+    wrong = np.array([True, False, False, True])
+    assert detect(wrong, np.array([2.0, 1.0, 0.0, np.nan])) == detect(wrong, np.array([2.0, 1.0, 0.0, -5.0]))
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(3, bool), np.ones(3, bool)])
+def test_nothing_or_everything_wrong_is_refused(wrong: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="must mark some samples and leave some"):
+        detect(wrong, np.arange(3.0))
+
+
+def test_columns_are_turned_by_their_direction() -> None:
+    about = {"kind": "score"}
+    fields = [
+        pa.field("label", pa.int64()),
+        pa.field("clean_label", pa.int64()),
+        pa.field("confidence", pa.float32(), metadata=about),
+        pa.field("smoothed_doubt", pa.float32(), metadata=about),
+    ]
+    columns = [[0, 1], [0, 0], [0.9, 0.1], [0.1, 0.9]]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, fields, strict=True)]
+    table = pa.table(arrays, schema=pa.schema(fields))
+    assert list(suspicions(table)) == ["confidence", "smoothed_doubt"]
+    assert all(found == Detection(1.0, 1.0, 1.0) for found in detect_all(table).values())

@@ -32,6 +32,24 @@ def test_p_values_are_scipys(method: str, alternative: str, make_columns: Callab
         assert found.p_value == pytest.approx(SCIPY[method](score, human, alternative=alternative).pvalue, rel=1e-9)
 
 
+@pytest.mark.parametrize(("n", "critical"), [(5, 1.0), (6, 0.886), (7, 0.786), (8, 0.738)])
+def test_few_pairs_have_the_exact_p_of_the_published_tables(n: int, critical: float) -> None:
+    """The smallest |rho| that is significant at 5 %, two-sided, as tables of critical values print it."""
+    generator = np.random.default_rng(0)
+    found = [correlate(np.arange(n), generator.permutation(n)) for _ in range(60)] + [correlate(range(n), range(n))]
+    significant = [abs(one.coefficient) for one in found if one.p_value <= 0.05]
+    others = [abs(one.coefficient) for one in found if one.p_value > 0.05]
+    assert min(significant) >= critical - 5e-4 > max(others)
+
+
+def test_four_pairs_in_order_are_one_order_of_24() -> None:
+    assert correlate([1, 2, 3, 4], [2, 4, 6, 9]).p_value == pytest.approx(2 / 24)
+    assert correlate([1, 2, 3, 4], [2, 4, 6, 9], alternative="greater").p_value == pytest.approx(1 / 24)
+    assert correlate([1, 2, 3, 4], [2, 4, 6, 9], alternative="less").p_value == 1
+    # With a tie, two of the 24 orders are the same one.
+    assert correlate([1, 2, 3, 4], [2, 4, 6, 6], alternative="greater").p_value == pytest.approx(2 / 24)
+
+
 def _holds_laws(coefficient: Callable[[np.ndarray, np.ndarray], float], ranks: bool) -> bool:
     generator = np.random.default_rng(3)
     x, y = generator.standard_normal(50), generator.integers(0, 5, 50).astype(float)

@@ -82,6 +82,17 @@ def test_the_whole_way(tmp_path: Path) -> None:
     assert "<b>dog" not in page
 
 
+def test_a_registered_name_points_as_the_registry_says(tmp_path: Path) -> None:
+    made = columns(40)
+    scores, humans = write(tmp_path, made)
+    plain = pa.table({name: made[name] for name in ("id", "avh")} | {"mine": made["confidence"]})
+    pq.write_table(plain, scores)
+    found = json.loads(run(scores, humans, "--json", "--no-page", "--resamples", "0").stdout)
+    assert [(score["name"], score["direction"]) for score in found["scores"]] == [("avh", "harder"), ("mine", None)]
+    assert found["classes"] is None
+    assert found["scores"][0]["given_correctness"] is None
+
+
 def test_the_same_seed_writes_the_same_results(tmp_path: Path) -> None:
     paths = write(tmp_path, columns())
     for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):

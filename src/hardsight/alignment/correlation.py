@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
-from hardsight.alignment.coefficients import COEFFICIENTS, Correlation, p_value_of
+from hardsight.alignment.coefficients import COEFFICIENTS, MOST_EXACT, Correlation, exact_spearman_p, p_value_of
 from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_choice, check_resampling
 
 
@@ -22,8 +22,9 @@ def correlate(
 ) -> Correlation:
     """Spearman's, Pearson's or Kendall's (tau-b) coefficient of two columns, in [-1, 1].
 
-    The p-value is Student's t for the first two, scipy's (exact for few pairs without ties) for Kendall's. With
-    `resamples`, a "bca" or "percentile" interval from that many draws of whole pairs; `generator` must then be given.
+    The p-value is Student's t, but for Spearman's of at most 8 pairs, where it is exact, and for Kendall's, where it is
+    scipy's (exact for few pairs without ties). With `resamples`, a "bca" or "percentile" interval from that many draws
+    of whole pairs; `generator` must then be given.
 
     >>> correlate([1, 2, 3, 4, 5, 6], [2, 1, 4, 3, 5, 6], "kendall").coefficient
     0.7333333333333333
@@ -38,6 +39,8 @@ def correlate(
         from scipy.stats import kendalltau
 
         p_value = float(kendalltau(x, y, alternative=alternative).pvalue)
+    elif method == "spearman" and len(x) <= MOST_EXACT:
+        p_value = exact_spearman_p(x, y, alternative)
     else:
         p_value = p_value_of(coefficient, len(x), alternative=alternative)
     found = None

@@ -1,6 +1,8 @@
 """`hardsight align`: do the scores of a table see what people see?"""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,16 +67,17 @@ def align(
             human_direction=larger_is,
             partial=partial,
         )
-        results = align_scores(
-            joined.scores,
-            joined.human,
-            labels=joined.labels,
-            correct=joined.correct,
-            coarse_of=None if coarse is None else _coarse(coarse, joined.labels),
-            method=method,
-            resamples=resamples,
-            generator=np.random.default_rng(seed),
-        )
+        with _busy(f"correlating {len(joined.scores)} scores over {len(joined.match.first):,} samples"):
+            results = align_scores(
+                _directed(joined.scores),
+                joined.human,
+                labels=joined.labels,
+                correct=joined.correct,
+                coarse_of=None if coarse is None else _coarse(coarse, joined.labels),
+                method=method,
+                resamples=resamples,
+                generator=np.random.default_rng(seed),
+            )
         results |= _origin(joined, scores_file, humans_file, seed)
         folder = output or scores_file.with_name(f"{scores_file.stem}-align")
         write_json(folder / RESULTS_FILE, results)
@@ -85,6 +88,22 @@ def align(
     _print(results)
     print(f"results: {folder / RESULTS_FILE}")
     print(f"page: {written}")
+
+
+def _busy(text: str) -> AbstractContextManager[Any]:
+    """A spinner on a terminal, nothing in a pipe."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.status(text) if console.is_terminal else nullcontext()
+
+
+def _directed(scores: Sequence[Any]) -> list[Any]:
+    """Scores under a registered name point as the registry says, where their own column does not."""
+    from hardsight.hardness import SCORES
+
+    known = {name: "harder" if score.larger_is_harder else "easier" for name, score in SCORES.items()}
+    return [one if one.direction else replace(one, direction=known.get(one.name)) for one in scores]
 
 
 def _coarse(path: Path, labels: Any) -> dict[Any, str]:

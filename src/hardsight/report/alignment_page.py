@@ -153,17 +153,22 @@ def _bracket(interval: Mapping[str, Any] | None, write: Callable[[float | None],
     return f" ({text})" if text else ""
 
 
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def _notices(results: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> list[str]:
     found = [str(results["join"])] if results.get("join_incomplete") else []
     unknown = [score["name"] for score in scores if score["direction"] is None]
     if unknown:
         found.append(
-            f"Nobody wrote down whether larger is harder for {', '.join(unknown)}: turned to the side they lean to, "
+            f"Nobody wrote down whether larger is harder for {_listed(unknown)}: turned to the side they lean to, "
             "so their agreement cannot be negative."
         )
     against = [score["name"] for score in scores if score["correlations"][results["method"]]["coefficient"] < 0]
     if against:
-        found.append(f"Against people, by the direction that was recorded: {', '.join(against)}.")
+        found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
     found += [f"Left out: {reason}." for reason in (results.get("left_out") or {}).values()]
     if results["bins"]["outside"]:
         found.append(f"{results['bins']['outside']:,} samples lie outside the bins.")

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from hardsight import datasets, models, noise, records
 from hardsight.cleaning.combined import combined_scores
@@ -26,7 +28,7 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import model_scores
-from hardsight.studies.detection import detect_all, suspicions
+from hardsight.studies.detection import Detection, detect_all, suspicions
 from hardsight.studies.framework import Options
 from hardsight.training import Cell, Plan, Session, run_together
 from hardsight.training.assembly import Sets
@@ -37,8 +39,8 @@ from hardsight.training.schedules import cosine
 
 HUMAN = {"aggre": "aggre_label", "random1": "random_label1", "worse": "worse_label"}
 WHOLE, FOLDS = "whole", ("fold0", "fold1")
-# Records written at the same time: sorting and compressing is work for the host, while a GPU waits.
-_WRITERS = 4
+# Runs measured at the same time: ranking and fitting mixtures is work for the host, while a GPU waits.
+_WORKERS = 4
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ class Runs:
     """Data, network and size of a set of runs; `fold_seeds` are those that also train halves.
 
     `snapshots`: epochs, counted from 1, after which the training set is looked at without augmentation; the last one
-    must be the last epoch. `keep_outputs`: leave features and the snapshots' logits in the record. `at_once`: runs that
-    train together on a device.
+    must be the last epoch. `samples`: the first so many of the set; `shrink`: average squares of so many
+    pixels a side. `keep_outputs`: leave features and the snapshots' logits in the record. `at_once`: runs that train
+    together on a device.
     """
 
     data: str
@@ -58,6 +61,7 @@ class Runs:
     fold_seeds: tuple[int, ...]
     snapshots: tuple[int, ...]
     samples: int | None = None
+    shrink: int = 1
     batch_size: int = 128
     lr: float = 0.1
     shift: int = 4
@@ -67,7 +71,9 @@ class Runs:
 
 
 @functools.lru_cache(maxsize=1)
-def _load(name: str, samples: int | None) -> tuple[ArrayDataset, ArrayDataset, tuple[list[float], list[float]]]:
+def _load(
+    name: str, samples: int | None, shrink: int
+) -> tuple[ArrayDataset, ArrayDataset, tuple[list[float], list[float]]]:
     """Training set, test set, and the training set's mean and standard deviation by channel."""
     if name == "digits":
         every = datasets.load("digits")
@@ -77,6 +83,11 @@ def _load(name: str, samples: int | None) -> tuple[ArrayDataset, ArrayDataset, t
     else:
         train, test = datasets.load(name), datasets.load("cifar10", "test")  # type: ignore[assignment]
     train = train.subset(torch.arange(min(samples or len(train), len(train))))
+    if shrink > 1:
+        train, test = (
+            dataclasses.replace(part, images=F.avg_pool2d(part.images.float(), shrink).round().to(torch.uint8))
+            for part in (train, test)
+        )
     return train, test, Sets(train, train.labels, None, test).statistics()
 
 
@@ -106,7 +117,7 @@ class NoisyRun:
         self.runs, self.cell, self.folder, self.options = runs, cell, folder, options
         self.kind, self.seed = str(cell.settings["kind"]), int(cell.settings["seed"])
         self.device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        train, self.test, self.statistics = _load(runs.data, runs.samples)
+        train, self.test, self.statistics = _load(runs.data, runs.samples, runs.shrink)
         self.clean, self.classes = train.labels, train.num_classes
         self.given = given_labels(train, str(cell.settings["noise"]), self.seed)
         self.images, self.ids = _on_device(train.images, self.device), torch.arange(len(train))
@@ -177,8 +188,25 @@ class NoisyRun:
             together = torch.cat(features).float()
             return together, self.model.head(together).float()  # type: ignore[operator]
 
-    def write(self, epochs: Sequence[Mapping[str, float | int]]) -> None:
-        """The finished record; `run.json` comes last, so that a record is finished or is computed again."""
+    def measure(self) -> "Measured":
+        """All that the record says of the trained network and of its samples."""
+        mean, std = self.statistics
+        test = DeviceLoader(
+            self.test.images, self.test.labels, batch_size=1000, shuffle=False, mean=mean, std=std, device=self.device
+        )
+        results = {
+            "test_accuracy": evaluate(self.model, test, self.device)["accuracy"],
+            "wrong_labels": float((self.given != self.clean).float().mean()),
+        }
+        if self.kind != WHOLE:
+            return Measured(self._unseen(), results)
+        samples = self._scored()
+        outputs = {"features": self.features, "logits": torch.stack(self.snapshots)}
+        halved = {name: values.half().cpu().contiguous() for name, values in outputs.items()}
+        return Measured(samples, results, detect_all(samples), halved if self.runs.keep_outputs else {})
+
+    def write(self, epochs: Sequence[Mapping[str, float | int]], found: "Measured") -> None:
+        """The record; that it is finished is written last, so that one cut short is computed again."""
         record = RunRecord(self.folder)
         record.begin(
             name=self.cell.name,
@@ -188,56 +216,69 @@ class NoisyRun:
             class_names=list(self.test.class_names),
         )
         record.write_epochs(epochs)
-        samples = self._whole() if self.kind == WHOLE else self._fold()
-        _write_samples(self.folder / "samples.parquet", samples)
-        if self.kind == WHOLE:
-            records.write_json(self.folder / "judged.json", detect_all(samples))
-        mean, std = self.statistics
-        test = DeviceLoader(
-            self.test.images, self.test.labels, batch_size=1000, shuffle=False, mean=mean, std=std, device=self.device
-        )
-        wrong = float((self.given != self.clean).float().mean())
-        accuracy = evaluate(self.model, test, self.device)["accuracy"]
-        record.finish({"test_accuracy": accuracy, "wrong_labels": wrong, "samples": len(samples)})
+        floats = [field.name for field in found.samples.schema if pa.types.is_float32(field.type)]
+        with records.atomic_path(self.folder / "samples.parquet") as path:
+            # The bytes of floats apart, exponents beside exponents: that is what zstd can shorten.
+            pq.write_table(
+                found.samples, path, compression="zstd", use_dictionary=False, use_byte_stream_split=floats or False
+            )
+        if found.judged:
+            records.write_json(self.folder / "judged.json", found.judged)
+        if found.outputs:
+            with records.atomic_path(self.folder / "outputs.safetensors") as path:
+                safetensors.torch.save_file(dict(found.outputs), path)
+        record.finish(found.results)
 
-    def _whole(self) -> pa.Table:
-        """Every score of the model at its end and of the recorder, and the combined ones; outputs to their file."""
+    def _scored(self) -> pa.Table:
+        """Every score of the model at its end and of the recorder, and the combined ones."""
         names = [score.name for score in model_scores()]
         scored = SampleScores(
             self._loader(self.ids, 1000, shuffle=False), self.device, scores=names, clean_labels=self.clean
         )
         table = scored.table(self.model, self.recorder)
-        snapshots = torch.stack(self.snapshots)
-        found = combined_scores(suspicions(table), self.features, snapshots, self.given.to(self.device))
+        labels = self.given.to(self.device)
+        found = combined_scores(suspicions(table), self.features, torch.stack(self.snapshots), labels)
         about = {"kind": "score", "direction": "larger is harder"}
         for name, values in found.items():
-            table = table.append_column(
-                pa.field(name, pa.float32(), metadata=about), pa.array(values.astype(np.float32))
-            )
-        if self.runs.keep_outputs:
-            _write_outputs(self.folder / "outputs.safetensors", self.features, snapshots)
+            field = pa.field(name, pa.float32(), metadata=about)
+            table = table.append_column(field, pa.array(values.astype(np.float32)))
         return table
 
-    def _fold(self) -> pa.Table:
+    def _unseen(self) -> pa.Table:
         """Probabilities of the half that was not trained on."""
         probabilities = self.look(self.held_out)[1].softmax(1).half().cpu().numpy()
         listed = pa.FixedSizeListArray.from_arrays(pa.array(probabilities.ravel()), self.classes)
         rows = self.held_out
         columns = {"id": rows, "label": self.given[rows], "clean_label": self.clean[rows]}
-        return pa.table(
-            {**{name: pa.array(values.numpy()) for name, values in columns.items()}, "probabilities": listed}
-        )
+        arrays = {name: pa.array(values.numpy()) for name, values in columns.items()}
+        return pa.table({**arrays, "probabilities": listed})
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The samples' table, the run's results; of the whole set also how each score judges, and half-precision outputs:
+    features [N, D] and logits [snapshots, N, C], the last snapshot being the end of training.
+    """
+
+    samples: pa.Table
+    results: Mapping[str, float]
+    judged: Mapping[str, Detection] = dataclasses.field(default_factory=dict)
+    outputs: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 def compute_runs(runs: Runs, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
     """Train these cells together and write their records."""
     trainings = [NoisyRun(runs, cell, folder, options) for cell, folder in mine]
     if len(trainings) == 1:
-        trainings[0].write(trainings[0].session.run().epochs)
+        trainings[0].write(trainings[0].session.run().epochs, trainings[0].measure())
         return
     fitted = run_together([one.session for one in trainings], stacked=options.stacked)
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        list(pool.map(lambda training, one: training.write(one.epochs), trainings, fitted))
+    if trainings[0].device.type == "cuda":
+        # What each looked at last was computed on a stream of its own.
+        torch.cuda.synchronize()
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        for training, one, found in zip(trainings, fitted, pool.map(NoisyRun.measure, trainings), strict=True):
+            training.write(one.epochs, found)
 
 
 def _on_device(images: Tensor, device: torch.device) -> Tensor:
@@ -252,21 +293,3 @@ def _on_device(images: Tensor, device: torch.device) -> Tensor:
 
 
 _IMAGES: dict[tuple[int, torch.device], Tensor] = {}
-
-
-def _write_samples(path: Path, table: pa.Table) -> None:
-    floats = [field.name for field in table.schema if pa.types.is_float32(field.type)]
-    with records.atomic_path(path) as temporary:
-        # The bytes of floats apart, exponents beside exponents: that is what zstd can shorten.
-        pq.write_table(
-            table, temporary, compression="zstd", use_dictionary=False, use_byte_stream_split=floats or False
-        )
-
-
-def _write_outputs(path: Path, features: Tensor, snapshots: Tensor) -> None:
-    """Half precision: features [N, D] and logits [snapshots, N, C], the last snapshot being the end of training."""
-    import safetensors.torch
-
-    outputs = {"features": features.half().cpu().contiguous(), "logits": snapshots.half().cpu().contiguous()}
-    with records.atomic_path(path) as temporary:
-        safetensors.torch.save_file(outputs, temporary)

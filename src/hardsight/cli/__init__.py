@@ -8,6 +8,7 @@ from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
 from hardsight.cli.report import report
 from hardsight.cli.score import score
+from hardsight.cli.study import study_app
 from hardsight.cli.train import runs, train
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 for command in (demo, score, audit, align, train, runs, report):
     app.command()(command)
+app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
 
 

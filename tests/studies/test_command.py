@@ -1,5 +1,6 @@
 """`hardsight study`: list, table, import, and one sentence for what is wrong."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hardsight.cli.study import study_app
-from hardsight.studies import get_study
+from hardsight.studies import get_study, read_results
 from hardsight.studies.transport import pack
 
 
@@ -24,6 +25,8 @@ def test_table_prints_the_results(smoke: Any) -> None:
     done = run("table", "label-errors", "--results", smoke.results)
     assert done.exit_code == 0
     assert "| `el2n_mean` |" in done.stdout
+    printed = json.loads(run("table", "label-errors", "--results", smoke.results, "--json").stdout)
+    assert printed == read_results(get_study("label-errors"), smoke.results)
 
 
 def test_run_finds_everything_done_and_packs_it(smoke: Any, tmp_path: Path) -> None:
@@ -54,9 +57,7 @@ def test_import_unpacks_and_judges(smoke: Any, tmp_path: Path) -> None:
         (("run", "label-errors", "--preset", "huge"), "preset must be one of"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
     done = run(*arguments)
     assert done.exit_code == 2
     assert sentence in done.stderr

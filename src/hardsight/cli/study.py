@@ -75,6 +75,7 @@ def table(
     id: _Id,
     preset: Annotated[str | None, typer.Option(help="Left out: the largest that was run.")] = None,
     results: _Results = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results file, for machines.")] = False,
 ) -> None:
     """Print ours beside the reference's, from the results file.
 
@@ -84,7 +85,8 @@ def table(
 
     with one_sentence():
         study = get_study(id)
-        print(study.table(read_results(study, results, preset)), end="")
+        found = read_results(study, results, preset)
+        print(json.dumps(found, ensure_ascii=False) + "\n" if as_json else study.table(found), end="")
 
 
 @study_app.command("import")

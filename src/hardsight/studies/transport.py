@@ -29,7 +29,7 @@ def pack(
     folder: Path | str,
     destination: Path | str,
     *,
-    max_files: int = 8,
+    max_files: int = 7,
     max_bytes: int = 16 * MEBIBYTE,
 ) -> Packed:
     """Put the finished records below `folder` into at most `max_files` tar files of at most `max_bytes` each.

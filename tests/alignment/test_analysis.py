@@ -60,6 +60,34 @@ def test_results_are_plain_and_repeatable(data: dict[str, Any]) -> None:
     assert first == again
 
 
+def test_a_turned_score_keeps_its_own_values(data: dict[str, Any]) -> None:
+    """Also where its first and last values are zero, which have no sign to tell by."""
+    values = data["hardness"].copy()
+    values[[0, -1]] = 0
+    found = align_scores([Column("x", values, "harder")], Column("hsf", data["frequency"]), resamples=0)["scores"][0]
+    assert found["turned"]
+    assert (found["low"], found["high"]) == (values.min(), values.max())
+    in_last = data["frequency"] >= 0.8
+    assert found["medians"][-1] == np.median(values[in_last])
+
+
+def test_scores_of_a_group_share_its_resamples(data: dict[str, Any]) -> None:
+    """Twins have the same interval in every bin and class; a score that is constant in one class has none there."""
+    stuck = data["hardness"].copy()
+    stuck[data["labels"] == 2] = 1
+    scores = [Column(name, values, "harder") for name, values in (("a", data["hardness"]), ("b", 2 * data["hardness"]))]
+    scores.append(Column("stuck", stuck, "harder"))
+    human = Column("hsf", data["frequency"])
+    found = align_scores(scores, human, labels=data["labels"], resamples=40, generator=np.random.default_rng(0))
+    for part in (found["classes"], found["bins"]["groups"]):
+        for first, second in zip(part["a"], part["b"], strict=True):
+            assert first["correlation"]["interval"] == second["correlation"]["interval"]
+            low, high = (first["correlation"]["interval"][side] for side in ("low", "high"))
+            assert low <= first["correlation"]["coefficient"] <= high
+    assert "score must vary" in found["classes"]["stuck"][2]["reason"]
+    assert found["classes"]["stuck"][1]["correlation"]["interval"] is not None
+
+
 def test_an_undescribed_score_is_turned_to_its_side(data: dict[str, Any]) -> None:
     scores = [Column("x", data["hardness"]), Column("y", data["hardness"], "easier")]
     found = align_scores(scores, Column("hsf", data["frequency"]), resamples=0)

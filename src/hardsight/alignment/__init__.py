@@ -1,7 +1,7 @@
 """Alignment: does a score see hardness where people see it? Correlations, tests between them, bins, bootstrap."""
 
 from hardsight.alignment.agreement import RankAgreement, rank_agreement
-from hardsight.alignment.analysis import Column, align_scores
+from hardsight.alignment.analysis import align_scores
 from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations
 from hardsight.alignment.coefficients import Correlation, Interval, p_value_of
 from hardsight.alignment.comparison import (
@@ -26,6 +26,7 @@ from hardsight.alignment.groups import (
 from hardsight.alignment.matching import Match, match_ids
 from hardsight.alignment.partial import partial_correlation
 from hardsight.alignment.scaling import scale_linearly, scale_within_groups
+from hardsight.alignment.turning import Column
 
 __all__ = [
     "FIVE_BINS",

@@ -2,12 +2,11 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from hardsight.alignment.agreement import rank_agreement
 from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations
@@ -23,25 +22,16 @@ from hardsight.alignment.groups import (
     correlate_in_bins,
 )
 from hardsight.alignment.histograms import human_range, joint_histogram
-from hardsight.alignment.inputs import METHODS, as_pairs, check_choice, check_resampling
+from hardsight.alignment.inputs import METHODS, check_choice, check_resampling
 from hardsight.alignment.partial import partial_correlation
-
-DIRECTIONS = ("harder", "easier")
+from hardsight.alignment.turning import Column, Turned, turn
 
 # Kendall's coefficient is counted anew in each resample instead of by weights; its interval says how many it had.
 _KENDALL_SHARE = 2
 # With more groups than this a figure shows none of their intervals, and they would cost most of the time.
 _MOST_INTERVALS = 60
 
-
-@dataclass(frozen=True)
-class Column:
-    """A named column, and whether larger means "harder" or "easier"; None where nobody wrote it down."""
-
-    name: str
-    values: Any
-    direction: str | None = None
-    title: str | None = None
+Grouped = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -51,9 +41,15 @@ class _Plan:
     level: float
     generator: np.random.Generator | None
 
-    def options(self, groups: int) -> dict[str, Any]:
-        resamples = self.resamples if groups <= _MOST_INTERVALS else 0
-        return {"resamples": resamples, "level": self.level, "generator": self.generator}
+    def draw(self, data: Turned, method: str, inside: np.ndarray | None = None) -> Bootstrap | None:
+        """Resamples of all scores, or of those samples that are inside; None where no interval is asked for."""
+        if not self.resamples or self.generator is None:
+            return None
+        count = self.resamples
+        if method == "kendall" and self.method != "kendall":
+            count = max(1, count // _KENDALL_SHARE)
+        scores, human = (data.scores, data.human) if inside is None else (data.scores[:, inside], data.human[inside])
+        return bootstrap_correlations(scores, human, method, resamples=count, generator=self.generator)
 
 
 def align_scores(
@@ -77,172 +73,147 @@ def align_scores(
     """
     check_choice("method", method, METHODS)
     check_resampling(resamples, level, generator)
-    plan = _Plan(method, resamples, level, generator)
-    turned, y = _turn(scores, human)
-    chosen = FIVE_BINS if human_range(y) == (0.0, 1.0) else tuple(np.linspace(y.min(), y.max(), 6).tolist())
-    edges = tuple(edges) if edges is not None else chosen
-    drawn = {each: _draw(turned, y, each, plan) for each in METHODS} if resamples else {}
+    plan, data = _Plan(method, resamples, level, generator), turn(scores, human)
+    edges = _edges(data.human) if edges is None else tuple(edges)
+    drawn = {each: plan.draw(data, each) for each in METHODS}
     rows = [
-        _describe(score, x, y, edges) | _correlations(x, y, at, drawn, plan) | _given_correctness(x, y, correct, plan)
-        for at, (score, x) in enumerate(zip(scores, turned, strict=True))
+        _describe(score, data, at, edges)
+        | {"correlations": _correlations(data, at, drawn, plan)}
+        | {"given_correctness": None if correct is None else _given_correctness(data, at, correct, plan)}
+        for at, score in enumerate(scores)
     ]
-    names = [score.name for score in scores]
     return {
-        "n": len(y),
+        "n": len(data.human),
         "method": method,
         "level": level,
         "resamples": resamples,
         "human": {"name": human.name, "title": human.title or human.name, "direction": human.direction or "easier"},
         "scores": rows,
-        "comparisons": _comparisons(names, turned, y, drawn.get(method), plan),
-        "bins": {
-            "edges": list(edges),
-            "outside": int((bin_of(y, edges) < 0).sum()),
-            "groups": {
-                name: [_group(one) for one in correlate_in_bins(x, y, edges, method, **plan.options(len(edges) - 1))]
-                for name, x in zip(names, turned, strict=True)
-            },
-        },
-        "classes": _by_class(names, turned, y, labels, plan),
-        "coarse": _by_coarse(names, turned, y, labels, coarse_of, plan),
-        "agreement": _agreement(names, turned, method),
+        "comparisons": _comparisons(data, drawn[method], plan),
+        "bins": _in_bins(data, edges, plan),
+        "classes": None if labels is None else _by_class(data, labels, plan),
+        "coarse": None if coarse_of is None else _by_coarse(data, labels, coarse_of, plan),
+        "agreement": _agreement(data, method) if len(scores) > 1 else None,
     }
 
 
-def _turn(
-    scores: Sequence[Column], human: Column
-) -> tuple[Float[np.ndarray, "scores samples"], Float[np.ndarray, "samples"]]:
-    if not scores:
-        raise ValueError("scores must hold at least one column; got none")
-    if len({score.name for score in scores}) < len(scores):
-        raise ValueError(f"scores must have different names; got {', '.join(score.name for score in scores)}")
-    for column in (*scores, human):
-        if column.direction not in (None, *DIRECTIONS):
-            raise ValueError(f"direction must be harder, easier or None; for {column.name!r} got {column.direction!r}")
-    turned = []
-    for score in scores:
-        x, y = as_pairs(**{f"score {score.name!r}": score.values, f"human column {human.name!r}": human.values})
-        if score.direction is None:
-            against = COEFFICIENTS["spearman"](x, y) < 0
-        else:
-            against = score.direction != (human.direction or "easier")
-        turned.append(-x if against else x)
-    return np.stack(turned), y
+def _edges(human: np.ndarray) -> tuple[float, ...]:
+    """The paper's five bins for a frequency, five equal ones over the range for anything else."""
+    frequency = human_range(human) == (0.0, 1.0)
+    return FIVE_BINS if frequency else tuple(np.linspace(human.min(), human.max(), len(FIVE_BINS)).tolist())
 
 
-def _draw(turned: np.ndarray, y: np.ndarray, method: str, plan: _Plan) -> Bootstrap:
-    count = plan.resamples
-    if method == "kendall" and plan.method != "kendall":
-        count = max(1, count // _KENDALL_SHARE)
-    assert plan.generator is not None
-    return bootstrap_correlations(turned, y, method, resamples=count, generator=plan.generator)
-
-
-def _describe(score: Column, x: np.ndarray, y: np.ndarray, edges: Sequence[float]) -> dict[str, Any]:
-    values = np.asarray(as_pairs(score=score.values)[0])
-    histogram, bins = joint_histogram(values, y), bin_of(y, edges)
-    medians = [float(np.median(values[bins == at])) if (bins == at).any() else None for at in range(len(edges) - 1)]
+def _describe(score: Column, data: Turned, at: int, edges: Sequence[float]) -> dict[str, Any]:
+    values, bins = data.given(at), bin_of(data.human, edges)
+    medians = [float(np.median(values[bins == one])) if (bins == one).any() else None for one in range(len(edges) - 1)]
     return {
         "name": score.name,
         "title": score.title or score.name,
         "direction": score.direction,
-        "turned": bool(x[0] != values[0] or (x[-1] != values[-1])),
+        "turned": bool(data.around[at]),
         "low": float(values.min()),
         "high": float(values.max()),
         "medians": medians,
-        "histogram": {key: array.tolist() for key, array in vars(histogram).items()},
+        "histogram": {key: array.tolist() for key, array in vars(joint_histogram(values, data.human)).items()},
     }
 
 
-def _correlations(
-    x: np.ndarray, y: np.ndarray, at: int, drawn: Mapping[str, Bootstrap], plan: _Plan
-) -> dict[str, dict[str, Any]]:
+def _correlations(data: Turned, at: int, drawn: Mapping[str, Bootstrap | None], plan: _Plan) -> dict[str, Any]:
     found = {}
-    for method in METHODS:
-        correlation = correlate(x, y, method)
-        if method in drawn:
-            correlation = dataclasses.replace(correlation, interval=drawn[method].interval(at, level=plan.level))
-        found[method] = dataclasses.asdict(correlation)
-    return {"correlations": found}
+    for method, resampled in drawn.items():
+        interval = resampled.interval(at, level=plan.level) if resampled else None
+        correlation = correlate(data.scores[at], data.human, method)
+        found[method] = dataclasses.asdict(dataclasses.replace(correlation, interval=interval))
+    return found
 
 
-def _given_correctness(x: np.ndarray, y: np.ndarray, correct: Any, plan: _Plan) -> dict[str, Any]:
-    if correct is None:
-        return {"given_correctness": None}
+def _given_correctness(data: Turned, at: int, correct: Any, plan: _Plan) -> dict[str, Any]:
     try:
-        held = partial_correlation(x, y, correct, method=plan.method)
+        return dataclasses.asdict(partial_correlation(data.scores[at], data.human, correct, method=plan.method))
     except ValueError as refusal:
-        return {"given_correctness": {"coefficient": None, "reason": str(refusal)}}
-    return {"given_correctness": dataclasses.asdict(held)}
+        return {"coefficient": None, "reason": str(refusal)}
 
 
-def _comparisons(
-    names: Sequence[str], turned: np.ndarray, y: np.ndarray, drawn: Bootstrap | None, plan: _Plan
-) -> list[dict[str, Any]]:
+def _comparisons(data: Turned, drawn: Bootstrap | None, plan: _Plan) -> list[dict[str, Any]]:
     """Every pair of scores, stronger first, with p-values adjusted for the number of pairs."""
     coefficient = COEFFICIENTS[plan.method]
-    strength = [coefficient(x, y) for x in turned]
-    order = sorted(range(len(names)), key=lambda at: -strength[at])
+    strength = [coefficient(x, data.human) for x in data.scores]
+    order = sorted(range(len(strength)), key=lambda at: -strength[at])
     found: list[dict[str, Any]] = []
     for first, second in itertools.combinations(order, 2):
-        pair: dict[str, Any] = {
-            "first": names[first],
-            "second": names[second],
-            "difference": strength[first] - strength[second],
-        }
         interval = drawn.difference(first, second, level=plan.level) if drawn else None
-        between = coefficient(turned[first], turned[second])
+        between = coefficient(data.scores[first], data.scores[second])
         try:
-            tested = compared(plan.method, strength[first], strength[second], between, len(y), interval=interval)
+            tested = compared(
+                plan.method, strength[first], strength[second], between, len(data.human), interval=interval
+            )
+            pair = dataclasses.asdict(tested)
         except ValueError as refusal:
-            found.append(pair | {"reason": str(refusal)})
-            continue
-        kept = {key: value for key, value in dataclasses.asdict(tested).items() if key not in ("first", "second")}
-        found.append(pair | kept)
+            pair = {"reason": str(refusal)}
+        named = {"first": data.names[first], "second": data.names[second]}
+        found.append(pair | named | {"difference": strength[first] - strength[second]})
     tested_pairs = [pair for pair in found if pair.get("meng")]
     for pair, adjusted in zip(tested_pairs, holm([pair["meng"]["p_value"] for pair in tested_pairs]), strict=True):
         pair["meng_holm"] = adjusted
     return found
 
 
-def _by_class(
-    names: Sequence[str], turned: np.ndarray, y: np.ndarray, labels: Any, plan: _Plan
-) -> dict[str, list[dict[str, Any]]] | None:
-    if labels is None:
-        return None
-    options = plan.options(len(np.unique(np.asarray(labels))))
-    return {
-        name: [_group(one) for one in correlate_by_group(x, y, labels, plan.method, **options)]
-        for name, x in zip(names, turned, strict=True)
-    }
+def _in_bins(data: Turned, edges: Sequence[float], plan: _Plan) -> dict[str, Any]:
+    bins = bin_of(data.human, edges)
+    groups = _grouped(
+        data,
+        lambda x: correlate_in_bins(x, data.human, edges, plan.method),
+        lambda group: bins == edges.index(group[0]),
+        plan,
+    )
+    return {"edges": list(edges), "outside": int((bins < 0).sum()), "groups": groups}
 
 
-def _by_coarse(
-    names: Sequence[str],
-    turned: np.ndarray,
-    y: np.ndarray,
-    labels: Any,
-    coarse_of: Mapping[Any, Any] | None,
-    plan: _Plan,
-) -> dict[str, list[dict[str, Any]]] | None:
-    if coarse_of is None:
-        return None
+def _by_class(data: Turned, labels: Any, plan: _Plan) -> Grouped:
+    names = np.asarray(labels)
+    return _grouped(
+        data,
+        lambda x: correlate_by_group(x, data.human, names, plan.method),
+        lambda group: names == group,
+        plan,
+    )
+
+
+def _by_coarse(data: Turned, labels: Any, coarse_of: Mapping[Any, Any], plan: _Plan) -> Grouped:
     if labels is None:
         raise ValueError("labels must be given where coarse_of says which coarse class each belongs to; got none")
-    options = plan.options(len(set(coarse_of.values())))
-    return {
-        name: [_group(one) for one in correlate_by_granularity(x, y, labels, coarse_of, plan.method, **options)]
-        for name, x in zip(names, turned, strict=True)
-    }
+    names = np.asarray(labels)
+    return _grouped(
+        data,
+        lambda x: correlate_by_granularity(x, data.human, names, coarse_of, plan.method),
+        lambda group: np.array([coarse_of[one] == group for one in names.tolist()]),
+        plan,
+    )
 
 
-def _agreement(names: Sequence[str], turned: np.ndarray, method: str) -> dict[str, Any] | None:
-    if len(names) < 2:
-        return None
-    found = rank_agreement(dict(zip(names, turned, strict=True)), method)
+def _grouped(
+    data: Turned,
+    within: Callable[[np.ndarray], Sequence[GroupCorrelation]],
+    members: Callable[[Any], np.ndarray],
+    plan: _Plan,
+) -> Grouped:
+    """The correlations of every score within each group; all scores share a group's resamples."""
+    found = [within(x) for x in data.scores]
+    grouped: Grouped = {name: [] for name in data.names}
+    for ones in zip(*found, strict=True):
+        usable = [at for at, one in enumerate(ones) if one.correlation is not None]
+        few = len(found[0]) <= _MOST_INTERVALS
+        part = dataclasses.replace(data, scores=data.scores[usable])
+        drawn = plan.draw(part, plan.method, members(ones[0].group)) if usable and few else None
+        for at, (name, one) in enumerate(zip(data.names, ones, strict=True)):
+            plain = dataclasses.asdict(one)
+            if drawn is not None and at in usable:
+                interval = drawn.interval(usable.index(at), level=plan.level)
+                plain["correlation"]["interval"] = dataclasses.asdict(interval)
+            grouped[name].append(plain | {"group": list(one.group) if isinstance(one.group, tuple) else one.group})
+    return grouped
+
+
+def _agreement(data: Turned, method: str) -> dict[str, Any]:
+    found = rank_agreement(dict(zip(data.names, data.scores, strict=True)), method)
     return dataclasses.asdict(found) | {"matrix": found.matrix.tolist(), "names": list(found.names)}
-
-
-def _group(one: GroupCorrelation) -> dict[str, Any]:
-    plain = dataclasses.asdict(one)
-    return plain | {"group": list(one.group) if isinstance(one.group, tuple) else one.group}

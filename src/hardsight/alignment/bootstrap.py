@@ -150,16 +150,17 @@ class _WeightedRanks:
     def __init__(self, values: np.ndarray) -> None:
         distinct, self.group = np.unique(values, return_inverse=True)
         self.order = np.argsort(self.group, kind="stable")
-        self.starts = np.searchsorted(self.group[self.order], np.arange(len(distinct)))
+        self.last = np.searchsorted(self.group[self.order], np.arange(len(distinct)), side="right") - 1
 
     def __call__(self, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
-        tied = np.add.reduceat(weights[:, self.order], self.starts, axis=1)
-        # The mean rank of a tie is what came before it, plus half of (its size + 1); the mean of all ranks is (n+1)/2.
-        deviations = np.cumsum(tied, axis=1)
-        total = deviations[:, -1:].copy()
-        deviations -= (tied + total) / 2
+        reached = np.cumsum(np.take(weights, self.order, axis=1), axis=1)
+        if len(self.last) < len(self.order):
+            reached = np.take(reached, self.last, axis=1)
+        tied = np.diff(reached, axis=1, prepend=0.0)
+        # The mean rank of a tie is the rank reached, less half of (its size - 1); the mean of all ranks is (n + 1) / 2.
+        deviations = reached - (tied + reached[:, -1:]) / 2
         spread = np.einsum("rg,rg,rg->r", tied, deviations, deviations)
-        return deviations[:, self.group], spread
+        return np.take(deviations, self.group, axis=1), spread
 
 
 def _weighted_kendall(scores: np.ndarray, human: np.ndarray) -> Weighted:

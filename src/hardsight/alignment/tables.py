@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from hardsight.alignment.analysis import Column
 from hardsight.alignment.inputs import refuse_unusable
 from hardsight.alignment.matching import Match, match_ids
+from hardsight.alignment.turning import Column
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
 _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})

@@ -36,7 +36,7 @@ def test_p_values_are_scipys(method: str, alternative: str, make_columns: Callab
 def test_few_pairs_have_the_exact_p_of_the_published_tables(n: int, critical: float) -> None:
     """The smallest |rho| that is significant at 5 %, two-sided, as tables of critical values print it."""
     generator = np.random.default_rng(0)
-    found = [correlate(np.arange(n), generator.permutation(n)) for _ in range(60)] + [correlate(range(n), range(n))]
+    found = [correlate(np.arange(n), generator.permutation(n)) for _ in range(30)] + [correlate(range(n), range(n))]
     significant = [abs(one.coefficient) for one in found if one.p_value <= 0.05]
     others = [abs(one.coefficient) for one in found if one.p_value > 0.05]
     assert min(significant) >= critical - 5e-4 > max(others)

@@ -1,5 +1,6 @@
 """The three coefficients as plain functions of checked arrays, and the p-values that belong to them."""
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -93,15 +94,19 @@ def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: 
 
 def exact_spearman_p(x: Values, y: Values, alternative: str) -> float:
     """The share of all orders of y whose rank correlation with x is at least as extreme; ties stay ties."""
-    orders = np.array(list(itertools.permutations(unit_deviations(ranks(y)))))
-    possible = orders @ unit_deviations(ranks(x))
-    found = unit_deviations(ranks(y)) @ unit_deviations(ranks(x))
+    first, second = unit_deviations(ranks(x)), unit_deviations(ranks(y))
+    possible, found = second[_orders(len(y))] @ first, second @ first
     if alternative == "two-sided":
         possible, found = np.abs(possible), abs(found)
     elif alternative == "less":
         possible, found = -possible, -found
     # Orders that tie with the one found must count, whatever rounding says of them.
     return float((possible >= found - 1e-9).mean())
+
+
+@functools.cache
+def _orders(n: int) -> np.ndarray:
+    return np.array(list(itertools.permutations(range(n))), np.int8)
 
 
 def normal_p(statistic: float, alternative: str) -> float:

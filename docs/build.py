@@ -5,6 +5,7 @@ from pathlib import Path
 
 import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
+from hardsight.studies.page import studies_page
 
 DOCS = Path(__file__).parent
 HEAD = """# Scores
@@ -52,6 +53,7 @@ def scores_page() -> str:
 
 def main() -> None:
     (DOCS / "scores.md").write_text(scores_page())
+    (DOCS / "studies.md").write_text(studies_page(DOCS.parent / "results"))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_rate_zero_changes_nothing_and_rate_one_everything_it_can(kind, clean, s
     assert torch.equal(KINDS[kind](clean, 1.0, seeded()).changed, can)
 
 
-@pytest.mark.parametrize("kind", set(KINDS) - {"projection", "margin"})
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"projection", "margin"}))
 def test_rate_is_within_binomial_bounds(kind, clean, seeded):
     can = torch.isin(clean, torch.tensor(CHANGEABLE.get(kind, range(10))))
     changed = KINDS[kind](clean, RATE, seeded()).changed
@@ -204,7 +204,7 @@ def test_small_label_types_keep_their_type_and_do_not_overflow(dtype, seeded):
     assert int(noisy.labels.max()) < 200
 
 
-@pytest.mark.parametrize("kind", set(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_labels_give_no_labels(kind, seeded):
     assert len(KINDS[kind](torch.empty(0, dtype=torch.long), RATE, seeded()).labels) == 0
 

@@ -13,7 +13,7 @@ import torch
 
 from hardsight.cleaning.combined import combined_scores
 from hardsight.hardness import SCORES, model_scores
-from hardsight.studies import Options, get_study, read_results, run_study
+from hardsight.studies import Options, get_study, judge_study, read_results, run_study
 from hardsight.studies.detection import detect, detect_all, suspicions, wrong_labels
 from hardsight.studies.framework import Clock
 from hardsight.studies.label_errors import OUT_OF_FOLD, PRESETS, cells, out_of_fold, table
@@ -112,6 +112,18 @@ def test_running_again_computes_only_what_is_missing(smoke: Any, tmp_path: Path)
     assert lost in said[0]
     # Trained alone, and two at a time: the same bits.
     assert (folder / lost / "samples.parquet").read_bytes() == before
+
+
+def test_a_combination_thought_of_later_is_judged_from_the_outputs(smoke: Any, tmp_path: Path) -> None:
+    cell = cells("smoke")[0]
+    shutil.copytree(smoke.records / cell.name, tmp_path / "records" / cell.name)
+    path = tmp_path / "records" / cell.name / "samples.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["training_and_neighbours", "smoothed_last_posterior"]), path)
+    found = json.loads(judge_study(STUDY, "smoke", tmp_path / "records", tmp_path).read_text())["noises"]["symmetric20"]
+    before = read_results(STUDY, smoke.results)["noises"]["symmetric20"]
+    for name in ("training_and_neighbours", "smoothed_last_posterior"):
+        first = before[name]["average_precision"]["values"][0]
+        assert found[name]["average_precision"]["values"] == pytest.approx([first], abs=2e-2)
 
 
 def test_it_stops_when_the_clock_runs_out_and_says_what_is_left(tmp_path: Path) -> None:

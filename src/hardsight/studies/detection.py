@@ -1,6 +1,5 @@
 """How well a score tells wrong labels from right ones: AUROC, average precision, precision at the true count."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +59,7 @@ def wrong_labels(samples: pa.Table) -> np.ndarray:
     return samples["label"].to_numpy() != samples["clean_label"].to_numpy()
 
 
-def detect_all(samples: pa.Table) -> Mapping[str, Detection]:
+def detect_all(samples: pa.Table) -> dict[str, Detection]:
     """Each score of a table, judged."""
     wrong = wrong_labels(samples)
     return {name: detect(wrong, values) for name, values in suspicions(samples).items()}

@@ -232,7 +232,8 @@ ABOUT = """Every score of one ResNet-20 run (30 epochs, SGD 0.1, momentum 0.9, w
 crop and flip), judged as a detector of wrong labels: people's errors in CIFAR-10N (`aggre`, `random1`, `worse`),
 symmetric and asymmetric noise. No score uses a clean label. `training_and_neighbours` is the mean rank of mean EL2N
 over training and of `smoothed_last_posterior`. It came from a greedy search on `random1`, seed 0, with the other human
-columns of that seed in view: its numbers on seed 0 flatter it, and only further seeds confirm it. Each `ranks_...` is a mean rank fixed before any was judged. `snapshot_...`
+columns of that seed in view: its numbers on seed 0 flatter it, and only further seeds confirm it.
+Each `ranks_...` is a mean rank fixed before any was judged. `snapshot_...`
 average looks at the training set without augmentation at six epochs, `smoothed_...` average predictions over the 100
 nearest in feature angle, `..._posterior` weigh them by how often classes are mistaken for each other, estimated by the
 confident joint. `out_of_fold_doubt` is one minus the self-confidence of two runs on halves, at the cost of one run

@@ -5,10 +5,12 @@ The interpreter is chosen by an environment variable before Triton is imported, 
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -18,14 +20,29 @@ def pytest_configure() -> None:
         _repair_interpreter()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        skip = pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's own process")
+        places = [pytest.param("cpu", marks=skip, id="interpreter"), pytest.param("cuda", marks=pytest.mark.gpu)]
+        metafunc.parametrize("device", places)
+
+
 @pytest.fixture
-def device() -> str:
-    """The device on which Triton kernels run here."""
-    if INTERPRETED:
-        return "cpu"
-    if torch.cuda.is_available():
-        return "cuda"
-    pytest.skip("runs in the interpreter's own process, or on a GPU")
+def within_budget() -> Callable[[Tensor, Tensor, Tensor, float], None]:
+    """A check: against float64 truth, the fused error is at most that of the plain path in the same dtype, plus slack.
+
+    Errors are relative, |got - truth| / |truth|; the slack is in units of the dtype's rounding.
+    """
+
+    def check(fused: Tensor, plain: Tensor, truth: Tensor, slack: float = 4.0) -> None:
+        assert torch.isfinite(fused).all()
+        scale = truth.double().norm().clamp_min(1e-300)
+        error = (fused.double() - truth).norm() / scale
+        ordinary = (plain.double() - truth).norm() / scale
+        rounding = torch.finfo(fused.dtype).eps
+        assert error <= 1.5 * ordinary + slack * rounding, f"{error:.2e} against {ordinary:.2e} of the plain path"
+
+    return check
 
 
 def _repair_interpreter() -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes
-from hardsight.kernels.dispatch import runs_fused, same_precision, wide
+from hardsight.kernels.dispatch import call, runs_fused, same_precision, wide
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
 
 
@@ -64,6 +64,11 @@ def reference(
     return reduced(losses, sample_weight.to(losses.dtype), reduction)
 
 
+def project_gradient(gradient: Tensor, vectors: Tensor, factor: Tensor) -> Tensor:
+    """factor times the gradient's part along the sphere at each vector, in the vectors' dtype."""
+    return call(_project_gradient_op, _project_gradient, gradient, vectors, factor)
+
+
 class _Eager(torch.autograd.Function):
     """sum(coefficient * loss), its gradients made on the way."""
 
@@ -72,9 +77,9 @@ class _Eager(torch.autograd.Function):
         ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor
     ) -> Tensor:
         if not any(ctx.needs_input_grad):
-            losses = torch.ops.hardsight.angular_losses(features, weight, labels, scale)
+            losses = call(_angular_losses_op, _angular_losses, features, weight, labels, scale)
         else:
-            made = torch.ops.hardsight.angular_gradients(features, weight, labels, scale, coefficient)
+            made = call(_angular_gradients_op, _angular_gradients, features, weight, labels, scale, coefficient)
             losses, by_features, by_weight, by_scale, factor = made
             ctx.save_for_backward(features, weight, by_features, by_weight, by_scale, factor)
         return torch.where(coefficient == 0, 0.0, coefficient * losses).sum()
@@ -83,10 +88,9 @@ class _Eager(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, by_features, by_weight, by_scale, factor = ctx.saved_tensors
         wanted = ctx.needs_input_grad
-        project = torch.ops.hardsight.project_gradient
         return (
-            project(by_features, features, grad * factor) if wanted[0] else None,
-            project(by_weight, weight, grad * factor) if wanted[1] else None,
+            project_gradient(by_features, features, grad * factor) if wanted[0] else None,
+            project_gradient(by_weight, weight, grad * factor) if wanted[1] else None,
             None,
             by_scale * grad if wanted[3] else None,
             None,
@@ -99,18 +103,17 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
         ctx.save_for_backward(features, weight, labels, scale)
-        return torch.ops.hardsight.angular_losses(features, weight, labels, scale)
+        return call(_angular_losses_op, _angular_losses, features, weight, labels, scale)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, labels, scale = ctx.saved_tensors
-        made = torch.ops.hardsight.angular_gradients(features, weight, labels, scale, grad.contiguous())
+        made = call(_angular_gradients_op, _angular_gradients, features, weight, labels, scale, grad.contiguous())
         _, by_features, by_weight, by_scale, factor = made
         wanted = ctx.needs_input_grad
-        project = torch.ops.hardsight.project_gradient
         return (
-            project(by_features, features, factor) if wanted[0] else None,
-            project(by_weight, weight, factor) if wanted[1] else None,
+            project_gradient(by_features, features, factor) if wanted[0] else None,
+            project_gradient(by_weight, weight, factor) if wanted[1] else None,
             None,
             by_scale if wanted[3] else None,
         )
@@ -126,24 +129,28 @@ def _fused() -> Any:
     return fused
 
 
-@torch.library.custom_op("hardsight::angular_losses", mutates_args=())
 def _angular_losses(features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
     return _fused().losses(features.contiguous(), weight.contiguous(), labels, scale)
 
 
-@_angular_losses.register_fake
+_angular_losses_op = torch.library.custom_op("hardsight::angular_losses", _angular_losses, mutates_args=())
+
+
+@_angular_losses_op.register_fake
 def _(features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
     return features.new_empty(features.shape[0], dtype=torch.float32)
 
 
-@torch.library.custom_op("hardsight::angular_gradients", mutates_args=())
 def _angular_gradients(
     features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     return _fused().gradients(features.contiguous(), weight.contiguous(), labels, scale, coefficient)
 
 
-@_angular_gradients.register_fake
+_angular_gradients_op = torch.library.custom_op("hardsight::angular_gradients", _angular_gradients, mutates_args=())
+
+
+@_angular_gradients_op.register_fake
 def _(
     features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -157,11 +164,13 @@ def _(
     )
 
 
-@torch.library.custom_op("hardsight::project_gradient", mutates_args=())
 def _project_gradient(gradient: Tensor, vectors: Tensor, factor: Tensor) -> Tensor:
     return _fused().project(gradient, vectors.contiguous(), factor)
 
 
-@_project_gradient.register_fake
+_project_gradient_op = torch.library.custom_op("hardsight::project_gradient", _project_gradient, mutates_args=())
+
+
+@_project_gradient_op.register_fake
 def _(gradient: Tensor, vectors: Tensor, factor: Tensor) -> Tensor:
     return vectors.new_empty(vectors.shape)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms
-from hardsight.kernels.dispatch import runs_fused, same_precision, tf32_is_allowed, wide
+from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed, wide
 
 # Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
 _PLAIN_ELEMENTS = 2**22
@@ -53,8 +53,8 @@ def angular_scores(
     features, weight = same_precision((features.detach(), weight.detach()))
     if not serves(features, weight):
         return reference(features, weight, labels, bias, spread=spread)
-    numbers, predicted, unsafe = torch.ops.hardsight.angular_scores(features, weight, labels, bias, spread)
-    found = AngularScores(*numbers.unbind(), predicted)
+    numbers, predicted, unsafe = call(_angular_scores_op, _angular_scores, features, weight, labels, bias, spread)
+    found = AngularScores(*[*numbers.unbind(), predicted])
     # Norms whose squares leave float32's range are rare, and the plain version scales them first.
     if _may_look(features) and bool(unsafe):
         return reference(features, weight, labels, bias, spread=spread)
@@ -128,7 +128,6 @@ def _may_look(tensor: Tensor) -> bool:
     return tensor.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
 
 
-@torch.library.custom_op("hardsight::angular_scores", mutates_args=())
 def _angular_scores(
     features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,7 +137,10 @@ def _angular_scores(
     return fused.scores(features, weight, labels, bias, spread, precision)
 
 
-@_angular_scores.register_fake
+_angular_scores_op = torch.library.custom_op("hardsight::angular_scores", _angular_scores, mutates_args=())
+
+
+@_angular_scores_op.register_fake
 def _(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool) -> tuple[Any, Any, Any]:
     numbers = features.new_empty(10, features.shape[0], dtype=torch.float32)
     predicted = labels.new_empty(features.shape[0], dtype=torch.int64)

@@ -1,11 +1,12 @@
-"""Which version of an op runs: the fused one on a CUDA device with Triton (or in Triton's interpreter), else the plain one."""
+"""Which version of an op runs: the fused one on CUDA with Triton, or in its interpreter; else the plain one."""
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Found once, not imported: importing Triton costs more than importing this package.
@@ -26,6 +27,14 @@ def runs_fused(*tensors: Tensor) -> bool:
     return torch.compiler.is_compiling() or torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
 
 
+def call(op: Callable[..., Any], implementation: Callable[..., Any], *arguments: Any) -> Any:
+    """The op's result: through its registration where something traces, else straight, which costs less."""
+    plain = all(type(one) in (Tensor, nn.Parameter) for one in arguments if isinstance(one, Tensor))
+    if plain and not torch.compiler.is_compiling():
+        return implementation(*arguments)
+    return op(*arguments)
+
+
 def same_precision(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The operands of a product in one dtype: autocast's where it is on, as `nn.Linear` would; else the widest."""
     kind = tensors[0].device.type
@@ -43,22 +52,26 @@ def wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right, accumulated and returned in float32 (float64 for float64): half precision is never rounded back.
+def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+    """left @ right into `out`, accumulated and kept in float32: half precision is never rounded back.
 
     A float32 product is torch's own, so TF32 is used only where the user allowed it.
     """
     if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
-        return torch.ops.aten.mm.dtype(left, right, torch.float32)
-    return wide(left) @ wide(right)
+        return torch.ops.aten.mm.dtype_out(left, right, torch.float32, out=out)
+    return torch.mm(wide(left), wide(right), out=out)
 
 
-def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, in place, in float32."""
+def aligned(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An empty matrix whose rows start at multiples of 128 bytes: a product of odd width is several times slower."""
+    return torch.empty(rows, -(-columns // 64) * 64, dtype=dtype, device=device)[:, :columns]
+
+
+def add_product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+    """out += left @ right, in float32."""
     if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
-        torch.ops.aten.addmm.dtype_out(total, left, right, torch.float32, out=total)
-    else:
-        total.addmm_(wide(left), wide(right))
+        return torch.ops.aten.addmm.dtype_out(out, left, right, torch.float32, out=out)
+    return out.addmm_(wide(left), wide(right))
 
 
 def tf32_is_allowed() -> bool:

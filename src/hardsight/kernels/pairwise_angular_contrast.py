@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes
-from hardsight.kernels.dispatch import runs_fused, wide
+from hardsight.kernels.angular_cross_entropy import project_gradient
+from hardsight.kernels.dispatch import call, runs_fused, wide
 from hardsight.kernels.rescaled_cross_entropy import kept_labels
 
 
@@ -40,7 +41,8 @@ def pairwise_angular_contrast(
         )
     # Ignored labels keep their number here: they pair with nobody, whatever it is.
     _, weight = kept_labels(labels, sample_weight, ignore_index)
-    total = _Contrast.apply(features, labels.long(), weight.float(), float(margin_radians))
+    wanted = torch.is_grad_enabled() and features.requires_grad
+    total = _Contrast.apply(features, labels.long(), weight.float(), float(margin_radians), wanted)
     return total / _pairs_weight(weight) if reduction == "mean" else total
 
 
@@ -77,9 +79,10 @@ class _Contrast(torch.autograd.Function):
     """The sum over pairs, its gradient made on the way."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, labels: Tensor, weight: Tensor, margin: float) -> Tensor:
-        wanted = ctx.needs_input_grad[0]
-        contrast, gradient, factor = torch.ops.hardsight.angular_contrast(features, labels, weight, margin, wanted)
+    def forward(ctx: Any, features: Tensor, labels: Tensor, weight: Tensor, margin: float, wanted: bool) -> Tensor:
+        contrast, gradient, factor = call(
+            _angular_contrast_op, _angular_contrast, features, labels, weight, margin, wanted
+        )
         if wanted:
             ctx.save_for_backward(features, gradient, factor)
         return contrast.sum()
@@ -87,10 +90,9 @@ class _Contrast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, gradient, factor = ctx.saved_tensors
-        return torch.ops.hardsight.project_gradient(gradient, features, grad * factor), None, None, None
+        return project_gradient(gradient, features, grad * factor), None, None, None, None
 
 
-@torch.library.custom_op("hardsight::angular_contrast", mutates_args=())
 def _angular_contrast(
     features: Tensor, labels: Tensor, weight: Tensor, margin: float, slopes_wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,7 +101,10 @@ def _angular_contrast(
     return fused.contrast(features.contiguous(), labels, weight, margin, slopes_wanted)
 
 
-@_angular_contrast.register_fake
+_angular_contrast_op = torch.library.custom_op("hardsight::angular_contrast", _angular_contrast, mutates_args=())
+
+
+@_angular_contrast_op.register_fake
 def _(
     features: Tensor, labels: Tensor, weight: Tensor, margin: float, slopes_wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor]:

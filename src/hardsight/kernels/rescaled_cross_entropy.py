@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.kernels.dispatch import runs_fused, wide
+from hardsight.kernels.dispatch import call, runs_fused, wide
 
 Transform = str | Callable[[Tensor], Tensor]
 
@@ -97,7 +97,7 @@ def row_statistics(logits: Float[Tensor, "rows classes"], labels: Int[Tensor, "r
     """The label's logit and the others' log-sum-exp of every row, in one read of the logits. No gradient."""
     logits = logits.detach()
     if _serves(logits):
-        return RowStatistics(*torch.ops.hardsight.row_statistics(logits, labels))
+        return RowStatistics(*call(_row_statistics_op, _row_statistics, logits, labels))
     return RowStatistics(*_plain_statistics(wide(logits), labels))
 
 
@@ -139,7 +139,7 @@ def kept_labels(labels: Tensor, sample_weight: Tensor | None, ignore_index: int)
 
 
 def reduced(losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
-    """The weighted mean (0 over nothing), sum or losses themselves; "weight" concerns the gradient and logs the mean."""
+    """The weighted mean (0 over nothing), sum or losses; "weight" concerns the gradient alone and logs the mean."""
     losses = torch.where(weight == 0, 0.0, losses * weight)
     if reduction == "none":
         return losses
@@ -172,7 +172,7 @@ class _AttachRows(torch.autograd.Function):
             # An earlier op that kept these logits for its own backward pass must fail loudly, not use the gradient.
             torch.autograd.graph.increment_version(logits)
         else:
-            gradient = torch.ops.hardsight.rescaled_gradient(logits, labels, log_others, scaled)
+            gradient = call(_rescaled_gradient_op, _rescaled_gradient, logits, labels, log_others, scaled)
         return None, gradient, None, None, None, None
 
 
@@ -214,22 +214,26 @@ def _fused() -> Any:
     return fused
 
 
-@torch.library.custom_op("hardsight::row_statistics", mutates_args=())
 def _row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return _fused().row_statistics(logits, labels)
 
 
-@_row_statistics.register_fake
+_row_statistics_op = torch.library.custom_op("hardsight::row_statistics", _row_statistics, mutates_args=())
+
+
+@_row_statistics_op.register_fake
 def _(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     rows = logits.new_empty(logits.shape[0], dtype=torch.float32)
     return rows, torch.empty_like(rows)
 
 
-@torch.library.custom_op("hardsight::rescaled_gradient", mutates_args=())
 def _rescaled_gradient(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor) -> Tensor:
     return _fused().write_gradient(logits, labels, log_others, coefficient, torch.empty_like(logits))
 
 
-@_rescaled_gradient.register_fake
+_rescaled_gradient_op = torch.library.custom_op("hardsight::rescaled_gradient", _rescaled_gradient, mutates_args=())
+
+
+@_rescaled_gradient_op.register_fake
 def _(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor) -> Tensor:
     return torch.empty_like(logits)

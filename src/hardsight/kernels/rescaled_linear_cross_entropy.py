@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.kernels.dispatch import runs_fused, same_precision, wide
+from hardsight.kernels.dispatch import call, runs_fused, same_precision, wide
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
 from hardsight.kernels.rescaled_cross_entropy import reference as from_logits
 
@@ -48,10 +48,11 @@ def rescaled_linear_cross_entropy(
             features, weight, bias, labels, sample_weight=sample_weight, ignore_index=ignore_index, **options
         )
     labels, sample_weight = kept_labels(labels, sample_weight, ignore_index)
-    # The largest exponent a weight can have: weights relative to it neither overflow nor drown.
-    peak = (lam / (1 + lam)) ** lam / (1 + lam)
-    shift = beta * peak if transform == "exp" else math.log(max(beta * peak, 1e-30))
-    settings = (beta, lam, transform == "exp", shift)
+    # Weights relative to the largest there can be; where that is out of reach, to the middle of their range in logs.
+    peak = beta * (lam / (1 + lam)) ** lam / (1 + lam)
+    shift = (peak if peak <= 10 else peak / 2) if transform == "exp" else math.log(max(peak, 1e-30))
+    wanted = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (features, weight, bias))
+    settings = (beta, lam, transform == "exp", shift, wanted)
     raw, log_p, log_weight = _Walk.apply(features, weight, bias, labels, sample_weight.log(), settings)
     with torch.no_grad():
         if reduction == "weight":
@@ -110,14 +111,13 @@ class _Walk(torch.autograd.Function):
         bias: Tensor | None,
         labels: Tensor,
         log_sample_weight: Tensor,
-        settings: tuple[float, float, bool, float],
+        settings: tuple[float, float, bool, float, bool],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        wanted = any(ctx.needs_input_grad)
-        made = torch.ops.hardsight.rescaled_linear(features, weight, bias, labels, log_sample_weight, *settings, wanted)
+        made = call(_rescaled_linear_op, _rescaled_linear, features, weight, bias, labels, log_sample_weight, *settings)
         log_p, log_weight, *gradients = made
         ctx.mark_non_differentiable(log_p, log_weight)
         ctx.dtypes = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
-        if wanted:
+        if settings[-1]:
             ctx.save_for_backward(*gradients)
         return torch.zeros_like(log_p[:1]).sum(), log_p, log_weight
 
@@ -133,7 +133,6 @@ class _Walk(torch.autograd.Function):
         return (*found, None, None, None)
 
 
-@torch.library.custom_op("hardsight::rescaled_linear", mutates_args=())
 def _rescaled_linear(
     features: Tensor,
     weight: Tensor,
@@ -162,7 +161,10 @@ def _rescaled_linear(
     )
 
 
-@_rescaled_linear.register_fake
+_rescaled_linear_op = torch.library.custom_op("hardsight::rescaled_linear", _rescaled_linear, mutates_args=())
+
+
+@_rescaled_linear_op.register_fake
 def _(
     features: Tensor,
     weight: Tensor,

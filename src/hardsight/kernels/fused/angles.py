@@ -1,4 +1,6 @@
-"""Triton: the arccos and arcsine that the kernels share, accurate to float32's rounding."""
+"""Triton: the arccos, arcsine and softplus that the kernels share, accurate to float32's rounding."""
+
+from typing import no_type_check
 
 import triton
 import triton.language as tl
@@ -8,6 +10,7 @@ HALF_PI = tl.constexpr(1.5707963267948966)
 
 
 @triton.jit
+@no_type_check
 def arccos_of_magnitude(magnitude):
     """arccos on [0, 1] by sqrt(1 - x) P(x); error 2e-8 (Abramowitz and Stegun, 4.4.46)."""
     p = -0.0012624911 * magnitude + 0.0066700901
@@ -21,6 +24,7 @@ def arccos_of_magnitude(magnitude):
 
 
 @triton.jit
+@no_type_check
 def arccos(cosine):
     """arccos of a cosine that rounding may have pushed past one."""
     angle = arccos_of_magnitude(tl.minimum(tl.abs(cosine), 1.0))
@@ -28,13 +32,17 @@ def arccos(cosine):
 
 
 @triton.jit
+@no_type_check
 def arcsine(cosine):
     """pi/2 - arccos: what a class's angle lacks to a right one. Summed, these keep more digits than the angles."""
     lack = HALF_PI - arccos_of_magnitude(tl.minimum(tl.abs(cosine), 1.0))
-    return tl.where(cosine < 0.0, -lack, lack)
+    # The cosine's sign bit, taken over in one operation.
+    sign = cosine.to(tl.int32, bitcast=True) & -2147483648
+    return (lack.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
 
 
 @triton.jit
+@no_type_check
 def angle_from_chords(apart, together):
     """The angle of unit vectors from |u - v|^2 and |u + v|^2: exact near 0 and pi, where arccos is not."""
     # Within 60 degrees of parallel the arcsine of half the shorter chord, else the arccos. The squares of unit vectors
@@ -45,3 +53,14 @@ def angle_from_chords(apart, together):
     narrow = 2.0 * (half + half * ratio)
     near = tl.where(apart < together, narrow, PI - narrow)
     return tl.where((half < 0.5) & (apart + together > 3.0), near, arccos(0.25 * (together - apart)))
+
+
+@triton.jit
+@no_type_check
+def softplus(x):
+    """log (1 + exp x), without overflow and exact to rounding for very negative x."""
+    small = tl.exp(-tl.abs(x))
+    # log1p by one correction of the rounding in 1 + small.
+    one = 1.0 + small
+    log = tl.where(one == 1.0, small, tl.log(one) * small / tl.where(one == 1.0, 1.0, one - 1.0))
+    return tl.maximum(x, 0.0) + log

@@ -1,17 +1,18 @@
 # ruff: noqa: N803
-# mypy: allow-incomplete-defs
 """Triton: the AVH loss of rows of products, its slope by each product, and the projection onto the sphere's tangents.
 
 A block of samples at a time: one matrix product (torch's own), one kernel over its rows, two more products. The
 products of a block exist, those of all samples do not.
 """
 
+from typing import no_type_check
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, product
+from hardsight.kernels.dispatch import add_product, aligned, product
 from hardsight.kernels.fused.angles import PI, arccos
 
 # Products of one block, samples x classes. Fewer would read and write the weight's gradient more often.
@@ -23,6 +24,7 @@ _LEAST_SINE = tl.constexpr(4.8828125e-04)
 
 
 @triton.jit
+@no_type_check
 def _angles(products, inverse, weight_inverse, column, classes):
     inside = column < classes
     z = tl.load(products + column, mask=inside, other=0.0)
@@ -33,6 +35,7 @@ def _angles(products, inverse, weight_inverse, column, classes):
 
 
 @triton.jit
+@no_type_check
 def _angular_rows(
     products,
     slopes,
@@ -45,6 +48,7 @@ def _angular_rows(
     losses,
     gaps,
     classes,
+    width,
     products_stride,
     slopes_stride,
     SLOPES: tl.constexpr,
@@ -77,17 +81,18 @@ def _angular_rows(
     if SLOPES:
         # d loss / d cosine = scale (p - y) / sin; the rest of the chain rule is the two lengths.
         outer = tl.load(coefficient + row) * tl.load(factor) * s * inverse
-        for start in range(0, classes, BLOCK):
+        for start in range(0, width, BLOCK):
             column = start + tl.arange(0, BLOCK)
             cosine, inside = _angles(products, inverse, weight_inverse, column, classes)
             sine = tl.maximum(tl.sqrt((1.0 - cosine) * (1.0 + cosine)), _LEAST_SINE)
             p = tl.exp(s * (PI - arccos(cosine)) - log_total)
             slope = (p - tl.where(column == label, 1.0, 0.0)) / sine * outer
             slope = slope * tl.load(weight_inverse + column, mask=inside, other=0.0)
-            tl.store(slopes + row * slopes_stride + column, slope.to(slopes.dtype.element_ty), mask=inside)
+            tl.store(slopes + row * slopes_stride + column, slope.to(slopes.dtype.element_ty), mask=column < width)
 
 
 @triton.jit
+@no_type_check
 def _project(
     gradient,
     vectors,
@@ -122,8 +127,13 @@ def _project(
 
 def inverse_norms(vectors: Tensor) -> Tensor:
     """1 / |vector| in float32; 0 for a vector that is zero or whose length float32 cannot hold."""
-    lengths = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float32)
-    return torch.where((lengths == 0) | lengths.isinf(), 0.0, 1 / lengths)
+    # 1 / inf is 0 already, and 1 / 0 becomes it.
+    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float32).reciprocal_().nan_to_num_(0.0, 0.0, 0.0)
+
+
+def padded(weight: Tensor) -> Tensor:
+    """The weight with zero rows up to a multiple of 64: products of odd widths run several times slower."""
+    return torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % 64)) if len(weight) % 8 else weight
 
 
 def losses(features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
@@ -166,22 +176,26 @@ def _walk(
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], Tensor]:
     samples, classes = len(features), len(weight)
     feature_inverse, weight_inverse = inverse_norms(features), inverse_norms(weight)
+    weight = padded(weight)
+    width = len(weight)
     found = torch.empty(samples, dtype=torch.float32, device=features.device)
     gaps, factor = torch.empty_like(found), torch.ones_like(found[:1]).squeeze()
     empty = torch.empty(0, device=features.device)
     by_features, by_weight = empty, empty
     if coefficient is not None:
-        # Slopes of about 1 or less: sixteen bits would lose the small ones of a mean over many samples.
-        largest = (coefficient.abs() * feature_inverse).amax() * weight_inverse.amax() * scale.abs()
-        factor = torch.where(largest > 0, 1 / largest, 1.0).clamp(max=1e30)
+        if features.dtype == torch.float16:
+            # Slopes of about 1 or less: float16 would lose the small ones of a mean over many samples.
+            largest = (coefficient.abs() * feature_inverse).amax() * weight_inverse.amax() * scale.abs()
+            factor = torch.where(largest > 0, 1 / largest, 1.0).clamp(max=1e30)
         by_features = torch.empty(features.shape, dtype=torch.float32, device=features.device)
-        by_weight = torch.zeros(weight.shape, dtype=torch.float32, device=features.device)
+        by_weight = torch.empty(weight.shape, dtype=torch.float32, device=features.device)
     rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
     block = min(_WIDEST, max(16, triton.next_power_of_2(classes)))
     for start in range(0, samples, rows):
         here = slice(start, start + rows)
-        products = product(features[here], weight.T)
-        slopes = empty if coefficient is None else torch.empty_like(products, dtype=features.dtype)
+        count = min(rows, samples - start)
+        products = product(features[here], weight.T, aligned(count, width, torch.float32, features.device))
+        slopes = empty if coefficient is None else aligned(count, width, features.dtype, features.device)
         with torch.cuda.device(features.device if features.device.type == "cuda" else -1):
             _angular_rows[(len(products),)](
                 products,
@@ -195,6 +209,7 @@ def _walk(
                 found[here],
                 gaps[here],
                 classes,
+                width,
                 products.stride(0),
                 0 if coefficient is None else slopes.stride(0),
                 SLOPES=coefficient is not None,
@@ -203,6 +218,6 @@ def _walk(
             )
         del products
         if coefficient is not None:
-            by_features[here] = product(slopes, weight)
-            add_product(by_weight, slopes.T, features[here])
-    return found, gaps, (by_features, by_weight), factor
+            product(slopes, weight, by_features[here])
+            (product if start == 0 else add_product)(slopes.T, features[here], by_weight)
+    return found, gaps, (by_features, by_weight[:classes]), factor

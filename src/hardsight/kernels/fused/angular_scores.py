@@ -1,5 +1,4 @@
 # ruff: noqa: N803
-# mypy: allow-incomplete-defs
 """Triton: one pass over tiles of samples x classes that leaves a few numbers a sample.
 
 `_scan` multiplies a block of samples with one class tile after another and folds each tile into running numbers; the
@@ -8,7 +7,7 @@ cache. `_combine` joins the splits; `_remeasure` measures again, from the vector
 give: those of nearly parallel vectors.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import torch
 import triton
@@ -16,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hardsight.kernels.fused.angles import HALF_PI, angle_from_chords, arccos, arcsine
+from hardsight.kernels.fused.angles import HALF_PI, angle_from_chords, arccos, arcsine, softplus
 
 # Columns of what a program of `_scan` leaves for each of its samples.
 _FIELDS = tl.constexpr(10)
@@ -24,21 +23,25 @@ _FIELDS = tl.constexpr(10)
 _LEFT_OUT = tl.constexpr(-1e30)
 # See geometry: beyond this |cosine| an arccos of a float32 product is no measurement any more.
 _NEARLY_PARALLEL = tl.constexpr(0.995)
+_LOG2_E = tl.constexpr(1.4426950408889634)
 _LEAST_NORM = tl.constexpr(1e-12)
 _LARGEST_NORM = tl.constexpr(1e12)
 
 
 class Tiling(NamedTuple):
-    """How `_scan` is cut: samples x classes of a tile, features at a time, warps, stages of loading ahead."""
+    """How `_scan` is cut."""
 
-    samples: int
-    classes: int
-    dim: int
+    samples: int  # of a tile
+    classes: int  # of a tile
+    dim: int  # features multiplied at a time
     warps: int
-    stages: int
+    stages: int  # of loading ahead
+    pieces: int = 1  # in which a tile is folded
+    group: int = 16  # sample blocks that work side by side on the same classes
 
 
 @triton.jit
+@no_type_check
 def _inverse_norms(vectors, inverse, unsafe, count, dim, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """1 / |vector|, 1 for a zero vector (whose products are 0); raises the flag where squares left float32's range."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -59,10 +62,11 @@ def _inverse_norms(vectors, inverse, unsafe, count, dim, stride, ROWS: tl.conste
 
 
 @triton.jit
+@no_type_check
 def _load(source, first, start, count, dim, stride, ROWS: tl.constexpr, DIM: tl.constexpr, DESCRIBED: tl.constexpr):
     if DESCRIBED:
         return source.load([first, start])
-    else:
+    else:  # noqa: RET505, the branch not taken must not be compiled
         row = first + tl.arange(0, ROWS)
         column = start + tl.arange(0, DIM)
         inside = (row < count)[:, None] & (column < dim)[None, :]
@@ -70,6 +74,7 @@ def _load(source, first, start, count, dim, stride, ROWS: tl.constexpr, DIM: tl.
 
 
 @triton.jit
+@no_type_check
 def _fold(
     product,
     tile,
@@ -89,11 +94,14 @@ def _fold(
     scale = tl.load(weight_inverse + column, mask=column < classes, other=1.0)
     farthest = tl.minimum(farthest, tl.min(product * scale[None, :], 1))
     hit = (label >= tile) & (label < tile + CLASSES)
+    # The barrier keeps these branches branches: as selects they would cost every tile what few tiles need.
     if tl.max(hit.to(tl.int32), 0) > 0:
+        tl.debug_barrier()
         labelled = column[None, :] == label[:, None]
         label_product += tl.sum(tl.where(labelled, product, 0.0), 1)
         product = tl.where(labelled, _LEFT_OUT, product)
     if tile + CLASSES > classes:
+        tl.debug_barrier()
         product = tl.where((column < classes)[None, :], product, _LEFT_OUT)
     cosine = product * scale[None, :]
     nearest = tl.maximum(nearest, tl.max(cosine, 1))
@@ -105,13 +113,12 @@ def _fold(
     # The first of the largest; a reduction over pairs (value, place) would need twice the registers.
     tile_place = tl.min(tl.where(product == tile_top[:, None], column[None, :], 2147483647), 1)
     place = tl.where(tile_top > top, tile_place, place)
-    exponent = product - higher[:, None]
-    exponential = tl.exp(exponent)
+    exponential = tl.exp2(product * _LOG2_E - (higher * _LOG2_E)[:, None])
     fade = tl.exp(top - higher)
     if SPREAD:
         # Sum of e (top - z): moving the top up adds the step to every term there is.
         moved = tl.where(top == float("-inf"), 0.0, below + mass * (higher - top))
-        below = moved * fade + tl.sum(tl.where(exponential > 0.0, -exponent * exponential, 0.0), 1)
+        below = moved * fade + tl.sum(tl.where(exponential > 0.0, (higher[:, None] - product) * exponential, 0.0), 1)
         mass_squares = mass_squares * fade * fade + tl.sum(exponential * exponential, 1)
     mass = mass * fade + tl.sum(exponential, 1)
     top = higher
@@ -119,12 +126,14 @@ def _fold(
 
 
 @triton.jit
+@no_type_check
 def _halves(product, SAMPLES: tl.constexpr, CLASSES: tl.constexpr):
     """The left and the right half of a tile; both stay in the registers they are in."""
     return product.reshape(SAMPLES, 2, CLASSES // 2).permute(0, 2, 1).split()
 
 
 @triton.jit
+@no_type_check
 def _fold_pieces(
     product,
     tile,
@@ -141,7 +150,7 @@ def _fold_pieces(
     SPREAD: tl.constexpr,
 ):
     """`_fold` over a tile in 1, 2 or 4 pieces: what it makes of a whole one exceeds the registers."""
-    WIDTH: tl.constexpr = CLASSES // PIECES
+    WIDTH: tl.constexpr = CLASSES // PIECES  # noqa: N806
     if PIECES == 1:
         state = _fold(product, tile, label, inverse, weight_inverse, bias, classes, state, WIDTH, BIAS, SPREAD)
     else:
@@ -164,6 +173,7 @@ def _fold_pieces(
 
 
 @triton.jit
+@no_type_check
 def _scan(
     features,
     weight,
@@ -280,6 +290,7 @@ def _scan(
 
 
 @triton.jit
+@no_type_check
 def _combine(
     partial,
     labels,
@@ -345,7 +356,8 @@ def _combine(
     others = mass * tl.exp(top - total_top)
     own = tl.exp(label_logit - total_top)
     total = others + own
-    log_total = tl.log(total)
+    # Where the label leads its own term is 1, and log (1 + others) keeps what 1 + others would round away.
+    log_total = tl.where(label_logit >= top, softplus(tl.log(others)), tl.log(total))
     wins = (label_logit > top) | ((label_logit == top) & (label < place))
     tl.store(predicted + row, tl.where(wins, label, place.to(tl.int64)), mask=inside)
     tl.store(out + row, norm, mask=inside)
@@ -369,6 +381,7 @@ def _combine(
 
 
 @triton.jit
+@no_type_check
 def _remeasure(
     features,
     weight,
@@ -479,12 +492,12 @@ def scores(
             SAMPLES=tiling.samples,
             CLASSES=tiling.classes,
             DIM=tiling.dim,
-            GROUP=_GROUP,
+            GROUP=tiling.group,
             DESCRIBED=described,
             BIAS=bias is not None,
             SPREAD=spread,
             PRECISION=precision,
-            PIECES=max(1, min(4, tiling.classes // 64)),
+            PIECES=tiling.pieces,
             FLATTEN=flatten,
             num_warps=tiling.warps,
             num_stages=tiling.stages,
@@ -525,19 +538,15 @@ def scores(
     return out, predicted, unsafe
 
 
-# Sample blocks that work side by side on the same classes.
-_GROUP = 16
-
-
 def choose_tiling(dtype: torch.dtype, samples: int, classes: int, dim: int) -> Tiling:
-    """The cut that was fastest on an H200; a small one for few samples or classes, and for float32's larger elements."""
+    """The cut that was fastest on an H200; a small one for few samples or classes, and for float32."""
     # No wider than the classes: every column beyond them is counted and taken back again.
     width = max(16, triton.next_power_of_2(classes))
     if dtype == torch.float32:
         return Tiling(64, min(64, width), 32, 4, 3)
     if samples < 1024 or classes < 256:
         return Tiling(64, min(64, width), 64, 4, 3)
-    return Tiling(128, 256, 64, 8, 4)
+    return Tiling(128, 256, 64, 8, 4, pieces=4)
 
 
 def split_classes(sample_blocks: int, tiles: int, device: torch.device) -> tuple[int, int]:

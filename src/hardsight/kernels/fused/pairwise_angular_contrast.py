@@ -1,13 +1,14 @@
 # ruff: noqa: N803
-# mypy: allow-incomplete-defs
 """Triton: AMC's contrast of rows of products with all samples, and its slope by each product."""
+
+from typing import no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import product
+from hardsight.kernels.dispatch import aligned, product
 from hardsight.kernels.fused.angles import arccos
 from hardsight.kernels.fused.angular_cross_entropy import inverse_norms
 
@@ -17,6 +18,7 @@ _LEAST_SINE = tl.constexpr(4.8828125e-04)
 
 
 @triton.jit
+@no_type_check
 def _contrast_rows(
     products,
     slopes,
@@ -78,8 +80,9 @@ def contrast(
     block = min(4096, max(16, triton.next_power_of_2(samples)))
     for start in range(0, samples, rows):
         here = slice(start, start + rows)
-        products = product(features[here], features.T)
-        slopes = torch.empty_like(products, dtype=features.dtype) if slopes_wanted else empty
+        count = min(rows, samples - start)
+        products = product(features[here], features.T, aligned(count, samples, torch.float32, features.device))
+        slopes = aligned(count, samples, features.dtype, features.device) if slopes_wanted else empty
         with torch.cuda.device(features.device if features.device.type == "cuda" else -1):
             _contrast_rows[(len(products),)](
                 products,
@@ -100,5 +103,5 @@ def contrast(
             )
         del products
         if slopes_wanted:
-            gradient[here] = product(slopes, features)
+            product(slopes, features, gradient[here])
     return found, gradient, 1 / factor

@@ -1,6 +1,7 @@
 # ruff: noqa: N803
-# mypy: allow-incomplete-defs
 """Triton: the statistics of rows of logits in one read, and their rescaled gradient in one read and one write."""
+
+from typing import no_type_check
 
 import torch
 import triton
@@ -14,6 +15,7 @@ _BLOCK = 8192
 
 
 @triton.jit
+@no_type_check
 def _statistics(logits, labels, label_logit, log_others, classes, row_stride, LANES: tl.constexpr, RUN: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
@@ -38,6 +40,7 @@ def _statistics(logits, labels, label_logit, log_others, classes, row_stride, LA
 
 
 @triton.jit
+@no_type_check
 def _gradient(
     logits, labels, log_others, coefficient, gradient, classes, row_stride, gradient_stride, BLOCK: tl.constexpr
 ):

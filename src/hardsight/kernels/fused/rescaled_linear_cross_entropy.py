@@ -1,19 +1,23 @@
 # ruff: noqa: N803
-# mypy: allow-incomplete-defs
 """Triton: gradient rescaling of rows of products, weight and gradient of each row in one kernel."""
+
+import math
+from typing import no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, product
-from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS
+from hardsight.kernels.dispatch import add_product, aligned, product
+from hardsight.kernels.fused.angles import softplus
+from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, padded
 
 _WIDEST = 8192
 
 
 @triton.jit
+@no_type_check
 def _logits(products, bias, column, classes, BIAS: tl.constexpr):
     z = tl.load(products + column, mask=column < classes, other=float("-inf"))
     if BIAS:
@@ -22,16 +26,7 @@ def _logits(products, bias, column, classes, BIAS: tl.constexpr):
 
 
 @triton.jit
-def _softplus(x):
-    """log (1 + exp x), without overflow and exact to rounding for very negative x."""
-    small = tl.exp(-tl.abs(x))
-    # log1p by one correction of the rounding in 1 + small.
-    one = 1.0 + small
-    log = tl.where(one == 1.0, small, tl.log(one) * small / tl.where(one == 1.0, 1.0, one - 1.0))
-    return tl.maximum(x, 0.0) + log
-
-
-@triton.jit
+@no_type_check
 def _rescaled_rows(
     products,
     slopes,
@@ -45,6 +40,7 @@ def _rescaled_rows(
     lam,
     shift,
     classes,
+    width,
     products_stride,
     slopes_stride,
     BIAS: tl.constexpr,
@@ -70,9 +66,9 @@ def _rescaled_rows(
     own = tl.load(products + label)
     if BIAS:
         own += tl.load(bias + label).to(tl.float32)
-    row_log_p = -_softplus(others - own)
-    log_power = lam * row_log_p - _softplus(own - others)
-    if EXP:
+    row_log_p = -softplus(others - own)
+    log_power = lam * row_log_p - softplus(own - others)
+    if EXP:  # noqa: SIM108, the branch not taken must not be compiled
         row_log_weight = beta * tl.exp(log_power)
     else:
         row_log_weight = log_beta + log_power
@@ -81,12 +77,12 @@ def _rescaled_rows(
     tl.store(log_weight + row, row_log_weight)
     if SLOPES:
         half = 0.5 * tl.exp(row_log_weight - shift)
-        for start in range(0, classes, BLOCK):
+        for start in range(0, width, BLOCK):
             column = start + tl.arange(0, BLOCK)
             z = _logits(products, bias, column, classes, BIAS)
             slope = tl.where(column == label, -half, tl.exp(z - others) * half)
             slope = tl.where(half == 0.0, 0.0, slope)
-            tl.store(slopes + row * slopes_stride + column, slope.to(slopes.dtype.element_ty), mask=column < classes)
+            tl.store(slopes + row * slopes_stride + column, slope.to(slopes.dtype.element_ty), mask=column < width)
 
 
 def walk(
@@ -103,20 +99,23 @@ def walk(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """log p, log weight, and the gradients by features, weight and bias of the sum over samples, times exp(-shift)."""
     samples, classes = len(features), len(weight)
+    weight = padded(weight)
+    width = len(weight)
     log_p = torch.empty(samples, dtype=torch.float32, device=features.device)
     log_weight = torch.empty_like(log_p)
     empty = torch.empty(0, device=features.device)
     by_features, by_weight, by_bias = empty, empty.clone(), empty.clone()
     if slopes_wanted:
         by_features = torch.empty(features.shape, dtype=torch.float32, device=features.device)
-        by_weight = torch.zeros(weight.shape, dtype=torch.float32, device=features.device)
-        by_bias = torch.zeros(classes, dtype=torch.float32, device=features.device)
+        by_weight = torch.empty(weight.shape, dtype=torch.float32, device=features.device)
+        by_bias = torch.zeros(width, dtype=torch.float32, device=features.device)
     rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
     block = min(_WIDEST, max(16, triton.next_power_of_2(classes)))
     for start in range(0, samples, rows):
         here = slice(start, start + rows)
-        products = product(features[here], weight.T)
-        slopes = torch.empty_like(products, dtype=features.dtype) if slopes_wanted else empty
+        count = min(rows, samples - start)
+        products = product(features[here], weight.T, aligned(count, width, torch.float32, features.device))
+        slopes = aligned(count, width, features.dtype, features.device) if slopes_wanted else empty
         with torch.cuda.device(features.device if features.device.type == "cuda" else -1):
             _rescaled_rows[(len(products),)](
                 products,
@@ -127,10 +126,11 @@ def walk(
                 log_p[here],
                 log_weight[here],
                 beta,
-                torch.tensor(beta).log().item(),
+                math.log(beta) if beta > 0 else -math.inf,
                 lam,
                 shift,
                 classes,
+                width,
                 products.stride(0),
                 slopes.stride(0) if slopes_wanted else 0,
                 BIAS=bias is not None,
@@ -141,8 +141,8 @@ def walk(
             )
         del products
         if slopes_wanted:
-            by_features[here] = product(slopes, weight)
-            add_product(by_weight, slopes.T, features[here])
+            product(slopes, weight, by_features[here])
+            (product if start == 0 else add_product)(slopes.T, features[here], by_weight)
             if bias is not None:
                 by_bias += slopes.sum(0, dtype=torch.float32)
-    return log_p, log_weight, by_features, by_weight, by_bias
+    return log_p, log_weight, by_features, by_weight[:classes], by_bias[:classes]

@@ -1,0 +1,46 @@
+"""`hardsight bench`: the fused kernels beside the plain version, its compiled form and the floor."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hardsight.cli.errors import one_sentence
+
+
+def bench(
+    only: Annotated[str | None, typer.Option("--only", help="One op, such as angular_scores.")] = None,
+    compiled: Annotated[bool, typer.Option(help="Time torch.compile of the plain version too; takes minutes.")] = True,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The table to append to.")] = Path(
+        "benchmarks/results.csv"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, for machines.")] = False,
+) -> None:
+    """Time the fused kernels on this machine's GPU: ours, plain, compiled, and the floor no version goes under.
+
+    Examples:
+
+        hardsight bench
+
+        hardsight bench --only rescaled_cross_entropy --no-compiled
+    """
+    with one_sentence():
+        from hardsight.kernels import benchmark
+
+        known = sorted({op for op, _, _ in benchmark.cases()})
+        if only is not None and only not in known:
+            raise ValueError(f"--only must be one of {', '.join(known)}; got {only!r}")
+        rows = benchmark.run(only, compiled, seen=(lambda row: None) if as_json else _tell)
+        benchmark.append(rows, output)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows]))
+    else:
+        first = rows[0]
+        print(f"{first.device}, torch {first.torch}, triton {first.triton}; appended to {output}")
+
+
+def _tell(row: Any) -> None:
+    spread = f"{row.median_ms:9.3f} ms ({row.p20_ms:.3f} to {row.p80_ms:.3f})"
+    print(f"{row.op:30} {row.shape:26} {row.variant:28} {spread:36} {row.peak_mib:9.1f} MiB", flush=True)

@@ -1,0 +1,245 @@
+"""What the fused kernels cost beside the plain version, `torch.compile` of it, and the floor no version goes under.
+
+The floor is the matrix products alone (classes rounded up to a multiple of 64, so that they are aligned), or one copy
+of the logits. Medians with 20/80 percentiles of the time between device events, host overhead included, and the peak
+of memory beyond the inputs; one row an op, shape and variant.
+"""
+
+import csv
+import functools
+import math
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hardsight import kernels
+from hardsight.kernels.pairwise_angular_contrast import reference as plain_pairs
+from hardsight.kernels.rescaled_cross_entropy import reference as plain_rescaled
+
+RESULTS = Path("benchmarks") / "results.csv"
+SCORING = [
+    (65_536, 2_048, 1_000),
+    (16_384, 2_048, 21_841),
+    (8_192, 4_096, 131_072),
+    (4_096, 512, 1_048_576),
+    (65_536, 512, 1_000),
+]
+LOSS = [(65_536, 2_048, 1_000), (16_384, 2_048, 21_841), (8_192, 4_096, 131_072)]
+LOGITS = [(8_192, 131_072), (65_536, 1_000)]
+LINEAR = [(8_192, 4_096, 131_072)]
+PAIRS = [(8_192, 512), (4_096, 128)]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of the table: milliseconds of device time, mebibytes beyond the inputs."""
+
+    op: str
+    shape: str
+    dtype: str
+    variant: str
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    peak_mib: float
+    device: str
+    torch: str
+    triton: str
+    python: str
+    date: str
+
+
+def cases(only: str | None = None) -> Iterator[tuple[str, str, Callable[[], dict[str, Callable[[], Any]]]]]:
+    """Op, shape, and a function that makes its inputs and variants."""
+    made: list[tuple[str, tuple[int, ...], Callable[..., dict[str, Callable[[], Any]]]]] = []
+    made += [("angular_scores", shape, scoring) for shape in SCORING]
+    made += [("angular_cross_entropy", shape, angular_loss) for shape in LOSS]
+    made += [("rescaled_cross_entropy", shape, from_logits) for shape in LOGITS]
+    made += [("rescaled_linear_cross_entropy", shape, from_features) for shape in LINEAR]
+    made += [("pairwise_angular_contrast", shape, pairs) for shape in PAIRS]
+    for op, shape, make in made:
+        if only is None or only == op:
+            yield op, " x ".join(f"{size:,}" for size in shape), functools.partial(make, *shape)
+
+
+def scoring(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]]:
+    features, weight, labels, aligned = _head(samples, dim, classes)
+
+    def plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        cosines = F.normalize(features) @ F.normalize(weight).T
+        angles = torch.acos(cosines.float().clamp(-1, 1))
+        return angles.gather(1, labels[:, None]).squeeze(1) / angles.sum(1)
+
+    compiled = torch.compile(plain)
+    return {
+        "floor: product": lambda: features @ aligned.T,
+        "ours": lambda: kernels.angular_scores(features, weight, labels),
+        "plain (AVH alone)": lambda: plain(features, weight, labels),
+        "compiled (AVH alone)": lambda: compiled(features, weight, labels),
+    }
+
+
+def angular_loss(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]]:
+    features, weight, labels, aligned = _head(samples, dim, classes)
+    features.requires_grad_(), weight.requires_grad_()
+    slopes = torch.randn(min(samples, 8192), len(aligned), device="cuda", dtype=torch.bfloat16)
+
+    def plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        cosines = (F.normalize(features) @ F.normalize(weight).T).float().clamp(-1 + 1e-6, 1 - 1e-6)
+        return F.cross_entropy(10 * (math.pi - torch.acos(cosines)), labels)
+
+    compiled = torch.compile(plain)
+    return {
+        "floor: three products": lambda: _three_products(features.detach(), aligned, slopes),
+        "ours": lambda: _backward(kernels.angular_cross_entropy(features, weight, labels, 10.0), features, weight),
+        "ours, recomputed": lambda: _backward(
+            kernels.angular_cross_entropy(features, weight, labels, 10.0, recompute=True), features, weight
+        ),
+        "plain": lambda: _backward(plain(features, weight, labels), features, weight),
+        "compiled": lambda: _backward(compiled(features, weight, labels), features, weight),
+    }
+
+
+def from_logits(samples: int, classes: int) -> dict[str, Callable[[], Any]]:
+    logits = torch.randn(samples, classes, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    spare = logits.detach().clone().requires_grad_()
+    labels = torch.randint(0, classes, (samples,), device="cuda")
+    target = torch.empty_like(logits)
+    compiled = torch.compile(plain_rescaled)
+    ordinary = torch.compile(F.cross_entropy)
+    return {
+        "floor: copy": lambda: target.copy_(logits.detach()),
+        "ours": lambda: _backward(kernels.rescaled_cross_entropy(logits, labels), logits),
+        "ours, in place": lambda: _backward(kernels.rescaled_cross_entropy(spare, labels, in_place=True), spare),
+        "plain": lambda: _backward(plain_rescaled(logits, labels), logits),
+        "compiled": lambda: _backward(compiled(logits, labels), logits),
+        "F.cross_entropy": lambda: _backward(F.cross_entropy(logits, labels), logits),
+        "F.cross_entropy, compiled": lambda: _backward(ordinary(logits, labels), logits),
+    }
+
+
+def from_features(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]]:
+    features, weight, labels, aligned = _head(samples, dim, classes)
+    features.requires_grad_(), weight.requires_grad_()
+    slopes = torch.randn(samples, classes, device="cuda", dtype=torch.bfloat16)
+
+    def plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        return plain_rescaled(F.linear(features, weight), labels)
+
+    compiled = torch.compile(plain)
+
+    def forward_alone() -> Tensor:
+        with torch.no_grad():
+            return kernels.rescaled_linear_cross_entropy(features, weight, None, labels)
+
+    return {
+        "floor: three products": lambda: _three_products(features.detach(), aligned, slopes),
+        "ours": lambda: _backward(
+            kernels.rescaled_linear_cross_entropy(features, weight, None, labels), features, weight
+        ),
+        "ours, forward alone": forward_alone,
+        "plain": lambda: _backward(plain(features, weight, labels), features, weight),
+        "compiled": lambda: _backward(compiled(features, weight, labels), features, weight),
+    }
+
+
+def pairs(samples: int, dim: int) -> dict[str, Callable[[], Any]]:
+    features = torch.randn(samples, dim, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    labels = torch.randint(0, 10, (samples,), device="cuda")
+    slopes = torch.randn(samples, samples, device="cuda", dtype=torch.bfloat16)
+    compiled = torch.compile(plain_pairs)
+
+    def products() -> None:
+        _ = features.detach() @ features.detach().T
+        _ = slopes @ features.detach()
+
+    return {
+        "floor: two products": products,
+        "ours": lambda: _backward(kernels.pairwise_angular_contrast(features, labels), features),
+        "plain": lambda: _backward(plain_pairs(features, labels), features),
+        "compiled": lambda: _backward(compiled(features, labels), features),
+    }
+
+
+def measure(work: Callable[[], Any]) -> tuple[list[float], float]:
+    """Median, 20 and 80 percentile in milliseconds; the peak of memory beyond what was there, in MiB."""
+    from triton.testing import do_bench
+
+    work()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    torch.cuda.synchronize()
+    peak = (torch.cuda.max_memory_allocated() - before) / 2**20
+    return do_bench(work, warmup=50, rep=300, quantiles=[0.5, 0.2, 0.8]), peak
+
+
+def run(
+    only: str | None = None, compiled: bool = True, seen: Callable[[Measured], None] = lambda row: None
+) -> list[Measured]:
+    """Every case, one row a variant; `seen` is told of each as it comes."""
+    if not torch.cuda.is_available():
+        raise ValueError("the kernels' benchmark needs a CUDA device; there is none")
+    import triton
+
+    about = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+    rows = []
+    for op, shape, make in cases(only):
+        torch.compiler.reset()
+        for variant, work in make().items():
+            if not compiled and "compiled" in variant:
+                continue
+            try:
+                times, peak = measure(work)
+            except torch.OutOfMemoryError:
+                times, peak = [math.nan] * 3, math.nan
+            median, low, high = (round(one, 4) for one in times)
+            row = Measured(op, shape, "bfloat16", variant, median, low, high, round(peak, 1), **about)
+            rows.append(row)
+            seen(row)
+        torch.cuda.empty_cache()
+    return rows
+
+
+def append(rows: list[Measured], path: Path = RESULTS) -> None:
+    """Add the rows to the table of all results, with its head where it is new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(Measured.__dataclass_fields__))
+        if new:
+            writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def _head(samples: int, dim: int, classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator("cuda").manual_seed(0)
+    features = torch.randn(samples, dim, device="cuda", generator=generator).bfloat16()
+    weight = torch.randn(classes, dim, device="cuda", generator=generator).bfloat16()
+    labels = torch.randint(0, classes, (samples,), device="cuda", generator=generator)
+    return features, weight, labels, F.pad(weight, (0, 0, 0, -classes % 64))
+
+
+def _backward(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, inputs)
+
+
+def _three_products(features: Tensor, weight: Tensor, slopes: Tensor) -> None:
+    for block in features.split(len(slopes)):
+        _ = block @ weight.T
+        _ = slopes @ weight
+        _ = slopes.T @ block

@@ -1,0 +1,99 @@
+"""`angular_cross_entropy`: value and gradients for features, weight and scale against float64, also at 0 and pi."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hardsight.geometry import angle_between
+from hardsight.kernels.angular_cross_entropy import angular_cross_entropy, reference
+
+SHAPES = [(5, 7, 10), (9, 17, 70), (3, 40, 2)]
+
+
+def draw(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    samples, dim, classes = shape
+    generator = torch.Generator().manual_seed(classes)
+    features = torch.randn(samples, dim, generator=generator).to(dtype).to(device)
+    weight = torch.randn(classes, dim, generator=generator).to(dtype).to(device)
+    labels = torch.randint(0, classes, (samples,), generator=generator)
+    labels[0] = -100
+    return features, weight, labels.to(device), torch.rand(samples, generator=generator).to(device) + 0.1
+
+
+def gradients(
+    function: Callable[..., Tensor], features: Tensor, weight: Tensor, labels: Tensor, **options: Any
+) -> tuple[Tensor, list[Tensor]]:
+    wide = torch.promote_types(features.dtype, torch.float32)
+    scale = torch.tensor(7.0, dtype=wide, device=features.device)
+    leaves = [one.clone().requires_grad_() for one in (features, weight, scale)]
+    value = function(leaves[0], leaves[1], labels, leaves[2], **options)
+    upstream = torch.linspace(0.5, 2.0, value.numel(), device=value.device, dtype=value.dtype).reshape(value.shape)
+    return value.detach(), list(torch.autograd.grad((value * upstream).sum(), leaves))
+
+
+def test_the_plain_version_is_the_loop() -> None:
+    features, weight, labels, _ = draw((6, 5, 4), torch.float64, "cpu")
+    losses = []
+    for x, label in zip(features[1:], labels[1:].tolist(), strict=True):
+        logits = [7.0 * (math.pi - float(angle_between(x, w))) for w in weight]
+        losses.append(math.log(math.fsum(math.exp(z) for z in logits)) - logits[label])
+    want = torch.tensor(math.fsum(losses) / len(losses), dtype=torch.float64)
+    torch.testing.assert_close(reference(features, weight, labels, 7.0), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("reduction", "recompute"), [("mean", False), ("mean", True), ("sum", False), ("none", False)])
+def test_value_and_gradients_stay_in_the_budget(
+    device: str,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    reduction: str,
+    recompute: bool,
+    within_budget: Callable[..., None],
+) -> None:
+    features, weight, labels, sample_weight = draw(shape, dtype, device)
+    options = {"sample_weight": sample_weight, "reduction": reduction}
+    true_value, truth = gradients(reference, features.double(), weight.double(), labels, **options)
+    _, plain = gradients(reference, features, weight, labels, **options)
+    value, got = gradients(angular_cross_entropy, features, weight, labels, recompute=recompute, **options)
+    torch.testing.assert_close(value.double(), true_value, atol=2e-5, rtol=1e-5)
+    for one, ordinary, true in zip(got, plain, truth, strict=True):
+        # Slopes are rounded to the inputs' type once more than in the plain path, which makes them in float32.
+        rounding = torch.finfo(dtype).eps / torch.finfo(one.dtype).eps
+        within_budget(one.cpu(), ordinary.cpu(), true.cpu(), 4.0 * rounding + 32.0)
+
+
+def test_leaving_out_the_projection_fails_that_law(device: str, within_budget: Callable[..., None]) -> None:
+    features, weight, labels, _ = draw((9, 17, 70), torch.float32, device)
+    _, truth = gradients(reference, features.double(), weight.double(), labels)
+    _, got = gradients(angular_cross_entropy, features, weight, labels)
+    radial = got[0] + 0.01 * features * got[0].norm() / features.norm()
+    with pytest.raises(AssertionError):
+        within_budget(radial.cpu(), got[0].cpu(), truth[0].cpu(), 36.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_parallel_opposite_zero_and_huge_vectors_stay_finite(device: str, dtype: torch.dtype) -> None:
+    features, weight, labels, _ = draw((6, 8, 5), dtype, device)
+    labels[0] = 0
+    features[1], features[2], features[3] = weight[labels[1]], -weight[labels[2]], 0
+    weight[4] = 0
+    if dtype != torch.float16:
+        features[4] = features[4] * 1e25
+    value, got = gradients(angular_cross_entropy, features, weight, labels)
+    assert torch.isfinite(value)
+    assert all(torch.isfinite(one).all() for one in got)
+    assert torch.equal(got[0][3], torch.zeros_like(got[0][3]))
+    assert torch.equal(got[1][4], torch.zeros_like(got[1][4]))
+
+
+def test_gradients_are_tangent_to_the_sphere(device: str) -> None:
+    features, weight, labels, _ = draw((12, 16, 30), torch.float32, device)
+    _, got = gradients(angular_cross_entropy, features, weight, labels)
+    radial = (got[0] * features).sum(1) / features.norm(dim=1) / got[0].norm(dim=1).clamp_min(1e-30)
+    assert radial.abs().max() < 1e-4

@@ -1,0 +1,169 @@
+"""`angular_scores` against a loop in float64: ragged shapes, every dtype, parallel, opposite, zero and huge vectors."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from hardsight.kernels.angular_scores import AngularScores, angular_scores, reference
+
+SHAPES = [(5, 7, 10), (66, 24, 130), (3, 100, 2), (1, 1, 3), (33, 48, 65)]
+
+
+def angle(x: list[float], y: list[float]) -> float:
+    """Kahan's half-angle formula, in float64; pi/2 where a vector is zero."""
+    own, other = math.hypot(*x), math.hypot(*y)
+    if own == 0 or other == 0:
+        return math.pi / 2
+    apart = math.hypot(*(a / own - b / other for a, b in zip(x, y, strict=True)))
+    together = math.hypot(*(a / own + b / other for a, b in zip(x, y, strict=True)))
+    return 2 * math.atan2(apart, together)
+
+
+def loop(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> AngularScores:
+    """Sample by sample, class by class, in float64."""
+    columns = []
+    classes = weight.double().tolist()
+    offsets = [0.0] * len(classes) if bias is None else bias.double().tolist()
+    for x, label in zip(features.double().tolist(), labels.tolist(), strict=True):
+        angles = [angle(x, w) for w in classes]
+        logits = [
+            math.fsum(a * c for a, c in zip(x, w, strict=True)) + b for w, b in zip(classes, offsets, strict=True)
+        ]
+        top = max(logits)
+        total = math.fsum(math.exp(z - top) for z in logits)
+        p = [math.exp(z - top) / total for z in logits]
+        others = [k for k in range(len(logits)) if k != label]
+        columns.append(
+            (
+                math.hypot(*x),
+                angles[label],
+                math.fsum(angles),
+                min(angles[k] for k in others),
+                logits[label],
+                max(logits[k] for k in others),
+                top + math.log(total),
+                math.fsum(p[k] for k in others),
+                math.fsum(p[k] ** 2 for k in others),
+                -math.fsum(q * math.log(q) for q in p if q > 0),
+                logits.index(top),
+            )
+        )
+    return AngularScores(*[torch.tensor(column, dtype=torch.float64) for column in zip(*columns, strict=True)])
+
+
+def draw(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    samples, dim, classes = shape
+    generator = torch.Generator().manual_seed(samples + classes)
+    features = torch.randn(samples, dim, generator=generator).to(dtype)
+    weight = torch.randn(classes, dim, generator=generator).to(dtype)
+    labels = torch.randint(0, classes, (samples,), generator=generator)
+    bias = torch.randn(classes, generator=generator)
+    return features.to(device), weight.to(device), labels.to(device), bias.to(device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_number_equals_the_loop(
+    device: str, shape: tuple[int, int, int], dtype: torch.dtype, within_budget: Callable[..., None]
+) -> None:
+    features, weight, labels, bias = draw(shape, dtype, device)
+    truth = loop(features.cpu(), weight.cpu(), labels.cpu(), bias.cpu())
+    got = angular_scores(features, weight, labels, bias, spread=True)
+    plain = reference(features, weight, labels, bias, spread=True)
+    assert torch.equal(got.predicted.cpu().double(), truth.predicted)
+    # The entropy is a sum of terms up to log C: where it is nearly 0 its error is still that of numbers near 1.
+    torch.testing.assert_close(got.entropy.cpu().double(), truth.entropy, atol=1e-6, rtol=1e-5)
+    for name in AngularScores._fields[:-2]:
+        within_budget(getattr(got, name).cpu(), getattr(plain, name).cpu(), getattr(truth, name), 32.0)
+
+
+def test_the_plain_version_in_float64_is_the_loop() -> None:
+    features, weight, labels, bias = draw((9, 6, 5), torch.float64, "cpu")
+    for got, want in zip(
+        reference(features, weight, labels, bias.double(), spread=True),
+        loop(features, weight, labels, bias),
+        strict=True,
+    ):
+        torch.testing.assert_close(got.double(), want)
+
+
+def nearly_parallel(device: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    features, weight = torch.randn(8, 16, generator=generator), torch.randn(5, 16, generator=generator)
+    labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 4])
+    nudge = torch.randn(16, generator=generator)
+    features[0] = weight[0] + 1e-4 * nudge  # close to its label
+    features[1] = -weight[1] + 1e-3 * nudge  # opposite to it
+    features[2] = 3 * weight[4] + 1e-4 * nudge  # close to another
+    features[3] = -weight[0]  # opposite to another
+    features[4] = 2 * weight[0]
+    features[5] = 0
+    weight[3] = 0
+    return features.to(device, dtype), weight.to(device, dtype), labels.to(device)
+
+
+def test_angles_near_zero_and_pi_are_measured_not_guessed(device: str) -> None:
+    features, weight, labels = nearly_parallel(device)
+    truth = loop(features.cpu(), weight.cpu(), labels.cpu(), None)
+    with torch.no_grad():
+        got = angular_scores(features, weight, labels)
+    for name in ("label_angle", "nearest_other_angle"):
+        torch.testing.assert_close(getattr(got, name).cpu().double(), getattr(truth, name), atol=5e-7, rtol=1e-3)
+    torch.testing.assert_close(got.angle_sum.cpu().double(), truth.angle_sum, atol=5e-6, rtol=2e-6)
+
+
+def test_an_arccos_of_the_product_fails_that_law() -> None:
+    features, weight, labels = nearly_parallel("cpu")
+    truth = loop(features, weight, labels, None)
+    cosine = torch.nn.functional.cosine_similarity(features, weight[labels])
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(cosine.clamp(-1, 1).acos().double(), truth.label_angle, atol=5e-7, rtol=1e-3)
+
+
+def test_norms_beyond_the_range_of_squares_are_finite_and_right(device: str) -> None:
+    features, weight, labels, _ = draw((6, 8, 4), torch.float32, device)
+    features[0] *= 1e25
+    features[1] *= 1e-25
+    weight[2] *= 1e-22
+    got = angular_scores(features, weight, labels)
+    truth = reference(features.double(), weight.double(), labels)
+    assert all(torch.isfinite(column).all() for column in got)
+    torch.testing.assert_close(got.angle_sum.double(), truth.angle_sum, atol=1e-5, rtol=1e-6)
+
+
+def test_without_labels_the_predicted_class_is_the_label(device: str) -> None:
+    features, weight, _, bias = draw((20, 16, 9), torch.bfloat16, device)
+    got = angular_scores(features, weight, None, bias)
+    again = angular_scores(features, weight, got.predicted, bias)
+    for one, other in zip(got, again, strict=True):
+        assert torch.equal(one, other)
+    assert (got.label_logit >= got.largest_other_logit).all()
+
+
+def test_rotating_and_scaling_change_no_angle(device: str) -> None:
+    features, weight, labels, _ = draw((12, 16, 20), torch.float32, device)
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(0)))[0].to(device)
+    before, after = angular_scores(features, weight, labels), angular_scores(7 * features @ turn, weight @ turn, labels)
+    torch.testing.assert_close(after.angle_sum, before.angle_sum)
+    torch.testing.assert_close(after.label_angle, before.label_angle, atol=1e-5, rtol=1e-5)
+
+
+def test_float32_never_runs_in_tf32_unless_the_user_allows_it(device: str) -> None:
+    features, weight, labels, _ = draw((16, 512, 32), torch.float32, device)
+    truth = reference(features.double(), weight.double(), labels)
+    got = angular_scores(features, weight, labels)
+    # TF32 keeps 10 bits: its error here is about 1e-4 of the logits.
+    assert ((got.label_logit.double() - truth.label_logit).norm() / truth.label_logit.norm()) < 2e-6
+
+
+@pytest.mark.gpu
+def test_memory_stays_below_64_mib_at_many_classes() -> None:
+    features, weight, labels, _ = draw((512, 64, 300_000), torch.bfloat16, "cuda")
+    angular_scores(features, weight, labels)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    angular_scores(features, weight, labels)
+    assert torch.cuda.max_memory_allocated() - before < 64 * 2**20

@@ -1,0 +1,113 @@
+"""`rescaled_cross_entropy`: the gradient against a loop in float64, its special cases, and the ends p = 0 and p = 1."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hardsight.kernels.rescaled_cross_entropy import reference, rescaled_cross_entropy
+
+SHAPES = [(5, 3), (4, 1000), (2, 9_001), (6, 2)]
+
+
+def loop(logits: Tensor, labels: Tensor, beta: float, lam: float, weight: Tensor, reduction: str) -> Tensor:
+    """The gradient of each logit, in float64, from the formula (GR, Eq. 6)."""
+    rows, magnitudes = [], []
+    for z, y, v in zip(logits.double().tolist(), labels.tolist(), weight.double().tolist(), strict=True):
+        label = max(y, 0)
+        top = max(z)
+        p = [math.exp(one - top) for one in z]
+        total = math.fsum(p)
+        p = [one / total for one in p]
+        rest = math.fsum(one for k, one in enumerate(p) if k != label)
+        rows.append([-0.5 if k == label else one / rest / 2 for k, one in enumerate(p)])
+        magnitudes.append(0.0 if y < 0 else v * math.exp(beta * p[label] ** lam * rest))
+    divisor = {"weight": math.fsum(magnitudes), "mean": float(weight[labels >= 0].double().sum())}.get(reduction, 1.0)
+    return torch.tensor([[m / divisor * g for g in row] for m, row in zip(magnitudes, rows, strict=True)]).double()
+
+
+def draw(shape: tuple[int, int], dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(shape[1])
+    logits = (3 * torch.randn(shape, generator=generator)).to(dtype).to(device)
+    labels = torch.randint(0, shape[1], shape[:1], generator=generator)
+    labels[0] = -100
+    return logits, labels.to(device), torch.rand(shape[0], generator=generator).to(device) + 0.1
+
+
+def gradient(function: Callable[..., Tensor], logits: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    leaf = logits.clone().requires_grad_()
+    value = function(leaf, labels, **options)
+    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("reduction", ["weight", "mean", "sum", "none"])
+def test_the_gradient_equals_the_loop(
+    device: str, shape: tuple[int, int], dtype: torch.dtype, reduction: str, within_budget: Callable[..., None]
+) -> None:
+    logits, labels, weight = draw(shape, dtype, device)
+    options = {"beta": 6.0, "lam": 0.5, "sample_weight": weight, "reduction": reduction}
+    truth = loop(logits.cpu(), labels.cpu(), 6.0, 0.5, weight.cpu(), reduction)
+    value, got = gradient(rescaled_cross_entropy, logits, labels, **options)
+    plain_value, plain = gradient(reference, logits, labels, **options)
+    within_budget(got.cpu(), plain.cpu(), truth, 8.0)
+    torch.testing.assert_close(value, plain_value, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("beta", "lam", "power"), [(2.0, 0.0, 0.0), (4.0, 1.0, 1.0), (2.0, 0.7, 0.7)])
+def test_cross_entropy_mae_and_gce_are_special_cases(device: str, beta: float, lam: float, power: float) -> None:
+    logits, labels, _ = draw((5, 300), torch.float32, device)
+    _, got = gradient(rescaled_cross_entropy, logits, labels, beta=beta, lam=lam, transform="identity", reduction="sum")
+    leaf = logits.double().requires_grad_()
+    p = leaf.softmax(1).gather(1, labels.clamp_min(0)[:, None]).squeeze(1)
+    losses = -p.log() if power == 0 else beta / 2 * (1 - p**power) / power
+    want = torch.autograd.grad(losses[labels >= 0].sum(), leaf)[0]
+    torch.testing.assert_close(got.double(), want, atol=1e-6, rtol=1e-4)
+
+
+def test_cross_entropys_magnitude_is_not_maes(device: str) -> None:
+    logits, labels, _ = draw((5, 300), torch.float32, device)
+    options = {"transform": "identity", "reduction": "sum"}
+    _, entropy = gradient(rescaled_cross_entropy, logits, labels, beta=2.0, lam=0.0, **options)
+    _, absolute = gradient(rescaled_cross_entropy, logits, labels, beta=4.0, lam=1.0, **options)
+    assert not torch.allclose(entropy, absolute)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_certain_and_impossible_labels_keep_the_direction(device: str, dtype: torch.dtype) -> None:
+    logits = torch.tensor(
+        [[90.0, 0.0, 0.0], [-90.0, 0.0, 0.0], [0.0, -math.inf, -math.inf]], dtype=dtype, device=device
+    )
+    labels = torch.zeros(3, dtype=torch.int64, device=device)
+    value, got = gradient(rescaled_cross_entropy, logits, labels, reduction="sum")
+    want = torch.tensor([[-0.5, 0.25, 0.25], [-0.5, 0.25, 0.25], [0.0, 0.0, 0.0]], device=device)
+    torch.testing.assert_close(got.float(), want, atol=1e-3, rtol=1e-3)
+    assert torch.isfinite(value)
+
+
+def test_in_place_writes_the_same_gradient_over_the_logits(device: str) -> None:
+    logits, labels, weight = draw((4, 1000), torch.bfloat16, device)
+    _, want = gradient(rescaled_cross_entropy, logits, labels, sample_weight=weight)
+    leaf = logits.clone().requires_grad_()
+    passed = leaf * 1.0
+    got = torch.autograd.grad(rescaled_cross_entropy(passed, labels, sample_weight=weight, in_place=True), passed)[0]
+    assert torch.equal(got, want)
+    assert got.data_ptr() == passed.data_ptr()
+
+
+def test_a_batch_of_ignored_labels_learns_nothing(device: str) -> None:
+    logits, labels, _ = draw((4, 10), torch.float32, device)
+    value, got = gradient(rescaled_cross_entropy, logits, torch.full_like(labels, -100))
+    assert value == 0
+    assert torch.equal(got, torch.zeros_like(got))
+
+
+def test_a_known_normaliser_replaces_the_sum_of_the_weights(device: str) -> None:
+    logits, labels, _ = draw((4, 10), torch.float32, device)
+    _, total = gradient(rescaled_cross_entropy, logits, labels, reduction="sum")
+    _, got = gradient(rescaled_cross_entropy, logits, labels, normaliser=7.0)
+    torch.testing.assert_close(got, total / 7.0)

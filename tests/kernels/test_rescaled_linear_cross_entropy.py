@@ -1,0 +1,76 @@
+"""`rescaled_linear_cross_entropy` equals logits first and loss then, in value and in every gradient."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hardsight.kernels.rescaled_linear_cross_entropy import reference, rescaled_linear_cross_entropy
+
+SHAPES = [(5, 7, 10), (9, 17, 71), (3, 40, 2)]
+
+
+def draw(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor, Tensor]:
+    samples, dim, classes = shape
+    generator = torch.Generator().manual_seed(classes)
+    inputs = [torch.randn(samples, dim, generator=generator), torch.randn(classes, dim, generator=generator)]
+    inputs = [one.to(dtype).to(device) for one in (*inputs, torch.randn(classes, generator=generator))]
+    labels = torch.randint(0, classes, (samples,), generator=generator)
+    labels[0] = -100
+    return inputs, labels.to(device), torch.rand(samples, generator=generator).to(device) + 0.1
+
+
+def gradients(
+    function: Callable[..., Tensor], inputs: list[Tensor], labels: Tensor, **options: Any
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    leaves = [one.clone().requires_grad_() for one in inputs]
+    value = function(*leaves, labels, **options)
+    return value.detach(), torch.autograd.grad(2 * value, leaves)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("reduction", "transform"), [("weight", "exp"), ("mean", "identity"), ("sum", "exp")])
+def test_value_and_gradients_stay_in_the_budget(
+    device: str,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    reduction: str,
+    transform: str,
+    within_budget: Callable[..., None],
+) -> None:
+    inputs, labels, weight = draw(shape, dtype, device)
+    options = {"beta": 6.0, "lam": 0.4, "transform": transform, "reduction": reduction, "sample_weight": weight}
+    doubled = [one.double() for one in inputs]
+    true_value, truth = gradients(reference, doubled, labels, **options)
+    _, plain = gradients(reference, inputs, labels, **options)
+    value, got = gradients(rescaled_linear_cross_entropy, inputs, labels, **options)
+    torch.testing.assert_close(value.double(), true_value.double(), atol=3e-5, rtol=1e-5)
+    for one, ordinary, true in zip(got, plain, truth, strict=True):
+        within_budget(one.cpu(), ordinary.cpu(), true.cpu(), 36.0 if dtype == torch.float32 else 4.0)
+
+
+def test_large_beta_neither_overflows_nor_drowns(device: str) -> None:
+    inputs, labels, _ = draw((5, 7, 10), torch.float32, device)
+    _, truth = gradients(reference, [one.double() for one in inputs], labels, beta=400.0)
+    _, got = gradients(rescaled_linear_cross_entropy, inputs, labels, beta=400.0)
+    for one, true in zip(got, truth, strict=True):
+        torch.testing.assert_close(one.double(), true, atol=1e-4, rtol=1e-3)
+
+
+def test_the_divisor_may_be_summed_over_processes(device: str) -> None:
+    inputs, labels, _ = draw((5, 7, 10), torch.float32, device)
+    _, alone = gradients(rescaled_linear_cross_entropy, inputs, labels)
+    _, twice = gradients(rescaled_linear_cross_entropy, inputs, labels, log_divisor=lambda log: log + math.log(2.0))
+    for one, half in zip(alone, twice, strict=True):
+        torch.testing.assert_close(half, one / 2)
+
+
+def test_without_bias_and_without_gradient(device: str) -> None:
+    (features, weight, _), labels, _ = draw((5, 7, 10), torch.float32, device)
+    with torch.no_grad():
+        got = rescaled_linear_cross_entropy(features.requires_grad_(), weight, None, labels)
+    torch.testing.assert_close(got, reference(features.detach(), weight, None, labels))

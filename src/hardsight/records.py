@@ -28,6 +28,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+# The only way to read the mask is to set it, for the whole process: once, before there are threads that write.
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
 
 @contextlib.contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
@@ -43,9 +47,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         # mkstemp makes files private; a record is as readable as any other file of its owner.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
+        temporary.chmod(0o666 & ~_UMASK)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -55,7 +55,8 @@ def _show(result: "DemoResult") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    # Paths are to be copied: no line is broken for the width of the window.
+    console = Console(soft_wrap=True)
     console.print(f"test accuracy [bold]{result.test_accuracy:.1%}[/] although {result.flipped} labels were wrong\n")
     console.print(
         f"suspicious labels, ranked by [bold]{result.ranked_by}[/]: {result.estimated} expected to be wrong, "

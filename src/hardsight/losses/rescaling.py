@@ -162,7 +162,9 @@ def rescale(rows: Rows, beta: float, lam: float, transform: Transform) -> Rescal
     log_total, log_others = shifted.logsumexp(-1), others.logsumexp(-1)
     log_p = rows.at_label(shifted) - log_total
     log_w = log_weight(log_p, log_others - log_total, beta, lam, transform) + rows.weight.log()
-    direction = ((others - log_others.unsqueeze(-1)).exp() / 2).scatter(-1, label, -0.5)
+    # Not from `others`: shifted by a labelled logit far above them, they are rounded to its grid.
+    among_others = rows.logits.scatter(-1, label, -math.inf).softmax(-1)
+    direction = (among_others / 2).scatter(-1, label, -0.5)
     # Where every other class is masked out there is nothing to learn.
     direction = torch.where((log_others == -math.inf).unsqueeze(-1), 0.0, direction)
     return Rescaled(log_p, log_w, direction)

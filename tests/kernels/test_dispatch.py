@@ -32,6 +32,7 @@ def draw(device: str) -> tuple[Tensor, Tensor, Tensor]:
     return features.to(device).requires_grad_(), weight.to(device).requires_grad_(), labels.to(device)
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what tracing itself does
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_as_one_graph_equals_eager(device: str, name: str, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--jaxtyping-packages", None):

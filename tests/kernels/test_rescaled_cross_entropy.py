@@ -45,7 +45,7 @@ def gradient(function: Callable[..., Tensor], logits: Tensor, labels: Tensor, **
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("reduction", ["weight", "mean", "sum", "none"])
+@pytest.mark.parametrize("reduction", ["weight", "mean", "none"])
 def test_the_gradient_equals_the_loop(
     device: str, shape: tuple[int, int], dtype: torch.dtype, reduction: str, within_budget: Callable[..., None]
 ) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hardsight.kernels.rescaled_linear_cross_entropy import reference, rescaled_linear_cross_entropy
 
-SHAPES = [(5, 7, 10), (9, 17, 71), (3, 40, 2)]
+SHAPES = [(9, 17, 71), (3, 40, 2)]
 
 
 def draw(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor, Tensor]:

@@ -197,7 +197,6 @@ def _scan(
     SPREAD: tl.constexpr,
     PRECISION: tl.constexpr,
     PIECES: tl.constexpr,
-    FLATTEN: tl.constexpr,
 ):
     item = tl.program_id(0)
     splits = tl.num_programs(0) // sample_blocks
@@ -250,7 +249,7 @@ def _scan(
         BIAS,
         SPREAD,
     )
-    for tile in tl.range(begin + CLASSES, end, CLASSES, flatten=FLATTEN):
+    for tile in range(begin + CLASSES, end, CLASSES):
         product = tl.zeros((SAMPLES, CLASSES), tl.float32)
         for start in range(0, dim, DIM):
             x = _load(features, first, start, samples, dim, feature_stride, SAMPLES, DIM, DESCRIBED)
@@ -451,7 +450,6 @@ def scores(
     spread: bool,
     precision: str,
     tiling: Tiling | None = None,
-    flatten: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[10, samples] numbers in the order of `AngularScores`, the predictions, and a flag: norms out of range."""
     samples, dim = features.shape
@@ -498,7 +496,6 @@ def scores(
             SPREAD=spread,
             PRECISION=precision,
             PIECES=tiling.pieces,
-            FLATTEN=flatten,
             num_warps=tiling.warps,
             num_stages=tiling.stages,
         )

@@ -3,6 +3,7 @@
 from hardsight.cleaning.actions import ACTIONS, Action, Applied, apply_actions, read_actions, write_actions
 from hardsight.cleaning.balanced import ClassBalancedSampler
 from hardsight.cleaning.columns import hardness_for
+from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, nearest_in_angle, posterior_doubt
 from hardsight.cleaning.confident import class_thresholds, confident_class, confident_joint, expected_issues
 from hardsight.cleaning.correction import (
     Correction,
@@ -26,6 +27,7 @@ from hardsight.cleaning.triplets import Triplets, mine_triplets
 
 __all__ = [
     "ACTIONS",
+    "RANK_COMBINATIONS",
     "Action",
     "Applied",
     "ClassBalancedSampler",
@@ -42,6 +44,7 @@ __all__ = [
     "TwoHumps",
     "apply_actions",
     "class_thresholds",
+    "combined_scores",
     "confident_class",
     "confident_joint",
     "correct_labels",
@@ -53,6 +56,8 @@ __all__ = [
     "hardness_by_group",
     "hardness_for",
     "mine_triplets",
+    "nearest_in_angle",
+    "posterior_doubt",
     "read_actions",
     "write_actions",
 ]

@@ -27,8 +27,8 @@ NAMES = list(ops(torch.zeros(1)))
 
 def draw(device: str) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    features, weight = torch.randn(12, 8, generator=generator), torch.randn(6, 8, generator=generator)
-    labels = torch.randint(0, 6, (12,), generator=generator)
+    features, weight = torch.randn(6, 8, generator=generator), torch.randn(5, 8, generator=generator)
+    labels = torch.randint(0, 5, (6,), generator=generator)
     return features.to(device).requires_grad_(), weight.to(device).requires_grad_(), labels.to(device)
 
 

@@ -116,6 +116,14 @@ class Head:
         if not self.safe:
             self.norms = norms(self.weight)
         self.inverse_norms = _inverse(self.norms)
+        self._rooms: dict[str, Tensor] = {}
+
+    def room(self, name: str, rows: int) -> Tensor:
+        """Memory for one chunk, the same every time: fresh memory costs as much as what is computed in it."""
+        held = self._rooms.get(name)
+        if held is None or len(held) < rows:
+            held = self._rooms[name] = self.weight.new_empty(rows, len(self.weight))
+        return held[:rows]
 
 
 @torch.no_grad()
@@ -137,7 +145,7 @@ def summarise_chunk(
     if cosines is not None and "angles" in parts:
         columns |= _summarise_angles(features, head.weight, labels, cosines)
     if parts & {"logits", "spread"}:
-        columns |= summarise_logits(scores, labels, "spread" in parts)
+        columns |= summarise_logits(scores, labels, "spread" in parts, consume=logits is None)
     columns["labels"] = labels
     return ClassSummary(len(head.weight), head.bias is not None, **columns)
 
@@ -146,15 +154,18 @@ def _logits_and_cosines(
     features: Tensor, feature_norm: Tensor, head: Head, logits: Tensor | None, want_cosines: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Both from one product: cosine = product / (|x| |w|), logit = product + bias."""
-    if logits is None:
-        product = features @ head.weight.T
-        scores = product if head.bias is None else product + head.bias
-    else:
-        scores = logits
-        product = logits if head.bias is None else logits - head.bias
-    if not want_cosines:
-        return scores, None
-    return scores, (product * head.inverse_norms).mul_(_inverse(feature_norm).unsqueeze(1))
+    rows, cosines = len(features), None
+    product = logits if logits is not None else torch.mm(features, head.weight.T, out=head.room("product", rows))
+    if want_cosines:
+        cosines = head.room("cosines", rows)
+        if logits is not None and head.bias is not None:
+            torch.sub(logits, head.bias, out=cosines).mul_(head.inverse_norms)
+        else:
+            torch.mul(product, head.inverse_norms, out=cosines)
+        cosines.mul_(_inverse(feature_norm).unsqueeze(1))
+    if logits is None and head.bias is not None:
+        product.add_(head.bias)
+    return product, cosines
 
 
 def _logits_and_cosines_of_extreme_norms(
@@ -192,11 +203,14 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
     return {"label_angle": label_angle, "angle_sum": angle_sum + label_angle, "nearest_other_angle": nearest_other}
 
 
-def summarise_logits(logits: Tensor, labels: Tensor, spread: bool) -> dict[str, Tensor]:
-    """What the scores of a softmax need: log-sum-exp, margins and masses, and with `spread` entropy and squares."""
+def summarise_logits(logits: Tensor, labels: Tensor, spread: bool, *, consume: bool = False) -> dict[str, Tensor]:
+    """What the scores of a softmax need: log-sum-exp, margins and masses, and with `spread` entropy and squares.
+
+    `consume` allows the logits to be overwritten.
+    """
     column = labels.unsqueeze(1)
     label_logit = logits.gather(1, column).squeeze(1)
-    others = logits.scatter(1, column, -math.inf)
+    others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
     largest_other = others.amax(1)
     top = torch.maximum(largest_other, label_logit)
     # Below exp(-87) float32 has only denormal numbers, on which a CPU is 80 times slower: they count as that, and the

@@ -11,13 +11,24 @@ from hardsight.hardness import angular_visual_confidence, angular_visual_hardnes
 from hardsight.heads import observe
 
 if TYPE_CHECKING:
-    from hardsight import alignment, cleaning, datasets, degradation, losses, models, noise, report, training
+    from hardsight import alignment, cleaning, datasets, degradation, kernels, losses, models, noise, report, training
     from hardsight.cleaning import find_label_issues
     from hardsight.dynamics import Recorder
     from hardsight.engines import score_model
     from hardsight.losses import AngularLinear
 
-_ROOMS = ("alignment", "cleaning", "datasets", "degradation", "losses", "models", "noise", "report", "training")
+_ROOMS = (
+    "alignment",
+    "cleaning",
+    "datasets",
+    "degradation",
+    "kernels",
+    "losses",
+    "models",
+    "noise",
+    "report",
+    "training",
+)
 _NAMES = {
     "AngularLinear": "losses",
     "Recorder": "dynamics",
@@ -36,6 +47,7 @@ __all__ = [
     "datasets",
     "degradation",
     "find_label_issues",
+    "kernels",
     "losses",
     "model_confidence",
     "models",

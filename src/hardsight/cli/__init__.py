@@ -4,6 +4,7 @@ import typer
 
 from hardsight.cli.align import align
 from hardsight.cli.audit import audit
+from hardsight.cli.bench import bench
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
 from hardsight.cli.report import report
@@ -18,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (demo, score, audit, align, train, runs, report):
+for command in (demo, score, audit, align, train, runs, report, bench):
     app.command()(command)
 app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")

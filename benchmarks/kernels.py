@@ -6,7 +6,10 @@ Appends to `benchmarks/results.csv`; needs a CUDA device.
 """
 
 import argparse
+import sys
 from pathlib import Path
+
+import torch
 
 from hardsight.kernels.benchmark import Measured, append, run
 
@@ -22,4 +25,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", help="one op")
     parser.add_argument("--no-compiled", action="store_true", help="leave torch.compile out: it takes minutes")
     arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("the kernels are measured on a CUDA device; there is none here")
+        sys.exit()
     append(run(arguments.only, not arguments.no_compiled, tell), RESULTS)

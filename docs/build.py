@@ -28,9 +28,9 @@ assert SCORES["avh"].larger_is_harder and scores["avh"].shape == (50,)
 COSTS = """## What scoring costs
 
 Times the matrix product alone in float32, both measured in turn in one run (median, 20th to 80th percentile;
-`benchmarks/scoring.py`). A score needs a dozen passes over samples x classes, a product does 2 x dim operations for each
-entry: where dim is large the product is what one pays for. All samples x all classes never exists: a million samples x
-1,000 classes take no more memory than the features and the scores.
+`benchmarks/scoring.py`). A score needs a dozen passes over samples x classes, a product does 2 x dim operations for
+each entry: where dim is large the product is what one pays for. All samples x all classes never exists: a million
+samples x 1,000 classes take no more memory than the features and the scores.
 
 On a GPU the chunks are not yet the fused kernel of [kernels.md](kernels.md), and it shows where dim is small: on an
 H200 in float32 an earlier version took 1.6 times the product at dim 2,048 (written plainly: 2.2) but 8.0 times at dim

@@ -4,9 +4,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from hardsight.training import TrainingConfig
+from hardsight.training.reading import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -52,6 +56,14 @@ def test_console_examples_run(page: Path, tmp_path: Path) -> None:
             [str(program), *shlex.split(command, comments=True)[1:]], cwd=tmp_path, capture_output=True, text=True
         )
         assert done.returncode == 0, f"{command}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configurations_have_known_keys_and_values(page: Path) -> None:
+    for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        # An example may leave out what every configuration needs.
+        needed = {"epochs": 1, "data": {"name": "digits"}, "model": {"name": "digits_cnn"}}
+        assert build(TrainingConfig, needed | tomllib.loads(block))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,6 +1,7 @@
 """The scores that one look at a model gives, registered."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from hardsight.hardness.summary import ClassSummary, Part
 _ANGLES: frozenset[Part] = frozenset({"angles"})
 _LOGITS: frozenset[Part] = frozenset({"logits"})
 _SPREAD: frozenset[Part] = frozenset({"logits", "spread"})
+_NORMS: frozenset[Part] = frozenset()
 
 
 def _avh(of: ClassSummary) -> Tensor:
@@ -23,8 +25,16 @@ def _avc(of: ClassSummary) -> Tensor:
     return share_of_sum(math.pi - of.label_angle, of.num_classes * math.pi - of.angle_sum, of.num_classes)
 
 
+def _angular_margin(of: ClassSummary) -> Tensor:
+    return of.nearest_other_angle - of.label_angle
+
+
 def _confidence(of: ClassSummary) -> Tensor:
     return (of.label_logit - of.log_sum_exp).exp()
+
+
+def _margin(of: ClassSummary) -> Tensor:
+    return of.label_logit - of.largest_other_logit
 
 
 def _cross_entropy(of: ClassSummary) -> Tensor:
@@ -44,156 +54,85 @@ def _grand(of: ClassSummary) -> Tensor:
     return (_el2n(of) * length).clamp(max=torch.finfo(length.dtype).max)
 
 
-AVH = register(
-    Score(
-        "avh",
-        "Angular visual hardness",
-        definitions.angular_visual_hardness,
-        needs=("features", "weight", "labels"),
-        larger_is_harder=True,
-        low=0.0,
-        high=1.0,
-        source="Chen et al. 2020, Eq. 1",
-        parts=_ANGLES,
-        from_summary=_avh,
+def _class_norm(of: ClassSummary) -> Tensor:
+    return scale_within_class(of.feature_norm, of.labels, of.num_classes)
+
+
+def _register(
+    name: str,
+    title: str,
+    definition: Callable[..., Tensor],
+    needs: str,
+    from_summary: Callable[[ClassSummary], Tensor],
+    parts: frozenset[Part],
+    source: str,
+    *,
+    harder: bool,
+    low: float = 0.0,
+    high: Callable[[int], float] | float = math.inf,
+    tags: frozenset[str] = frozenset(),
+) -> None:
+    register(
+        Score(
+            name,
+            title,
+            definition,
+            needs=tuple(needs.split()),
+            larger_is_harder=harder,
+            low=low,
+            high=high,
+            source=source,
+            parts=parts,
+            from_summary=from_summary,
+            tags=tags,
+        )
     )
+
+
+# fmt: off
+_register(
+    "avh", "Angular visual hardness", definitions.angular_visual_hardness, "features weight labels", _avh, _ANGLES,
+    "Chen et al. 2020, Eq. 1", harder=True, high=1.0,
 )
-AVC = register(
-    Score(
-        "avc",
-        "Angular visual confidence",
-        definitions.label_visual_confidence,
-        needs=("features", "weight", "labels"),
-        larger_is_harder=False,
-        low=0.0,
-        high=1.0,
-        source="Chen et al. 2020, Eq. 3",
-        parts=_ANGLES,
-        from_summary=_avc,
-    )
+_register(
+    "avc", "Angular visual confidence", definitions.label_visual_confidence, "features weight labels", _avc, _ANGLES,
+    "Chen et al. 2020, Eq. 3", harder=False, high=1.0,
 )
-ANGULAR_MARGIN = register(
-    Score(
-        "angular_margin",
-        "Angular margin (radians)",
-        definitions.angular_margin,
-        needs=("features", "weight", "labels"),
-        larger_is_harder=False,
-        low=-math.pi,
-        high=math.pi,
-        source="nearest other angle minus labelled angle",
-        parts=_ANGLES,
-        from_summary=lambda of: of.nearest_other_angle - of.label_angle,
-    )
+_register(
+    "angular_margin", "Angular margin (radians)", definitions.angular_margin, "features weight labels",
+    _angular_margin, _ANGLES, "nearest other angle minus labelled angle", harder=False, low=-math.pi, high=math.pi,
 )
-CONFIDENCE = register(
-    Score(
-        "confidence",
-        "Model confidence",
-        definitions.model_confidence,
-        needs=("logits", "labels"),
-        larger_is_harder=False,
-        low=0.0,
-        high=1.0,
-        source="Chen et al. 2020, Definition 1",
-        parts=_LOGITS,
-        from_summary=_confidence,
-    )
+_register(
+    "confidence", "Model confidence", definitions.model_confidence, "logits labels", _confidence, _LOGITS,
+    "Chen et al. 2020, Definition 1", harder=False, high=1.0,
 )
-MARGIN = register(
-    Score(
-        "margin",
-        "Logit margin",
-        definitions.logit_margin,
-        needs=("logits", "labels"),
-        larger_is_harder=False,
-        low=-math.inf,
-        high=math.inf,
-        source="Pleiss et al. 2020, Eq. 1",
-        parts=_LOGITS,
-        from_summary=lambda of: of.label_logit - of.largest_other_logit,
-    )
+_register(
+    "margin", "Logit margin", definitions.logit_margin, "logits labels", _margin, _LOGITS,
+    "Pleiss et al. 2020, Eq. 1", harder=False, low=-math.inf,
 )
-ENTROPY = register(
-    Score(
-        "entropy",
-        "Entropy (nats)",
-        definitions.entropy,
-        needs=("logits",),
-        larger_is_harder=True,
-        low=0.0,
-        high=math.log,
-        source="Shannon 1948",
-        parts=_SPREAD,
-        from_summary=lambda of: of.entropy,
-    )
+_register(
+    "entropy", "Entropy (nats)", definitions.entropy, "logits", lambda of: of.entropy, _SPREAD,
+    "Shannon 1948", harder=True, high=math.log,
 )
-LOSS = register(
-    Score(
-        "loss",
-        "Cross-entropy (nats)",
-        definitions.cross_entropy,
-        needs=("logits", "labels"),
-        larger_is_harder=True,
-        low=0.0,
-        high=math.inf,
-        source="-log of the model confidence",
-        parts=_LOGITS,
-        from_summary=_cross_entropy,
-    )
+_register(
+    "loss", "Cross-entropy (nats)", definitions.cross_entropy, "logits labels", _cross_entropy, _LOGITS,
+    "-log of the model confidence", harder=True,
 )
-EL2N = register(
-    Score(
-        "el2n",
-        "EL2N, length of the error vector",
-        definitions.el2n,
-        needs=("logits", "labels"),
-        larger_is_harder=True,
-        low=0.0,
-        high=math.sqrt(2),
-        source="Paul et al. 2021, Definition 2",
-        parts=_SPREAD,
-        from_summary=_el2n,
-    )
+_register(
+    "el2n", "EL2N, length of the error vector", definitions.el2n, "logits labels", _el2n, _SPREAD,
+    "Paul et al. 2021, Definition 2", harder=True, high=math.sqrt(2),
 )
-GRAND = register(
-    Score(
-        "grand",
-        "GraNd of the last layer",
-        definitions.last_layer_grand,
-        needs=("features", "logits", "labels"),
-        larger_is_harder=True,
-        low=0.0,
-        high=math.inf,
-        source="Paul et al. 2021, Definition 1, last layer in closed form",
-        parts=_SPREAD,
-        from_summary=_grand,
-    )
+_register(
+    "grand", "GraNd of the last layer", definitions.last_layer_grand, "features logits labels", _grand, _SPREAD,
+    "Paul et al. 2021, Definition 1, last layer in closed form", harder=True,
 )
-NORM = register(
-    Score(
-        "norm",
-        "Feature norm",
-        definitions.feature_norm,
-        needs=("features",),
-        larger_is_harder=False,
-        low=0.0,
-        high=math.inf,
-        source="Chen et al. 2020, Section 3",
-        from_summary=lambda of: of.feature_norm,
-    )
+_register(
+    "norm", "Feature norm", definitions.feature_norm, "features", lambda of: of.feature_norm, _NORMS,
+    "Chen et al. 2020, Section 3", harder=False,
 )
-CLASS_NORM = register(
-    Score(
-        "class_norm",
-        "Feature norm within its class",
-        definitions.class_normalised_norm,
-        needs=("features", "labels"),
-        larger_is_harder=False,
-        low=0.0,
-        high=1.0,
-        source="Chen et al. 2020, Table 1",
-        from_summary=lambda of: scale_within_class(of.feature_norm, of.labels, of.num_classes),
-        tags=frozenset({"depends on the whole set"}),
-    )
+_register(
+    "class_norm", "Feature norm within its class", definitions.class_normalised_norm, "features labels",
+    _class_norm, _NORMS, "Chen et al. 2020, Table 1", harder=False, high=1.0,
+    tags=frozenset({"depends on the whole set"}),
 )
+# fmt: on

@@ -14,14 +14,14 @@ from torch import Tensor
 
 # Above this |cosine| an arccos of a float32 product loses more than a few units in the last place (its error is
 # eps / sin(angle)), so those pairs are measured again from the vectors themselves.
-_NEARLY_PARALLEL = 0.995
+NEARLY_PARALLEL = 0.995
 # How many vector components one block of such pairs may gather: 2**22 floats are 16 MiB.
 _REMEASURE_BLOCK = 2**22
 
 
 def norms(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """Euclidean length of each vector; squares neither overflow nor vanish, and the gradient at zero is zero."""
-    wide = _wide(x)
+    wide = widen(x)
     scale = _scale(wide)
     length = torch.linalg.vector_norm(wide / scale, dim=-1) * scale.squeeze(-1)
     # The length of a finite vector may exceed the largest number of its type.
@@ -30,7 +30,7 @@ def norms(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
 
 def directions(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     """Each vector divided by its length; a zero vector stays zero and gets no gradient."""
-    return _Direction.apply(_wide(x)).to(x.dtype)
+    return _Direction.apply(widen(x)).to(x.dtype)
 
 
 def angle_between(x: Float[Tensor, "*#batch dim"], y: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
@@ -40,7 +40,7 @@ def angle_between(x: Float[Tensor, "*#batch dim"], y: Float[Tensor, "*#batch dim
     tensor(1.0000e-04)
     """
     dtype = torch.promote_types(x.dtype, y.dtype)
-    return _half_angle(_Direction.apply(_wide(x)), _Direction.apply(_wide(y))).to(dtype)
+    return _half_angle(_Direction.apply(widen(x)), _Direction.apply(widen(y))).to(dtype)
 
 
 def angles_to_classes(
@@ -52,9 +52,9 @@ def angles_to_classes(
     vectors. That looks at the values, so it waits for a GPU and is left out under `torch.compile`; without it an
     angle near 0 or pi is right to about sqrt(eps), 3e-4 in float32: enough for a loss, not for a measurement.
     """
-    with _full_precision(features):
-        feature_directions = _Direction.apply(_wide(features))
-        weight_directions = _Direction.apply(_wide(weight))
+    with full_precision(features):
+        feature_directions = _Direction.apply(widen(features))
+        weight_directions = _Direction.apply(widen(weight))
         common = torch.promote_types(feature_directions.dtype, weight_directions.dtype)
         angles = _AllPairsAngle.apply(feature_directions.to(common), weight_directions.to(common), exact)
     return angles.to(torch.promote_types(features.dtype, weight.dtype))
@@ -71,9 +71,9 @@ def angles_from_logits(
     As exact as the logits are: near 0 and pi a rounding error of eps in the logit is one of sqrt(eps) in the
     angle. Use `angles_to_classes` where that matters.
     """
-    wide = _wide(logits)
-    products = wide if bias is None else wide - _wide(bias)
-    feature_norms, weight_norms = _wide(feature_norms).unsqueeze(-1), _wide(weight_norms)
+    wide = widen(logits)
+    products = wide if bias is None else wide - widen(bias)
+    feature_norms, weight_norms = widen(feature_norms).unsqueeze(-1), widen(weight_norms)
     # Divided one after the other: the product of two large norms may overflow where the quotient does not.
     cosines = products / _nonzero(feature_norms) / _nonzero(weight_norms)
     cosines = torch.where((feature_norms == 0) | (weight_norms == 0), 0.0, cosines)
@@ -82,7 +82,7 @@ def angles_from_logits(
 
 def angle_of_cosine(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Arccos of a cosine that rounding may have pushed past one; its derivative is bounded, also at -1 and 1."""
-    return _SafeArccos.apply(_wide(cosine)).to(cosine.dtype)
+    return _SafeArccos.apply(widen(cosine)).to(cosine.dtype)
 
 
 @torch.no_grad()
@@ -173,7 +173,7 @@ class _AllPairsAngle(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         features, weight, angles = ctx.saved_tensors
-        with _full_precision(features):
+        with full_precision(features):
             # d angle / d cosine; the part along the vector itself is removed by the backward of _Direction.
             # The angles are exact near 0 and pi, so their sines are; below eps there is no direction left to follow.
             slope = -grad / torch.sin(angles).clamp_min(torch.finfo(features.dtype).eps)
@@ -188,7 +188,7 @@ def _remeasure_nearly_parallel(angles: Tensor, cosines: Tensor, features: Tensor
     """Replace the angles of nearly parallel pairs by Kahan's, block by block so that memory stays bounded."""
     classes, dim = weight.shape
     rows = features.reshape(-1, dim)
-    pairs = (cosines.abs() > _NEARLY_PARALLEL).reshape(-1).nonzero().squeeze(1)
+    pairs = (cosines.abs() > NEARLY_PARALLEL).reshape(-1).nonzero().squeeze(1)
     flat = angles.reshape(-1)
     for block in pairs.split(max(1, _REMEASURE_BLOCK // max(1, dim))):
         flat[block] = _half_angle(rows[block // classes], weight[block % classes])
@@ -222,10 +222,11 @@ def _nonzero(x: Tensor) -> Tensor:
     return torch.where(x == 0, 1.0, x)
 
 
-def _wide(x: Tensor) -> Tensor:
+def widen(x: Tensor) -> Tensor:
+    """Half precision as float32; anything wider as it is. No gradient overflows on its way back."""
     return _Widened.apply(x) if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def _full_precision(x: Tensor) -> torch.autocast:
+def full_precision(x: Tensor) -> torch.autocast:
     """Autocast would round the product to half precision before the arccos, which magnifies the error."""
     return torch.autocast(x.device.type, enabled=False)

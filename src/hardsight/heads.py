@@ -96,6 +96,19 @@ def observe(model: nn.Module, head: str | None = None) -> Iterator[Seen]:
         yield seen
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, no gradients; afterwards each module trains or not as before."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def find_head(model: nn.Module, head: str | None = None) -> tuple[str, nn.Module]:
     """Name and module of the final linear layer, as far as the model's structure alone tells it."""
     inner, _ = _unwrap(model)

@@ -9,10 +9,12 @@ from torch import nn
 
 from hardsight import training
 from hardsight.dynamics import Recorder
+from hardsight.hardness import class_normalised_norm
 from hardsight.losses.center import CenterLoss
 from hardsight.losses.contrastive import AMCLoss
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training import network
+from hardsight.training.evaluation import score_samples
 
 
 def adam(model, lr=0.01):
@@ -237,3 +239,12 @@ def test_batches_that_are_no_batches_are_refused(problem, small):
         training.fit(small(), [torch.zeros(2, 1, 6, 6)], epochs=1, progress=False)
     with pytest.raises(ValueError, match="at least one batch"):
         training.fit(small(), [], epochs=1, progress=False)
+
+
+def test_a_score_of_the_whole_set_is_not_one_of_its_batches(problem, small):
+    model = small()
+    batches = problem.loader(shuffle=False)
+    columns = score_samples(model, batches, ("class_norm", "avh"), torch.device("cpu"))
+    with torch.no_grad():
+        features = model.eval().forward_features(torch.cat([batch.images for batch in batches]))
+    torch.testing.assert_close(columns["class_norm"], class_normalised_norm(features, problem.labels))

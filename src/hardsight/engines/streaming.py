@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +11,9 @@ from torch import Tensor, nn
 
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
-from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_chunk, summarise_logits
+from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_outputs
 from hardsight.hardness.validation import check_finite, check_labels
-from hardsight.heads import Seen, observe
+from hardsight.heads import Seen, evaluating, observe
 
 _LABEL_KEYS = ("labels", "label")
 _ID_KEYS = ("ids", "id")
@@ -41,7 +40,7 @@ def score_model(
     model.to(device)
     columns, prepared = ScoreColumns(), None
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
-    with _evaluating(model), torch.inference_mode(), observe(model, head) as seen, _progress(loader, progress) as step:
+    with evaluating(model), torch.inference_mode(), observe(model, head) as seen, _progress(loader, progress) as step:
         for batch in loader:
             inputs, labels, ids = _take_apart(batch, device)
             _call(model, inputs)
@@ -61,21 +60,7 @@ def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozens
     check_finite("features", features)
     if labels is not None:
         check_labels(labels, len(features), len(seen.weight))
-    # Half-precision logits (autocast) are too coarse for an angle: the product is made again from the features then.
-    usable = logits.dtype in (torch.float32, torch.float64)
-    if seen.is_linear:
-        return summarise_chunk(features, prepared, labels, parts, logits if usable else None)
-    return _summarise_other_head(features, logits, prepared, labels, parts)
-
-
-def _summarise_other_head(
-    features: Tensor, logits: Tensor, prepared: Head, labels: Tensor | None, parts: frozenset[Part]
-) -> ClassSummary:
-    """A head whose logits are not a plain product: angles from features and weight, the rest from its own logits."""
-    against = logits.argmax(1) if labels is None else labels.long()
-    angular = summarise_chunk(features, Head(prepared.weight, None), against, parts & {"angles"})
-    columns = summarise_logits(logits.float(), against, "spread" in parts) | {"predicted": logits.argmax(1)}
-    return replace(angular, **columns)  # type: ignore[arg-type]
+    return summarise_outputs(features, logits, prepared, labels, parts, linear=seen.is_linear)
 
 
 class ScoreColumns:
@@ -142,18 +127,6 @@ def _call(model: nn.Module, inputs: Any) -> None:
 def _device_of(model: nn.Module) -> torch.device:
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards each module trains or not as before."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 @contextmanager

@@ -13,7 +13,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hardsight.geometry import angle_between, angle_of_cosine, angle_of_cosine_, angles_to_classes, directions, norms
+from hardsight.geometry import (
+    NEARLY_PARALLEL,
+    angle_between,
+    angle_of_cosine,
+    angle_of_cosine_,
+    angles_to_classes,
+    directions,
+    norms,
+    widen,
+)
 
 Part = Literal["predicted", "angles", "logits", "spread"]
 
@@ -21,8 +30,6 @@ Part = Literal["predicted", "angles", "logits", "spread"]
 # again for every chunk costs more than the arithmetic.
 _CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
 _FEWEST_SAMPLES = 256
-# Where |cosine| exceeds this, an arccos of a float32 product is no measurement any more (see geometry).
-_NEARLY_PARALLEL = 0.995
 _LEAST_EXPONENT = -87.0
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
 _SAFE_NORMS = (1e-12, 1e12)
@@ -55,6 +62,15 @@ class ClassSummary:
     other_squares: Tensor = _NOT_ASKED
     entropy: Tensor = _NOT_ASKED
 
+    def columns(self) -> dict[str, Tensor]:
+        """The numbers that were asked for, by name."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in held.items() if isinstance(value, Tensor) and value.numel()}
+
+    def cpu(self) -> "ClassSummary":
+        """The same in main memory."""
+        return replace(self, **{name: value.cpu() for name, value in self.columns().items()})  # type: ignore[arg-type]
+
 
 class SummaryColumns:
     """Collects the summaries of chunks in columns allocated once: many small pieces would fragment memory."""
@@ -66,8 +82,7 @@ class SummaryColumns:
 
     def add(self, chunk: ClassSummary) -> None:
         """Put a chunk's numbers behind those that are there; grows when more samples come than were announced."""
-        held = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
-        parts = {name: value for name, value in held.items() if isinstance(value, Tensor) and value is not _NOT_ASKED}
+        parts = chunk.columns()
         end = self.filled + len(chunk.labels)
         if self._frame is None or end > self.samples:
             self.samples = max(end if self._frame is None else 2 * end, self.samples)
@@ -109,8 +124,8 @@ class Head:
     """A linear head prepared once for many chunks: weight and bias in the precision of the computation, and norms."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight = _wide(weight.detach())
-        self.bias = None if bias is None else _wide(bias.detach())
+        self.weight = widen(weight.detach())
+        self.bias = None if bias is None else widen(bias.detach())
         self.norms = torch.linalg.vector_norm(self.weight, dim=1)
         self.safe = _norms_are_safe(self.norms)
         if not self.safe:
@@ -131,7 +146,7 @@ def summarise_chunk(
     features: Tensor, head: Head, labels: Tensor | None, parts: frozenset[Part], logits: Tensor | None = None
 ) -> ClassSummary:
     """Summary of one chunk. `logits`, where the model computed them already, save the matrix product."""
-    features = _wide(features.detach())
+    features = widen(features.detach())
     feature_norm = torch.linalg.vector_norm(features, dim=1)
     if head.safe and _norms_are_safe(feature_norm):
         scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)
@@ -148,6 +163,24 @@ def summarise_chunk(
         columns |= summarise_logits(scores, labels, "spread" in parts, consume=logits is None)
     columns["labels"] = labels
     return ClassSummary(len(head.weight), head.bias is not None, **columns)
+
+
+def summarise_outputs(
+    features: Tensor, logits: Tensor, head: Head, labels: Tensor | None, parts: frozenset[Part], *, linear: bool
+) -> ClassSummary:
+    """Summary from what a model's head saw and said. `linear`: whether the logits are features @ weight.T + bias.
+
+    Where they are something else (an angular head), angles come from features and weight, the rest from the logits.
+    """
+    if linear:
+        # Half-precision logits are too coarse for an angle: the product is made again from the features then.
+        usable = logits.dtype in (torch.float32, torch.float64)
+        return summarise_chunk(features, head, labels, parts, logits if usable else None)
+    predicted = logits.argmax(1)
+    against = predicted if labels is None else labels.long()
+    angular = summarise_chunk(features, head, against, parts & {"angles"})
+    columns = summarise_logits(widen(logits.detach()), against, "spread" in parts) | {"predicted": predicted}
+    return replace(angular, **columns)  # type: ignore[arg-type]
 
 
 def _logits_and_cosines(
@@ -186,7 +219,7 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
     column = labels.unsqueeze(1)
     label_cosine = cosines.gather(1, column).squeeze(1)
     label_angle = angle_of_cosine(label_cosine)
-    aligned = (label_cosine.abs() > _NEARLY_PARALLEL).nonzero().squeeze(1)
+    aligned = (label_cosine.abs() > NEARLY_PARALLEL).nonzero().squeeze(1)
     label_angle[aligned] = angle_between(features[aligned], weight[labels[aligned]])
 
     # The labelled class leaves the row: -2 never is the largest cosine, and 0 adds a known pi/2 to the sum.
@@ -195,7 +228,7 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
     nearest_other = angle_of_cosine(nearest)
     angle_sum = angle_of_cosine_(cosines).sum(1) - math.pi / 2
     # Also the rows where rounding pushed a cosine past 1, whose arccos is no number.
-    rows = ((nearest > _NEARLY_PARALLEL) | (farthest < -_NEARLY_PARALLEL)).nonzero().squeeze(1)
+    rows = ((nearest > NEARLY_PARALLEL) | (farthest < -NEARLY_PARALLEL)).nonzero().squeeze(1)
     if len(rows):
         exact = angles_to_classes(features[rows], weight)
         nearest_other[rows] = exact.scatter_(1, column[rows], math.inf).amin(1)
@@ -250,7 +283,3 @@ def _inverse(values: Tensor) -> Tensor:
 def _norms_are_safe(values: Tensor) -> bool:
     low, high = _SAFE_NORMS
     return bool(((values == 0) | ((values > low) & (values < high))).all())
-
-
-def _wide(values: Tensor) -> Tensor:
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

@@ -28,11 +28,12 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import model_scores
+from hardsight.heads import evaluating
 from hardsight.studies.detection import Detection, detect_all, suspicions
 from hardsight.studies.framework import Options
 from hardsight.training import Cell, Plan, Session, run_together
 from hardsight.training.assembly import Sets
-from hardsight.training.evaluation import evaluate, evaluating
+from hardsight.training.evaluation import evaluate
 from hardsight.training.record import RunRecord, device_name
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import cosine

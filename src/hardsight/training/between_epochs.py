@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hardsight.heads import evaluating
 from hardsight.losses.curriculum import SelfPaced
 from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
-from hardsight.training.evaluation import add_up, evaluating, process, share
+from hardsight.training.evaluation import add_up, process, share
 from hardsight.training.network import Network
 
 # Truncated GCE prunes from epoch 40 of 120 on, every 10 (Zhang & Sabuncu 2018, Section 4.1).

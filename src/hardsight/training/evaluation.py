@@ -4,8 +4,6 @@ Several processes share the batches (batch i goes to process i modulo their numb
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,23 +13,10 @@ from torch import Tensor, nn
 
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import choose_scores, scores_of_summary
-from hardsight.hardness.summary import ClassSummary, Head, summarise_chunk, summarise_logits
-from hardsight.heads import Seen, observe
+from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_outputs
+from hardsight.heads import evaluating, observe
 
 Batches = Iterable[Any]
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, no gradients; afterwards each module trains or not as before."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def evaluate(model: nn.Module, batches: Batches, device: torch.device) -> dict[str, float]:
@@ -91,39 +76,33 @@ def score_samples(
 ) -> dict[str, Tensor]:
     """One row a sample, sorted by id: `id`, `label`, `predicted` and each score, against the given label."""
     chosen = choose_scores(scores) if scores else []
-    columns: dict[str, list[Tensor]] = {}
+    parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
+    columns, every_id, prepared = SummaryColumns(0), [], None
     with evaluating(model), observe(model, head) as seen:
-        count = 0
         for images, labels, ids in share(batches, device):
             model(images)
-            predicted = seen.logits.argmax(1)
-            values = scores_of_summary(_summarise(seen, labels, chosen), chosen) if chosen else {}
-            ids = torch.arange(count, count + len(labels), device=device) if ids is None else ids
-            count += len(labels)
-            for name, column in {"id": ids, "label": labels, "predicted": predicted, **values}.items():
-                columns.setdefault(name, []).append(column.cpu())
-    gathered = _gather({name: torch.cat(parts) for name, parts in columns.items()})
-    order = gathered["id"].argsort(stable=True)
-    return {name: values[order] for name, values in gathered.items()}
+            prepared = prepared or Head(seen.weight, seen.bias)
+            every_id.append(torch.arange(len(labels)) + columns.filled if ids is None else ids.cpu())
+            columns.add(summarise_outputs(seen.features, seen.logits, prepared, labels, parts, linear=seen.is_linear))
+    # A score may depend on the whole set, so all processes' summaries come together before any score is made.
+    own = None if prepared is None else (torch.cat(every_id), columns.summary().cpu())
+    ids, summary = _gather(own)
+    found = {"id": ids, "label": summary.labels, "predicted": summary.predicted, **scores_of_summary(summary, chosen)}
+    order = ids.argsort(stable=True)
+    return {name: values[order] for name, values in found.items()}
 
 
-def _summarise(seen: Seen, labels: Tensor, chosen: list[Score]) -> ClassSummary:
-    features, parts = seen.features.float(), parts_of(chosen)
-    if seen.is_linear:
-        return summarise_chunk(features, Head(seen.weight, seen.bias), labels, parts)
-    # A head whose logits are not a plain product: angles from features and weight, the rest from its own logits.
-    angular = summarise_chunk(features, Head(seen.weight, None), labels, parts & {"angles"})
-    columns: dict[str, Any] = dict(summarise_logits(seen.logits.float(), labels.long(), "spread" in parts))
-    return replace(angular, **columns)
-
-
-def _gather(columns: dict[str, Tensor]) -> dict[str, Tensor]:
-    if process()[1] == 1:
-        return columns
-    parts: list[Any] = [None] * process()[1]
-    dist.all_gather_object(parts, columns)
-    names = next(part for part in parts if part)
-    return {name: torch.cat([part[name] for part in parts if part]) for name in names}
+def _gather(own: tuple[Tensor, ClassSummary] | None) -> tuple[Tensor, ClassSummary]:
+    """Ids and summaries of all processes, in order of rank; a process without a batch has none."""
+    parts: list[Any] = [own]
+    if process()[1] > 1:
+        parts = [None] * process()[1]
+        dist.all_gather_object(parts, own)
+    held = [part for part in parts if part is not None]
+    together = SummaryColumns(sum(len(ids) for ids, _ in held))
+    for _, summary in held:
+        together.add(summary)
+    return torch.cat([ids for ids, _ in held]), together.summary()
 
 
 def fitting(columns: Mapping[str, Tensor], clean_labels: Tensor) -> dict[str, float]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.geometry import angle_of_cosine, angle_of_cosine_
+from hardsight.geometry import angle_of_cosine, angle_of_cosine_, widen
 
 MEASURES = ("margin", "loss", "confidence", "agreement", "el2n", "avh", "angular_margin")
 ANGULAR = frozenset({"avh", "angular_margin"})
@@ -59,7 +59,7 @@ def measure(
     allows the logits to be overwritten, `scratch` is room for the cosines: on a CPU fresh memory costs more than
     what is computed in it.
     """
-    logits = _wide(logits.detach())
+    logits = widen(logits.detach())
     column = labels.unsqueeze(1)
     label_logit = logits.gather(1, column)
     found = {}
@@ -97,14 +97,14 @@ def _probabilities(others: Tensor, largest: Tensor, margin: Tensor, wanted: tupl
 
 def _angles(logits: Tensor, column: Tensor, known: Cosines, scratch: Tensor | None) -> dict[str, Tensor]:
     """AVH and angular margin, as exact as the logits are; a zero norm has no direction and gives pi/2."""
-    features_norm, weight_norm = _wide(known.features_norm.detach()), _wide(known.weight_norm.detach())
+    features_norm, weight_norm = widen(known.features_norm.detach()), widen(known.weight_norm.detach())
     classes = logits.shape[1]
     # One row of norms and biases for each step: the batch is cut accordingly.
     steps = weight_norm.numel() // classes
     products = logits.view(steps, -1, classes)
     room = scratch.view_as(products) if scratch is not None and scratch.dtype == logits.dtype else None
     if known.bias is not None:
-        products = torch.sub(products, _wide(known.bias.detach()).view(steps, 1, classes), out=room)
+        products = torch.sub(products, widen(known.bias.detach()).view(steps, 1, classes), out=room)
     # One after the other: the product of two norms may overflow. Over infinity, the cosine of a zero vector is zero.
     cosines = torch.div(products, _zero_to_infinity(weight_norm).view(steps, 1, classes), out=room)
     cosines = cosines.view(-1, classes).div_(_zero_to_infinity(features_norm).unsqueeze(1))
@@ -121,7 +121,3 @@ def _angles(logits: Tensor, column: Tensor, known: Cosines, scratch: Tensor | No
 
 def _zero_to_infinity(values: Tensor) -> Tensor:
     return torch.where(values == 0, math.inf, values)
-
-
-def _wide(values: Tensor) -> Tensor:
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.geometry import angles_to_classes
-from hardsight.kernels.dispatch import call, runs_fused, same_precision, wide
+from hardsight.geometry import angles_to_classes, widen
+from hardsight.kernels.dispatch import call, runs_fused, same_precision
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
 
 
@@ -59,7 +59,7 @@ def reference(
 ) -> Tensor:
     """`angular_cross_entropy` in plain PyTorch: the definition, with samples x classes in memory."""
     labels, sample_weight = kept_labels(labels, sample_weight, ignore_index)
-    logits = scale * (math.pi - angles_to_classes(wide(features), wide(weight), exact=False))
+    logits = scale * (math.pi - angles_to_classes(widen(features), widen(weight), exact=False))
     losses = -logits.log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)
     return reduced(losses, sample_weight.to(losses.dtype), reduction)
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.geometry import angle_between, angles_to_classes, norms
-from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed, wide
+from hardsight.geometry import angle_between, angles_to_classes, norms, widen
+from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed
 
 # Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
 _PLAIN_ELEMENTS = 2**22
@@ -72,9 +72,9 @@ def reference(
 ) -> AngularScores:
     """`angular_scores` in plain PyTorch, block by block: the definition, on any device and in float64 too."""
     rows = max(1, _PLAIN_ELEMENTS // max(1, len(weight)))
-    weight = wide(weight)
+    weight = widen(weight)
     blocks = [
-        _plain_block(wide(features[start : start + rows]), weight, labels[start : start + rows], bias, spread)
+        _plain_block(widen(features[start : start + rows]), weight, labels[start : start + rows], bias, spread)
         for start in range(0, max(1, len(features)), rows)
     ]
     return AngularScores(*(torch.cat(column) for column in zip(*blocks, strict=True)))
@@ -96,7 +96,7 @@ def _plain_block(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor 
         # A quarter of the largest number: differences of two logits stay finite.
         largest = torch.finfo(features.dtype).max / 4
         logits = (features @ weight.T).nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
-        logits = logits if bias is None else (logits + wide(bias)).clamp(-largest, largest)
+        logits = logits if bias is None else (logits + widen(bias)).clamp(-largest, largest)
     label_angle = angle_between(features, weight[labels])
     others = logits.scatter(1, column, -math.inf)
     label_logit, log_sum_exp = logits.gather(1, column).squeeze(1), logits.logsumexp(1)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardsight.geometry import widen
+
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Found once, not imported: importing Triton costs more than importing this package.
 _TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
@@ -47,11 +49,6 @@ def same_precision(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [one.to(dtype) for one in tensors]
 
 
-def wide(x: Tensor) -> Tensor:
-    """Half precision as float32; anything wider as it is."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
 def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """left @ right into `out`, accumulated and kept in float32: half precision is never rounded back.
 
@@ -59,7 +56,7 @@ def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """
     if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
         return torch.ops.aten.mm.dtype_out(left, right, torch.float32, out=out)
-    return torch.mm(wide(left), wide(right), out=out)
+    return torch.mm(widen(left), widen(right), out=out)
 
 
 def aligned(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -71,7 +68,7 @@ def add_product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """out += left @ right, in float32."""
     if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
         return torch.ops.aten.addmm.dtype_out(out, left, right, torch.float32, out=out)
-    return out.addmm_(wide(left), wide(right))
+    return out.addmm_(widen(left), widen(right))
 
 
 def tf32_is_allowed() -> bool:

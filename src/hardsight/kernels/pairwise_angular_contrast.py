@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.geometry import angles_to_classes
+from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.angular_cross_entropy import project_gradient
-from hardsight.kernels.dispatch import call, runs_fused, wide
+from hardsight.kernels.dispatch import call, runs_fused
 from hardsight.kernels.rescaled_cross_entropy import kept_labels
 
 
@@ -58,7 +58,7 @@ def reference(
     """`pairwise_angular_contrast` in plain PyTorch: the definition, with all pairs in memory."""
     _, weight = kept_labels(labels, sample_weight, ignore_index)
     left, right = torch.triu_indices(len(features), len(features), offset=1, device=features.device)
-    angles = angles_to_classes(wide(features), wide(features), exact=False)[left, right]
+    angles = angles_to_classes(widen(features), widen(features), exact=False)[left, right]
     distance = torch.where(labels[left] == labels[right], angles, (margin_radians - angles).clamp_min(0.0))
     pair_weight = (weight[left] * weight[right]).to(distance.dtype)
     total = torch.where(pair_weight == 0, 0.0, pair_weight * distance.square()).sum()

@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.kernels.dispatch import call, runs_fused, wide
+from hardsight.geometry import widen
+from hardsight.kernels.dispatch import call, runs_fused
 
 Transform = str | Callable[[Tensor], Tensor]
 
@@ -77,7 +78,7 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
     """`rescaled_cross_entropy` in plain PyTorch: the definition, on any device."""
     options = {"beta": 8.0, "lam": 0.5, "transform": "exp", "reduction": "weight", **options}
     labels, weight = kept_labels(labels, options.get("sample_weight"), options.get("ignore_index", -100))
-    z, column = wide(logits), labels.unsqueeze(1)
+    z, column = widen(logits), labels.unsqueeze(1)
     with torch.no_grad():
         others = z.scatter(1, column, -math.inf)
         rows = RowStatistics(z.gather(1, column).squeeze(1), others.logsumexp(1))
@@ -98,7 +99,7 @@ def row_statistics(logits: Float[Tensor, "rows classes"], labels: Int[Tensor, "r
     logits = logits.detach()
     if _serves(logits):
         return RowStatistics(*call(_row_statistics_op, _row_statistics, logits, labels))
-    return RowStatistics(*_plain_statistics(wide(logits), labels))
+    return RowStatistics(*_plain_statistics(widen(logits), labels))
 
 
 def attach_rescaled_gradient(
@@ -134,7 +135,7 @@ def coefficients(log_w: Float[Tensor, "rows"], log_divisor: Float[Tensor, ""]) -
 def kept_labels(labels: Tensor, sample_weight: Tensor | None, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Labels with 0 where ignored, and the sample weights with 0 there."""
     kept = labels != ignore_index
-    weight = kept.float() if sample_weight is None else torch.where(kept, wide(sample_weight), 0.0)
+    weight = kept.float() if sample_weight is None else torch.where(kept, widen(sample_weight), 0.0)
     return torch.where(kept, labels, 0).long(), weight
 
 
@@ -199,7 +200,7 @@ def _plain_gradient(logits: Tensor, labels: Tensor, log_others: Tensor, coeffici
     half = (coefficient / 2).unsqueeze(1)
     # Where every other class is masked out there is nothing to learn.
     alone = (log_others == -math.inf).unsqueeze(1)
-    gradient = (wide(logits) - torch.where(alone, 0.0, log_others.unsqueeze(1))).exp() * half
+    gradient = (widen(logits) - torch.where(alone, 0.0, log_others.unsqueeze(1))).exp() * half
     gradient = gradient.scatter(1, labels.unsqueeze(1), -half)
     return torch.where(alone, 0.0, gradient).to(logits.dtype)
 

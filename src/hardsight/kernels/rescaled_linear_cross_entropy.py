@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.kernels.dispatch import call, runs_fused, same_precision, wide
+from hardsight.geometry import widen
+from hardsight.kernels.dispatch import call, runs_fused, same_precision
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
 from hardsight.kernels.rescaled_cross_entropy import reference as from_logits
 
@@ -78,8 +79,8 @@ def reference(
 
 def _plain_logits(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     with torch.autocast(features.device.type, enabled=False):
-        logits = wide(features) @ wide(weight).T
-    return logits if bias is None else logits + wide(bias)
+        logits = widen(features) @ widen(weight).T
+    return logits if bias is None else logits + widen(bias)
 
 
 def _log_weight_sum(

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.geometry import angles_to_classes
+from hardsight.geometry import angles_to_classes, widen
 from hardsight.losses.entropy import cross_entropy
-from hardsight.losses.inputs import check_floating, check_range, check_reduction, widen
+from hardsight.losses.inputs import check_floating, check_range, check_reduction
 
 
 def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 1.0) -> Float[Tensor, "*batch classes"]:

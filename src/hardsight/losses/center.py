@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardsight.geometry import widen
 from hardsight.losses import processes
-from hardsight.losses.inputs import check_floating, check_labels, check_range, check_reduction, reduce, widen
+from hardsight.losses.inputs import check_floating, check_labels, check_range, check_reduction, reduce
 
 
 def center_loss(

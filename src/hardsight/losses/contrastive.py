@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hardsight.geometry import angle_between, angles_to_classes
+from hardsight.geometry import angle_between, angles_to_classes, widen
 from hardsight.losses import processes
-from hardsight.losses.inputs import check_floating, check_range, check_reduction, reduce, widen
+from hardsight.losses.inputs import check_floating, check_range, check_reduction, reduce
 
 PAIRS = ("halves", "all")
 ODD = ("refuse", "drop_last")

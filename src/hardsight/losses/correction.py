@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, full_precision
+from hardsight.geometry import full_precision
+from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction
 
 
 def forward_correction_loss(

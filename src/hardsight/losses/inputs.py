@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from hardsight.geometry import widen
+
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -181,35 +183,6 @@ def check_range(value: float | int, name: str, low: float, high: float = math.in
             wanted = f"lie in {'(' if open_low else '['}{low:g}, {high:g}]"
         raise ValueError(f"{name} must {wanted}; got {value!r}")
     return float(value)
-
-
-def widen(x: Tensor) -> Tensor:
-    """Half precision as float32; anything wider as it is."""
-    return _Widened.apply(x) if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def full_precision(x: Tensor) -> torch.autocast:
-    """Autocast would round a matrix product inside a loss to half precision."""
-    return torch.autocast(x.device.type, enabled=False)
-
-
-class _Widened(torch.autograd.Function):
-    """float32 forward; backward, a gradient too large for half precision is cut off, not turned into infinity."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.float()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.dtype = inputs[0].dtype
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        largest = torch.finfo(ctx.dtype).max
-        return grad.clamp(-largest, largest).to(ctx.dtype)
 
 
 def _flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor) -> Tensor:

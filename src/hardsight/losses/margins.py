@@ -10,15 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardsight.geometry import directions, norms
+from hardsight.geometry import directions, full_precision, norms, widen
 from hardsight.losses.inputs import (
     as_rows,
     check_floating,
     check_labels,
     check_range,
     check_reduction,
-    full_precision,
-    widen,
 )
 
 MARGINS = ("normface", "cosface", "arcface", "sphereface")

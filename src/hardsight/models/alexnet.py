@@ -1,13 +1,12 @@
 """AlexNet (Krizhevsky, 2014: one column), under the parameter names of torchvision."""
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from hardsight.models.classifier import Classifier, Head
+from hardsight.models.classifier import Head, StackedClassifier
 from hardsight.models.layers import check_stem
 
 
-class AlexNet(Classifier):
+class AlexNet(StackedClassifier):
     """Five convolutions; with the large stem two layers of 4096 units follow, the second giving the features.
 
     With the small stem, for 32x32 images, the 256 maps of the last convolution, each pooled to one pixel, are the
@@ -55,17 +54,3 @@ class AlexNet(Classifier):
             nn.ReLU(),
         ]
         self.classifier = nn.Sequential(*([] if small else hidden), head(self.feature_dim, num_classes))
-
-    @property
-    def head(self) -> nn.Module:
-        """The last layer of `classifier`."""
-        return self.classifier[-1]
-
-    def forward_features(
-        self, inputs: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """What enters the last layer of `classifier`."""
-        activations = self.avgpool(self.features(inputs)).flatten(1)
-        for layer in list(self.classifier)[:-1]:
-            activations = layer(activations)
-        return activations

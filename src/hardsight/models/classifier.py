@@ -33,3 +33,25 @@ class Classifier(nn.Module, ABC):
 
     def forward(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
         return self.head(self.forward_features(inputs))
+
+
+class StackedClassifier(Classifier):
+    """Convolutions, pooling, then a stack of linear layers whose last is the head: AlexNet, VGG."""
+
+    features: nn.Module
+    avgpool: nn.Module
+    classifier: nn.Sequential
+
+    @property
+    def head(self) -> nn.Module:
+        """The last layer of `classifier`."""
+        return self.classifier[-1]
+
+    def forward_features(
+        self, inputs: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch {self.feature_dim}"]:
+        """What enters the last layer of `classifier`."""
+        activations = self.avgpool(self.features(inputs)).flatten(1)
+        for layer in list(self.classifier)[:-1]:
+            activations = layer(activations)
+        return activations

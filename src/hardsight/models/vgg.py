@@ -1,16 +1,15 @@
 """VGG-19 (Simonyan & Zisserman, 2015), with or without batch normalization, under torchvision's parameter names."""
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from hardsight.models.classifier import Classifier, Head
+from hardsight.models.classifier import Head, StackedClassifier
 from hardsight.models.layers import check_stem, initialize_he
 
 # Channels and number of 3x3 convolutions of each group; a pooling follows every group.
 _GROUPS = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))
 
 
-class VGG19(Classifier):
+class VGG19(StackedClassifier):
     """Sixteen 3x3 convolutions; with the large stem two layers of 4096 units follow, the second giving the features.
 
     With the small stem, for 32x32 images, the 512 maps of the last pooling, each averaged, are the features. He's
@@ -38,20 +37,6 @@ class VGG19(Classifier):
         hidden = [] if small else _hidden(dropout)
         initialize_he(self, "fan_out")
         self.classifier = nn.Sequential(*hidden, head(self.feature_dim, num_classes))
-
-    @property
-    def head(self) -> nn.Module:
-        """The last layer of `classifier`."""
-        return self.classifier[-1]
-
-    def forward_features(
-        self, inputs: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """What enters the last layer of `classifier`."""
-        activations = self.avgpool(self.features(inputs)).flatten(1)
-        for layer in list(self.classifier)[:-1]:
-            activations = layer(activations)
-        return activations
 
 
 def vgg19_bn(

@@ -20,6 +20,7 @@ from hardsight.report.alignment_figures import (
 )
 from hardsight.report.canvas import as_svg
 from hardsight.report.figures import MOST_CLASSES
+from hardsight.report.page import template_environment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,19 +44,9 @@ def write_alignment_page(record: Path | str, output: Path | str | None = None) -
 
 def render_alignment(results: Mapping[str, Any]) -> str:
     """The page as text; every word that comes from the results is escaped."""
-    try:
-        import jinja2
-        from markupsafe import Markup
-    except ImportError:
-        raise ImportError("a page needs jinja2: pip install 'hardsight[report]'") from None
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"three": three, "four": four, "p": p_text, "said_p": said_p, "interval": interval_text}
+    environment = template_environment(three=three, four=four, p=p_text, said_p=said_p, interval=interval_text)
+    from markupsafe import Markup
+
     scores = ordered(results)
     drawn = alignment_figures(results)
     # The only markup that is not escaped: our own style, and what matplotlib has escaped itself.

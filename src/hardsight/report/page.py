@@ -3,9 +3,9 @@
 import base64
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from hardsight.report.gallery import figures_of
 from hardsight.report.reading import read_run
 from hardsight.report.sentences import facts, notices, sentences, tiles
 from hardsight.report.view import View, look_at
+
+if TYPE_CHECKING:
+    import jinja2
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _CONFUSIONS = 12
@@ -44,9 +47,23 @@ def write_report(run: Path | str, output: Path | str | None = None) -> Path:
 
 def render(view: View) -> str:
     """The page as text; every word that comes from the record is escaped."""
+    environment = template_environment(number=number)
+    from markupsafe import Markup
+
+    drawn = figures_of(view)
+    # The only markup that is not escaped: our own style and script, and what matplotlib has escaped itself.
+    svgs = {name: Markup(as_svg(figure, text, f"f{at}")) for at, (name, (figure, text)) in enumerate(drawn.items())}
+    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    context = _context(view, svgs)
+    context |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
+    return environment.get_template("page.html").render(context).strip() + "\n"
+
+
+def template_environment(**filters: Callable[..., str]) -> "jinja2.Environment":
+    """Where the pages' templates are read: every word is escaped, and a name nobody set is an error."""
     try:
         import jinja2
-        from markupsafe import Markup
     except ImportError:
         raise ImportError("a report needs jinja2: pip install 'hardsight[report]'") from None
     environment = jinja2.Environment(
@@ -56,15 +73,8 @@ def render(view: View) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = number
-    drawn = figures_of(view)
-    # The only markup that is not escaped: our own style and script, and what matplotlib has escaped itself.
-    svgs = {name: Markup(as_svg(figure, text, f"f{at}")) for at, (name, (figure, text)) in enumerate(drawn.items())}
-    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    context = _context(view, svgs)
-    context |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
-    return environment.get_template("page.html").render(context).strip() + "\n"
+    environment.filters |= filters
+    return environment
 
 
 def number(value: float | int | None) -> str:

@@ -1,0 +1,1 @@
+"""Other domains: self-training for adaptation without labels, leave-one-domain-out generalization."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
-from hardsight.studies.page import studies_page
+from hardsight.studies.page import write_pages
 
 DOCS = Path(__file__).parent
 HEAD = """# Scores
@@ -82,7 +82,8 @@ def scores_page() -> str:
 
 def main() -> None:
     (DOCS / "scores.md").write_text(scores_page())
-    (DOCS / "studies.md").write_text(studies_page(DOCS.parent / "results"))
+    for path in write_pages(DOCS.parent / "results", DOCS):
+        print(path)
 
 
 if __name__ == "__main__":

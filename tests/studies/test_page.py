@@ -1,15 +1,30 @@
-"""The page of the studies says what the results files say."""
+"""The pages of the studies say what the results files say."""
 
 from pathlib import Path
 
-from hardsight.studies.page import studies_page
+import pytest
+
+from hardsight.studies import Study, studies
+from hardsight.studies.framework import read_results
+from hardsight.studies.page import studies_page, study_page
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_the_index_is_up_to_date() -> None:
     assert (ROOT / "docs" / "studies.md").read_text() == studies_page(ROOT / "results"), "run `make docs`"
 
 
-def test_a_study_that_was_not_run_says_so(tmp_path: Path) -> None:
-    assert "Not measured yet." in studies_page(tmp_path)
+@pytest.mark.parametrize("study", studies(), ids=lambda study: study.id)
+def test_the_page_is_up_to_date_and_its_figures_are_there(study: Study) -> None:
+    page = ROOT / "docs" / "studies" / f"{study.id}.md"
+    assert page.read_text() == study_page(study, ROOT / "results"), "run `make docs`"
+    if study.figures is not None and "Not measured yet." not in page.read_text():
+        for name in study.figures(read_results(study, ROOT / "results")):
+            assert (page.parent / f"{study.id}-{name}.png").is_file(), "run `make docs`"
+
+
+@pytest.mark.parametrize("study", studies(), ids=lambda study: study.id)
+def test_a_study_that_was_not_run_says_so(study: Study, tmp_path: Path) -> None:
+    assert "Not measured yet." in study_page(study, tmp_path)
+    assert "not yet" in studies_page(tmp_path)

@@ -89,6 +89,25 @@ def table(
         print(json.dumps(found, ensure_ascii=False) + "\n" if as_json else study.table(found), end="")
 
 
+@study_app.command("figures")
+def figures(
+    id: _Id,
+    preset: Annotated[str | None, typer.Option(help="Left out: the largest that was run.")] = None,
+    results: _Results = Path("results"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the PNG files.")] = Path("figures"),
+) -> None:
+    """Draw the study's figures from the results file.
+
+    Example: hardsight study figures avh-figure3 --preset smoke -o figures
+    """
+    from hardsight.studies import get_study
+    from hardsight.studies.page import write_figures
+
+    with one_sentence():
+        for path in write_figures(get_study(id), results, output, preset):
+            print(path)
+
+
 @study_app.command("import")
 def import_records(
     id: _Id,

@@ -10,14 +10,17 @@ import difflib
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hardsight import records
 from hardsight.training.record import commit
 from hardsight.training.sweeps import FINISHED, Cell, run_sweep, status_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PRESETS = ("smoke", "cpu", "paper")
 
@@ -43,6 +46,22 @@ class Clock:
             raise OutOfTime
 
 
+class EpochWatch:
+    """Stops a training (`OutOfTime`) as soon as it shows that the clock would run out before its last epoch."""
+
+    def __init__(self, clock: Clock, epochs: int) -> None:
+        self.clock, self.epochs = clock, epochs
+        self._first: tuple[int, float] | None = None
+
+    def epoch(self, epoch: int) -> None:
+        """This epoch, counted from 1, has ended; the first one also compiles, so its length tells nothing."""
+        now = time.monotonic()
+        self._first = self._first or (epoch, now)
+        began, at = self._first
+        pace = (now - at) / max(1, epoch - began)
+        self.clock.check(1.1 * pace * (self.epochs - epoch) if epoch > began + 1 else 0.0)
+
+
 @dataclass(frozen=True)
 class Options:
     """How cells are computed, which changes no number but the time: the device, and how many at once."""
@@ -54,13 +73,19 @@ class Options:
     say: Callable[[str], None] = print
 
 
+def curves_first(cell: Cell, file: str) -> int | None:
+    """The curves of every cell before anything larger."""
+    return 0 if file == "epochs.parquet" else 1
+
+
 @dataclass(frozen=True)
 class Study:
     """One table or figure. `about` says for the docs how it is made and what it shows.
 
     `cells` are in order of value; `compute` turns some of them into records.
     `judge` reads the records of a preset's folder and gives the results; `table` shows results as Markdown, ours
-    beside the reference's. `worth` orders a record's files for transport, smallest first; None leaves one out.
+    beside the reference's, and `figures` draws them, by name. `reference` is the paper's number of it. `worth` orders a
+    record's files for transport, smallest first; None leaves one out.
     """
 
     id: str
@@ -71,8 +96,9 @@ class Study:
     compute: Callable[[str, Sequence[tuple[Cell, Path]], Options], None]
     judge: Callable[[str, Path], dict[str, Any]]
     table: Callable[[Mapping[str, Any]], str]
-    at_once: Mapping[str, int]
-    worth: Callable[[Cell, str], int | None]
+    at_once: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PRESETS, 1))
+    worth: Callable[[Cell, str], int | None] = curves_first
+    figures: Callable[[Mapping[str, Any]], Mapping[str, "Figure"]] | None = None
 
 
 def check_preset(preset: str) -> None:
@@ -133,7 +159,7 @@ def judge_study(study: Study, preset: str, folder: Path | str, results: Path | s
     done = [cell for cell in study.cells(preset) if status_of(folder / cell.name) == FINISHED]
     if not done:
         raise ValueError(f"folder must hold at least one finished cell of {study.id}; {folder} holds none")
-    about = [json.loads((folder / cell.name / "run.json").read_text(encoding="utf-8")) for cell in done]
+    about = [run_details(folder / cell.name) for cell in done]
     payload = {
         "study": study.id,
         "preset": preset,
@@ -149,6 +175,17 @@ def judge_study(study: Study, preset: str, folder: Path | str, results: Path | s
     path = results_path(study, preset, results)
     records.write_text(path, compact_json(payload))
     return path
+
+
+def run_details(folder: Path) -> dict[str, Any]:
+    """What a record's `run.json` says."""
+    return json.loads((folder / "run.json").read_text(encoding="utf-8"))
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of text cells, without a line end."""
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def results_path(study: Study, preset: str, results: Path | str) -> Path:

@@ -29,7 +29,7 @@ import torch
 
 from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores
 from hardsight.studies.detection import METRICS, Detection, detect, detect_all, suspicions, wrong_labels
-from hardsight.studies.framework import Options, Study, provenance, shown, spread
+from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, shown, spread
 from hardsight.studies.noisy_runs import FOLDS, HUMAN, WHOLE, Runs, compute_runs
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
@@ -158,8 +158,7 @@ def _shares(folder: Path, of: Runs) -> dict[str, float]:
         for seed in of.seeds:
             place = _place(folder, one, seed, WHOLE)
             if status_of(place) == FINISHED:
-                results = json.loads((place / "run.json").read_text(encoding="utf-8"))["results"]
-                found.setdefault(one, round(results["wrong_labels"], 4))
+                found.setdefault(one, round(run_details(place)["results"]["wrong_labels"], 4))
     return found
 
 
@@ -205,17 +204,13 @@ def _metric_table(results: Mapping[str, Any], metric: str) -> str:
     beside = metric == "average_precision" and all(one in noises for one in HUMAN)
     heads = ["score", *(f"{one} ({100 * shares[one]:.0f} % wrong)" if one in shares else one for one in noises)]
     heads += ["first measurement (aggre / random1 / worse)"] if beside else []
-    lines = [_row(heads), _row(["---"] * len(heads))]
+    rows = []
     for name in sorted(names, key=lambda name: (-mean(name), name)):
         cells_ = [f"`{name}`", *(shown(scores[name][metric] if name in scores else None) for scores in noises.values())]
         if beside:
             cells_.append(" / ".join(f"{value:.3f}" for value in FIRST_MEASUREMENT.get(name, ())))
-        lines.append(_row(cells_))
-    return "\n".join(lines)
-
-
-def _row(cells_: Sequence[str]) -> str:
-    return "| " + " | ".join(cells_) + " |"
+        rows.append(cells_)
+    return markdown_table(heads, rows)
 
 
 def worth(cell: Cell, file: str) -> int | None:

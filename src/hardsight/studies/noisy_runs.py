@@ -6,7 +6,6 @@ which it did not train on. No clean label is used before the samples are judged.
 
 import dataclasses
 import functools
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ import pyarrow.parquet as pq
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from hardsight import datasets, models, noise, records
 from hardsight.cleaning.combined import combined_scores
@@ -30,9 +28,9 @@ from hardsight.dynamics import Recorder
 from hardsight.hardness import model_scores
 from hardsight.heads import evaluating
 from hardsight.studies.detection import Detection, detect_all, suspicions
-from hardsight.studies.framework import Options
+from hardsight.studies.framework import EpochWatch, Options
 from hardsight.training import Cell, Plan, Session, run_together
-from hardsight.training.assembly import Sets
+from hardsight.training.assembly import Sets, shrunk
 from hardsight.training.evaluation import evaluate
 from hardsight.training.record import RunRecord, device_name
 from hardsight.training.samples import SampleScores
@@ -85,10 +83,7 @@ def _load(
         train, test = datasets.load(name), datasets.load("cifar10", "test")  # type: ignore[assignment]
     train = train.subset(torch.arange(min(samples or len(train), len(train))))
     if shrink > 1:
-        train, test = (
-            dataclasses.replace(part, images=F.avg_pool2d(part.images.float(), shrink).round().to(torch.uint8))
-            for part in (train, test)
-        )
+        train, test = shrunk(train, shrink), shrunk(test, shrink)
     return train, test, Sets(train, train.labels, None, test).statistics()
 
 
@@ -127,7 +122,7 @@ class NoisyRun:
             first, second = halves(self.given, self.seed)
             self.held_out, self.trained_on = (first, second) if self.kind == FOLDS[0] else (second, first)
         self.snapshots: list[Tensor] = []
-        self._epoch_ends: list[float] = []
+        self._watch = EpochWatch(options.clock, runs.epochs)
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             self.model = self._model()
@@ -168,17 +163,11 @@ class NoisyRun:
         return DeviceLoader(images, self.given[rows], self.ids[rows], batch_size, **common, **options)
 
     def _after_epoch(self, epoch: int, row: Mapping[str, float | int]) -> None:
-        self._watch(epoch)
+        self._watch.epoch(epoch)
         if self.kind == WHOLE and epoch in self.runs.snapshots:
             features, logits = self.look(self.ids)
             self.snapshots.append(logits)
             self.features = features
-
-    def _watch(self, epoch: int) -> None:
-        """Stop as soon as it shows that the clock would run out; the first epoch compiles and tells nothing."""
-        self._epoch_ends.append(time.monotonic())
-        pace = (self._epoch_ends[-1] - self._epoch_ends[0]) / max(1, epoch - 1)
-        self.options.clock.check(1.1 * pace * (self.runs.epochs - epoch) if epoch > 2 else 0.0)
 
     def look(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Features and logits of these samples without augmentation, on the device."""

@@ -1,20 +1,23 @@
-"""The page of the studies, made from the results files: `docs/studies.md`."""
+"""The pages of the studies, made from the results files: `docs/studies.md`, and one page each below `docs/studies`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from hardsight.studies.framework import PRESETS, read_results, results_path
+from hardsight.report.canvas import save_png
+from hardsight.studies.framework import PRESETS, Study, markdown_table, read_results, results_path
 from hardsight.studies.registry import studies
 
 HEAD = """# Studies
 
 Each study is one file in `hardsight/studies`, read top to bottom, and one command. Its cells are records: running it
-again computes only what is missing, on any number of machines. What is printed here is made from the files in
+again computes only what is missing, on any number of machines. What is printed on their pages is made from the files in
 `results/`, which hold every number with its seeds, spread, hardware, versions and date.
 
 ```console
 $ hardsight study list
 $ hardsight study run label-errors --preset smoke     # seconds, on scikit-learn's digits
 $ hardsight study table label-errors
+$ hardsight study figures label-errors                # PNG files, where a study has figures
 ```
 
 `--preset cpu` takes minutes on two cores, on real data below `$HARDSIGHT_DATA`; `--preset paper` wants a GPU.
@@ -25,10 +28,62 @@ Computed elsewhere, records come home in a few files: `--pack-to FOLDER` there, 
 
 
 def studies_page(results: Path | str) -> str:
-    """The page, with the table of the largest preset that was run of each study."""
-    parts = [HEAD]
+    """The index: every study, whose number it stands beside, and what was measured."""
+    rows = [
+        (f"[{one.id}](studies/{one.id}.md)", one.title, one.reference, _measured(one, results)) for one in studies()
+    ]
+    return HEAD + markdown_table(("study", "question", "beside", "measured"), rows) + "\n"
+
+
+def study_page(study: Study, results: Path | str) -> str:
+    """One study: what it does, its figures, and the table of the largest preset that was run."""
+    head = f"# {study.id}: {study.title}\n\n{study.about}\n\n"
+    if not _presets(study, results):
+        return f"{head}Not measured yet.\n"
+    found = read_results(study, results)
+    pictures = (
+        "".join(f"![{name}]({_picture(study, name)})\n\n" for name in study.figures(found)) if study.figures else ""
+    )
+    return f"{head}{pictures}{study.table(found)}"
+
+
+def write_figures(study: Study, results: Path | str, folder: Path | str, preset: str | None = None) -> list[Path]:
+    """Draw a study's figures as PNG files; returns their paths."""
+    found = read_results(study, results, preset)
+    drawn = study.figures(found) if study.figures else {}
+    paths = []
+    for name, figure in drawn.items():
+        paths.append(Path(folder) / _picture(study, name))
+        save_png(figure, paths[-1])
+    return paths
+
+
+def write_pages(results: Path | str, docs: Path | str) -> Iterator[Path]:
+    """Write the index, every study's page and figures below `docs`; gives the paths."""
+    docs = Path(docs)
+    (docs / "studies").mkdir(exist_ok=True)
+    (docs / "studies.md").write_text(studies_page(results), encoding="utf-8")
+    yield docs / "studies.md"
     for study in studies():
-        parts.append(f"## {study.id}: {study.title}\n\n{study.about}\n\n")
-        measured = [preset for preset in PRESETS if results_path(study, preset, results).is_file()]
-        parts.append(study.table(read_results(study, results)) if measured else "Not measured yet.\n")
-    return "".join(parts)
+        page = docs / "studies" / f"{study.id}.md"
+        page.write_text(study_page(study, results), encoding="utf-8")
+        yield page
+        if _presets(study, results):
+            yield from write_figures(study, results, docs / "studies")
+
+
+def _picture(study: Study, name: str) -> str:
+    return f"{study.id}-{name}.png"
+
+
+def _presets(study: Study, results: Path | str) -> list[str]:
+    return [preset for preset in PRESETS if results_path(study, preset, results).is_file()]
+
+
+def _measured(study: Study, results: Path | str) -> str:
+    """`cpu: 4 of 4 cells`, by preset."""
+    counts = []
+    for preset in _presets(study, results):
+        found = read_results(study, results, preset)
+        counts.append(f"{preset}: {found['cells']} of {found['cells_planned']} cells")
+    return ", ".join(counts) or "not yet"

@@ -1,5 +1,6 @@
 """From a configuration to objects: data, noise, network, losses, optimiser, schedules; then `fit`."""
 
+import dataclasses
 import difflib
 import inspect
 from pathlib import Path
@@ -77,6 +78,8 @@ def load_sets(config: TrainingConfig) -> Sets:
         train, test = _hold_out(train, data.held_out, config.seed)
     if data.limit is not None:
         train, test = (one.subset(torch.arange(min(data.limit, len(one)))) for one in (train, test))
+    if data.shrink > 1:
+        train, test = shrunk(train, data.shrink), shrunk(test, data.shrink)
     if train.num_classes != test.num_classes:
         raise ValueError(
             f"data.test_name must have the classes of data.name, {train.num_classes}; got {test.num_classes}"
@@ -84,6 +87,12 @@ def load_sets(config: TrainingConfig) -> Sets:
     labels = noisy_labels(train, config.noise, config.seed)
     clean = None if labels is None else train.labels
     return Sets(train, train.labels if labels is None else labels, clean, test)
+
+
+def shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
+    """The set with every square of `side` x `side` pixels averaged to one."""
+    smaller = nn.functional.avg_pool2d(data.images.float(), side).round().to(torch.uint8)
+    return dataclasses.replace(data, images=smaller)
 
 
 def _in_memory(data: datasets.ArrayDataset | datasets.FileDataset) -> datasets.ArrayDataset:

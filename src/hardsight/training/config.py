@@ -16,7 +16,8 @@ class DataConfig:
 
     `train` and `test` name splits; `test_name` another data set to test on (CIFAR-10N has no test set: CIFAR-10's).
     Where there is no test split, the share `held_out` of the training set is kept for it. `limit`: the first so many
-    samples of each set. `options` go to the reader of the training set.
+    samples of each set. `shrink`: average squares of so many pixels a side. `options` go to the reader of the training
+    set.
     """
 
     name: str
@@ -26,6 +27,7 @@ class DataConfig:
     test_name: str | None = None
     held_out: float = 0.2
     limit: int | None = None
+    shrink: int = 1
     options: dict[str, Any] = field(default_factory=dict)
     batch_size: int = 128
     test_batch_size: int = 512
@@ -37,7 +39,7 @@ class DataConfig:
     noise_std: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(1, batch_size=self.batch_size, test_batch_size=self.test_batch_size)
+        _at_least(1, batch_size=self.batch_size, test_batch_size=self.test_batch_size, shrink=self.shrink)
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must lie in (0, 1), the share kept for testing; got {self.held_out!r}")
         if self.class_balanced is not None and len(self.class_balanced) != 2:

@@ -39,6 +39,12 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
             tracker.close()
 
 
+def session(config: TrainingConfig, device: torch.device, **options: Any) -> Session:
+    """The training of a configuration, ready to run beside others; `options` are further ones of `Session`."""
+    folder = Path(config.folder or Path("runs") / config.name)
+    return Session(**prepare(config, device, folder), epochs=config.epochs, folder=folder, **options)
+
+
 def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -> dict[str, Any]:
     """What `fit` needs for this configuration, by the names of its arguments."""
     sets = assembly.load_sets(config)
@@ -96,11 +102,7 @@ def sweep(
             train(settings[0], progress=progress)
             return
         device = torch.device(settings[0].device) if settings[0].device else Accelerator().device
-        sessions = []
-        for one in settings:
-            place = Path(one.folder or one.name)
-            sessions.append(Session(**prepare(one, device, place), epochs=one.epochs, folder=place, progress=False))
-        run_together(sessions)
+        run_together([session(one, device, progress=False) for one in settings])
 
     for cell in cells:
         # All of them before the first is trained: a misspelt key must not be found after hours.

@@ -78,7 +78,8 @@ class Session:
     `folder`: where record and checkpoints go; a checkpoint is written after every epoch and every `checkpoint_every`
     steps. `resume`: go on from the last one. A loss that is no finite number stops the training
     (`NonFiniteLossError`), noticed within `check_every` steps. `after_epoch(epoch, row)` is called with every epoch's
-    numbers. `head` names the last linear layer where a model leaves a choice. `name`, `seed`, `config` and
+    numbers, before they are written; `measure(model)` at the end with the network that is evaluated: what it returns
+    joins the results. `head` names the last linear layer where a model leaves a choice. `name`, `seed`, `config` and
     `class_names` go into the record. `progress`: None shows a bar on a terminal and lines elsewhere.
     """
 
@@ -115,12 +116,13 @@ class Session:
         progress: bool | None = None,
         device: torch.device | str | None = None,
         after_epoch: Callable[[int, Row], None] | None = None,
+        measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     ) -> None:
         _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every)
         accelerator = Accelerator()
         device = accelerator.device if device is None else torch.device(device)
         rank, world = process()
-        self.resume, self.folder = resume, None if folder is None else Path(folder)
+        self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
         if self.folder is not None and rank == 0:
             clear_crumbs(self.folder)
         objective = loss if isinstance(loss, Objective) else Objective(loss)
@@ -222,6 +224,8 @@ class Session:
         if training.checkpoints is not None:
             training.checkpoints.save_weights("last", training.evaluated.state_dict())
         results = _results(training)
+        if self.measure is not None:
+            results |= self.measure(training.evaluated)
         self.record.finish(results)
         return Fitted(training.model, training.evaluated, training.counters.rows, results, table, self.folder)
 

@@ -186,11 +186,12 @@ class Training:
             counters.best_epoch = epoch
             if self.checkpoints is not None:
                 self.checkpoints.save_weights("best", self.evaluated.state_dict())
+        if self.after_epoch is not None:
+            # Before it is written: what a caller measures after an epoch may stand in the epoch's row.
+            self.after_epoch(epoch, row)
         if process()[0] == 0:
             self.record.write_epochs(counters.rows)
         self.progress.epoch(row)
-        if self.after_epoch is not None:
-            self.after_epoch(epoch, row)
 
     def save(self, *, within_epoch: bool) -> None:
         """Write a checkpoint of this very moment, unless the loss has gone wrong."""

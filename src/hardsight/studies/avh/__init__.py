@@ -1,0 +1,5 @@
+"""Angular Visual Hardness (Chen et al. 2020), sections 3 and 4: agreement with people, training dynamics, pictures."""
+
+from hardsight.studies.framework import Study
+
+STUDIES: tuple[Study, ...] = ()

@@ -1,0 +1,44 @@
+"""The baselines of AVH's Table 3: source only, MMD, DANN, entropy minimisation, MCD, ADR; one call for all of them."""
+
+from hardsight.domains.baselines.adaptation import Adapted, ClassAccuracy, accuracy_by_class, adapt_baseline
+from hardsight.domains.baselines.discrepancies import (
+    classifier_discrepancy,
+    maximum_mean_discrepancy,
+    mean_entropy,
+    reversal_strength,
+    reverse_gradient,
+    symmetric_divergence,
+)
+from hardsight.domains.baselines.methods import (
+    ADR,
+    BASELINES,
+    DANN,
+    MCD,
+    MMD,
+    Baseline,
+    Entropy,
+    SourceOnly,
+    make_baseline,
+)
+
+__all__ = [
+    "ADR",
+    "BASELINES",
+    "DANN",
+    "MCD",
+    "MMD",
+    "Adapted",
+    "Baseline",
+    "ClassAccuracy",
+    "Entropy",
+    "SourceOnly",
+    "accuracy_by_class",
+    "adapt_baseline",
+    "classifier_discrepancy",
+    "make_baseline",
+    "maximum_mean_discrepancy",
+    "mean_entropy",
+    "reversal_strength",
+    "reverse_gradient",
+    "symmetric_divergence",
+]

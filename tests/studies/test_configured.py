@@ -15,9 +15,9 @@ from hardsight.training import Cell
 
 
 def digits(cell: Cell) -> dict[str, Any]:
-    """Two epochs on scikit-learn's digits, halved to 4 x 4 pixels."""
+    """Two epochs on some of scikit-learn's digits, with wrong labels."""
     return {
-        "data": {"name": "digits", "limit": 256, "shrink": 2, "batch_size": 64},
+        "data": {"name": "digits", "limit": 256, "batch_size": 64},
         "model": {"name": "digits_cnn"},
         "noise": {"kind": "symmetric", "rate": 0.25},
         "epochs": 2,
@@ -44,7 +44,7 @@ def test_what_hooks_measure_is_in_the_record(tmp_path: Path) -> None:
     assert details["status"] == "finished"
     assert details["results"]["head"] == 10
     assert details["results"]["noisy_accuracy"] < details["results"]["clean_accuracy"]
-    assert pq.read_table(tmp_path / "seed=0" / "epochs.parquet")["pixels"].to_pylist() == [16, 16]
+    assert pq.read_table(tmp_path / "seed=0" / "epochs.parquet")["pixels"].to_pylist() == [64, 64]
 
 
 def test_together_equals_alone(tmp_path: Path) -> None:

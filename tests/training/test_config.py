@@ -209,3 +209,13 @@ def test_real_images_with_peoples_own_label_errors(data_root, tmp_path):
     assert abs(sum(wrong) / 256 - 0.402) < 4 * (0.402 * 0.598 / 256) ** 0.5
     assert fitted.samples["id"].to_pylist() == list(range(256))
     assert {"corrupted_accuracy", "intact_accuracy", "clean_accuracy", "noisy_accuracy"} <= fitted.results.keys()
+
+
+def test_shrunk_images_are_means_of_squares(config_file):
+    whole = assembly.load_sets(read_settings(TrainingConfig, config_file))
+    small = assembly.load_sets(read_settings(TrainingConfig, config_file, ["data.shrink=2"]))
+    squares = whole.test.images.reshape(-1, 1, 4, 2, 4, 2).double().mean((3, 5))
+    assert torch.equal(small.test.images.double(), squares.round())
+    assert torch.equal(small.labels, whole.labels)
+    with pytest.raises(ValueError, match="shrink must be at least 1"):
+        read_settings(TrainingConfig, config_file, ["data.shrink=0"])

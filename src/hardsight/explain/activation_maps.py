@@ -1,0 +1,138 @@
+"""Grad-CAM: where in the picture a layer speaks for a class (Selvaraju et al. 2017).
+
+The map is ReLU(sum_k a_k A_k): the layer's maps A_k, each weighted by a_k, the mean over its places of the derivative
+of the class's logit. The forward builds no graph before the layer, and one backward from the logits to the layer
+serves the whole batch.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardsight.explain.inputs import as_classes
+from hardsight.explain.layers import find_layer, first_tensor, last_spatial_layer
+from hardsight.geometry import full_precision, widen
+from hardsight.heads import evaluating, observe
+
+Reshape = Callable[[Tensor], Tensor]
+
+
+def grad_cam(
+    model: nn.Module,
+    images: Tensor,
+    *,
+    layer: str | nn.Module | None = None,
+    classes: Tensor | int | None = None,
+    size: tuple[int, int] | Literal["input"] | None = None,
+    normalize: bool = True,
+    reshape: Reshape | None = None,
+    head: str | None = None,
+) -> Float[Tensor, "batch height width"]:
+    """Grad-CAM of each image, in [0, 1], larger where the layer speaks more for the class; on the images' device.
+
+    `layer`: a module or its dotted name; without it, the last layer with spatial maps (`last_spatial_layer`). Of a
+    layer that runs several times, the last time counts. `classes`: one for each image, or one for all; without them,
+    those that the model predicts. `size`: `"input"` or (height, width) enlarges the maps bilinearly, as pictures are
+    (pixel centres at one half); without it, they have the layer's resolution. `reshape` turns the layer's output into
+    [N, channels, height, width], `tokens_to_maps` for a transformer. `head` is that of `observe`.
+
+    `normalize` takes each map to least 0 and largest 1; a constant map becomes 0. Without it the map is the paper's:
+    zero or more, in units of the logit.
+
+    The model runs in evaluation mode and is left as it was: its mode, its parameters' gradients, its hooks.
+    """
+    name, module = find_layer(model, last_spatial_layer(model, images, head) if layer is None else layer)
+    with torch.inference_mode(False):
+        activations, logits = _forward(model, images, name, module, head)
+        chosen = as_classes(classes, logits)
+        gradients = _gradients(logits.gather(1, chosen.unsqueeze(1)).sum(), activations, name)
+        maps = _weighted(activations.detach(), gradients, name, reshape)
+    if size is not None:
+        target = tuple(images.shape[-2:]) if size == "input" else size
+        maps = resize(maps, target)
+    return rescale(maps) if normalize else maps
+
+
+def resize(maps: Float[Tensor, "batch h w"], size: tuple[int, ...]) -> Float[Tensor, "batch height width"]:
+    """Bilinear, pixel centres at one half: what image libraries call linear."""
+    return F.interpolate(maps.unsqueeze(1), size=list(size), mode="bilinear", align_corners=False).squeeze(1)
+
+
+def rescale(maps: Float[Tensor, "batch height width"]) -> Float[Tensor, "batch height width"]:
+    """Each map shifted and scaled to least 0 and largest 1; a constant one becomes 0."""
+    above = maps - maps.amin((1, 2), keepdim=True)
+    peak = above.amax((1, 2), keepdim=True)
+    return above / torch.where(peak == 0, 1.0, peak)
+
+
+class _Start:
+    """Where the graph starts: the output of the layer's latest run, cut off from what came before."""
+
+    def __init__(self) -> None:
+        self.leaf: Tensor | None = None
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> Any:
+        tensor = first_tensor(output)
+        if tensor is None or not tensor.is_floating_point():
+            return None
+        # The model runs without gradients until here; the caller's context takes the switch back.
+        torch.set_grad_enabled(True)
+        self.leaf = tensor.detach().requires_grad_(True)
+        # A copy goes on: the next layer may work in place, which a leaf does not allow and the map must not see.
+        passed = self.leaf.clone()
+        if isinstance(output, Tensor):
+            return passed
+        # A named tuple is made by `_make`, a plain one or a list by its type.
+        return getattr(type(output), "_make", type(output))((passed, *output[1:]))
+
+
+@contextmanager
+def _starting_at(module: nn.Module) -> Iterator[_Start]:
+    start = _Start()
+    handle = module.register_forward_hook(start)
+    try:
+        yield start
+    finally:
+        handle.remove()
+
+
+def _forward(
+    model: nn.Module, images: Tensor, name: str, module: nn.Module, head: str | None
+) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
+    """The layer's output, and the logits as a function of it alone."""
+    with evaluating(model), observe(model, head) as seen, _starting_at(module) as start:
+        model(images)
+    if start.leaf is None:
+        raise ValueError(f"layer must run in the model's forward and give a tensor; {name!r} does not")
+    return start.leaf, seen.logits
+
+
+def _gradients(score: Tensor, activations: Tensor, name: str) -> Tensor:
+    gradients = torch.autograd.grad(score, activations, allow_unused=True)[0] if score.requires_grad else None
+    if gradients is None:
+        raise ValueError(f"layer must come before the head, with gradients on between them; {name!r} does not")
+    return gradients
+
+
+def _weighted(
+    activations: Tensor, gradients: Tensor, name: str, reshape: Reshape | None
+) -> Float[Tensor, "batch height width"]:
+    if reshape is not None:
+        activations, gradients = reshape(activations), reshape(gradients)
+        # Many transformers classify by one token: after the last attention no other changes a logit.
+        if not bool(gradients.any()):
+            raise ValueError(f"layer must be one whose maps change the logits; those of {name!r} change none")
+    if activations.ndim != 4 or activations.shape[2] * activations.shape[3] < 2:
+        hint = "; pass reshape=tokens_to_maps for tokens" if activations.ndim == 3 and reshape is None else ""
+        raise ValueError(
+            "layer must have spatial maps, [samples, channels, height, width] of more than one place; "
+            f"{name!r} has {list(activations.shape)}{hint}"
+        )
+    with full_precision(activations):
+        weights = widen(gradients).mean((2, 3))
+        return torch.einsum("nc,nchw->nhw", weights, widen(activations)).relu()

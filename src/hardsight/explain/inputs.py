@@ -1,0 +1,69 @@
+"""What the doors of this room refuse, each in one sentence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+METRICS = ("angle", "euclidean")
+
+
+def as_classes(classes: Tensor | int | None, logits: Float[Tensor, "batch classes"]) -> Int[Tensor, "batch"]:
+    """One class for each image: those given, the same for all, or the predicted ones."""
+    if logits.ndim != 2:
+        raise ValueError(f"model must give logits [samples, classes]; got shape {list(logits.shape)}")
+    if classes is None:
+        return logits.detach().argmax(1)
+    samples, number = logits.shape
+    chosen = torch.as_tensor(classes, device=logits.device)
+    if chosen.is_floating_point() or chosen.dtype == torch.bool:
+        raise TypeError(f"classes must be integers; got {chosen.dtype}")
+    if chosen.ndim and chosen.shape != (samples,):
+        raise ValueError(f"classes must be one for each of the {samples} images; got shape {list(chosen.shape)}")
+    if samples and (int(chosen.min()) < 0 or int(chosen.max()) >= number):
+        raise ValueError(
+            f"classes must lie in [0, {number}), one for each logit; "
+            f"got values from {int(chosen.min())} to {int(chosen.max())}"
+        )
+    return chosen.long().expand(samples)
+
+
+def check_features(features: Tensor, name: str = "features") -> None:
+    """Features are [N, D] floats, finite, with at least one sample."""
+    if not isinstance(features, Tensor) or not features.is_floating_point():
+        kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
+        raise TypeError(f"{name} must be a tensor of floating point; got {kind}")
+    if features.ndim != 2 or features.numel() == 0:
+        raise ValueError(f"{name} must be a matrix [samples, dim] and not empty; got shape {list(features.shape)}")
+    bad = ~features.isfinite().all(1)
+    if bool(bad.any()):
+        raise ValueError(
+            f"{name} must be finite; {int(bad.sum())} of {len(bad)} rows hold NaN or infinity, "
+            f"first row {int(bad.nonzero()[0])}"
+        )
+
+
+def class_positions(labels: Any, samples: int | None = None, name: str = "labels") -> tuple[Tensor, Int[Tensor, "n"]]:
+    """The classes that occur, in order, and each sample's position among them; any integers will do."""
+    values = torch.as_tensor(labels).detach()
+    if values.is_floating_point() or values.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers, the class of each sample; got {values.dtype}")
+    if values.ndim != 1 or (samples is not None and len(values) != samples):
+        expected = "" if samples is None else f" of the {samples} samples"
+        raise ValueError(f"{name} must be one class for each{expected}; got shape {list(values.shape)}")
+    classes, positions = values.unique(return_inverse=True)
+    return classes, positions
+
+
+def check_several(classes: Tensor, purpose: str, name: str = "labels") -> None:
+    """At least two classes: with one there is nothing to tell apart."""
+    if len(classes) < 2:
+        got = f"only class {int(classes[0])}" if len(classes) else "none"
+        raise ValueError(f"{name} must hold at least 2 classes for {purpose}; got {got}")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")

@@ -1,0 +1,293 @@
+"""Which target samples get a pseudo-label, and which one: the selectors of CBST, CRST and AVH as pure functions.
+
+Every selector looks at the samples twice. First one number a sample, its confidence in the class it is predicted as,
+gives a threshold a class: the confidence at rank floor(n * portion) of the n samples predicted as it. Then each sample
+is labelled, and kept or not, by its own row and the thresholds alone. So a set may come in chunks, in any order, from
+several processes: the thresholds, and with them the selection, are the same.
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Int, Int64
+from torch import Tensor
+
+from hardsight.hardness import angular_visual_confidence
+
+Measure = Literal["softmax", "visual"]
+# n * portion is a whole number more often than its floating-point product is: 100 * 0.29 must be 29.
+_ROUNDING = 1e-9
+# Numbers of one piece: 2**19 floats are 2 MiB.
+_PIECE = 2**19
+_LOW_BITS = 2**32 - 1
+_LARGEST_BITS = 2**31 - 1
+
+
+class Evidence(NamedTuple):
+    """What a model says of some samples: softmax probabilities and, where a selector asks, visual confidences."""
+
+    softmax: Float32[Tensor, "samples classes"]
+    visual: Float32[Tensor, "samples classes"] | None = None
+
+    def of(self, measure: Measure) -> Float32[Tensor, "samples classes"]:
+        """The measure of that name."""
+        found = self.softmax if measure == "softmax" else self.visual
+        if found is None:
+            raise ValueError("evidence must hold visual confidences for this selector; it has softmax alone")
+        return found
+
+
+class Thresholds(NamedTuple):
+    """A threshold a class, and how many samples its rank counted; where that is none, the threshold is 1."""
+
+    values: Float32[Tensor, "classes"]
+    ranks: Int64[Tensor, "classes"]
+
+
+class Selection(NamedTuple):
+    """The pseudo-label of each sample, -1 where it is left out; soft labels where the selector makes them."""
+
+    labels: Int64[Tensor, "samples"]
+    soft: Float32[Tensor, "samples classes"] | None = None
+
+    @property
+    def selected(self) -> Bool[Tensor, "samples"]:
+        """Which samples have a label."""
+        return self.labels >= 0
+
+    @staticmethod
+    def joined(parts: "Sequence[Selection]") -> "Selection":
+        """The selections of several chunks, one after the other."""
+        soft = [part.soft for part in parts if part.soft is not None]
+        return Selection(torch.cat([part.labels for part in parts]), torch.cat(soft) if soft else None)
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A rule of selection. `label_by` decides the class, `keep_by` whether the label is kept.
+
+    `balance`: "class", a threshold for each class, the label being the class whose confidence is largest *relative to
+    its threshold*; "overall", one threshold for all; "none", everything is kept under its likeliest class.
+    `keeps_threshold`: whether a confidence equal to the threshold is enough, and with it all that are tied there.
+    `entropy_weight`: alpha of LRENT; above 0 labels are soft, proportional to (p / threshold) ** (1 / alpha).
+    `divergence_weight`: alpha of MRKLD, which changes the loss of the retraining, not the selection.
+    """
+
+    name: str
+    label_by: Measure = "softmax"
+    keep_by: Measure = "softmax"
+    balance: Literal["class", "overall", "none"] = "class"
+    keeps_threshold: bool = True
+    entropy_weight: float = 0.0
+    divergence_weight: float = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("entropy_weight", "divergence_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be a number not below 0; got {getattr(self, name)!r}")
+        if self.entropy_weight and (self.balance != "class" or self.keep_by != "softmax"):
+            raise ValueError("entropy_weight must be 0 where labels are not kept by a softmax threshold of each class")
+
+    @property
+    def needs_visual(self) -> bool:
+        """Whether the angles to the classes are looked at."""
+        return "visual" in (self.label_by, self.keep_by)
+
+
+_CBST, _CRST = "Zou et al. 2018", "Zou et al. 2019"
+SELECTORS: dict[str, Selector] = {
+    one.name: one
+    for one in (
+        Selector("cbst", source=f"{_CBST}; AVH, Eq. 2"),
+        Selector("crst-mrkld", divergence_weight=0.1, source=_CRST),
+        Selector("crst-lrent", entropy_weight=0.25, source=_CRST),
+        Selector("crst", entropy_weight=0.25, divergence_weight=0.1, source=f"{_CRST}: MRKLD and LRENT"),
+        Selector("avh", keep_by="visual", keeps_threshold=False, source="AVH, Eq. 4"),
+        Selector("avh-inclusive", keep_by="visual", source="AVH, Eq. 4, with CBST's rule for the threshold itself"),
+        Selector("avh-slides", label_by="visual", keep_by="visual", keeps_threshold=False, source="AVH, slides"),
+        Selector("confidence", balance="overall", source="the most confident predictions"),
+        Selector("argmax", balance="none", source="every prediction (Lee 2013)"),
+    )
+}
+
+
+def get_selector(selector: str | Selector) -> Selector:
+    """The selector of that name; one that is a selector already stays."""
+    if isinstance(selector, Selector):
+        return selector
+    if selector not in SELECTORS:
+        near = difflib.get_close_matches(str(selector), SELECTORS, n=1, cutoff=0.0)[0]
+        raise ValueError(f"selector must be one of {', '.join(SELECTORS)}; got {selector!r}, did you mean {near!r}?")
+    return SELECTORS[selector]
+
+
+def evidence_of(
+    logits: Float[Tensor, "samples classes"],
+    features: Float[Tensor, "samples dim"] | None = None,
+    weight: Float[Tensor, "classes dim"] | None = None,
+) -> Evidence:
+    """Softmax probabilities, and visual confidences (AVH, Eq. 3) where features and weight are given."""
+    visual = None
+    if features is not None and weight is not None:
+        visual = angular_visual_confidence(features.float(), weight.detach().float())
+    return Evidence(logits.float().softmax(1), visual)
+
+
+def check_portion(portion: float, name: str = "portion") -> None:
+    """Refuse a portion outside (0, 1]."""
+    if not 0 < portion <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], the share of target samples to pseudo-label; got {portion!r}")
+
+
+def rank_thresholds(
+    confidence: Float32[Tensor, "samples"], predicted: Int[Tensor, "samples"], num_classes: int, portion: float
+) -> Thresholds:
+    """For each class, the confidence at rank floor(n * portion), counted from 1 down, of its n predicted samples.
+
+    Where that rank is 0 (few samples, or none predicted as the class) the threshold is 1. One sort of whole numbers,
+    class above confidence: not negative floats order as their bits do.
+    """
+    check_portion(portion)
+    counts = torch.bincount(predicted, minlength=num_classes)
+    # -0.0 + 0.0 is 0.0: a negative zero's bits would order it below everything.
+    bits = (confidence + 0.0).view(torch.int32).to(torch.int64)
+    keys = _sorted((predicted.to(torch.int64) << 32) + (_LARGEST_BITS - bits))
+    ranks = (counts.double() * portion + _ROUNDING).floor().to(torch.int64)
+    places = (counts.cumsum(0) - counts + ranks - 1).clamp(min=0)
+    values = (_LARGEST_BITS - (keys[places] & _LOW_BITS)).to(torch.int32).view(torch.float32)
+    return Thresholds(torch.where(ranks > 0, values, 1.0), ranks)
+
+
+def select(selector: str | Selector, evidence: Evidence | Sequence[Evidence], portion: float) -> Selection:
+    """Pseudo-labels of all samples; a sequence of chunks gives what the chunks in one piece give.
+
+    >>> probabilities = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.45, 0.55]])
+    >>> select("cbst", Evidence(probabilities), portion=0.5).labels
+    tensor([ 0, -1,  1, -1])
+    """
+    rule = get_selector(selector)
+    chunks = [evidence] if isinstance(evidence, Evidence) else list(evidence)
+    _check_evidence(chunks)
+    pieces = [piece for chunk in chunks for piece in _pieces(chunk)]
+    seen = Confidences.joined([confidences(rule, piece) for piece in pieces])
+    thresholds = thresholds_of(rule, seen, chunks[0].softmax.shape[1], portion)
+    return Selection.joined([label_samples(rule, piece, thresholds) for piece in pieces])
+
+
+class Confidences(NamedTuple):
+    """A sample in three numbers: its predicted class and what both measures say of it; all that thresholds need."""
+
+    predicted: Int64[Tensor, "samples"]
+    labelling: Float32[Tensor, "samples"]
+    keeping: Float32[Tensor, "samples"]
+
+    @staticmethod
+    def joined(parts: "Sequence[Confidences]") -> "Confidences":
+        """Several chunks as one, in any order."""
+        return Confidences(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def confidences(selector: Selector, evidence: Evidence) -> Confidences:
+    """Each sample's predicted class, by the measure that labels, and its confidence in it by both measures."""
+    labelling, predicted = evidence.of(selector.label_by).max(1)
+    if selector.keep_by == selector.label_by:
+        return Confidences(predicted, labelling, labelling)
+    return Confidences(predicted, labelling, _at(evidence.of(selector.keep_by), predicted))
+
+
+class SelectorThresholds(NamedTuple):
+    """What labels are weighed by, and what they must reach to be kept."""
+
+    labelling: Thresholds
+    keeping: Thresholds
+
+
+def thresholds_of(selector: Selector, seen: Confidences, num_classes: int, portion: float) -> SelectorThresholds:
+    """The selector's thresholds from all samples' confidences."""
+    check_portion(portion)
+    if selector.balance == "class":
+        labelling = rank_thresholds(seen.labelling, seen.predicted, num_classes, portion)
+        if selector.keep_by == selector.label_by:
+            return SelectorThresholds(labelling, labelling)
+        return SelectorThresholds(labelling, rank_thresholds(seen.keeping, seen.predicted, num_classes, portion))
+    ones = torch.ones(num_classes, device=seen.predicted.device)
+    some = torch.bincount(seen.predicted, minlength=num_classes)
+    if selector.balance == "none":
+        everything = Thresholds(torch.zeros_like(ones), some)
+        return SelectorThresholds(Thresholds(ones, some), everything)
+    overall = rank_thresholds(seen.keeping, torch.zeros_like(seen.predicted), 1, portion)
+    shared = Thresholds(overall.values * ones, overall.ranks.expand(num_classes))
+    return SelectorThresholds(Thresholds(ones, some), shared)
+
+
+def label_samples(selector: Selector, evidence: Evidence, thresholds: SelectorThresholds) -> Selection:
+    """Labels of these samples under given thresholds. A class whose rank is 0 selects nothing, not even certainty."""
+    weighed = evidence.of(selector.label_by)
+    ratios = weighed if selector.balance != "class" else weighed / thresholds.labelling.values
+    largest, labels = ratios.max(1)
+    if selector.entropy_weight:
+        soft, kept = _entropy_regularised(ratios, largest, labels, selector.entropy_weight)
+    else:
+        soft = None
+        confidence, needed = _at(evidence.of(selector.keep_by), labels), thresholds.keeping.values[labels]
+        kept = confidence >= needed if selector.keeps_threshold else confidence > needed
+    kept &= (thresholds.keeping.ranks > 0)[labels]
+    return Selection(torch.where(kept, labels, -1), soft)
+
+
+def _entropy_regularised(
+    ratios: Tensor, largest: Tensor, labels: Tensor, alpha: float
+) -> tuple[Float32[Tensor, "samples classes"], Bool[Tensor, "samples"]]:
+    """LRENT: labels proportional to r ** (1 / alpha), r = p / threshold, and which of them are kept.
+
+    With the label put in, sum(-y log p + alpha y log y) < sum(-y log threshold) says sum(r ** (1 / alpha)) > 1. So all
+    that CBST keeps is kept, a sample at its class's threshold too: no other probability is really 0.
+    """
+    # Relative to the largest ratio, whose power is then 1: a small alpha would overflow.
+    powers = (ratios / largest.unsqueeze(1)).pow_(1 / alpha)
+    others = powers.scatter(1, labels.unsqueeze(1), 0.0).sum(1)
+    excess = torch.expm1(largest.log() / alpha) + largest.pow(1 / alpha) * others
+    return powers / (1 + others).unsqueeze(1), (largest >= 1) | (excess > 0)
+
+
+def _pieces(evidence: Evidence) -> list[Evidence]:
+    """The same in pieces that stay in a processor's cache; a GPU is given all at once."""
+    rows = (
+        max(1, _PIECE // evidence.softmax.shape[1]) if evidence.softmax.device.type == "cpu" else len(evidence.softmax)
+    )
+    softmax = evidence.softmax.split(rows)
+    visual = [None] * len(softmax) if evidence.visual is None else evidence.visual.split(rows)
+    return [Evidence(*one) for one in zip(softmax, visual, strict=True)]
+
+
+def _at(values: Tensor, labels: Tensor) -> Tensor:
+    return values.gather(1, labels.unsqueeze(1)).squeeze(1)
+
+
+def _sorted(keys: Int64[Tensor, "samples"]) -> Int64[Tensor, "samples"]:
+    """Ascending; NumPy's sort of whole numbers on a CPU is ten times as fast as torch's."""
+    return torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values
+
+
+def _check_evidence(chunks: Sequence[Evidence]) -> None:
+    if sum(len(chunk.softmax) for chunk in chunks) == 0:
+        raise ValueError("evidence must hold at least one sample; got none")
+    classes = chunks[0].softmax.shape[1]
+    if classes < 2:
+        raise ValueError(f"evidence must be about two classes or more; got {classes}")
+    for chunk in chunks:
+        for values in (chunk.softmax, chunk.visual):
+            if values is None:
+                continue
+            if values.shape[1] != classes:
+                raise ValueError(f"evidence must have the same {classes} classes in every chunk; got {values.shape[1]}")
+            low, high = values.aminmax() if values.numel() else (torch.zeros(()), torch.zeros(()))
+            if not (low >= 0 and high <= 1):
+                raise ValueError(
+                    f"evidence must be confidences in [0, 1], none of them NaN; got {float(low)} to {float(high)}"
+                )

@@ -1,0 +1,222 @@
+"""GR, Table 3: which examples to emphasise when a fifth to four fifths of CIFAR-10's labels are wrong.
+
+Paper (ResNet-56, last test accuracy at 20/40/60/80 % symmetric noise): CCE 76.8/60.9/37.2/16.1, the best GR
+87.8/83.3/72.5/32.8; more noise asks for a larger lambda. Ours: not measured yet.
+
+CCE and GR with five emphasis focuses, for each the paper's best of four spreads; the other spreads (its Figures 7 to
+10) come last. The protocol is Section 4.1's as printed; what it leaves open, and which part of it carries the result,
+is the study `gr-protocol`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardsight.studies.configured import train_cells
+from hardsight.studies.framework import Options, Study, markdown_table, provenance
+from hardsight.studies.gr.curves import learning_curves
+from hardsight.studies.gr.trainings import (
+    DIGITS,
+    NOT_COMPARABLE,
+    PRINTED,
+    TINY,
+    first_of,
+    gr,
+    judge_cells,
+    knobs,
+    mean_of,
+    shown_accuracy,
+    title_of,
+)
+from hardsight.training import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RATES = (0.2, 0.4, 0.6, 0.8)
+COLUMNS = ("best", "last", "corrupted", "intact")
+# Rate, method: best and final test accuracy, accuracy on the corrupted and on the intact training labels.
+PAPER: dict[tuple[float, str], tuple[float, float, float, float]] = {
+    (0.2, "cce"): (86.5, 76.8, 95.7, 80.6),
+    (0.2, gr(0, 0)): (83.5, 58.1, 50.6, 60.2),
+    (0.2, gr(2, 0)): (84.9, 76.4, 85.3, 80.5),
+    (0.2, gr(12, 0.5)): (89.4, 87.8, 81.5, 95.0),
+    (0.2, gr(16, 1)): (87.3, 86.7, 78.4, 93.8),
+    (0.2, gr(24, 2)): (85.8, 85.5, 76.0, 91.4),
+    (0.4, "cce"): (82.8, 60.9, 83.0, 64.4),
+    (0.4, gr(0, 0)): (71.8, 44.9, 31.3, 45.8),
+    (0.4, gr(1, 0)): (78.4, 65.6, 63.3, 66.6),
+    (0.4, gr(12, 0.5)): (85.1, 79.9, 67.7, 85.7),
+    (0.4, gr(16, 1)): (84.7, 83.3, 60.3, 88.9),
+    (0.4, gr(20, 2)): (52.7, 52.7, 35.4, 53.6),
+    (0.6, "cce"): (69.5, 37.2, 84.1, 40.5),
+    (0.6, gr(0, 0)): (69.9, 57.9, 40.1, 58.6),
+    (0.6, gr(0.5, 0)): (72.3, 53.9, 42.1, 55.1),
+    (0.6, gr(12, 0.5)): (77.5, 58.5, 55.5, 62.6),
+    (0.6, gr(12, 1)): (71.9, 70.0, 41.0, 73.9),
+    (0.6, gr(12, 2)): (80.2, 72.5, 44.9, 75.4),
+    (0.8, "cce"): (36.1, 16.1, 54.3, 18.4),
+    (0.8, gr(0, 0)): (44.4, 28.2, 20.6, 28.8),
+    (0.8, gr(0.5, 0)): (46.2, 21.3, 27.8, 23.1),
+    (0.8, gr(8, 0.5)): (51.6, 22.4, 46.1, 24.4),
+    (0.8, gr(8, 1)): (35.5, 31.5, 19.8, 32.3),
+    (0.8, gr(12, 2)): (33.0, 32.8, 14.2, 32.6),
+}
+# Figures 7 to 10: the spreads that were tried for each lambda.
+SPREADS: dict[float, tuple[float, ...]] = {
+    0: (0.5, 1, 2, 4),
+    0.5: (4, 8, 12, 16),
+    1: (8, 12, 16, 20),
+    2: (12, 16, 20, 24),
+}
+PROTOCOLS = {"smoke": DIGITS, "cpu": TINY, "paper": PRINTED}
+
+
+def best_in_paper(rate: float) -> str:
+    """The GR setting with the best last accuracy in the paper."""
+    return max((gr_ for r, gr_ in PAPER if r == rate and gr_ != "cce"), key=lambda name: PAPER[rate, name][1])
+
+
+def cells(preset: str) -> list[Cell]:
+    """CCE against the paper's best GR, 40 % first; then the rest of the table; then the other spreads and seeds."""
+    if preset != "paper":
+        rates = (0.4,) if preset == "cpu" else (0.2, 0.4)
+        few = ("cce", gr(12, 0.5), gr(16, 1)) if preset == "cpu" else ("cce", gr(12, 0.5))
+        return [_cell(rate, method, 0) for rate in rates for method in few]
+    order = (0.4, 0.2, 0.6, 0.8)
+    pairs = [(0.4, "cce"), (0.4, gr(16, 1)), (0.4, gr(12, 0.5))]
+    pairs += [(rate, method) for rate in order for method in ("cce", best_in_paper(rate))]
+    pairs += [pair for rate in order for pair in PAPER if pair[0] == rate]
+    every = [gr(beta, lam) for lam, betas in SPREADS.items() for beta in betas]
+    found = [_cell(rate, method, 0) for rate, method in dict.fromkeys(pairs)]
+    found += [_cell(rate, method, seed) for seed in (1, 2) for rate, method in dict.fromkeys(pairs)]
+    return found + [_cell(rate, one, 0) for rate in order for one in every if (rate, one) not in PAPER]
+
+
+def _cell(rate: float, method: str, seed: int) -> Cell:
+    return Cell({"rate": rate, "method": method, "seed": seed})
+
+
+def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+    """Train these cells together."""
+    train_cells(mine, options, lambda cell: PROTOCOLS[preset].tree(**cell.settings))
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """Accuracies over seeds and curves, by rate and method."""
+    return judge_cells(cells(preset), folder, PROTOCOLS[preset])
+
+
+def _key(rate: float, method: str) -> str:
+    return f"rate={rate},method={method}"
+
+
+def _measured(results: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """Rates and methods that were measured or failed, in the order of the table."""
+    names = {*results["accuracies"], *(name.rsplit(",seed=", 1)[0] for name in results["failed"])}
+    pairs = [(float(rate), method) for rate, method in (_parts(name) for name in names)]
+    return sorted(pairs, key=lambda pair: (pair[0], *_focus(pair[1])))
+
+
+def _parts(key: str) -> tuple[str, str]:
+    rate, method = key.removeprefix("rate=").split(",method=")
+    return rate, method
+
+
+def _focus(method: str) -> tuple[float, float]:
+    """CCE first, then all alike, then by focus and spread."""
+    both = knobs(method)
+    if both is None:
+        return (-2.0, 0.0)
+    return (-1.0, 0.0) if both[0] == 0 else (both[1], both[0])
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Ours beside the paper's, and what holds of the paper's two claims."""
+    heads = ["noise", "model", *(f"{name}, ours (paper)" for name in ("best", "last", "corrupted", "intact"))]
+    rows = []
+    for rate, method in _measured(results):
+        printed = PAPER.get((rate, method), (None,) * 4)
+        numbers = (shown_accuracy(results, _key(rate, method), one) for one in COLUMNS)
+        beside = (f"{one} ({paper})" if paper is not None else one for one, paper in zip(numbers, printed, strict=True))
+        rows.append([f"{100 * rate:.0f} %", title_of(method), *beside])
+    notes = [_gain(results, rate) for rate in RATES]
+    parts = [provenance(results), markdown_table(heads, rows), _trend(results), *(note for note in notes if note)]
+    if results["preset"] != "paper":
+        parts.append(NOT_COMPARABLE)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _gain(results: Mapping[str, Any], rate: float) -> str:
+    """What GR gains over CCE in last accuracy, ours and the paper's."""
+    methods = [method for one, method in _measured(results) if one == rate and method != "cce"]
+    best = first_of((method, mean_of(results, _key(rate, method), "last")) for method in methods)
+    cce = mean_of(results, _key(rate, "cce"), "last")
+    if best is None or cce is None:
+        return ""
+    ours = mean_of(results, _key(rate, best), "last")
+    assert ours is not None
+    printed = PAPER[rate, best_in_paper(rate)][1] - PAPER[rate, "cce"][1]
+    return (
+        f"At {100 * rate:.0f} % noise the best GR measured, {title_of(best)}, ends {ours - cce:+.1f} points from CCE "
+        f"({ours:.1f} against {cce:.1f}); the paper's ends {printed:+.1f} from it."
+    )
+
+
+def _trend(results: Mapping[str, Any]) -> str:
+    """Whether more noise asks for a larger lambda, where a rate has more than one focus measured."""
+    chosen = {}
+    for rate in RATES:
+        methods = [one for r, one in _measured(results) if r == rate and (knobs(one) or (0, 0))[0] > 0]
+        best = first_of((method, mean_of(results, _key(rate, method), "last")) for method in methods)
+        both = None if best is None else knobs(best)
+        if both is not None and len({(knobs(one) or (0, 0))[1] for one in methods}) > 1:
+            chosen[rate] = both[1]
+    if len(chosen) < 2:
+        return ""
+    values = list(chosen.values())
+    verdict = "never falls" if values == sorted(values) else "does not rise steadily"
+    listed = ", ".join(f"{lam:g} at {100 * rate:.0f} %" for rate, lam in chosen.items())
+    return f"The lambda with the best last accuracy {verdict} with the noise: {listed} (paper: 0.5, 1, 2, 2)."
+
+
+def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
+    """Figures 2 and 6: CCE and the five focuses; Figures 7 to 10: the spreads of each focus, by rate."""
+    methods = {rate: [method for one, method in PAPER if one == rate] for rate in RATES}
+    rows = {f"{100 * rate:.0f} % noise": _lines(rate, methods[rate]) for rate in RATES}
+    drawn = {"curves": learning_curves(results, rows)}
+    for rate in RATES:
+        spreads = {
+            f"{100 * rate:.0f} % noise, λ = {lam:g}": _lines(rate, [gr(beta, lam) for beta in betas])
+            for lam, betas in SPREADS.items()
+        }
+        several = {
+            title: lines for title, lines in spreads.items() if sum(key in results["curves"] for _, key in lines) > 1
+        }
+        drawn[f"spreads{100 * rate:.0f}"] = learning_curves(results, several)
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def _lines(rate: float, methods: Sequence[str]) -> list[tuple[str, str]]:
+    return [(title_of(method), _key(rate, method)) for method in methods]
+
+
+ABOUT = """CIFAR-10 with symmetric label noise (each label with probability r to another class), ResNet-56, SGD 0.1
+divided by ten every 5,000 iterations, momentum 0.9, weight decay 1e-4, batch 128, crop and flip. The paper does not
+print how long it trains; here 20,000 iterations, after which the printed rates are too small to move anything. `last`
+is the headline; `best` is chosen by the test set, as in the paper. `corrupted` and `intact` are the accuracies on the
+training images against the given and against the true labels. CCE weighs hard examples most (focus 0), β = 0 all
+alike, and λ moves the focus of GR to λ/(1+λ)."""
+
+TABLE3 = Study(
+    id="gr-table3",
+    title="which examples to emphasise at each rate of label noise",
+    about=ABOUT,
+    reference="GR Table 3, Figures 2 and 6 to 10",
+    cells=cells,
+    compute=compute,
+    judge=judge,
+    table=table,
+    at_once={"smoke": 2, "cpu": 1, "paper": 4},
+    figures=figures,
+)

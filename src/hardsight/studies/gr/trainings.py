@@ -1,0 +1,238 @@
+"""The trainings behind Gradient Rescaling's tables: the printed protocol, the losses by name, what records become.
+
+A cell names a method, a noise rate, a seed and whatever else a table varies; `Protocol.tree` turns it into a
+configuration. Judging keeps, over seeds: the last test accuracy (the headline), the best one (chosen by the test set,
+as the paper prints it), and the accuracy on the corrupted and on the intact training labels.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from hardsight.studies.configured import Tree
+from hardsight.studies.framework import run_details, spread
+from hardsight.training import Cell
+from hardsight.training.sweeps import FAILED, FINISHED, status_of
+
+# What a judged method holds, by the name of it in a record's results.
+ACCURACIES = {
+    "last": "test_accuracy",
+    "best": "test_accuracy_best",
+    "corrupted": "corrupted_accuracy",
+    "intact": "intact_accuracy",
+    "clean": "clean_accuracy",
+    "noisy": "noisy_accuracy",
+}
+_CURVE_POINTS = 40
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How networks of a table are trained. `drops`: shares of the training after which the rate falls to a tenth.
+
+    `limit` and `shrink`: the first so many images, squares of so many pixels averaged. `reduction`: what divides GR's
+    gradients, the sum of the weights ("weight") or the number of samples ("mean"). `balanced`: classes and images of
+    each in a batch, by the given labels. `warm_up`: epochs of a linear rise.
+    """
+
+    data: str
+    model: str
+    epochs: int
+    drops: tuple[float, ...] = (1 / 4, 1 / 2, 3 / 4)
+    batch_size: int = 128
+    lr: float = 0.1
+    weight_decay: float = 1e-4
+    shift: int = 4
+    flip: bool = True
+    limit: int | None = None
+    shrink: int = 1
+    precision: str = "auto"
+    reduction: str = "weight"
+    balanced: tuple[int, int] | None = None
+    warm_up: int = 0
+    dropout: float | None = None
+
+    def tree(self, method: str, rate: float, seed: int, *, noise: str = "symmetric") -> Tree:
+        """The configuration of one training: this method on labels with that noise."""
+        data: Tree = {
+            "name": self.data, "batch_size": self.batch_size, "drop_last": True, "shift": self.shift,
+            "flip": self.flip, "limit": self.limit, "shrink": self.shrink,
+        }  # fmt: skip
+        if self.balanced is not None:
+            data["class_balanced"] = list(self.balanced)
+        model: Tree = {"name": self.model}
+        if self.dropout is not None:
+            model["options"] = {"dropout": self.dropout}
+        return {
+            "data": data,
+            "model": model,
+            "loss": loss_of(method, rate, self.data, self.reduction),
+            # Without wrong labels the kind is symmetric all the same: the record then knows the true labels.
+            "noise": {"kind": noise, "rate": rate},
+            "optimizer": {"name": "sgd", "lr": self.lr, "momentum": 0.9, "weight_decay": self.weight_decay},
+            "schedule": self._schedule(),
+            "record": {"scores": [], "dynamics": False},
+            "precision": self.precision,
+            "epochs": self.epochs,
+            "seed": seed,
+        }
+
+    def _schedule(self) -> Tree:
+        # Counted in epochs, thousandths of the training would be rounded away in a short one: the rate falls at the
+        # epoch's end that is nearest.
+        falls = sorted({max(1, round(share * self.epochs)) for share in self.drops})
+        return {"kind": "steps", "milestones": falls, "factor": 0.1, "unit": "epoch", "warm_up": self.warm_up}
+
+
+# Section 4.1: SGD 0.1, momentum 0.9, weight decay 1e-4, batch 128, a tenth of the rate every 5,000 iterations, crop and
+# flip. How long, is not printed: after the third fall nothing moves any more, so 20,000 iterations (51 epochs of 390).
+PRINTED = Protocol("cifar10", "resnet56", epochs=51)
+# The schedule of the authors' released code for CIFAR-100: a tenth after 15,000 and 22,000 of 30,000 iterations.
+RELEASED_DROPS = (15 / 30, 22 / 30)
+# A tenth of the images at a sixteenth of the pixels: minutes on two cores, to see it work, not to compare numbers.
+TINY = Protocol("cifar10", "digits_cnn", epochs=8, limit=4000, shrink=4, shift=1, lr=0.05)
+# scikit-learn's digits: seconds.
+DIGITS = Protocol("digits", "digits_cnn", epochs=3, limit=600, shift=1, flip=False, batch_size=64, lr=0.05)
+
+
+# What the smaller presets must say of their numbers.
+NOT_COMPARABLE = (
+    "A preset for looking at the machinery: other images, another network, far fewer steps; its numbers do not compare "
+    "with the paper's."
+)
+
+
+def gr(beta: float, lam: float) -> str:
+    """The name of GR with these two knobs."""
+    return f"gr-{beta:g}-{lam:g}"
+
+
+def knobs(method: str) -> tuple[float, float] | None:
+    """(beta, lambda) of a GR method's name, None of any other."""
+    kind, *numbers = method.split("-")
+    return (float(numbers[0]), float(numbers[1])) if kind == "gr" else None
+
+
+_LOSSES: dict[str, Tree] = {
+    "cce": {"name": "cross_entropy"},
+    "mae": {"name": "mae"},
+    "gce": {"name": "gce"},
+    "sl": {"name": "symmetric_cross_entropy"},
+    "focal": {"name": "focal"},
+    "boot-hard": {"name": "bootstrapping_hard"},
+    "boot-soft": {"name": "bootstrapping_soft"},
+    "forward": {"name": "forward_correction"},
+    "backward": {"name": "backward_correction"},
+    "d2l": {"name": "d2l"},
+    "self-paced": {"name": "self_paced"},
+    "mentornet-pd": {"name": "mentornet_pd"},
+}
+
+
+def loss_of(method: str, rate: float, data: str, reduction: str = "weight") -> Tree:
+    """The loss of a method's name as configuration. Forward and Backward are told the true noise rate."""
+    both = knobs(method)
+    if both is not None:
+        options = {"beta": both[0], "lam": both[1], "reduction": reduction}
+        return {"name": "gradient_rescaling", "options": options}
+    loss = dict(_LOSSES[method])
+    if method in ("forward", "backward"):
+        loss["options"] = {"transition": rate}
+    if method == "sl" and data == "cifar100":
+        # Wang et al. (2019), Section 4.2: other weights of its two parts than for ten classes.
+        loss["options"] = {"alpha": 6.0, "beta": 0.1}
+    return loss
+
+
+TITLES = {
+    "cce": "CCE", "mae": "MAE", "gce": "GCE", "sl": "SL", "focal": "Focal loss", "boot-hard": "Boot-hard",
+    "boot-soft": "Boot-soft", "forward": "Forward", "backward": "Backward", "d2l": "D2L", "self-paced": "Self-paced",
+    "mentornet-pd": "MentorNet PD",
+}  # fmt: skip
+
+
+def title_of(method: str) -> str:
+    """A method as it is printed: `GR (β = 8, λ = 0.5)`."""
+    both = knobs(method)
+    return TITLES[method] if both is None else f"GR (β = {both[0]:g}, λ = {both[1]:g})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From records to results.
+
+
+def key_of(cell: Cell) -> str:
+    """What the cells of all seeds share: their name without the seed."""
+    return Cell({name: value for name, value in cell.settings.items() if name != "seed"}).name
+
+
+def judge_cells(cells: Iterable[Cell], folder: Path, protocol: Protocol | None = None) -> dict[str, Any]:
+    """Accuracies of every kind of cell over its seeds, curves of the first seed, and what failed and why."""
+    by_kind: dict[str, list[Path]] = {}
+    failed: dict[str, str] = {}
+    for cell in cells:
+        place = folder / cell.name
+        if status_of(place) == FINISHED:
+            by_kind.setdefault(key_of(cell), []).append(place)
+        elif status_of(place) == FAILED:
+            failed[cell.name] = str(run_details(place).get("error", ""))
+    return {
+        "protocol": None if protocol is None else dataclasses.asdict(protocol),
+        "accuracies": {key: _accuracies(places) for key, places in by_kind.items()},
+        "curves": {key: curve(places[0]) for key, places in by_kind.items()},
+        "failed": failed,
+    }
+
+
+def _accuracies(places: Sequence[Path]) -> dict[str, Any]:
+    results = [run_details(place)["results"] for place in places]
+    return {
+        name: spread([one[column] for one in results])
+        for name, column in ACCURACIES.items()
+        # No number where there is nothing to measure: the fit of wrong labels where all are right.
+        if all(one.get(column) is not None and one[column] == one[column] for one in results)
+    }
+
+
+def curve(place: Path) -> dict[str, list[float]]:
+    """Test and training accuracy by epoch, at no more than 40 of them; the last one always."""
+    path = place / "epochs.parquet"
+    if not path.is_file():
+        return {}
+    columns = pq.read_table(path, columns=["epoch", "test_accuracy", "train_accuracy"]).to_pydict()
+    count = len(columns["epoch"])
+    step = -(-count // _CURVE_POINTS)
+    kept = sorted({*range(step - 1, count, step), count - 1})
+    names = {"epoch": "epoch", "test": "test_accuracy", "train": "train_accuracy"}
+    return {ours: [round(columns[name][at], 4) for at in kept] for ours, name in names.items()}
+
+
+def mean_of(results: Mapping[str, Any], key: str, accuracy: str) -> float | None:
+    """Mean over seeds in percent; None where it is not measured."""
+    number = results["accuracies"].get(key, {}).get(accuracy)
+    return None if number is None else 100 * number["mean"]
+
+
+def percent(number: Mapping[str, Any] | None) -> str:
+    """`83.3 ± 0.2`, in percent; without a spread where there was one seed."""
+    if number is None:
+        return ""
+    return f"{100 * number['mean']:.1f}" + (f" ± {100 * number['sd']:.1f}" if number["sd"] is not None else "")
+
+
+def shown_accuracy(results: Mapping[str, Any], key: str, accuracy: str) -> str:
+    """An accuracy of a kind of cell as `percent`; empty where it is not measured, `failed` where it cannot be."""
+    number = results["accuracies"].get(key, {}).get(accuracy)
+    if number is None and any(name.startswith(f"{key},") for name in results["failed"]):
+        return "failed"
+    return percent(number)
+
+
+def first_of(found: Iterable[tuple[str, float | None]], better: Callable[[float], float] = float) -> str | None:
+    """The name with the largest number, of those that are measured."""
+    known = [(better(value), name) for name, value in found if value is not None]
+    return max(known)[1] if known else None

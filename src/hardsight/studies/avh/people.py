@@ -1,0 +1,274 @@
+"""The networks whose scores are held against people's answers: public ones, and ones trained here.
+
+People's answers (CIFAR-10H) are about the *test* images of CIFAR-10. Every cell is one network and leaves one row an
+image in `people.parquet`: how often people chose its class, and every score. The studies of AVH's section 4 share these
+cells: given the same `--output`, what one has computed the others only judge.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hardsight import datasets, models
+from hardsight.datasets import registry
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.studies.avh.people_looks import PEOPLE, TestWatch, look, model_columns, write_people
+from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
+from hardsight.studies.framework import Options, Study
+from hardsight.training import Cell
+from hardsight.training.record import Row, RunRecord, device_name
+
+PUBLIC, TRAINED = "public", "trained"
+# What the public networks expect.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+TITLES = {
+    "resnet20": "ResNet-20",
+    "resnet32": "ResNet-32",
+    "resnet44": "ResNet-44",
+    "resnet56": "ResNet-56",
+    "cnn13": "CNN-13",
+    "alexnet": "AlexNet",
+    "vgg19_bn": "VGG-19",
+    "densenet121": "DenseNet-121",
+    "digits_cnn": "digits CNN",
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network to train: how often, how long, how fast. Learning rates are the paper's (section 3.2)."""
+
+    name: str
+    seeds: int
+    epochs: int
+    lr: float = 0.1
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class People:
+    """A preset: whose answers, which networks, and how many resamples an interval has.
+
+    `first` networks come before the public ones of these `depths`, the others after them.
+    """
+
+    data: Tree
+    first: tuple[Network, ...]
+    depths: tuple[int, ...] = ()
+    others: tuple[Network, ...] = ()
+    resamples: int = 400
+    at_once: int = 1
+
+
+_SMALL = {"stem": "small"}
+_CIFAR = {"name": "cifar10", "batch_size": 128, "test_batch_size": 2000, "shift": 4, "flip": True}
+PRESETS = {
+    "smoke": People(
+        {"name": "digits", "held_out": 0.5, "limit": 400, "batch_size": 32}, (Network("digits_cnn", 2, 3, 0.05),),
+        resamples=50, at_once=2,
+    ),
+    # A fifth of the training set at a quarter of the pixels: to see what scores of a training are worth, in minutes.
+    "cpu": People(
+        _CIFAR | {"limit": 10_000, "shrink": 2, "shift": 2, "test_batch_size": 500}, (),
+        (20, 32, 44, 56), (Network("resnet20", 1, 8),),
+    ),
+    "paper": People(
+        _CIFAR, (Network("resnet20", 5, 20), Network("cnn13", 5, 20)), (20, 32, 44, 56),
+        (
+            Network("alexnet", 3, 20, 0.01, _SMALL), Network("vgg19_bn", 3, 20, 0.01, _SMALL),
+            Network("resnet56", 3, 20), Network("densenet121", 2, 10, options=_SMALL),
+        ),
+        at_once=5,
+    ),
+}  # fmt: skip
+
+
+def cells(preset: str) -> list[Cell]:
+    """One cell a network and seed, what matters most first."""
+    of = PRESETS[preset]
+    return [*_trained(of.first), *public_cells(preset), *_trained(of.others)]
+
+
+def public_cells(preset: str) -> list[Cell]:
+    """The public networks."""
+    return [Cell({"network": f"resnet{depth}", "weights": PUBLIC}) for depth in PRESETS[preset].depths]
+
+
+def trained_cells(preset: str) -> list[Cell]:
+    """The networks trained here."""
+    of = PRESETS[preset]
+    return [*_trained(of.first), *_trained(of.others)]
+
+
+def _trained(networks: Sequence[Network]) -> list[Cell]:
+    return [
+        Cell({"network": one.name, "weights": TRAINED, "seed": seed}) for one in networks for seed in range(one.seeds)
+    ]
+
+
+def key_of(cell: Cell) -> str:
+    """The network as results name it; its seeds go together."""
+    network = str(cell.settings["network"])
+    return f"{network}-{PUBLIC}" if cell.settings["weights"] == PUBLIC else network
+
+
+def title_of(key: str) -> str:
+    """`ResNet-20, public`."""
+    name, _, public = key.partition("-")
+    return TITLES.get(name, name) + (f", {public}" if public else "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Computing: cells to records.
+
+
+def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+    """Look at the public networks among these cells one by one; train the others together."""
+    of = PRESETS[preset]
+    training = []
+    for cell, folder in mine:
+        if cell.settings["weights"] == PUBLIC:
+            options.clock.check()
+            _look_at_public(cell, folder, options)
+        else:
+            training.append((cell, folder))
+    if training:
+        watching = Watching(of)
+        train_cells(training, options, lambda cell: configuration(of, cell), watching.hooks())
+
+
+def configuration(of: People, cell: Cell) -> Tree:
+    """A training of this network: SGD with momentum 0.9, cosine, crops and flips. The training set is not recorded."""
+    name = cell.settings["network"]
+    network = next(one for one in (*of.first, *of.others) if one.name == name)
+    return {
+        "data": of.data,
+        "model": {"name": name, "options": network.options},
+        "epochs": network.epochs,
+        "seed": cell.settings["seed"],
+        "optimizer": {"lr": network.lr},
+        "schedule": {"kind": "cosine"},
+        "record": {"dynamics": False, "scores": ["avh"]},
+    }
+
+
+class Watching:
+    """Looks at the test images after every epoch of every cell, without training on them."""
+
+    def __init__(self, of: People) -> None:
+        self.of = of
+        self._watches: dict[Path, TestWatch] = {}
+
+    def hooks(self) -> Hooks:
+        """What `train_cells` calls."""
+        return Hooks(self._after_epoch, self._measure)
+
+    def _watch(self, training: CellTraining) -> TestWatch:
+        if training.folder not in self._watches:
+            people = human_frequency(self.of.data["name"])
+            self._watches[training.folder] = TestWatch(training.folder, training.test, people)
+        return self._watches[training.folder]
+
+    def _after_epoch(self, training: CellTraining, epoch: int, row: Row) -> None:
+        row |= self._watch(training).epoch(training.model, epoch)
+
+    def _measure(self, training: CellTraining, model: nn.Module) -> dict[str, float]:
+        self._watch(training).write(model)
+        return {}
+
+
+def _look_at_public(cell: Cell, folder: Path, options: Options) -> None:
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    data = _images("cifar10h", "test")
+    depth = int(str(cell.settings["network"]).removeprefix("resnet"))
+    model = models.load_cifar10_resnet(depth, public_weights()).to(device)
+    record = RunRecord(folder)
+    record.begin(
+        name=cell.name, seed=0, config=dict(cell.settings), device=device_name(device), class_names=data.class_names
+    )
+    results = write_public(folder, model, data, device)
+    record.finish(results)
+
+
+def public_weights() -> Path:
+    """The file of the public networks, beside the images."""
+    known = datasets.source("cifar10h")
+    return registry.find(known, registry.data_root(None, known)) / "resnets.safetensors"
+
+
+def write_public(
+    folder: Path, model: nn.Module, data: datasets.ArrayDataset, device: torch.device, batch_size: int = 250
+) -> dict[str, float]:
+    """Score a public network on these images and write what people and it say of each; returns its accuracy."""
+    batches = DeviceLoader(
+        data.images, data.labels, data.ids, batch_size, shuffle=False, device=device, mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+    )  # fmt: skip
+    seen = look(model, batches)
+    frequency = datasets.human_selection_frequency(data.columns["human_votes"], data.labels)
+    columns = model_columns(seen)
+    write_people(folder, columns, frequency, seen.logits)
+    return {"test_accuracy": float((columns["predicted"] == columns["label"]).double().mean())}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# People.
+
+
+@functools.cache
+def human_frequency(data: str) -> Tensor:
+    """How often people chose the class of each image, float64 by id; for digits, a crowd that never was."""
+    if data == "digits":
+        return neighbour_frequency(_images("digits"))
+    people = _images("cifar10h", "test")
+    return datasets.human_selection_frequency(people.columns["human_votes"], people.labels)
+
+
+def _images(name: str, split: str | None = None) -> datasets.ArrayDataset:
+    data = datasets.load(name, split)
+    assert isinstance(data, datasets.ArrayDataset)
+    return data
+
+
+def neighbour_frequency(data: datasets.ArrayDataset, voters: int = 50) -> Tensor:
+    """Share of an image's nearest others, by pixels, that have its class: votes to test with where nobody was asked."""
+    from sklearn.neighbors import NearestNeighbors
+
+    pixels = data.images.flatten(1).numpy().astype(np.float32)
+    nearest = NearestNeighbors(n_neighbors=voters).fit(pixels).kneighbors(return_distance=False)
+    agree = data.labels[torch.from_numpy(nearest)] == data.labels[:, None]
+    return agree.double().mean(1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The studies of these cells.
+
+
+def worth(cell: Cell, file: str) -> int | None:
+    """The images' table and the curves; what the training says of its own images stays."""
+    return {PEOPLE: 0, "epochs.parquet": 0}.get(file)
+
+
+def study(**parts: Any) -> Study:
+    """A study of these cells, or of some of them; `parts` are the rest of `Study`."""
+    shared: dict[str, Any] = {
+        "cells": cells,
+        "compute": compute,
+        "at_once": {name: of.at_once for name, of in PRESETS.items()},
+        "worth": worth,
+    }
+    return Study(**shared | parts)
+
+
+CELLS = """The images are CIFAR-10's 10,000 test images, the answers CIFAR-10H's (about 50 people an image). The public
+ResNets are as published; the others are trained here: SGD with momentum 0.9 and weight decay 5e-4, cosine, batch 128,
+crops and flips, learning rate 0.1 (AlexNet and VGG-19: 0.01). No test image is trained on; scores of training dynamics
+come from looks at the test images after every epoch. Confidence is taken from the loss: in float32 it is exactly 1 for
+many images, which would tie. All studies of this section share their cells: with the same `--output`, what one has
+computed the others only judge."""

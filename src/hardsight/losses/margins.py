@@ -80,6 +80,30 @@ def margin_logits(
     return logits * norms(features).clamp(max=torch.finfo(logits.dtype).max / 16).unsqueeze(-1)
 
 
+class CosineLinear(nn.Module):
+    """A classifier head with logits s cos(angle): what the margin family trains, and what it predicts with.
+
+    `weight` has the shape of `nn.Linear`'s, and there is no bias. A scale of None is the feature's norm.
+    """
+
+    def __init__(
+        self, dim: int, classes: int, scale: float | None = 30.0, *, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        if scale is not None:
+            check_range(scale, "scale", 0.0, open_low=True)
+        self.scale = scale
+        self.weight = nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim))
+
+    def forward(self, features: Tensor) -> Float[Tensor, "batch classes"]:
+        # No margin: the label it would be put on is not known.
+        anyone = torch.zeros(len(features), dtype=torch.long, device=features.device)
+        return margin_logits(features, self.weight, anyone, kind="normface", scale=self.scale)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[1]}, {self.weight.shape[0]}, scale={self.scale}"
+
+
 class MarginLoss(nn.Module):
     """A loss of the margin family with its own class weights: forward(features, labels)."""
 

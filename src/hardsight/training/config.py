@@ -63,10 +63,14 @@ class NoiseConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A network by name, its own options, and its head; `weights`: a safetensors file to start from."""
+    """A network by name, its own options, and its head; `weights`: a safetensors file to start from.
+
+    The head is linear, "angular" (logits s(pi - angle): cross-entropy is the AVH loss) or "cosine", which the margin
+    losses train.
+    """
 
     name: str
-    head: Literal["linear", "angular"] = "linear"
+    head: Literal["linear", "angular", "cosine"] = "linear"
     weights: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -111,7 +115,7 @@ class ScheduleConfig:
     """How the learning rate changes, or a paper's preset instead of everything else.
 
     `ramp_up` and `ramp_down` are Gaussian: the first also weighs the feature loss, the second takes Adam's beta1 down
-    to `last_beta1`. `unit` is what milestones, warm-up and ramps are counted in.
+    to `last_beta1`. `unit` is what milestones, warm-up and ramps are counted in. `stretch` multiplies a preset's ramps.
     """
 
     kind: Literal["constant", "steps", "cosine"] = "constant"
@@ -124,11 +128,14 @@ class ScheduleConfig:
     ramp_down: int = 0
     last_beta1: float | None = None
     preset: str | None = None
+    stretch: float = 1.0
 
     def __post_init__(self) -> None:
         _at_least(0, warm_up=self.warm_up, ramp_up=self.ramp_up, ramp_down=self.ramp_down)
         if self.preset is not None and self.preset not in PLANS:
             raise ValueError(f"preset must be one of {', '.join(PLANS)}; got {self.preset!r}")
+        if not self.stretch > 0:
+            raise ValueError(f"stretch must be positive; got {self.stretch!r}")
         if self.kind == "steps" and not self.milestones:
             raise ValueError("milestones must be given for a schedule of steps")
 

@@ -50,7 +50,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
     sets = assembly.load_sets(config)
     model = assembly.make_model(config, sets)
     sizes = Sizes(getattr(model, "feature_dim", 0), sets.train.num_classes, sets.id_count)
-    objective = assembly.make_objective(config, sizes)
+    objective = assembly.make_objective(config, sizes, getattr(model, "head", None))
     channels_last = device.type == "cuda" if config.channels_last is None else config.channels_last
     loaders = assembly.make_loaders(config, sets, device, channels_last=channels_last)
     parameters = [*model.parameters(), *objective.parameters()]

@@ -4,6 +4,8 @@ A schedule maps a `Position` to a factor, usually in [0, 1], and knows nothing o
 epochs (whole ones finished so far) or in optimiser steps, whichever the paper it comes from counts in.
 """
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -100,16 +102,16 @@ class Plan:
     beta1: Schedule | None = None
 
 
-def amc_plan(schedule: AMCSchedule) -> Plan:
+def amc_plan(schedule: AMCSchedule, stretch: float = 1.0) -> Plan:
     """AMC-Loss: learning rate and loss weight ramp up, learning rate and beta1 (0.9 to 0.5) ramp down, by the epoch.
 
     The factors are of the schedule's own learning rate and coefficient, which the configuration states; the last
-    ramp ends with the training, whatever its number of epochs.
+    ramp ends with the training, whatever its number of epochs. `stretch` multiplies the ramps, to whole epochs, at
+    least one: a training of a tenth of the paper's epochs wants ramps of a tenth.
     """
-    rise, fall = (
-        gaussian_ramp_up(schedule.ramp_up),
-        gaussian_ramp_down(schedule.ramp_down, "epoch", schedule.down_sharpness),
-    )
+    up, down = (max(1, round(stretch * length)) for length in (schedule.ramp_up, schedule.ramp_down))
+    schedule = dataclasses.replace(schedule, ramp_up=up, ramp_down=down)
+    rise, fall = gaussian_ramp_up(up), gaussian_ramp_down(down, "epoch", schedule.down_sharpness)
     return Plan(
         learning_rate=product(rise, fall),
         feature_loss=lambda position: schedule.loss_weight(position.epoch) / schedule.coefficient,
@@ -117,9 +119,9 @@ def amc_plan(schedule: AMCSchedule) -> Plan:
     )
 
 
-PLANS: dict[str, Callable[[], Plan]] = {
-    "amc-paper": lambda: amc_plan(AMC_PAPER),
-    "amc-script": lambda: amc_plan(AMC_SCRIPT),
+PLANS: dict[str, Callable[..., Plan]] = {
+    "amc-paper": functools.partial(amc_plan, AMC_PAPER),
+    "amc-script": functools.partial(amc_plan, AMC_SCRIPT),
 }
 
 

@@ -1,0 +1,279 @@
+"""Hardness by loss: does a loss that shapes angles make samples less hard, and hard where people find them hard?
+
+Question: AVH measures hardness by angles; AMC-Loss, the AVH loss and the margin losses train angles, GR trains on
+some samples more than on others. Which of them changes how hard the test images are, by human frequency; what does it
+cost in accuracy, calibration, agreement with people and robustness? None of the three papers asks. Ours: not measured
+yet on the whole of CIFAR-10; docs/studies/hardness-by-loss.md holds what was.
+
+ResNet-20 on CIFAR-10, 30 epochs, batch 128, SGD 0.1 with momentum 0.9 and weight decay 5e-4, a Gaussian ramp-up of 5
+epochs and a cosine down, crop and flip: the same for all, only loss and head differ. People: CIFAR-10H's votes on the
+test images (Peterson et al. 2019). Hardness is measured on the head that a loss trains, against the true label.
+"""
+
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor, nn
+
+from hardsight import datasets, records
+from hardsight.alignment import bin_of, correlate
+from hardsight.datasets.hierarchy import human_selection_frequency
+from hardsight.degradation import DEGRADATIONS, degrade
+from hardsight.hardness import angular_visual_hardness
+from hardsight.heads import evaluating, observe
+from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
+from hardsight.studies.framework import Options, Study, run_details, spread
+from hardsight.studies.hardness_table import figures, table
+from hardsight.training import Cell
+from hardsight.training.sweeps import FINISHED, status_of
+
+if TYPE_CHECKING:
+    from hardsight.datasets.loader import DeviceLoader
+
+# What differs from the common configuration. The scale of a cosine head must let the softmax of ten classes come near
+# one, (9/10) log(9 * 99) = 6.1 for 0.99 (Wang et al. 2017); 16 does, and 64 is for thousands of identities.
+LOSSES: dict[str, Tree] = {
+    "cross-entropy": {},
+    "amc": {"feature_loss": {"name": "amc", "weight": 10.0}, "data": {"drop_last": True}},
+    "avh": {"model": {"head": "angular"}},
+    "gr": {"loss": {"name": "gradient_rescaling", "options": {"beta": 6.0, "lam": 0.5}}},
+    "cosface": {"loss": {"name": "cosface", "options": {"scale": 16.0, "margin": 0.2}}, "model": {"head": "cosine"}},
+    "arcface": {
+        "loss": {"name": "arcface", "options": {"scale": 16.0, "margin_radians": 0.2}},
+        "model": {"head": "cosine"},
+    },
+    "normface": {"loss": {"name": "normface", "options": {"scale": 16.0}}, "model": {"head": "cosine"}},
+    "amc-0.1": {"feature_loss": {"name": "amc", "weight": 0.1}, "data": {"drop_last": True}},
+}
+# Nearly everyone agrees on nearly every image: the last bin of five would hold 95 % of them.
+BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96, 1.0)
+CALIBRATION_BINS = 15
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One preset: the data, the network, how long, which seeds; `degraded`: test images for each degradation."""
+
+    data: Tree
+    model: str
+    epochs: int
+    seeds: tuple[int, ...]
+    losses: tuple[str, ...] = tuple(LOSSES)
+    lr: float = 0.1
+    ramp_up: int = 5
+    people: bool = True
+    degraded: int | None = None
+    at_once: int = 1
+
+
+PRESETS = {
+    "smoke": Runs(
+        {"name": "digits", "limit": 512, "batch_size": 64}, "digits_cnn", 3, (0, 1),
+        ("cross-entropy", "amc", "arcface"), lr=0.02, ramp_up=1, people=False, degraded=64,
+    ),
+    # A tenth of the set at a quarter of the pixels: to see it work on people's votes, not to compare accuracies.
+    "cpu": Runs(
+        {"name": "cifar10", "test_name": "cifar10h", "limit": 4000, "shrink": 2, "shift": 2, "flip": True}, "resnet20",
+        8, (0,), lr=0.05, ramp_up=2, degraded=500,
+    ),
+    "paper": Runs(
+        {"name": "cifar10", "test_name": "cifar10h", "shift": 4, "flip": True}, "resnet20", 30, (0, 1, 2), at_once=8,
+    ),
+}  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The cells: every loss once, then further seeds.
+
+
+def cells(preset: str) -> list[Cell]:
+    """One cell a loss and seed."""
+    of = PRESETS[preset]
+    return [Cell({"loss": loss, "seed": seed}) for seed in of.seeds for loss in of.losses]
+
+
+def configure(preset: str, cell: Cell) -> Tree:
+    """The common training with what the cell's loss changes."""
+    of, change = PRESETS[preset], LOSSES[cell.settings["loss"]]
+    return {
+        "epochs": of.epochs,
+        "seed": cell.settings["seed"],
+        "optimizer": {"lr": of.lr},
+        "schedule": {"kind": "cosine", "ramp_up": of.ramp_up},
+        "record": {"dynamics": False, "scores": []},
+        **{key: value for key, value in change.items() if key not in ("data", "model")},
+        "data": {**of.data, **change.get("data", {})},
+        "model": {"name": of.model, **change.get("model", {})},
+    }
+
+
+def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+    """Train these cells together and look at the test images with each."""
+    of = PRESETS[preset]
+
+    def look(training: CellTraining, model: nn.Module) -> Mapping[str, Any]:
+        return measure(of, training, model)
+
+    train_cells(mine, options, lambda cell: configure(preset, cell), Hooks(measure=look))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Measuring: what the record holds of the test images beside the training's own results.
+
+
+def measure(of: Runs, training: CellTraining, model: nn.Module) -> dict[str, Any]:
+    """Writes `test.parquet`, a row a test image; gives accuracy and mean AVH at each level of each degradation."""
+    columns = outputs(model, training.test)
+    if of.people:
+        columns["human_frequency"] = human_frequency(training.test.ids.cpu())
+    arrays = {name: pa.array(values.numpy()) for name, values in columns.items()}
+    records.write_table(training.folder / "test.parquet", pa.table(arrays))
+    return {"robustness": robustness(model, training.test, of.degraded)}
+
+
+def outputs(model: nn.Module, loader: "DeviceLoader") -> dict[str, Tensor]:
+    """By image: id, label, prediction, its probability, that of the label, and AVH against the label."""
+    found: dict[str, list[Tensor]] = {}
+    with evaluating(model), observe(model) as seen:
+        for images, labels, ids in loader:
+            model(images)
+            probabilities = seen.logits.float().softmax(1)
+            top, predicted = probabilities.max(1)
+            row = {
+                "id": ids,
+                "label": labels,
+                "predicted": predicted,
+                "top_probability": top,
+                "confidence": probabilities.gather(1, labels.unsqueeze(1)).squeeze(1),
+                "avh": angular_visual_hardness(seen.features.float(), seen.weight.float(), labels),
+            }
+            for name, values in row.items():
+                found.setdefault(name, []).append(values.cpu())
+    return {name: torch.cat(values) for name, values in found.items()}
+
+
+def human_frequency(ids: Tensor) -> Tensor:
+    """Share of people who chose the true class of these test images of CIFAR-10 (CIFAR-10H)."""
+    people = datasets.load("cifar10h")
+    assert isinstance(people, datasets.ArrayDataset)
+    return human_selection_frequency(people.columns["human_votes"], people.labels).float()[ids]
+
+
+def robustness(model: nn.Module, loader: "DeviceLoader", samples: int | None) -> dict[str, dict[str, dict[str, float]]]:
+    """Accuracy and mean AVH of the first test images at every level that changes something, by degradation."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    kept = slice(0, samples)
+    for name, degradation in DEGRADATIONS.items():
+        for level in degradation.levels:
+            if level == degradation.no_change:
+                continue
+            generator = torch.Generator(loader.device).manual_seed(0)
+            worse = copy.copy(loader)
+            worse.images = degrade(loader.images[kept], name, level, generator=generator)
+            worse.samples, worse.ids = len(worse.images), loader.ids[kept]
+            worse.set_labels(loader.labels[kept])
+            seen = outputs(model, worse)
+            accuracy = (seen["predicted"] == seen["label"]).double().mean()
+            row = {"accuracy": round(float(accuracy), 4), "avh": round(float(seen["avh"].double().mean()), 5)}
+            found.setdefault(name, {})[f"{level:g}"] = row
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judging: records to results.
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """By loss, over seeds: accuracy, calibration, AVH by human frequency, agreement with people, robustness."""
+    of = PRESETS[preset]
+    found: dict[str, Any] = {}
+    for loss in of.losses:
+        places = [folder / Cell({"loss": loss, "seed": seed}).name for seed in of.seeds]
+        rows = [judge_run(place) for place in places if status_of(place) == FINISHED]
+        if rows:
+            found[loss] = {name: _over_seeds([row[name] for row in rows]) for name in rows[0]}
+    bins = [list(edges) for edges in itertools.pairwise(BINS)] if of.people else []
+    return {"losses": found, "bins": bins, "chance": 1 / 10}
+
+
+def judge_run(place: Path) -> dict[str, Any]:
+    """One record's numbers; a bin without images has no mean."""
+    test = pq.read_table(place / "test.parquet")
+    columns = {name: test[name].to_numpy() for name in test.column_names}
+    right = columns["predicted"] == columns["label"]
+    degraded = run_details(place)["results"]["robustness"]
+    means = {name: float(np.mean([row["accuracy"] for row in rows.values()])) for name, rows in degraded.items()}
+    found: dict[str, Any] = {
+        "accuracy": float(right.mean()),
+        "calibration_error": expected_calibration_error(columns["top_probability"], right),
+        "avh": float(columns["avh"].mean()),
+        "avh_of_wrong": float(columns["avh"][~right].mean()) if not right.all() else None,
+        "degraded_accuracy": float(np.mean(list(means.values()))),
+        "degraded_by_kind": means,
+        "degraded_by_level": {
+            name: {level: row["accuracy"] for level, row in rows.items()} for name, rows in degraded.items()
+        },
+        "avh_by_level": {name: {level: row["avh"] for level, row in rows.items()} for name, rows in degraded.items()},
+    }
+    if "human_frequency" in columns:
+        human = columns["human_frequency"]
+        place_of = bin_of(human, BINS)
+        inside = [place_of == at for at in range(len(BINS) - 1)]
+        found["images_by_bin"] = [int(mine.sum()) for mine in inside]
+        found["avh_by_bin"] = [float(columns["avh"][mine].mean()) if mine.any() else None for mine in inside]
+        found["accuracy_by_bin"] = [float(right[mine].mean()) if mine.any() else None for mine in inside]
+        # Turned so that larger is better agreement: hard for the network where few people chose the class.
+        found["agreement_avh"] = -correlate(columns["avh"], human).coefficient
+        found["agreement_confidence"] = correlate(columns["confidence"], human).coefficient
+    return found
+
+
+def expected_calibration_error(probability: np.ndarray, right: np.ndarray, bins: int = CALIBRATION_BINS) -> float:
+    """Mean distance of accuracy from confidence over equal bins of confidence, weighted by their samples.
+
+    In [0, 1], 0 is calibrated (Guo et al. 2017, with their 15 bins). `probability`: of the predicted class.
+    """
+    place = bin_of(probability, np.linspace(0, 1, bins + 1).tolist())
+    gaps = [abs(right[place == at].mean() - probability[place == at].mean()) * (place == at).sum() for at in set(place)]
+    return float(sum(gaps) / len(right))
+
+
+def _over_seeds(values: Sequence[Any]) -> Any:
+    """`spread` of every number, in whatever lists and mappings it stands; None where a run has none."""
+    if isinstance(values[0], Mapping):
+        return {key: _over_seeds([value[key] for value in values]) for key in values[0]}
+    if isinstance(values[0], list):
+        return [_over_seeds(column) for column in zip(*values, strict=True)]
+    known = [float(value) for value in values if value is not None]
+    return spread(known) if known else None
+
+
+ABOUT = """Eight trainings of ResNet-20 on CIFAR-10 that differ in loss and head alone: cross-entropy; AMC-Loss beside
+it, with the weight of its authors' script (10) and of its paper (0.1); the AVH loss (cross-entropy on s(π−θ), s = 10);
+gradient rescaling (λ 0.5, β 6, its authors' setting without noise); CosFace (margin 0.2) and ArcFace (margin 0.2 rad)
+with s = 16, and NormFace, the same head without a margin. AVH is measured on CIFAR-10's test images against the true
+class, on the head the loss trained; chance is 0.1. People are CIFAR-10H's votes: the bins are shares of people who
+chose the true class, agreement is Spearman's correlation with it. Calibration is the expected calibration error of 15
+bins. Degraded accuracy is the mean over six degradations and all their levels. AVH is a share of angles: a loss can
+lower it by turning features closer to their own class, or by turning the other classes away."""
+
+HARDNESS_BY_LOSS = Study(
+    id="hardness-by-loss",
+    title="does a loss make samples less hard, and hard where people find them hard?",
+    about=ABOUT,
+    reference="asked by none of the papers",
+    cells=cells,
+    compute=compute,
+    judge=judge,
+    table=table,
+    figures=figures,
+    at_once={name: of.at_once for name, of in PRESETS.items()},
+    worth=lambda cell, file: 1 if file == "samples.parquet" else 0,
+)

@@ -169,6 +169,7 @@ def _cosine_head(config: TrainingConfig) -> Any:
     if config.loss.name not in MARGINS:
         return CosineLinear
     loss = make_loss(config.loss.name, config.loss.options, Sizes(2, 2, 1), "loss")
+    assert isinstance(loss, MarginLoss)
     return functools.partial(CosineLinear, scale=loss.scale)
 
 

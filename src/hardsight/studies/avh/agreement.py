@@ -32,9 +32,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Answers:
-    """What people and one network say of the same images. `scores` are float64, larger is easier."""
+    """What people and one network say of the same images. `scores` are float64, larger is easier.
+
+    `people`: human selection frequency; `votes`: how many chose the class, and how many there were, [2, N].
+    """
 
     people: np.ndarray
+    votes: np.ndarray
     labels: np.ndarray
     correct: np.ndarray
     scores: Mapping[str, np.ndarray]
@@ -61,8 +65,10 @@ def read_answers(path: Path) -> Answers:
         # In float32 many confidences are exactly 1 and tie; the loss still tells them apart.
         scores["confidence"] = np.exp(-table["loss"].to_numpy().astype(np.float64))
     labels = table["label"].to_numpy()
+    votes = np.stack([table[name].to_numpy().astype(np.int64) for name in ("votes_chosen", "votes_people")])
     return Answers(
-        people=table["human_frequency"].to_numpy(),
+        people=votes[0] / votes[1],
+        votes=votes,
         labels=labels,
         correct=table["predicted"].to_numpy() == labels,
         scores=scores,

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hardsight import datasets, models
 from hardsight.datasets import registry
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.studies.avh.people_looks import PEOPLE, TestWatch, look, model_columns, write_people
+from hardsight.studies.avh.people_looks import PEOPLE, TestWatch, Votes, look, model_columns, write_people
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.training import Cell
@@ -171,8 +171,8 @@ class Watching:
 
     def _watch(self, training: CellTraining) -> TestWatch:
         if training.folder not in self._watches:
-            people = human_frequency(self.of.data["name"])
-            self._watches[training.folder] = TestWatch(training.folder, training.test, people)
+            votes = human_votes(self.of.data["name"])
+            self._watches[training.folder] = TestWatch(training.folder, training.test, votes)
         return self._watches[training.folder]
 
     def _after_epoch(self, training: CellTraining, epoch: int, row: Row) -> None:
@@ -211,9 +211,8 @@ def write_public(
         std=IMAGENET_STD,
     )  # fmt: skip
     seen = look(model, batches)
-    frequency = datasets.human_selection_frequency(data.columns["human_votes"], data.labels)
     columns = model_columns(seen)
-    write_people(folder, columns, frequency, seen.logits)
+    write_people(folder, columns, votes_on(data), seen.logits)
     return {"test_accuracy": float((columns["predicted"] == columns["label"]).double().mean())}
 
 
@@ -222,12 +221,15 @@ def write_public(
 
 
 @functools.cache
-def human_frequency(data: str) -> Tensor:
-    """How often people chose the class of each image, float64 by id; for digits, a crowd that never was."""
-    if data == "digits":
-        return neighbour_frequency(_images("digits"))
-    people = _images("cifar10h", "test")
-    return datasets.human_selection_frequency(people.columns["human_votes"], people.labels)
+def human_votes(data: str) -> Votes:
+    """People's votes on the test images; for digits, those of a crowd that never was."""
+    return neighbour_votes(_images("digits")) if data == "digits" else votes_on(_images("cifar10h", "test"))
+
+
+def votes_on(data: datasets.ArrayDataset) -> Votes:
+    """CIFAR-10H's votes for the class of each image."""
+    votes = data.columns["human_votes"]
+    return Votes(votes.gather(1, data.labels[:, None]).squeeze(1), votes.sum(1))
 
 
 def _images(name: str, split: str | None = None) -> datasets.ArrayDataset:
@@ -236,14 +238,14 @@ def _images(name: str, split: str | None = None) -> datasets.ArrayDataset:
     return data
 
 
-def neighbour_frequency(data: datasets.ArrayDataset, voters: int = 50) -> Tensor:
-    """Share of an image's nearest others, by pixels, that have its class: votes to test with where nobody was asked."""
+def neighbour_votes(data: datasets.ArrayDataset, voters: int = 50) -> Votes:
+    """An image's nearest others, by pixels, vote by their own class: to test with, where nobody was asked."""
     from sklearn.neighbors import NearestNeighbors
 
     pixels = data.images.flatten(1).numpy().astype(np.float32)
     nearest = NearestNeighbors(n_neighbors=voters).fit(pixels).kneighbors(return_distance=False)
     agree = data.labels[torch.from_numpy(nearest)] == data.labels[:, None]
-    return agree.double().mean(1)
+    return Votes(agree.sum(1), torch.full((len(data),), voters))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,22 @@ PEOPLE = "people.parquet"
 FOLLOWED = ("avh", "loss", "norm")
 
 
+class Votes(NamedTuple):
+    """How many people chose an image's class, and how many there were: int64 each, by the image's id."""
+
+    chosen: Tensor
+    people: Tensor
+
+    @property
+    def frequency(self) -> Tensor:
+        """Human selection frequency, float64 in [0, 1]."""
+        return self.chosen.double() / self.people
+
+    def of(self, ids: Tensor) -> "Votes":
+        """The votes on these images."""
+        return Votes(self.chosen[ids], self.people[ids])
+
+
 class Look(NamedTuple):
     """Everything of one look at some images; on the network's device."""
 
@@ -65,11 +81,12 @@ def model_columns(seen: Look) -> dict[str, Tensor]:
 
 
 def write_people(
-    folder: Path, columns: Mapping[str, Tensor], frequency: Tensor, logits: Tensor, averaged: Tensor | None = None
+    folder: Path, columns: Mapping[str, Tensor], votes: Votes, logits: Tensor, averaged: Tensor | None = None
 ) -> None:
-    """One row an image: `human_frequency`, the scores, `logits`, and `probabilities_mean` over the epochs if any."""
+    """One row an image: people's votes, the scores, `logits`, and `probabilities_mean` over the epochs if any."""
     table = samples_table(columns, logits.shape[1], SCORES.get, None)
-    table = table.append_column("human_frequency", pa.array(frequency.double().numpy()))
+    for name, counts in votes._asdict().items():
+        table = table.append_column(f"votes_{name}", pa.array(counts.numpy().astype(np.int16)))
     floats = [one.name for one in table.schema if pa.types.is_floating(one.type)]
     for name, rows in (("logits", logits), ("probabilities_mean", averaged)):
         if rows is not None:
@@ -82,14 +99,14 @@ def write_people(
 
 
 class TestWatch:
-    """Follows the test images through one training; `frequency` is people's, by id.
+    """Follows the test images through one training.
 
     What it knows is written after every epoch, so that a training that was interrupted goes on with it.
     """
 
-    def __init__(self, folder: Path, batches: Iterable[Batch], frequency: Tensor) -> None:
-        self.folder, self.batches = folder, batches
-        self.frequency, self.recorder = frequency, Recorder(len(frequency))
+    def __init__(self, folder: Path, batches: Iterable[Batch], votes: Votes) -> None:
+        self.folder, self.batches, self.votes = folder, batches, votes
+        self.recorder = Recorder(len(votes.chosen))
         self.summed: Tensor | None = None
         self._restore()
 
@@ -99,8 +116,8 @@ class TestWatch:
         scores = seen.scores(FOLLOWED)
         if self.recorder.epoch < epoch:
             self._record(seen, epoch)
-        people = self.frequency[seen.ids.cpu()].numpy()
-        return {f"{name}_agreement": _agreement(name, values, people) for name, values in scores.items()}
+        frequency = self.votes.of(seen.ids.cpu()).frequency.numpy()
+        return {f"{name}_agreement": _agreement(name, values, frequency) for name, values in scores.items()}
 
     def _record(self, seen: Look, epoch: int) -> None:
         if self.recorder.epoch != epoch - 1:
@@ -120,7 +137,7 @@ class TestWatch:
         columns, rows = model_columns(seen), seen.ids.cpu()
         columns |= {name: values.cpu()[rows] for name, values in self.recorder.scores().items()}
         assert self.summed is not None
-        write_people(self.folder, columns, self.frequency[rows], seen.logits, self.summed / self.recorder.epoch)
+        write_people(self.folder, columns, self.votes.of(rows), seen.logits, self.summed / self.recorder.epoch)
         for place in self._saved():
             shutil.rmtree(place)
 
@@ -144,9 +161,9 @@ class TestWatch:
         return sorted(self.folder.glob("watch-*"), key=lambda place: int(place.name.removeprefix("watch-")))
 
 
-def _agreement(name: str, values: Tensor, people: np.ndarray) -> float:
+def _agreement(name: str, values: Tensor, frequency: np.ndarray) -> float:
     """Spearman's coefficient, positive where the score and people agree on what is easy; NaN of a constant score."""
     easy = -SCORES[name].hardness(values).cpu().numpy()
-    if np.ptp(easy) == 0 or np.ptp(people) == 0:
+    if np.ptp(easy) == 0 or np.ptp(frequency) == 0:
         return float("nan")
-    return correlate(easy, people).coefficient
+    return correlate(easy, frequency).coefficient

@@ -45,3 +45,15 @@ def test_convolutions_start_with_the_variance_of_he() -> None:
     torch.manual_seed(0)
     weight = CifarResNet(20).layer3[1].conv1.weight
     assert weight.var().item() == pytest.approx(2 / (64 * 9), rel=0.03)
+
+
+def test_dropout_acts_on_the_features_in_training_alone() -> None:
+    torch.manual_seed(0)
+    model, images = CifarResNet(20, dropout=0.5), torch.randn(4, 3, 8, 8)
+    dropped = model.forward_features(images)
+    kept = (dropped != 0).double().mean()
+    assert 0.2 < kept < 0.7
+    model.eval()
+    plain = CifarResNet(20).eval()
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(model.forward_features(images), plain.forward_features(images))

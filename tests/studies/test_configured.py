@@ -58,3 +58,13 @@ def test_a_clock_that_ran_out_leaves_no_finished_record(tmp_path: Path) -> None:
     with pytest.raises(OutOfTime):
         train_cells(cells(tmp_path, 1), Options(clock=Clock.of(0.0)), digits)
     assert run_details(tmp_path / "seed=0")["status"] == "running"
+
+
+def test_begin_may_change_the_labels_that_are_trained_on(tmp_path: Path) -> None:
+    def begin(training: CellTraining) -> None:
+        training.batches.set_labels(torch.zeros_like(training.batches.labels))
+
+    train_cells(cells(tmp_path, 1), Options(), digits, Hooks(begin=begin))
+    samples = pq.read_table(tmp_path / "seed=0" / "samples.parquet")
+    assert set(samples["predicted"].to_pylist()) == {0}
+    assert len(set(samples["label"].to_pylist())) == 10

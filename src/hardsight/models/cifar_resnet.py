@@ -35,12 +35,15 @@ class BasicBlock(nn.Module):
 class CifarResNet(Classifier):
     """`depth` = 6n + 2 layers in three groups of 16, 32 and 64 channels, averaged to 64 features.
 
+    `dropout`: the share of features dropped in training (none by He et al.; GR's Table 8 drops 20 %).
     The parameters have the names of the public CIFAR-10 weights (see `load_cifar10_resnet`).
     """
 
     feature_dim = 64
 
-    def __init__(self, depth: int, num_classes: int = 10, in_channels: int = 3, head: Head = nn.Linear) -> None:
+    def __init__(
+        self, depth: int, num_classes: int = 10, in_channels: int = 3, head: Head = nn.Linear, *, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         if depth not in DEPTHS:
             raise ValueError(f"depth must be one of {', '.join(map(str, DEPTHS))}; got {depth!r}")
@@ -51,15 +54,16 @@ class CifarResNet(Classifier):
         self.layer1 = _group(16, 16, 1, blocks)
         self.layer2 = _group(16, 32, 2, blocks)
         self.layer3 = _group(32, 64, 2, blocks)
+        self.dropout = nn.Dropout(dropout)
         self.linear = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_in")
 
     def forward_features(
         self, inputs: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """The last block's maps, each averaged."""
+        """The last block's maps, each averaged; in training after dropout, as the head sees them."""
         maps = F.relu(self.bn1(self.conv1(inputs)))
-        return self.layer3(self.layer2(self.layer1(maps))).mean((2, 3))
+        return self.dropout(self.layer3(self.layer2(self.layer1(maps))).mean((2, 3)))
 
 
 def _group(incoming: int, outgoing: int, stride: int, blocks: int) -> nn.Sequential:

@@ -50,6 +50,7 @@ class CellTraining:
 class Hooks:
     """What a study does beside the training.
 
+    `begin(training)` before the first step, also of a training that goes on: it may give other labels to the batches.
     `after_epoch(training, epoch, row)`, epochs counted from 1; what it puts into the row is in the record's epochs.
     `measure(training, model)` at the end with the network that is evaluated: what it returns joins the results, and it
     may write further files into `training.folder`.
@@ -57,6 +58,7 @@ class Hooks:
 
     after_epoch: Callable[[CellTraining, int, Row], None] | None = None
     measure: Callable[[CellTraining, nn.Module], Mapping[str, Any]] | None = None
+    begin: Callable[[CellTraining], None] | None = None
 
 
 def train_cells(
@@ -64,7 +66,8 @@ def train_cells(
 ) -> list[Fitted]:
     """Train these cells, together where they are several; each leaves its record and goes on where it stopped."""
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    sessions = [_session(cell, folder, configure(cell), device, options, hooks or Hooks()) for cell, folder in mine]
+    hooks = hooks or Hooks()
+    sessions = [_session(cell, folder, configure(cell), device, options, hooks) for cell, folder in mine]
     if len(sessions) == 1:
         return [sessions[0].run()]
     return run_together(sessions, stacked=options.stacked)
@@ -85,4 +88,6 @@ def _session(cell: Cell, folder: Path, tree: Tree, device: torch.device, options
 
     made = session(config, device, progress=False, after_epoch=after_epoch, measure=measure)
     training.look_at(made)
+    if hooks.begin is not None:
+        hooks.begin(training)
     return made

@@ -63,7 +63,7 @@ PAPER: dict[tuple[float, str], tuple[float, float, float, float]] = {
     (0.8, gr(12, 2)): (33.0, 32.8, 14.2, 32.6),
 }
 # Figures 7 to 10: the spreads that were tried for each lambda.
-SPREADS: dict[float, tuple[float, ...]] = {
+SPREADS: dict[int | float, tuple[int | float, ...]] = {
     0: (0.5, 1, 2, 4),
     0.5: (4, 8, 12, 16),
     1: (8, 12, 16, 20),

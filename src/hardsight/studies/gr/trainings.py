@@ -106,7 +106,7 @@ NOT_COMPARABLE = (
 )
 
 
-def gr(beta: float, lam: float) -> str:
+def gr(beta: int | float, lam: int | float) -> str:
     """The name of GR with these two knobs."""
     return f"gr-{beta:g}-{lam:g}"
 

@@ -170,6 +170,36 @@ def test_loss_options_reach_the_loss():
         assembly.make_loss("gradient_rescaling", {"beta": -4.0}, sizes, "loss")
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cosface", {"scale": 10.0}),
+        ("arcface", {"scale": 10.0, "margin_radians": 0.3}),
+        ("sphereface", {"margin": 2, "annealing": 5.0}),
+    ],
+)
+def test_a_margin_loss_trains_the_cosine_head_it_is_evaluated_with(tmp_path, name, options):
+    tree = {
+        "epochs": 3,
+        "folder": str(tmp_path / name),
+        "data": {"name": "digits", "limit": 1000, "batch_size": 50},
+        "model": {"name": "digits_cnn", "head": "cosine"},
+        "loss": {"name": name, "options": options},
+        "optimizer": {"lr": 0.02},
+    }
+    fitted = training.train(training.reading.build(TrainingConfig, tree), progress=False)
+    head = fitted.model.head
+    torch.manual_seed(0)
+    drawn = assembly.models.create("digits_cnn", head=head.__class__).head.weight
+    assert not torch.allclose(head.weight, drawn, atol=1e-2)
+    assert fitted.results["test_accuracy"] > 0.5
+    features = torch.randn(4, 64)
+    cosines = torch.nn.functional.cosine_similarity(features[:, None], head.weight, dim=-1)
+    scaled = options.get("scale", features.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(head(features), scaled * cosines)
+    assert sum(parameter is head.weight for parameter in fitted.model.parameters()) == 1
+
+
 def test_plan_and_optimizer_are_made_as_written():
     plan = assembly.make_plan(ScheduleConfig(kind="steps", milestones=[2], unit="step", warm_up=4))
     assert [plan.learning_rate(Position(step, 10, 1)) for step in range(5)] == pytest.approx(
@@ -178,6 +208,10 @@ def test_plan_and_optimizer_are_made_as_written():
     falling = assembly.make_plan(ScheduleConfig(ramp_down=2, last_beta1=0.5), 0.8)
     assert falling.beta1(Position(0, 10, 4)) == pytest.approx(0.8)
     assert falling.beta1(Position(39, 10, 4)) == pytest.approx(0.5 + 0.3 * math.exp(-12.5 / 4))
+    tenth = assembly.make_plan(ScheduleConfig(preset="amc-paper", stretch=0.1))
+    assert tenth.feature_loss(Position(40, 10, 30)) == pytest.approx(math.exp(-5 / 4))
+    assert tenth.feature_loss(Position(80, 10, 30)) == 1.0
+    assert tenth.learning_rate(Position(280, 10, 30)) == pytest.approx(math.exp(-12.5 * (1 - 2 / 5) ** 2))
     weight = [torch.nn.Parameter(torch.zeros(1))]
     made = assembly.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
     assert made.defaults["betas"] == (0.5, 0.999)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import inspect
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.losses.angular import AngularLinear
+from hardsight.losses.automatic import AutomaticRescaling
+from hardsight.losses.margins import MARGINS, CosineLinear, MarginLoss, margin_loss
 from hardsight.losses.registry import LOSSES, Sizes, noisy_transition
 from hardsight.training.checkpoints import check_fits
 from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
@@ -141,13 +144,13 @@ def noisy_labels(data: datasets.ArrayDataset, config: NoiseConfig, seed: int) ->
 def make_model(config: TrainingConfig, sets: Sets) -> nn.Module:
     """The network with weights drawn by the configuration's seed, or read from its file."""
     torch.manual_seed(config.seed)
-    head: Any = AngularLinear if config.model.head == "angular" else nn.Linear
+    heads: dict[str, Any] = {"linear": nn.Linear, "angular": AngularLinear, "cosine": _cosine_head(config)}
     try:
         model = models.create(
             config.model.name,
             num_classes=sets.train.num_classes,
             in_channels=sets.train.images.shape[1],
-            head=head,
+            head=heads[config.model.head],
             **config.model.options,
         )
     except (ValueError, TypeError) as refusal:
@@ -161,19 +164,48 @@ def make_model(config: TrainingConfig, sets: Sets) -> nn.Module:
     return model
 
 
+def _cosine_head(config: TrainingConfig) -> Any:
+    """A head of cosines with the scale of the margin loss that trains it."""
+    if config.loss.name not in MARGINS:
+        return CosineLinear
+    loss = make_loss(config.loss.name, config.loss.options, Sizes(2, 2, 1), "loss")
+    assert isinstance(loss, MarginLoss)
+    return functools.partial(CosineLinear, scale=loss.scale)
+
+
+class _MarginOfHead:
+    """A margin loss on the weights of the model's own head. No module: the weights belong to the model alone."""
+
+    def __init__(self, loss: MarginLoss, head: CosineLinear) -> None:
+        self.head = head
+        self.options: dict[str, Any] = {
+            "kind": loss.kind,
+            "scale": loss.scale,
+            "margin": loss.margin,
+            "annealing": loss.annealing,
+        }
+
+    def __call__(self, features: Tensor, labels: Tensor) -> Tensor:
+        return margin_loss(features, self.head.weight, labels, **self.options)
+
+
+# What papers and people call a loss, beside its own name.
+ALIASES = {"gr": "gradient_rescaling"}
+
+
 def make_loss(name: str, options: dict[str, Any], sizes: Sizes, key: str) -> nn.Module:
     """A loss of the registry with options; errors name the configuration's key."""
+    name = ALIASES.get(name, name)
     if name not in LOSSES:
-        near = difflib.get_close_matches(name, LOSSES, n=1, cutoff=0.0)
+        near = difflib.get_close_matches(name, [*LOSSES, *ALIASES], n=1, cutoff=0.0)
         raise ValueError(f"{key}.name must be a known loss; got {name!r}, did you mean {near[0]!r}?")
+    if name == "gradient_rescaling" and "auto" in (options.get("beta"), options.get("lam")):
+        return _automatic(options, sizes, key)
     made = LOSSES[name].make(sizes)
     if not options:
         return made
     known = _parameters(type(made))
-    for option in options:
-        if option not in known:
-            near = difflib.get_close_matches(option, known, n=1, cutoff=0.0)
-            raise ValueError(f"{key}.options.{option} is no option of {name}; did you mean {near[0]}?")
+    _check_options(options, known, name, key)
     if "transition" in options:
         options = options | {"transition": _transition(options["transition"], sizes.classes)}
     sized = {"dim": sizes.dim, "classes": sizes.classes, "num_samples": sizes.samples}
@@ -188,6 +220,27 @@ def make_loss(name: str, options: dict[str, Any], sizes: Sizes, key: str) -> nn.
         return type(made)(**(needed | chosen | options))
     except (ValueError, TypeError) as refusal:
         raise ValueError(f"{key}.options: {refusal}") from None
+
+
+def _automatic(options: dict[str, Any], sizes: Sizes, key: str) -> AutomaticRescaling:
+    """Gradient rescaling that chooses beta and lam; both, because its rule gives pairs."""
+    chosen = {knob: options.get(knob, "auto") for knob in ("beta", "lam")}
+    if set(chosen.values()) != {"auto"}:
+        given = ", ".join(f"{knob} = {value!r}" for knob, value in chosen.items())
+        raise ValueError(f'{key}.options must have both beta and lam "auto" or neither; got {given}')
+    others = {option: value for option, value in options.items() if option not in chosen}
+    _check_options(others, _parameters(AutomaticRescaling), "automatic gradient rescaling", key)
+    try:
+        return AutomaticRescaling(**({"classes": sizes.classes} | others))
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"{key}.options: {refusal}") from None
+
+
+def _check_options(options: dict[str, Any], known: dict[str, Any], name: str, key: str) -> None:
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1, cutoff=0.0)
+            raise ValueError(f"{key}.options.{option} is no option of {name}; did you mean {near[0]}?")
 
 
 def _transition(value: Any, classes: int) -> Tensor:
@@ -212,14 +265,18 @@ def _parameters(kind: type) -> dict[str, Any]:
     return found
 
 
-def make_objective(config: TrainingConfig, sizes: Sizes) -> Objective:
-    """The loss and, where one is asked for, the loss on features."""
-    loss = make_loss(config.loss.name, config.loss.options, sizes, "loss")
-    if LOSSES[config.loss.name].takes == "features":
+def make_objective(config: TrainingConfig, sizes: Sizes, head: nn.Module | None = None) -> Objective:
+    """The loss and, where one is asked for, the loss on features; a margin loss trains `head`, the model's own."""
+    loss: Any = make_loss(config.loss.name, config.loss.options, sizes, "loss")
+    if isinstance(loss, MarginLoss) and isinstance(head, CosineLinear):
+        loss = _MarginOfHead(loss, head)
+    elif isinstance(loss, AutomaticRescaling) and config.accumulate > 1:
+        raise ValueError(f'accumulate must be 1 with beta and lam "auto"; got {config.accumulate}')
+    elif LOSSES[ALIASES.get(config.loss.name, config.loss.name)].takes == "features":
         # Trained by it, the network's own head would stay as it was drawn, and every accuracy with it.
         raise ValueError(
             f"loss.name must be a loss on logits; {config.loss.name!r} looks at features: make it feature_loss, or set "
-            'model.head = "angular", with which cross-entropy is the AVH loss'
+            'model.head = "angular", with which cross-entropy is the AVH loss, or "cosine" for a margin loss'
         )
     beside = config.feature_loss
     if beside is None:
@@ -245,7 +302,7 @@ def make_optimizer(config: OptimizerConfig, parameters: Any) -> torch.optim.Opti
 def make_plan(config: ScheduleConfig, beta1: float = 0.9) -> Plan:
     """The schedules of learning rate, feature loss and beta1."""
     if config.preset is not None:
-        return PLANS[config.preset]()
+        return PLANS[config.preset](config.stretch)
     kinds: dict[str, Schedule] = {
         "constant": constant,
         "steps": steps(config.milestones, config.factor, config.unit),

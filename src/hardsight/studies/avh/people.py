@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hardsight import datasets, models
 from hardsight.datasets import registry
@@ -224,6 +224,11 @@ def write_public(
 def human_votes(data: str) -> Votes:
     """People's votes on the test images; for digits, those of a crowd that never was."""
     return neighbour_votes(_images("digits")) if data == "digits" else votes_on(_images("cifar10h", "test"))
+
+
+def human_frequency(data: str) -> Tensor:
+    """Human selection frequency of the test images of this data set, float64 by id."""
+    return human_votes(data).frequency
 
 
 def votes_on(data: datasets.ArrayDataset) -> Votes:

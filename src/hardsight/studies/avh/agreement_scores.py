@@ -1,0 +1,226 @@
+"""AVH, section 4, for every score: which one of one training run agrees best with people?
+
+The paper holds AVH against model confidence and finds AVH ahead (0.360 to 0.325, ResNet-50 on ImageNet). First
+measurement here (CIFAR-10H, public networks): AVH 0.359 (ResNet-20) and 0.302 (ResNet-56), confidence 0.369 and 0.331.
+Ours, for every score of a network and of its training: not measured yet.
+
+Intervals are over images, of the mean over seeds. The best score is chosen on one half of the images and judged on the
+other (`agreement_choice`), ten times a run. Halves of the people themselves say how much agreement there is to have.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from hardsight.alignment import bootstrap_correlations
+from hardsight.studies.avh import people
+from hardsight.studies.avh.agreement import (
+    Answers,
+    answers_by_network,
+    at_once,
+    ends,
+    mean_bootstrap,
+    network_name,
+    plural,
+    signed,
+)
+from hardsight.studies.avh.agreement_choice import (
+    SPLITS,
+    candidates,
+    choose_and_judge,
+    people_with_people,
+    summary,
+)
+from hardsight.studies.avh.agreement_figures import by_origin, figures, mean_coefficients
+from hardsight.studies.avh.people_looks import FOLLOWED
+from hardsight.studies.framework import markdown_table, provenance, spread
+from hardsight.training.sweeps import FINISHED, status_of
+
+SIGNIFICANT = 0.05
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """Each network: every score's coefficient, choices on halves, and the agreement from epoch to epoch."""
+    found = answers_by_network(people.cells(preset), folder)
+    resamples = people.PRESETS[preset].resamples // 2
+    judged = at_once(lambda seeds: judge_network(seeds, resamples), list(found.values()))
+    networks = dict(zip(found, judged, strict=True))
+    first = next(iter(found.values()))[0]
+    curves = _curves(preset, folder)
+    return {
+        "images": len(first.people),
+        "people_with_people": round(people_with_people(first.votes), 4),
+        "networks": {key: network | {"epochs": curves.get(key)} for key, network in networks.items()},
+    }
+
+
+def judge_network(seeds: Sequence[Answers], resamples: int) -> dict[str, Any]:
+    """The scores of one network's seeds, and what halves of the images choose among them."""
+    tables = [candidates(one) for one in seeds]
+    names = [name for name in tables[0] if all(name in table for table in tables)]
+    drawn = [
+        bootstrap_correlations(
+            np.stack([table[name] for name in names]), one.people, resamples=resamples,
+            generator=np.random.default_rng(0),
+        )
+        for table, one in zip(tables, seeds, strict=True)
+    ]  # fmt: skip
+    mean = mean_bootstrap(drawn)
+    choices = [
+        [choice for split in range(SPLITS) for choice in choose_and_judge(table, one.people, split)]
+        for table, one in zip(tables, seeds, strict=True)
+    ]
+    every = [choice for run in choices for choice in run]
+    summaries = [summary(run) for run in choices]
+    return {
+        "seeds": len(seeds),
+        "accuracy": spread([one.accuracy for one in seeds]),
+        "scores": {
+            name: {
+                "coefficient": spread([float(one.estimates[at]) for one in drawn]),
+                "interval": ends(mean.interval(at)),
+                "against_confidence": ends(mean.difference(at, names.index("confidence"))),
+            }
+            for at, name in enumerate(names)
+        },
+        "halves": {name: spread([one[name] for one in summaries]) for name in summaries[0]},
+        "singles": dict(Counter(one.single for one in every).most_common()),
+        "combinations": dict(Counter(" + ".join(sorted(one.members)) for one in every).most_common(5)),
+        "choices": len(every),
+        "combination_ahead": sum(one.z > 0 and one.p_value < SIGNIFICANT for one in every),
+    }
+
+
+def _curves(preset: str, folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Agreement after every epoch, the mean over seeds, of the networks trained here."""
+    rows: dict[str, list[np.ndarray]] = {}
+    names = [*(f"{name}_agreement" for name in FOLLOWED), "test_accuracy"]
+    for cell in people.trained_cells(preset):
+        if status_of(folder / cell.name) == FINISHED:
+            table = pq.read_table(folder / cell.name / "epochs.parquet")
+            rows.setdefault(people.key_of(cell), []).append(
+                np.array([table[name].to_pylist() for name in names], float)
+            )
+    return {
+        key: {name: np.round(curve, 4).tolist() for name, curve in zip(names, np.mean(found, 0), strict=True)}
+        for key, found in rows.items()
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table.
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """What was found in words, every score by network, and the halves."""
+    networks: Mapping[str, Any] = results["networks"]
+    parts = [provenance(results), *sentences(results), _halves_table(networks), _scores_table(networks)]
+    return "\n\n".join(parts) + "\n"
+
+
+def sentences(results: Mapping[str, Any]) -> list[str]:
+    """The ceiling, the best score of the trained networks and of the public ones, and AVH's place."""
+    networks: Mapping[str, Any] = results["networks"]
+    said = [
+        f"Two random halves of the people agree with each other by ρ = {results['people_with_people']:.3f} on the "
+        f"{results['images']:,} images: no score can be expected to do much better."
+    ]
+    groups = by_origin(networks)
+    return said + [_best(group, title) for title, group in groups.items() if group]
+
+
+def _best(networks: Mapping[str, Any], title: str) -> str:
+    means = mean_coefficients(networks)
+    order = sorted(means, key=lambda name: -means[name])
+    ahead = sum(
+        one["scores"][order[0]]["against_confidence"][0] > 0 for one in networks.values() if order[0] in one["scores"]
+    )
+    choices = sum(one["choices"] for one in networks.values())
+    combined = sum(one["combination_ahead"] for one in networks.values())
+    picked = Counter[str]()
+    for one in networks.values():
+        picked.update(one["singles"])
+    favourite, times = picked.most_common(1)[0]
+    return (
+        f"Of the {title} ({len(networks)}), the score that agrees best is `{order[0]}` (mean ρ "
+        f"{means[order[0]]:.3f}), before `{order[1]}` ({means[order[1]]:.3f}); confidence has "
+        f"{means['confidence']:.3f} and AVH {means['avh']:.3f}, place {order.index('avh') + 1} of {len(order)}. The "
+        f"best score's difference to confidence has an interval above zero for {ahead} of "
+        f"{plural(len(networks), 'network')}. Halves of the images choose `{favourite}` in {times} of {choices} cases, "
+        f"and what they combine is significantly ahead of confidence on the other half in {combined}."
+    )
+
+
+def _halves_table(networks: Mapping[str, Any]) -> str:
+    rows = []
+    for key, one in networks.items():
+        halves = one["halves"]
+        combination = next(iter(one["combinations"]))
+        rows.append(
+            [
+                network_name(key, one["seeds"]),
+                *(signed(halves[name]) for name in ("avh", "confidence", "single", "combination")),
+                ", ".join(f"`{name}` {count}" for name, count in list(one["singles"].items())[:3]),
+                f"`{combination}` {one['combinations'][combination]}",
+            ]
+        )
+    heads = [
+        "network", "AVH", "confidence", "single score chosen", "combination chosen", "single scores, times chosen",
+        "combination chosen most",
+    ]  # fmt: skip
+    return "On the half of the images that did not choose:\n\n" + markdown_table(heads, rows)
+
+
+def _scores_table(networks: Mapping[str, Any]) -> str:
+    names = list(dict.fromkeys(name for one in networks.values() for name in one["scores"]))
+
+    def mean(name: str) -> float:
+        # Networks differ in how well anything agrees: a score is ranked by how far it is ahead of confidence.
+        return float(
+            np.mean(
+                [
+                    one["scores"][name]["coefficient"]["mean"] - one["scores"]["confidence"]["coefficient"]["mean"]
+                    for one in networks.values()
+                    if name in one["scores"]
+                ]
+            )
+        )
+
+    rows = [
+        [f"`{name}`", *(_cell(one["scores"].get(name)) for one in networks.values())]
+        for name in sorted(names, key=lambda name: -mean(name))
+    ]
+    heads = ["score", *(network_name(key, one["seeds"]) for key, one in networks.items())]
+    return "Spearman's ρ with human selection frequency [95 %], all images:\n\n" + markdown_table(heads, rows)
+
+
+def _cell(score: Mapping[str, Any] | None) -> str:
+    if score is None:
+        return ""
+    low, high = score["interval"]
+    return f"{signed(score['coefficient'])} [{low:.3f}, {high:.3f}]".replace("-", "−")
+
+
+ABOUT = f"""Spearman's coefficient with human selection frequency of every registered score: those of one look at a
+network, and those of its training, recorded on the test images. `confidence_t4` is the confidence of the label with
+the logits divided by 4; `entropy_of_mean` the entropy of the probabilities averaged over all epochs. Positive is
+agreement with people. Halves: a random half of the images picks the single score, and the mean of the ranks of up to
+three scores, that agree best with people there; the other half judges them. {SPLITS} splits, both ways. The dashed line
+is how well two random halves of the people agree with each other. `vog` is not here: it needs gradients in the images
+at several epochs.
+
+{people.CELLS}"""
+
+AGREEMENT = people.study(
+    id="avh-agreement",
+    title="which score of one training run agrees best with people",
+    about=ABOUT,
+    reference="first measurement (AVH Section 4)",
+    judge=judge,
+    table=table,
+    figures=figures,
+)

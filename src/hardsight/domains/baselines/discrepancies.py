@@ -69,10 +69,14 @@ def classifier_discrepancy(
 def symmetric_divergence(
     one: Float[Tensor, "batch classes"], other: Float[Tensor, "batch classes"]
 ) -> Float[Tensor, ""]:
-    """Mean of (KL(p1 || p2) + KL(p2 || p1)) / 2 in nats, at least 0: ADR's measure of what dropout changes."""
+    """Mean of (KL(p1 || p2) + KL(p2 || p1)) / 2 over samples and classes, in nats: what dropout changes (ADR).
+
+    At least 0, and 0 where they agree; unchanged by exchanging them. The mean runs over the classes too, as in the
+    authors' public code.
+    """
     first, second = widen(one).log_softmax(-1), widen(other).log_softmax(-1)
     # (p1 - p2)(log p1 - log p2): both divergences in one sum.
-    return ((first.exp() - second.exp()) * (first - second)).sum(-1).mean() / 2
+    return ((first.exp() - second.exp()) * (first - second)).mean() / 2
 
 
 class _Reversed(torch.autograd.Function):

@@ -74,20 +74,20 @@ class _OneLoss(Baseline):
     """Cross-entropy on the source plus one term, in one step."""
 
     def __init__(self, weight: float) -> None:
-        if not weight >= 0:
-            raise ValueError(f"weight must be at least 0, the share of the method's own term; got {weight!r}")
+        if not 0 <= weight < float("inf"):
+            raise ValueError(f"weight must be finite and at least 0, of the method's own term; got {weight!r}")
         self.weight = weight
 
     def step(self, source: Tensor, labels: Tensor, target: Tensor, progress: float) -> dict[str, Tensor]:
         logits, features, target_logits, target_features = self._together(source, target)
         loss = F.cross_entropy(logits.float(), labels)
         extra = self.term(features, target_features, target_logits, progress)
-        self._follow(loss + self.weight * extra)
+        self._follow(loss + extra)
         return {"source_loss": loss, "adaptation_loss": extra}
 
     @abstractmethod
     def term(self, source: Tensor, target: Tensor, target_logits: Tensor, progress: float) -> Tensor:
-        """The method's own term, from the features of both domains and the target's logits."""
+        """The method's own term, weighted, from the features of both domains and the target's logits."""
 
 
 class MMD(_OneLoss):
@@ -98,7 +98,7 @@ class MMD(_OneLoss):
         self.biased = biased
 
     def term(self, source: Tensor, target: Tensor, target_logits: Tensor, progress: float) -> Tensor:
-        return maximum_mean_discrepancy(source, target, biased=self.biased)
+        return self.weight * maximum_mean_discrepancy(source, target, biased=self.biased)
 
 
 class Entropy(_OneLoss):
@@ -108,30 +108,31 @@ class Entropy(_OneLoss):
         super().__init__(weight)
 
     def term(self, source: Tensor, target: Tensor, target_logits: Tensor, progress: float) -> Tensor:
-        return mean_entropy(target_logits)
+        return self.weight * mean_entropy(target_logits)
 
 
 class DANN(_OneLoss):
     """Features that a domain classifier cannot tell apart, by a reversed gradient (Ganin et al. 2016).
 
-    The domain classifier has one hidden layer. The reversal grows by `reversal_strength` over the training.
+    The domain classifier has one hidden layer and learns at full rate; what comes back to the features is multiplied
+    by -weight times `reversal_strength`. The paper's weight is 1; a tenth is what public implementations come to that
+    train the features at a tenth of the learning rate.
     """
 
-    def __init__(self, weight: float = 1.0, *, hidden: int = 256, steepness: float = 10.0) -> None:
+    def __init__(self, weight: float = 0.1, *, hidden: int = 256, steepness: float = 10.0) -> None:
         super().__init__(weight)
         if hidden < 1:
             raise ValueError(f"hidden must be at least 1 unit; got {hidden!r}")
         self.hidden, self.steepness = hidden, steepness
 
     def begin(self, network: Network, features: Tensor, make: MakeOptimizer) -> None:
-        width = features.shape[1]
-        self.judge = nn.Sequential(nn.Linear(width, self.hidden), nn.ReLU(), nn.Linear(self.hidden, 1))
-        self.judge.to(features.device)
+        judge = nn.Sequential(nn.Linear(features.shape[1], self.hidden), nn.ReLU(), nn.Linear(self.hidden, 1))
+        self.judge = judge.to(features.device)
         self.network = network
         self.optimizers = [make([*network.parameters(), *self.judge.parameters()])]
 
     def term(self, source: Tensor, target: Tensor, target_logits: Tensor, progress: float) -> Tensor:
-        strength = reversal_strength(progress, self.steepness)
+        strength = self.weight * reversal_strength(progress, self.steepness)
         judged = self.judge(reverse_gradient(torch.cat([source, target]), strength)).float().squeeze(1)
         is_target = torch.zeros_like(judged)
         is_target[len(source) :] = 1.0
@@ -139,9 +140,9 @@ class DANN(_OneLoss):
 
 
 class _TwoPlayers(Baseline):
-    """Classifier and features play against each other on the target, in three steps a batch.
+    """Classifiers and features play against each other on the target, in three steps a batch.
 
-    First everything learns the source; then the classifier alone is moved to where its two opinions on the target
+    First everything learns the source; then the classifiers alone are moved to where their two opinions on the target
     differ most, still right on the source; then the features alone, `repeats` times, to where they differ least.
     """
 
@@ -152,45 +153,41 @@ class _TwoPlayers(Baseline):
 
     def begin(self, network: Network, features: Tensor, make: MakeOptimizer) -> None:
         self.network = network
-        heads = self.classifiers(network.head)
+        classes = network.head(features).shape[1]
+        heads = self.classifiers(network.head, features.shape[1], classes)
         own = {id(parameter) for parameter in network.head.parameters()}
         body = [parameter for parameter in network.parameters() if id(parameter) not in own]
         self.optimizers = [make(body), make([parameter for head in heads for parameter in head.parameters()])]
 
     def step(self, source: Tensor, labels: Tensor, target: Tensor, progress: float) -> dict[str, Tensor]:
-        features_optimizer, classifiers_optimizer = self.optimizers
-        split = len(source)
-        _, features, _, _ = self._together(source, target)
-        loss = self._wrong(features, labels)
+        body, classifiers = self.optimizers
+        both, split = torch.cat([source, target]), len(source)
+        loss = self.wrong(self._features(both), labels)
         self._follow(loss)
         with torch.no_grad():
-            fixed = self._features(torch.cat([source, target]))
-        apart = self.disagreement(fixed[split:])
-        self._follow(self._wrong(fixed[:split], labels) - apart, classifiers_optimizer)
+            fixed = self._features(both)
+        self._follow(self.wrong(fixed, labels) - self.disagreement(fixed, split), classifiers)
         for _ in range(self.repeats):
-            together = self.disagreement(self._features(torch.cat([source, target]))[split:])
-            self._follow(together, features_optimizer)
-        return {"source_loss": loss, "adaptation_loss": together}
+            apart = self.disagreement(self._features(both), split)
+            self._follow(apart, body)
+        return {"source_loss": loss, "adaptation_loss": apart}
 
     def _features(self, images: Tensor) -> Tensor:
         features = self.network.look(images)[1]
         assert features is not None
         return features
 
-    def _wrong(self, features: Tensor, labels: Tensor) -> Tensor:
-        return sum((F.cross_entropy(each.float(), labels) for each in self.opinions(features)), features.new_zeros(()))
+    @abstractmethod
+    def classifiers(self, head: nn.Module, dim: int, classes: int) -> list[nn.Module]:
+        """All classifiers, the model's own head among them."""
 
     @abstractmethod
-    def classifiers(self, head: nn.Module) -> list[nn.Module]:
-        """The classifiers that play, the model's own head first."""
+    def wrong(self, features: Tensor, labels: Tensor) -> Tensor:
+        """The classifiers' cross-entropy on the source, whose features come first."""
 
     @abstractmethod
-    def opinions(self, features: Tensor) -> tuple[Tensor, ...]:
-        """The logits of every opinion that must be right on the source."""
-
-    @abstractmethod
-    def disagreement(self, features: Tensor) -> Tensor:
-        """How far two opinions on the target are apart."""
+    def disagreement(self, features: Tensor, split: int) -> Tensor:
+        """How far two opinions on the target are apart, whose features come from `split` on."""
 
 
 class MCD(_TwoPlayers):
@@ -199,38 +196,56 @@ class MCD(_TwoPlayers):
     The second is a copy of the model's head with weights of its own; the adapted model keeps the first.
     """
 
-    def classifiers(self, head: nn.Module) -> list[nn.Module]:
-        self.first, self.second = head, _redrawn(head)
-        return [self.first, self.second]
+    def classifiers(self, head: nn.Module, dim: int, classes: int) -> list[nn.Module]:
+        self.both = [head, _redrawn(head)]
+        return self.both
 
-    def opinions(self, features: Tensor) -> tuple[Tensor, ...]:
-        return self.first(features), self.second(features)
+    def wrong(self, features: Tensor, labels: Tensor) -> Tensor:
+        first, second = (F.cross_entropy(each(features[: len(labels)]).float(), labels) for each in self.both)
+        return first + second
 
-    def disagreement(self, features: Tensor) -> Tensor:
-        return classifier_discrepancy(*self.opinions(features))
+    def disagreement(self, features: Tensor, split: int) -> Tensor:
+        return classifier_discrepancy(*(each(features[split:]) for each in self.both))
+
+
+_MEASURES = {"absolute": classifier_discrepancy, "divergence": symmetric_divergence}
 
 
 class ADR(_TwoPlayers):
-    """One classifier whose predictions on the target should survive dropout: `symmetric_divergence` (ADR, 2018).
+    """A critic whose predictions on the target should survive dropout (Saito et al. 2018, ADR).
 
-    The head is linear, so dropout falls on the features that enter it: two draws are two classifiers.
+    As in the authors' public code the critic has one hidden layer, normalized, with dropout before both of its
+    layers; two draws are its two opinions. The model's own head learns the source beside it, by features that it does
+    not move, and is what predicts: the critic is made to be unsure. `measure` of two opinions: the paper's
+    `symmetric_divergence`, "divergence", or the `classifier_discrepancy` that the authors' code offers, "absolute".
+    The first has no upper bound, and on the toy of the tests it drove the target into one class: the second is the
+    default.
     """
 
-    def __init__(self, repeats: int = 4, *, dropout: float = 0.5) -> None:
+    def __init__(self, repeats: int = 4, *, dropout: float = 0.5, hidden: int = 256, measure: str = "absolute") -> None:
         super().__init__(repeats)
+        if measure not in _MEASURES:
+            raise ValueError(f"measure must be one of {', '.join(_MEASURES)}; got {measure!r}")
+        self.measure = measure
         if not 0 < dropout < 1:
             raise ValueError(f"dropout must lie in (0, 1), the share of features left out; got {dropout!r}")
-        self.dropout = dropout
+        self.dropout, self.hidden = dropout, hidden
 
-    def classifiers(self, head: nn.Module) -> list[nn.Module]:
+    def classifiers(self, head: nn.Module, dim: int, classes: int) -> list[nn.Module]:
         self.head = head
-        return [head]
+        self.critic = nn.Sequential(
+            nn.Dropout(self.dropout), nn.Linear(dim, self.hidden), nn.BatchNorm1d(self.hidden), nn.ReLU(),
+            nn.Dropout(self.dropout), nn.Linear(self.hidden, classes),
+        ).to(next(head.parameters()).device)  # fmt: skip
+        return [head, self.critic]
 
-    def opinions(self, features: Tensor) -> tuple[Tensor, ...]:
-        return (self.head(F.dropout(features, self.dropout)),)
+    def wrong(self, features: Tensor, labels: Tensor) -> Tensor:
+        split = len(labels)
+        kept = F.cross_entropy(self.head(features[:split].detach()).float(), labels)
+        return F.cross_entropy(self.critic(features)[:split].float(), labels) + kept
 
-    def disagreement(self, features: Tensor) -> Tensor:
-        return symmetric_divergence(*(self.opinions(features)[0] for _ in range(2)))
+    def disagreement(self, features: Tensor, split: int) -> Tensor:
+        return _MEASURES[self.measure](self.critic(features)[split:], self.critic(features)[split:])
 
 
 BASELINES: dict[str, type[Baseline]] = {

@@ -48,10 +48,13 @@ def grad_cam(
     """
     name, module = find_layer(model, last_spatial_layer(model, images, head) if layer is None else layer)
     with torch.inference_mode(False):
-        activations, logits = _forward(model, images, name, module, head)
-        chosen = as_classes(classes, logits)
-        gradients = _gradients(logits.gather(1, chosen.unsqueeze(1)).sum(), activations, name)
-        maps = _weighted(activations.detach(), gradients, name, reshape)
+        leaf, logits = _forward(model, images, name, module, head)
+        activations = _spatial(leaf.detach(), name, reshape)
+        score = logits.gather(1, as_classes(classes, logits).unsqueeze(1)).sum()
+        gradients = _gradients(score, leaf, name, reshape)
+        with full_precision(activations):
+            weights = widen(gradients).mean((2, 3))
+            maps = torch.einsum("nc,nchw->nhw", weights, widen(activations)).relu()
     if size is not None:
         target = tuple(images.shape[-2:]) if size == "input" else size
         maps = resize(maps, target)
@@ -82,7 +85,9 @@ class _Start:
             return None
         # The model runs without gradients until here; the caller's context takes the switch back.
         torch.set_grad_enabled(True)
-        self.leaf = tensor.detach().requires_grad_(True)
+        # A tensor made in inference mode can only be copied.
+        tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
+        self.leaf = tensor.requires_grad_(True)
         # A copy goes on: the next layer may work in place, which a leaf does not allow and the map must not see.
         passed = self.leaf.clone()
         if isinstance(output, Tensor):
@@ -112,27 +117,25 @@ def _forward(
     return start.leaf, seen.logits
 
 
-def _gradients(score: Tensor, activations: Tensor, name: str) -> Tensor:
-    gradients = torch.autograd.grad(score, activations, allow_unused=True)[0] if score.requires_grad else None
-    if gradients is None:
-        raise ValueError(f"layer must come before the head, with gradients on between them; {name!r} does not")
-    return gradients
-
-
-def _weighted(
-    activations: Tensor, gradients: Tensor, name: str, reshape: Reshape | None
-) -> Float[Tensor, "batch height width"]:
-    if reshape is not None:
-        activations, gradients = reshape(activations), reshape(gradients)
-        # Many transformers classify by one token: after the last attention no other changes a logit.
-        if not bool(gradients.any()):
-            raise ValueError(f"layer must be one whose maps change the logits; those of {name!r} change none")
-    if activations.ndim != 4 or activations.shape[2] * activations.shape[3] < 2:
-        hint = "; pass reshape=tokens_to_maps for tokens" if activations.ndim == 3 and reshape is None else ""
+def _spatial(activations: Tensor, name: str, reshape: Reshape | None) -> Float[Tensor, "batch channels h w"]:
+    maps = activations if reshape is None else reshape(activations)
+    if maps.ndim != 4 or maps.shape[2] * maps.shape[3] < 2:
+        hint = "; pass reshape=tokens_to_maps for tokens" if maps.ndim == 3 and reshape is None else ""
         raise ValueError(
             "layer must have spatial maps, [samples, channels, height, width] of more than one place; "
-            f"{name!r} has {list(activations.shape)}{hint}"
+            f"{name!r} has {list(maps.shape)}{hint}"
         )
-    with full_precision(activations):
-        weights = widen(gradients).mean((2, 3))
-        return torch.einsum("nc,nchw->nhw", weights, widen(activations)).relu()
+    return maps
+
+
+def _gradients(score: Tensor, leaf: Tensor, name: str, reshape: Reshape | None) -> Float[Tensor, "batch channels h w"]:
+    (gradients,) = torch.autograd.grad(score, leaf, allow_unused=True) if score.requires_grad else (None,)
+    if gradients is None:
+        raise ValueError(f"layer must come before the head, with gradients on between them; {name!r} does not")
+    if reshape is None:
+        return gradients
+    gradients = reshape(gradients)
+    # Many transformers classify by one token: after the last attention no other changes a logit.
+    if not bool(gradients.any()):
+        raise ValueError(f"layer must be one whose maps change the logits; those of {name!r} change none")
+    return gradients

@@ -21,8 +21,6 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module
             if module is layer:
                 return name, module
         raise ValueError(f"layer must be a part of the model; this {type(layer).__name__} is not")
-    if not isinstance(layer, str):
-        raise TypeError(f"layer must be a module or its dotted name; got {type(layer).__name__}")
     if layer in layers:
         return layer, layers[layer]
     near = difflib.get_close_matches(layer, [name for name in layers if name], n=_NEAREST, cutoff=0.0)

@@ -1,0 +1,117 @@
+"""Coordinates to look at: on the circle, on the sphere, by t-SNE and UMAP."""
+
+import math
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hardsight.explain import on_sphere, t_sne, umap
+
+
+def test_on_the_circle_by_hand() -> None:
+    view = on_sphere(torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, -1.0], [0.0, 0.0]]))
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(view.points, torch.tensor([[1.0, 0.0], [0.0, 1.0], [-half, -half], [0.0, 0.0]]))
+    torch.testing.assert_close(view.azimuth, torch.tensor([0.0, math.pi / 2, -3 * math.pi / 4, 0.0]))
+    assert view.elevation is None
+
+
+def test_on_the_sphere_angles_give_the_points_back() -> None:
+    features = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)).double() * 1e4
+    view = on_sphere(features)
+    flat = view.elevation.cos()
+    back = torch.stack([flat * view.azimuth.cos(), flat * view.azimuth.sin(), view.elevation.sin()], 1)
+    torch.testing.assert_close(back, view.points)
+    torch.testing.assert_close(view.points, features / features.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(on_sphere(features / 1e9).azimuth, view.azimuth)
+
+
+def test_near_the_pole_the_elevation_keeps_its_digits() -> None:
+    view = on_sphere(torch.tensor([[1e-5, 0.0, 1.0]], dtype=torch.float64))
+    assert math.pi / 2 - float(view.elevation[0]) == pytest.approx(1e-5, rel=1e-9)
+
+
+def test_other_dimensions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"features must have 2 or 3 dimensions .*; got 128: use t_sne or umap"):
+        on_sphere(torch.ones(4, 128))
+
+
+def two_rays() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(40) % 2
+    features = torch.eye(5)[labels] + 0.05 * torch.randn(40, 5, generator=generator)
+    return features * 10 ** (2 * torch.rand(40, 1, generator=generator)), labels
+
+
+def separated(view: Tensor, labels: Tensor) -> bool:
+    """Each sample's nearest other one is of its class."""
+    apart = torch.cdist(view, view).fill_diagonal_(torch.inf)
+    return torch.equal(labels[apart.argmin(1)], labels)
+
+
+def test_t_sne_keeps_neighbours_and_repeats() -> None:
+    features, labels = two_rays()
+    view = t_sne(features, seed=0, perplexity=5.0)
+    assert view.shape == (40, 2)
+    assert separated(view, labels)
+    assert torch.equal(view, t_sne(features, seed=0, perplexity=5.0))
+    # In angle, a sample's length changes nothing but rounding: twice the length is exact.
+    assert torch.equal(view, t_sne(features * 2, seed=0, perplexity=5.0))
+    assert not torch.equal(view, t_sne(features, seed=0, perplexity=5.0, metric="euclidean"))
+
+
+def test_t_sne_of_fewer_features_than_dimensions() -> None:
+    features = torch.randn(12, 1, generator=torch.Generator().manual_seed(0))
+    assert t_sne(features, seed=0, perplexity=3.0, metric="euclidean").isfinite().all()
+
+
+@pytest.mark.parametrize("perplexity", [0.0, 12.0, 30.0])
+def test_a_perplexity_of_too_few_samples_is_refused(perplexity: float) -> None:
+    with pytest.raises(ValueError, match=rf"perplexity must lie in \(0, 12\), .*; got {perplexity}"):
+        t_sne(torch.ones(12, 3), seed=0, perplexity=perplexity)
+
+
+def test_umap_when_it_is_installed() -> None:
+    pytest.importorskip("umap")
+    features, labels = two_rays()
+    view = umap(features, seed=0, neighbours=5)
+    assert separated(view, labels)
+    assert torch.equal(view, umap(features, seed=0, neighbours=5))
+
+
+def test_umap_is_asked_for_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict = {}
+
+    class Recording:
+        def __init__(self, **options: object) -> None:
+            asked.update(options)
+
+        def fit_transform(self, points: np.ndarray) -> np.ndarray:
+            asked["lengths"] = np.linalg.norm(points, axis=1)
+            return points[:, :2]
+
+    library = ModuleType("umap")
+    library.UMAP = Recording  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "umap", library)
+    view = umap(two_rays()[0], seed=3, neighbours=7, min_distance=0.5)
+    assert view.shape == (40, 2)
+    np.testing.assert_allclose(asked.pop("lengths"), 1, rtol=1e-6)
+    assert asked == {"n_components": 2, "n_neighbors": 7, "min_dist": 0.5, "random_state": 3, "n_jobs": 1}
+
+
+def test_umap_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(ImportError, match="umap needs umap-learn: pip install umap-learn"):
+        umap(torch.randn(40, 3), seed=0)
+
+
+def test_bad_input_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"neighbours must lie in \[2, 5\), below the number of samples; got 15"):
+        umap(torch.ones(5, 3), seed=0)
+    for view in (t_sne, umap):
+        with pytest.raises(ValueError, match="metric must be one of angle, euclidean; got 'cosine'"):
+            view(torch.ones(50, 3), seed=0, metric="cosine")

@@ -1,12 +1,18 @@
 """Remake the pages that are made from the code: `make docs`. A test fails when they are out of date."""
 
+import csv
 import json
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
+from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
 from hardsight.studies.page import write_pages
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parent
 HEAD = """# Scores
@@ -72,6 +78,40 @@ def costs() -> str:
     return "\n".join(rows) + "\n"
 
 
+def newest_rows(path: Path) -> dict[tuple[str, str], dict[str, float]]:
+    """Milliseconds by (op, shape) and variant: of each, the row that was appended last."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault((row["op"], row["shape"]), {})[row["variant"]] = float(row["median_ms"])
+    return found
+
+
+VARIANTS = {"ours": (BLUE, "o"), "compiled": (GREEN, "^"), "plain": (RED, "s")}
+
+
+def kernels_figure() -> "Figure":
+    """Every op and shape: time over that of the floor, for ours, plain PyTorch and `torch.compile` of it."""
+    rows = newest_rows(DOCS.parent / "benchmarks" / "results.csv")
+    with drawing(8.0, 0.36 * len(rows) + 1.2) as figure:
+        axes = figure.axes[0]
+        for place, times in enumerate(rows.values()):
+            floor = next(time for variant, time in times.items() if variant.startswith("floor"))
+            for variant, (colour, marker) in VARIANTS.items():
+                named = [time for name, time in times.items() if name.split(" (")[0] == variant]
+                axes.plot([time / floor for time in named], [place] * len(named), marker, color=colour)
+        for variant, (colour, marker) in VARIANTS.items():
+            axes.plot([], [], marker, color=colour, label=variant)
+        axes.axvline(1.0, color=INK, linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+        axes.set_yticks(range(len(rows)), [f"{op}, {shape}" for op, shape in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel("time over that of the floor (matrix products, or a copy of the logits)")
+        axes.legend(loc="upper right")
+    return figure
+
+
 def scores_page() -> str:
     """The page of all registered scores."""
     of_model = [one for one in SCORES.values() if one.from_summary is not None]
@@ -82,6 +122,7 @@ def scores_page() -> str:
 
 def main() -> None:
     (DOCS / "scores.md").write_text(scores_page())
+    save_png(kernels_figure(), DOCS / "pictures" / "kernels.png")
     for path in write_pages(DOCS.parent / "results", DOCS):
         print(path)
 

@@ -180,3 +180,20 @@ def test_the_definitions_refuse_the_same() -> None:
         hs.angular_visual_hardness(GOOD["features"], GOOD["weight"], torch.tensor([0, 1, 5, 0]))
     with pytest.raises(ValueError, match="logits must be finite"):
         hs.model_confidence(NAN, torch.zeros(4, dtype=torch.long))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_half_precision_on_a_gpu_is_the_same_summary(dtype: torch.dtype, labelled: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, weight = torch.randn(300, 64, generator=generator).to(dtype), torch.randn(50, 64, generator=generator)
+    weight, bias = weight.to(dtype), torch.randn(50, generator=generator)
+    labels = torch.randint(50, (300,), generator=generator) if labelled else None
+    for parts in (("angles",), ("predicted", "logits"), ("predicted", "angles", "logits", "spread")):
+        truth = summarise(features.double(), weight.double(), labels, bias.double(), parts=parts).columns()
+        on_gpu = None if labels is None else labels.cuda()
+        found = summarise(features.cuda(), weight.cuda(), on_gpu, bias.cuda(), parts=parts).columns()
+        assert found.keys() == truth.keys()
+        for name, values in found.items():
+            torch.testing.assert_close(values.cpu().double(), truth[name].double(), atol=1e-5, rtol=1e-5)

@@ -75,7 +75,7 @@ def test_every_number_equals_the_loop(
     plain = reference(features, weight, labels, bias, spread=True)
     assert torch.equal(got.predicted.cpu().double(), truth.predicted)
     # The entropy is a sum of terms up to log C: where it is nearly 0 its error is still that of numbers near 1.
-    torch.testing.assert_close(got.entropy.cpu().double(), truth.entropy, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(got.entropy.cpu().double(), truth.entropy, atol=3e-6, rtol=1e-5)
     for name in AngularScores._fields[:-2]:
         within_budget(getattr(got, name).cpu(), getattr(plain, name).cpu(), getattr(truth, name), 32.0)
 

@@ -23,6 +23,7 @@ from hardsight.geometry import (
     norms,
     widen,
 )
+from hardsight.kernels.angular_scores import angular_scores, serves
 
 Part = Literal["predicted", "angles", "logits", "spread"]
 
@@ -36,6 +37,15 @@ _SAFE_NORMS = (1e-12, 1e12)
 
 
 _NOT_ASKED = torch.empty(0)
+_HALVES = (torch.bfloat16, torch.float16)
+_LOGIT_COLUMNS = ("label_logit", "largest_other_logit", "log_sum_exp", "other_probability")
+# What each part holds.
+_COLUMNS: dict[Part, tuple[str, ...]] = {
+    "predicted": ("predicted",),
+    "angles": ("label_angle", "angle_sum", "nearest_other_angle"),
+    "logits": _LOGIT_COLUMNS,
+    "spread": (*_LOGIT_COLUMNS, "entropy", "other_squares"),
+}
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,8 @@ def summarise(
     chunk: int | None = None,
 ) -> ClassSummary:
     """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk."""
+    if features.device.type == "cuda" and features.dtype in _HALVES and serves(features, weight):
+        return _fused(features, weight, labels, bias, frozenset(parts))
     elements = _CHUNK_ELEMENTS.get(features.device.type, _CHUNK_ELEMENTS["cuda"])
     rows = chunk or max(_FEWEST_SAMPLES, elements // len(weight))
     head, asked, columns = Head(weight, bias), frozenset(parts), SummaryColumns(len(features))
@@ -118,6 +130,19 @@ def summarise(
         given = None if labels is None else labels[start : start + rows]
         columns.add(summarise_chunk(features[start : start + rows], head, given, asked))
     return columns.summary()
+
+
+def _fused(
+    features: Tensor, weight: Tensor, labels: Tensor | None, bias: Tensor | None, parts: frozenset[Part]
+) -> ClassSummary:
+    """The same in one kernel: half precision is multiplied as it is, and no chunk of products is written."""
+    labels = None if labels is None else labels.long()
+    found = angular_scores(features, weight, labels, bias, spread="spread" in parts)._asdict()
+    always = {"feature_norm"} if labels is not None else {"feature_norm", "predicted"}
+    asked = {name for part in parts for name in _COLUMNS[part]} | always
+    columns = {name: value for name, value in found.items() if name in asked}
+    against = found["predicted"] if labels is None else labels
+    return ClassSummary(len(weight), bias is not None, labels=against, **columns)
 
 
 class Head:

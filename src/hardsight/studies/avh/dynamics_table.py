@@ -1,0 +1,184 @@
+"""The training dynamics in words and numbers: a row a network, then each observation of the paper as a sentence."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from hardsight.studies.avh.people import TITLES
+from hardsight.studies.framework import markdown_table, provenance, shown
+
+
+def dynamics_table(results: Mapping[str, Any]) -> str:
+    """When AVH settles, what norm and accuracy do then, and the paper's observations, measured."""
+    networks = [Measured(name, one) for name, one in results["networks"].items()]
+    asked = [one for one in networks if one.asked]
+    parts = [provenance(results), _phases_table(networks), _groups_table(asked) if asked else ""]
+    parts += [norm_grows(networks), plateau_first(networks), tells_apart(asked) if asked else ""]
+    parts += [better_is_lower(networks), two_phases(networks)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+class Measured:
+    """One network's measures: `one["plateau"]` is the mean over seeds, NaN where there is none."""
+
+    def __init__(self, name: str, found: Mapping[str, Any]) -> None:
+        self.title = TITLES.get(name, name)
+        self.epochs, self.shortcuts, self.numbers = found["epochs"], found["shortcuts"], found["measures"]
+
+    def __getitem__(self, key: str) -> float:
+        number = self.numbers.get(key)
+        return math.nan if number is None else number["mean"]
+
+    @property
+    def asked(self) -> bool:
+        """Whether people were asked about its images."""
+        return "avh_rho_last" in self.numbers
+
+    def span(self, score: str) -> str:
+        """The lowest and highest rank correlation of a score with people, in absolute value."""
+        return f"{self[f'{score}_rho_lowest']:.3f} to {self[f'{score}_rho_highest']:.3f}"
+
+
+def _phases_table(networks: Sequence[Measured]) -> str:
+    heads = (
+        "network", "epochs", "AVH settled at", "AVH's knot", "accuracy settled at", "best accuracy at", "best accuracy",
+        "accuracy when AVH settled", "norm growth", "norm growth after AVH settled", "mean AVH at the end",
+    )  # fmt: skip
+    times = ("plateau", "knot", "accuracy_settled", "best_time")
+    rows = []
+    for one in networks:
+        of = one.numbers
+        cells = [one.title, str(one.epochs), *(_epoch(of[key]) for key in times)]
+        cells += [shown(of["best_accuracy"]), shown(of["accuracy_at_plateau"])]
+        cells += [_percent(of["norm_growth"]), _percent(of["norm_growth_after"]), shown(of["avh_last"])]
+        rows.append(cells)
+    return markdown_table(heads, rows)
+
+
+def _groups_table(networks: Sequence[Measured]) -> str:
+    """How the bins of human frequency stand to each other."""
+    heads = (
+        "network", "epochs with the bins in order of AVH", "of norm", "norm of the easiest bin over the hardest",
+        "ρ of AVH, first epoch", "last", "ρ of confidence, first epoch", "last", "ρ of norm, first epoch", "last",
+    )  # fmt: skip
+    rho = [f"{score}_rho_{when}" for score in ("avh", "confidence", "norm") for when in ("first", "last")]
+    rows = []
+    for one in networks:
+        of = one.numbers
+        shares = [_percent(of[key]) for key in ("human_avh_ordered", "human_norm_ordered", "human_norm_gap")]
+        rows.append([one.title, *shares, *(shown(of[key]) for key in rho)])
+    return markdown_table(heads, rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Each observation ends in a sentence that says whether it holds here.
+
+
+def norm_grows(networks: Sequence[Measured]) -> str:
+    """Observation 1."""
+    grown = sum(one["norm_growth"] > 0 for one in networks)
+    texts = [f"{one.title} {one['norm_growth']:+.0%} (up in {one['norm_rises']:.0%} of the steps)" for one in networks]
+    sentence = (
+        f"**Observation 1** (the norm keeps growing during training): from the first to the last epoch the mean norm "
+        f"changes by {listed(texts)}; it grows in {grown} of {plural(len(networks), 'network')}."
+    )
+    gaps = [
+        f"{one.title} {one['human_norm_gap']:+.0%}{' (shortcuts)' if one.shortcuts else ''}"
+        for one in networks
+        if math.isfinite(one["human_norm_gap"])
+    ]
+    if not gaps:
+        return sentence
+    return (
+        f"{sentence} The paper sees the norms of easy and hard images drawn together by shortcuts and kept apart "
+        f"without: at the end the easiest bin's mean norm exceeds the hardest's by {listed(gaps)}."
+    )
+
+
+def plateau_first(networks: Sequence[Measured]) -> str:
+    """Observation 2."""
+    texts = []
+    for one in networks:
+        gain = 100 * (one["best_accuracy"] - one["accuracy_at_plateau"])
+        best = f"best accuracy at {one['best_time']:.0f}, {gain:.1f} points higher"
+        texts.append(f"{one.title} at epoch {one['plateau']:.0f} of {one.epochs} ({best})")
+    early = sum(one["plateau"] < one["best_time"] for one in networks)
+    sooner = sum(one["plateau"] < one["accuracy_settled"] for one in networks)
+    return (
+        f"**Observation 2** (AVH reaches a plateau early, while accuracy still improves): AVH settles for "
+        f"{listed(texts)}. It settles before the best accuracy in {early} of {plural(len(networks), 'network')}; by "
+        f"the same rule accuracy itself settles later than AVH in {sooner}."
+    )
+
+
+def tells_apart(networks: Sequence[Measured]) -> str:
+    """Observation 3."""
+    texts = [
+        f"{one.title} {one.span('avh')} (confidence {one.span('confidence')}, norm {one.span('norm')})"
+        for one in networks
+    ]
+    ordered = [f"{one.title} {one['human_avh_ordered']:.0%}" for one in networks]
+    return (
+        f"**Observation 3** (AVH follows human frequency throughout training): over the epochs the rank correlation "
+        f"with people lies, in absolute value, at {listed(texts)}. The five bins stand in people's order by mean AVH "
+        f"in this share of the epochs: {listed(ordered)}."
+    )
+
+
+def better_is_lower(networks: Sequence[Measured]) -> str:
+    """Observation 4."""
+    ranked = sorted(networks, key=lambda one: -one["last_accuracy"])
+    order = [f"{one.title} ({one['last_accuracy']:.3f}, AVH {one['avh_last']:.4f})" for one in ranked]
+    sentence = f"**Observation 4** (better networks have lower mean AVH): by accuracy, best first, {listed(order)}."
+    if len(networks) < 3:
+        return f"{sentence} {plural(len(networks), 'network')} cannot test an order."
+    accuracy = [one["last_accuracy"] for one in ranked]
+    at_end = spearmanr(accuracy, [one["avh_last"] for one in ranked]).statistic
+    over = spearmanr(accuracy, [one["avh_mean"] for one in ranked]).statistic
+    held = "holds" if at_end == -1 else "does not hold as a strict order"
+    return (
+        f"{sentence} The rank correlation of accuracy with mean AVH over the {len(networks)} networks is {at_end:+.2f} "
+        f"at the end and {over:+.2f} for AVH averaged over training: it {held}."
+    )
+
+
+def two_phases(networks: Sequence[Measured]) -> str:
+    """The conjecture: first the angles, then the norm."""
+    keys = ("avh_rate_before", "avh_rate_after", "norm_rate_before", "norm_rate_after")
+    known = [one for one in networks if all(math.isfinite(one[key]) for key in keys)]
+    if not known:
+        return ""
+    texts, held = [], 0
+    for one in known:
+        turning, later, growing, after = (100 * one[key] for key in keys)
+        held += abs(later) < abs(turning) and after > max(growing, 0)
+        texts.append(f"{one.title} AVH {turning:+.1f} % then {later:+.1f} %, norm {growing:+.1f} % then {after:+.1f} %")
+    return (
+        f"**Two phases** (first the angles turn while the norm hardly grows, then the angles stand still and the norm "
+        f"grows fast): change an epoch, before AVH has settled and after: {listed(texts, '; ')}. AVH slows down and "
+        f"the norm speeds up in {held} of {plural(len(known), 'network')}."
+    )
+
+
+def listed(texts: Sequence[str], between: str = ", ") -> str:
+    """`a, b and c`."""
+    return texts[0] if len(texts) == 1 else f"{between.join(texts[:-1])} and {texts[-1]}"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 network`, `3 networks`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _epoch(number: Mapping[str, Any] | None) -> str:
+    if number is None:
+        return ""
+    return f"{number['mean']:.1f} ± {number['sd']:.1f}" if number["sd"] is not None else f"{number['mean']:.0f}"
+
+
+def _percent(number: Mapping[str, Any] | None) -> str:
+    if number is None:
+        return ""
+    return f"{100 * number['mean']:.0f}" + (f" ± {100 * number['sd']:.0f}" if number["sd"] is not None else "") + " %"

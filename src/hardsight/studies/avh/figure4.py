@@ -1,0 +1,105 @@
+"""AVH, Figures 4 and 9 to 14: what norm, AVH, confidence and accuracy of test images do while a network trains.
+
+Paper (ImageNet, 90 epochs; curves without numbers): the norm keeps growing, AVH reaches a plateau early while accuracy
+still improves, AVH tells five bins of human frequency apart at every epoch, better networks have lower AVH.
+Ours, on CIFAR-10 with CIFAR-10H and on CIFAR-100: not measured yet.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hardsight.studies.avh.dynamics import (
+    LEVELS,
+    Dynamics,
+    Network,
+    cells_of,
+    compute_dynamics,
+    judge_dynamics,
+)
+from hardsight.studies.avh.dynamics_figures import draw_dynamics
+from hardsight.studies.avh.dynamics_table import dynamics_table
+from hardsight.studies.framework import PRESETS, Options, Study
+from hardsight.training import Cell
+
+_SMALL = {"stem": "small"}
+_CROPPED = {"shift": 4, "flip": True, "test_batch_size": 1000}
+# The paper's learning rates. DenseNet-121 costs ten times a ResNet-20: half as many epochs, and no compiling.
+_NETWORKS = (
+    Network("resnet20", 30, 0.1, shortcuts=True),
+    Network("alexnet", 30, 0.01, shortcuts=False, options=_SMALL),
+    Network("vgg19_bn", 30, 0.01, shortcuts=False, options=_SMALL),
+    Network("densenet121", 15, 0.1, shortcuts=True, batch_size=256, options=_SMALL, capture=False),
+)
+_DIGITS = Dynamics(
+    {"name": "digits", "held_out": 0.5, "limit": 300},
+    (
+        Network("digits_cnn", 5, 0.05, shortcuts=False, batch_size=32),
+        Network("resnet20", 5, 0.05, shortcuts=True, batch_size=32),
+    ),
+    degraded=100,
+)
+CIFAR10 = {
+    "smoke": _DIGITS,
+    # Few images at few pixels, to see the two phases in minutes: AlexNet wants 32 x 32 pixels, ResNet-20 does with 16.
+    "cpu": Dynamics(
+        {"name": "cifar10", "limit": 3000, "shift": 2, "flip": True, "test_batch_size": 500},
+        (
+            Network("resnet20", 12, 0.1, shortcuts=True, batch_size=64, shrink=2),
+            Network("alexnet", 12, 0.02, shortcuts=False, batch_size=64, options=_SMALL),
+        ),
+        degraded=200,
+    ),
+    "paper": Dynamics({"name": "cifar10", **_CROPPED}, _NETWORKS, seeds=3),
+}
+CIFAR100 = {
+    "smoke": _DIGITS,
+    "cpu": Dynamics(
+        {"name": "cifar100", "limit": 3000, "shift": 2, "flip": True, "test_batch_size": 500},
+        (Network("alexnet", 12, 0.02, shortcuts=False, batch_size=64, options=_SMALL),),
+        degraded=100,
+    ),
+    "paper": Dynamics({"name": "cifar100", **_CROPPED}, _NETWORKS[:3]),
+}
+
+
+def _study(id: str, title: str, reference: str, about: str, presets: Mapping[str, Dynamics]) -> Study:
+    def cells(preset: str) -> list[Cell]:
+        return cells_of(presets[preset])
+
+    def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+        compute_dynamics(presets[preset], mine, options)
+
+    def judge(preset: str, folder: Path) -> dict[str, Any]:
+        return judge_dynamics(presets[preset], folder)
+
+    return Study(
+        id=id, title=title, about=about, reference=reference, cells=cells, compute=compute, judge=judge,
+        table=dynamics_table, figures=draw_dynamics, worth=worth, at_once=dict.fromkeys(PRESETS, 1),
+    )  # fmt: skip
+
+
+def worth(cell: Cell, file: str) -> int | None:
+    """The curves and the levels; what the training says of its own images stays."""
+    return {"epochs.parquet": 0, LEVELS: 0}.get(file)
+
+
+ABOUT = """Every network trains on the training images and is looked at on the test images, which it never trains on,
+after every epoch: as they are, in five bins of human selection frequency (CIFAR-10H), and some of them at five levels
+of uniform noise and of contrast. Lines are means over the images of a bin, bands one standard deviation of the images.
+The schedule is the paper's, shortened: a tenth of the learning rate after each third of the epochs; SGD, momentum 0.9,
+weight decay 5e-4. A curve has *settled*, or reached its plateau, at the first epoch from which it stays within a tenth
+of its whole range of its last value; the *knot* is that of the continuous line of two pieces nearest to the curve."""
+ABOUT_100 = """As `avh-figure4`, for CIFAR-100, on whose test images nobody has voted: all of them together, and at five
+levels of noise and of contrast. The paper shows the norm and AVH of AlexNet, VGG-19 and ResNet-50."""
+
+FIGURE_4 = _study(
+    "avh-figure4",
+    "norm, AVH, confidence and accuracy over training, by human frequency, noise and contrast",
+    "AVH Figs. 4, 9, 10, 11, 12, 13; observations 1 to 4, conjecture of two phases",
+    ABOUT,
+    CIFAR10,
+)
+FIGURE_14 = _study(
+    "avh-figure14", "norm and AVH over training on CIFAR-100", "AVH Fig. 14", f"{ABOUT_100}\n\n{ABOUT}", CIFAR100
+)

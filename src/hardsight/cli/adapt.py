@@ -1,0 +1,137 @@
+"""`hardsight adapt`: labels in one domain, none in the other; self-training carries them over."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hardsight.cli.errors import one_sentence
+
+_SELECTORS = "avh, avh-inclusive, avh-slides, cbst, crst, crst-mrkld, crst-lrent, confidence or argmax"
+
+
+def adapt(
+    source: Annotated[
+        str, typer.Argument(help="Labelled domain: a data set (mnist, pacs:photo) or a folder of class folders.")
+    ],
+    target: Annotated[
+        str, typer.Argument(help="Domain without labels: the same, or a folder of images. Its labels only measure.")
+    ],
+    model: Annotated[str, typer.Option("--model", "-m", help="Network by name; see docs/models.md.")] = "lenet",
+    selector: Annotated[str, typer.Option("--selector", "-s", help=f"Who chooses: {_SELECTORS}.")] = "avh",
+    rounds: Annotated[int, typer.Option(help="Rounds of selection and retraining.")] = 7,
+    epochs_per_round: Annotated[int, typer.Option(help="Epochs of each round.")] = 1,
+    source_epochs: Annotated[int, typer.Option(help="Epochs on the source alone, first.")] = 5,
+    regenerate: Annotated[str, typer.Option(help="Make pseudo-labels anew every `round` or `epoch`.")] = "round",
+    portion: Annotated[float, typer.Option(help="Share of each predicted class to label in the first round.")] = 0.20,
+    portion_step: Annotated[float, typer.Option(help="What each round adds to it.")] = 0.05,
+    portion_cap: Annotated[float, typer.Option(help="What it may grow to.")] = 0.50,
+    when_empty: Annotated[str, typer.Option(help="When nothing is selected: `stop`, or `go_on`.")] = "stop",
+    lr: Annotated[float, typer.Option(help="Learning rate of SGD with momentum 0.9.")] = 0.01,
+    batch_size: Annotated[int, typer.Option(help="Samples a step, half of them target.")] = 128,
+    size: Annotated[int | None, typer.Option(help="Height and width in pixels. [default: the network's]")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take so many samples of each domain, drawn by the seed.")] = None,
+    test: Annotated[str | None, typer.Option(help="Labelled samples of the target domain, for measuring.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data sets. [default: $HARDSIGHT_DATA]")] = None,
+    seed: Annotated[int, typer.Option(help="Decides weights, order and draws.")] = 0,
+    device: Annotated[str | None, typer.Option(help="Left out: a GPU where there is one.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the record. [default: runs/adapt-SOURCE-TARGET]")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew instead of going on where it stopped.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rounds as JSON, for machines.")] = False,
+) -> None:
+    """Train on a labelled domain, adapt to one without labels by self-training, and leave a record.
+
+    Started again, it goes on after the last complete round.
+
+    Examples:
+
+        hardsight adapt mnist usps --test usps:test
+
+        hardsight adapt photos/ sketches/ --model cnn9 --selector cbst --rounds 10 -o runs/sketches
+    """
+    with one_sentence():
+        from functools import partial
+
+        import torch
+
+        from hardsight.domains import SelfTraining
+
+        plan = SelfTraining(
+            selector,
+            rounds=rounds,
+            epochs_per_round=epochs_per_round,
+            source_epochs=source_epochs,
+            regenerate=_one_of("regenerate", regenerate, "round", "epoch"),
+            portion=portion,
+            portion_step=portion_step,
+            portion_cap=portion_cap,
+            when_empty=_one_of("when-empty", when_empty, "stop", "go_on"),
+            optimizer=partial(torch.optim.SGD, lr=lr, momentum=0.9, weight_decay=5e-4),
+            batch_size=batch_size,
+            seed=seed,
+        )
+        network, domains = _prepare(source, target, test, model, data, size, limit, seed)
+        done = plan.fit(
+            network,
+            domains[0],
+            domains[1],
+            test=domains[2] if test else None,
+            folder=output or Path("runs") / f"adapt-{_plain(source)}-{_plain(target)}",
+            device=device,
+            resume=not restart,
+            name=f"{domains[0].name} to {domains[1].name}",
+            say=lambda sentence: print(sentence, file=sys.stderr if as_json else sys.stdout, flush=True),
+        )
+    if as_json:
+        print(json.dumps({"folder": str(done.folder), "rounds": done.rounds, "notes": done.notes}, ensure_ascii=False))
+    else:
+        print(f"record: {done.folder}")
+
+
+def _prepare(
+    source: str, target: str, test: str | None, model: str, data: Path | None, size: int | None, limit: int | None,
+    seed: int,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """A fresh network, and the domains in its size."""
+    import torch
+
+    from hardsight import models
+    from hardsight.domains.self_training_data import read_domain, same_channels
+
+    torch.manual_seed(seed)
+    pixels = size or models.create(model).input_shape[-1]
+    first = read_domain(source, data, size=pixels)
+    names = [target, *([test] if test else [])]
+    rest = [read_domain(name, data, size=pixels, class_names=first.class_names) for name in names]
+    generator = torch.Generator().manual_seed(seed)
+    domains = [_some(one, limit, generator) for one in same_channels(first, *rest)]
+    options = {"image_size": pixels} if "image_size" in models.options(model) else {}
+    torch.manual_seed(seed)
+    channels = domains[0].images.shape[1]
+    return models.create(model, num_classes=first.num_classes, in_channels=channels, **options), domains
+
+
+def _some(domain: Any, limit: int | None, generator: Any) -> Any:
+    import torch
+
+    if limit is None or limit >= len(domain):
+        return domain
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1; got {limit}")
+    return domain.subset(torch.randperm(len(domain), generator=generator)[:limit].sort().values)
+
+
+def _one_of(name: str, value: str, *choices: str) -> Any:
+    if value not in choices:
+        raise ValueError(f"--{name} must be {' or '.join(choices)}; got {value!r}")
+    return value
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in Path(name).name).strip("-")

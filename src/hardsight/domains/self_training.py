@@ -1,0 +1,153 @@
+"""`SelfTraining`: train on a labelled source, then in rounds on the target samples that the model is surest of.
+
+A round looks at the target, selects pseudo-labels (see `selection`) and retrains on both domains; each round takes a
+larger portion. The target's own labels, where it has any, are used for measuring alone.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.interface import ArrayDataset
+from hardsight.domains.selection import Selection, Selector, check_portion, get_selector
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=5e-4)
+
+
+@dataclass(frozen=True)
+class SelfTrained:
+    """What self-training gives back: the model that was given, trained, and what was seen on the way.
+
+    `rounds`: one row for each time the target was looked at, the last one after all training: accuracy where the truth
+    is known, and of the selection made then, its size, true-positive rate, mean AVH, confidence and norm. `selection`
+    is the last one. `notes`: one sentence for each thing a person should know.
+    """
+
+    model: nn.Module
+    rounds: list[dict[str, Any]]
+    epochs: list[dict[str, Any]]
+    selection: Selection | None
+    notes: list[str]
+    folder: Path | None
+
+
+@dataclass(frozen=True)
+class SelfTraining:
+    """Self-training by `selector`, one of `SELECTORS` or your own: "avh", "cbst", "crst", ...
+
+    Round r labels the portion min(portion + r portion_step, portion_cap) of the target; facts of CBST's public code:
+    0.20, 0.05, 0.50. A round is `epochs_per_round` epochs; `regenerate` makes the labels anew before every "round" or
+    every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the source needs;
+    `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with `balance_classes` its
+    pseudo-classes equally often. `source_epochs` train on the source first; 0 where the model comes trained.
+
+    `loss`: any loss of (logits, labels); soft labels (LRENT) need one that takes class probabilities. `optimizer`
+    makes one of parameters. `when_empty`: what to do when a round selects nothing, with the last model kept: "stop",
+    or "go_on" with the next portion. `precision` and `capture` as in `training.Session`.
+
+    >>> SelfTraining("cbst", rounds=9).portions()
+    [0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.5, 0.5]
+    """
+
+    selector: str | Selector = "avh"
+    _: dataclasses.KW_ONLY
+    rounds: int = 7
+    epochs_per_round: int = 1
+    source_epochs: int = 5
+    regenerate: Literal["round", "epoch"] = "round"
+    portion: float = 0.20
+    portion_step: float = 0.05
+    portion_cap: float = 0.50
+    batch_size: int = 128
+    target_share: float | None = 0.5
+    steps_per_epoch: int | None = None
+    balance_classes: bool = False
+    when_empty: Literal["stop", "go_on"] = "stop"
+    loss: Callable[..., Tensor] | None = None
+    optimizer: MakeOptimizer = DEFAULT_OPTIMIZER
+    augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
+    precision: str = "auto"
+    capture: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        get_selector(self.selector)
+        check_portion(self.portion)
+        check_portion(self.portion_cap, "portion_cap")
+        if not 0 <= self.portion_step <= 1:
+            raise ValueError(f"portion_step must lie in [0, 1], what a round adds; got {self.portion_step!r}")
+        for name, least in (("rounds", 1), ("epochs_per_round", 1), ("source_epochs", 0), ("batch_size", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)!r}")
+        if self.steps_per_epoch is not None and self.steps_per_epoch < 1:
+            raise ValueError(f"steps_per_epoch must be at least 1; got {self.steps_per_epoch!r}")
+        if self.target_share is not None and not 0 < self.target_share < 1:
+            raise ValueError(
+                f"target_share must lie in (0, 1), the target's part of a batch; got {self.target_share!r}"
+            )
+        for name, choices in (("regenerate", ("round", "epoch")), ("when_empty", ("stop", "go_on"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f'{name} must be "{choices[0]}" or "{choices[1]}"; got {getattr(self, name)!r}')
+
+    def portions(self) -> list[float]:
+        """The portion of each round."""
+        cap = max(self.portion, self.portion_cap)
+        # Rounded, because 0.2 + 2 * 0.05 is no 0.3 in binary.
+        return [round(min(self.portion + at * self.portion_step, cap), 9) for at in range(self.rounds)]
+
+    def fit(
+        self,
+        model: nn.Module,
+        source: ArrayDataset,
+        target: ArrayDataset,
+        *,
+        test: ArrayDataset | None = None,
+        folder: Path | str | None = None,
+        device: torch.device | str | None = None,
+        head: str | None = None,
+        resume: bool = True,
+        name: str = "adaptation",
+        say: Callable[[str], None] | None = None,
+        after_round: Callable[[dict[str, Any]], None] | None = None,
+    ) -> SelfTrained:
+        """Train `model` in place; `source` and `target` are sets in memory, of images or of points.
+
+        `test`: labelled samples of the target domain that are not trained on. With `folder` the run leaves a record
+        and, started again, goes on after the last complete round, to the same bits. `say` is told what happens, a
+        sentence at a time; `after_round` gets each row of `rounds`. `head` names the last linear layer where a model
+        leaves a choice.
+        """
+        from hardsight.domains.self_training_run import Run
+
+        return Run(
+            self, model, source, target, test=test, folder=folder, device=device, head=head, resume=resume, name=name,
+            say=say or (lambda sentence: None), after_round=after_round or (lambda row: None),
+        ).run()  # fmt: skip
+
+    def settings(self) -> dict[str, Any]:
+        """All settings as plain values: what the record holds."""
+        held = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        held["selector"] = dataclasses.asdict(get_selector(self.selector))
+        held["augmentation"] = dataclasses.asdict(self.augmentation)
+        held["loss"], held["optimizer"] = _described(self.loss), _described(self.optimizer)
+        return held
+
+
+def _described(value: Any) -> str | None:
+    """A function, module or partial in words that are the same in every run."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, partial):
+        options = ", ".join(f"{key}={item!r}" for key, item in value.keywords.items())
+        return f"{_described(value.func)}({options})"
+    if isinstance(value, nn.Module):
+        return repr(value)
+    return str(getattr(value, "__qualname__", type(value).__qualname__))

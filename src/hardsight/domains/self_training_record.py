@@ -1,0 +1,116 @@
+"""What a self-training leaves beside the files of every training.
+
+run.json, epochs.parquet      as of every training; an epoch also says its round, 0 for the source
+rounds.parquet                one row a look at the target: accuracies, and the numbers of what was selected
+selected.parquet              every selected sample of every round, and whether CBST selects it as well
+samples.parquet               the target at the end
+thumbnails.parquet            samples that this selector selects, rightly, and CBST does not
+source/                       the record of the source training
+checkpoint/                   model and optimiser after the last complete round
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from torch import Tensor
+
+from hardsight import records
+from hardsight.datasets.interface import ArrayDataset
+from hardsight.domains.rounds import Look
+from hardsight.domains.selection import Selection
+
+# What a column of `rounds.parquet` means. Rates are shares in [0, 1]; null where the truth is not known.
+ROUND_COLUMNS = {
+    "round": "rounds that were complete before this look",
+    "portion": "share of each predicted class that was asked for; null after the last round",
+    "accuracy": "of the model as it was, on the target",
+    "class_mean_accuracy": "mean of the accuracies of the classes (the Mean of AVH's Table 3)",
+    "class_accuracy": "accuracy of each class, in the order of class_names",
+    "test_accuracy": "on samples of the target domain that are not trained on",
+    "selected": "how many target samples got a pseudo-label",
+    "selected_share": "the same as a share of the target",
+    "true_positive_rate": "share of the selected whose pseudo-label is right (AVH, Table 4)",
+    "avh": "mean AVH of the selected, against their pseudo-labels",
+    "confidence": "mean softmax probability of the pseudo-label",
+    "norm": "mean length of the features of the selected",
+    "beyond_cbst": "how many are selected that CBST would not select from the same outputs (AVH, Fig. 21)",
+    "beyond_cbst_right": "how many of those are labelled rightly",
+}
+_WHOLE = ("round", "selected", "beyond_cbst", "beyond_cbst_right")
+_THUMBNAILS = 24
+
+
+def write_rounds(folder: Path, rows: Sequence[Mapping[str, Any]], selected: Sequence[pa.Table]) -> None:
+    """`rounds.parquet` and `selected.parquet`."""
+    types = dict.fromkeys(ROUND_COLUMNS, pa.float64()) | dict.fromkeys(_WHOLE, pa.int64())
+    types["class_accuracy"] = pa.list_(pa.float64())
+    fields = [pa.field(name, types[name], metadata={"meaning": text}) for name, text in ROUND_COLUMNS.items()]
+    records.write_table(folder / "rounds.parquet", pa.Table.from_pylist(list(rows), pa.schema(fields)))
+    if selected:
+        records.write_table(folder / "selected.parquet", pa.concat_tables(selected))
+
+
+def selected_table(
+    number: int, seen: Look, chosen: Selection, by_cbst: Selection, ids: Tensor, truth: Tensor
+) -> pa.Table:
+    """One row a selected sample: pseudo-label, true label (-1: unknown), what the model said, and what CBST does."""
+    rows = chosen.selected.nonzero().squeeze(1)
+    labels = chosen.labels[rows]
+    assert seen.evidence.visual is not None
+    columns: dict[str, Tensor] = {
+        "id": ids[rows.cpu()],
+        "pseudo_label": labels,
+        "label": truth[rows],
+        "confidence": _at(seen.evidence.softmax[rows], labels),
+        "visual_confidence": _at(seen.evidence.visual[rows], labels),
+        "avh": _at(seen.hardness[rows], labels),
+        "norm": seen.norms[rows],
+        "by_cbst": by_cbst.selected[rows],
+    }
+    return pa.table({"round": pa.array([number] * len(rows), pa.int64()), **_arrays(columns)})
+
+
+def samples_table(seen: Look, ids: Tensor, truth: Tensor) -> pa.Table:
+    """One row a target sample: its prediction, and AVH, confidence and norm against it."""
+    predicted = seen.evidence.softmax.argmax(1)
+    columns = {
+        "id": ids,
+        "label": truth,
+        "predicted": predicted,
+        "avh": _at(seen.hardness, predicted),
+        "confidence": _at(seen.evidence.softmax, predicted),
+        "norm": seen.norms,
+    }
+    return pa.table(_arrays(columns))
+
+
+def write_thumbnails(folder: Path, selected: pa.Table, target: ArrayDataset) -> None:
+    """The least confident of what only this selector selects, labelled rightly where that is known (AVH, Fig. 21)."""
+    if target.images.ndim != 4:
+        return
+    beyond = [row for row in selected.to_pylist() if not row["by_cbst"] and row["label"] in (-1, row["pseudo_label"])]
+    wanted = [row["id"] for row in sorted(beyond, key=lambda row: row["confidence"])[:_THUMBNAILS]]
+    place = {one: at for at, one in enumerate(target.ids.tolist())}
+    pictures = [target.images[place[one]].permute(1, 2, 0).squeeze(2).numpy() for one in wanted]
+    if wanted:
+        records.write_thumbnails(folder / "thumbnails.parquet", wanted, pictures)
+
+
+def sentence_of(row: Mapping[str, Any]) -> str:
+    """A row of `rounds` for a person."""
+    accuracy = "" if row["accuracy"] is None else f", accuracy {100 * row['accuracy']:.2f} %"
+    if row["selected"] is None:
+        return f"after round {row['round']}{accuracy}"
+    rate = row["true_positive_rate"]
+    right = "" if rate is None else f", {100 * rate:.2f} % of them rightly"
+    return f"after round {row['round']}{accuracy}: {row['selected']} samples selected{right}"
+
+
+def _at(values: Tensor, labels: Tensor) -> Tensor:
+    return values.gather(1, labels.unsqueeze(1)).squeeze(1)
+
+
+def _arrays(columns: Mapping[str, Tensor]) -> dict[str, pa.Array]:
+    return {name: pa.array(values.cpu().numpy()) for name, values in columns.items()}

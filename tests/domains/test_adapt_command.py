@@ -1,0 +1,99 @@
+"""`hardsight adapt`: a record from two names or folders, JSON for machines, one sentence for what is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from hardsight.cli.adapt import adapt
+
+QUICK = ("--rounds", 2, "--source-epochs", 1, "--batch-size", 16)
+
+
+def run(*arguments: object) -> Any:
+    app = typer.Typer()
+    app.command()(adapt)
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A source of two classes, a target of the same classes, and the target's pictures without class folders."""
+    generator = np.random.default_rng(0)
+    for domain, dark in (("day", 0), ("night", 60)):
+        for at in range(24):
+            pixels = generator.integers(0, 100, (8, 8, 3))
+            if at % 2:
+                pixels[:, 4:] += 120
+            else:
+                pixels[:4] += 120
+            picture = Image.fromarray((pixels - dark).clip(0, 255).astype(np.uint8))
+            places = [tmp_path / domain / ("beside" if at % 2 else "above")]
+            for place in [*places, *([tmp_path / "flat"] if domain == "night" else [])]:
+                place.mkdir(parents=True, exist_ok=True)
+                picture.save(place / f"{at}.png")
+    return tmp_path / "day", tmp_path / "night", tmp_path / "flat"
+
+
+def test_it_leaves_a_record_and_goes_on(folders: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    day, night, flat = folders
+    options = ("--model", "digits_cnn", "--test", night, *QUICK, "-o", tmp_path / "run")
+    done = run(day, flat, *options, "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["round"] for row in found["rounds"]] == [0, 1, 2]
+    assert found["rounds"][0]["accuracy"] is None
+    assert 0 <= found["rounds"][-1]["test_accuracy"] <= 1
+    assert pq.read_table(tmp_path / "run" / "rounds.parquet").num_rows == 3
+    again = run(day, flat, *options)
+    assert again.exit_code == 0
+    assert "going on after round 2" in again.stdout
+    assert f"record: {tmp_path / 'run'}" in again.stdout
+
+
+def test_a_data_set_by_name_beside_a_folder_in_colour(tmp_path: Path) -> None:
+    for digit in range(10):
+        place = tmp_path / "painted" / str(digit)
+        place.mkdir(parents=True)
+        for at in range(2):
+            Image.fromarray(np.full((9, 9, 3), 20 * digit + at, np.uint8)).save(place / f"{at}.png")
+    done = run("digits", tmp_path / "painted", "-m", "digits_cnn", *QUICK, "--limit", 60, "-o", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert "after round 0, accuracy" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("--portion", 0), "portion must lie in (0, 1], the share of target samples to pseudo-label; got 0.0"),
+        (("--selector", "avhh"), "did you mean 'avh'?"),
+        (("--model", "lenett"), "did you mean 'lenet'?"),
+        (("--regenerate", "hour"), "--regenerate must be round or epoch; got 'hour'"),
+        (("--rounds", 0), "rounds must be at least 1; got 0"),
+    ],
+)
+def test_bad_options_are_one_sentence(change: tuple[object, ...], sentence: str, tmp_path: Path) -> None:
+    done = run("digits", "digits", "-o", tmp_path, *change)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_bad_domains_are_one_sentence(folders: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    day, night, _ = folders
+    (night / "beside").rename(night / "below")
+    for target, sentence in ((night, "the source has no 'below'"), ("nowhere", "name must be one of")):
+        done = run(day, target, "-m", "digits_cnn", *QUICK, "-o", tmp_path / "run")
+        assert done.exit_code == 2
+        assert sentence in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_help_shows_an_example() -> None:
+    assert "hardsight adapt mnist usps" in run("--help").stdout

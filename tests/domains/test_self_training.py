@@ -1,0 +1,255 @@
+"""Self-training on two small domains: it adapts, it resumes to the same bits, its record says what happened."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import nn
+
+from hardsight import models
+from hardsight.datasets.interface import ArrayDataset
+from hardsight.domains.selection import SELECTORS
+from hardsight.domains.self_training import SelfTrained, SelfTraining
+from hardsight.domains.self_training_record import ROUND_COLUMNS
+from hardsight.losses import GradientRescaling
+
+QUICK: dict[str, Any] = {"rounds": 3, "source_epochs": 3, "batch_size": 24}
+
+
+def weights(model: nn.Module) -> dict[str, Any]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same_bits(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_it_adapts_and_the_target_labels_are_never_used(domains: Any, small: Callable[..., nn.Module]) -> None:
+    plan = SelfTraining("avh", rounds=5, source_epochs=6, batch_size=24, epochs_per_round=2)
+    done = plan.fit(small(), domains.source, domains.target, test=domains.test)
+    accuracies = [row["accuracy"] for row in done.rounds]
+    assert len(accuracies) == 6
+    assert accuracies[-1] > accuracies[0] + 0.03
+    assert done.rounds[-1]["test_accuracy"] > done.rounds[0]["test_accuracy"]
+    hidden = domains.target.with_labels(torch.full((150,), -1))
+    blind = plan.fit(small(), domains.source, hidden)
+    assert same_bits(weights(done.model), weights(blind.model))
+    assert blind.rounds[-1]["accuracy"] is None
+    assert [row["selected"] for row in blind.rounds] == [row["selected"] for row in done.rounds]
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_every_selector_trains(name: str, domains: Any, small: Callable[..., nn.Module]) -> None:
+    done = SelfTraining(name, **QUICK).fit(small(), domains.source, domains.target)
+    assert [row["round"] for row in done.rounds] == [0, 1, 2, 3]
+    assert all(row["train_loss"] < 10 for row in done.epochs)
+    assert done.selection is not None
+    assert bool(done.selection.selected.any())
+
+
+def test_selectors_part_ways_and_the_seed_decides(domains: Any, small: Callable[..., nn.Module]) -> None:
+    runs = {
+        (name, seed): weights(SelfTraining(name, seed=seed, **QUICK).fit(small(), *domains[:2]).model)
+        for name, seed in (("cbst", 0), ("crst-mrkld", 0), ("crst-lrent", 0), ("cbst", 1))
+    }
+    again = weights(SelfTraining("cbst", **QUICK).fit(small(), *domains[:2]).model)
+    assert same_bits(again, runs["cbst", 0])
+    others = [one for key, one in runs.items() if key != ("cbst", 0)]
+    assert not any(same_bits(again, other) for other in others)
+
+
+def test_the_callers_random_states_stay(domains: Any, small: Callable[..., nn.Module]) -> None:
+    before = torch.get_rng_state()
+    SelfTraining("cbst", **QUICK).fit(small(), *domains[:2])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Interrupted(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("regenerate", ["round", "epoch"])
+@pytest.mark.parametrize("stop_at", [0, 2])
+def test_resumed_equals_uninterrupted(
+    regenerate: Any, stop_at: int, domains: Any, small: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    plan = SelfTraining("crst", regenerate=regenerate, **QUICK | {"epochs_per_round": 2})
+    whole = plan.fit(small(), *domains[:2], test=domains.test, folder=tmp_path / "whole")
+
+    def interrupt(row: dict[str, Any]) -> None:
+        if row["round"] == stop_at:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        plan.fit(small(), *domains[:2], test=domains.test, folder=tmp_path / "parts", after_round=interrupt)
+    assert json.loads((tmp_path / "parts" / "run.json").read_text())["status"] == "running"
+    # Another network's weights: all that counts comes from the checkpoint.
+    resumed = plan.fit(small(seed=9), *domains[:2], test=domains.test, folder=tmp_path / "parts")
+    assert same_bits(weights(whole.model), weights(resumed.model))
+    assert resumed.rounds == whole.rounds
+    drop = ["seconds"]
+    tables = [pq.read_table(tmp_path / one / "epochs.parquet").drop_columns(drop) for one in ("whole", "parts")]
+    assert tables[0].equals(tables[1])
+    for file in ("rounds", "selected", "samples"):
+        one, other = (pq.read_table(tmp_path / name / f"{file}.parquet") for name in ("whole", "parts"))
+        assert one.equals(other)
+
+
+def test_labels_of_every_epoch_or_every_round(domains: Any, small: Callable[..., nn.Module]) -> None:
+    options = QUICK | {"epochs_per_round": 2}
+    by_round = SelfTraining("cbst", **options).fit(small(), *domains[:2])
+    by_epoch = SelfTraining("cbst", regenerate="epoch", **options).fit(small(), *domains[:2])
+    assert [row["round"] for row in by_round.rounds] == [0, 1, 2, 3]
+    assert [row["round"] for row in by_epoch.rounds] == [0, 0, 1, 1, 2, 2, 3]
+    assert [row["portion"] for row in by_epoch.rounds] == [0.2, 0.2, 0.25, 0.25, 0.3, 0.3, None]
+    assert [row["round"] for row in by_round.epochs] == [0, 0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.fixture
+def recorded(domains: Any, small: Callable[..., nn.Module], tmp_path: Path) -> SelfTrained:
+    plan = SelfTraining("avh", **QUICK)
+    return plan.fit(small(), *domains[:2], test=domains.test, folder=tmp_path / "run", name="pale")
+
+
+def test_the_record_holds_what_the_paper_prints(recorded: SelfTrained, domains: Any) -> None:
+    assert recorded.folder is not None
+    about = json.loads((recorded.folder / "run.json").read_text())
+    assert (about["kind"], about["status"], about["name"]) == ("adaptation", "finished", "pale")
+    assert about["config"]["selector"]["name"] == "avh"
+    rounds = pq.read_table(recorded.folder / "rounds.parquet")
+    assert rounds.column_names == list(ROUND_COLUMNS)
+    assert rounds.to_pylist() == recorded.rounds
+    selected = pq.read_table(recorded.folder / "selected.parquet").to_pylist()
+    truth = dict(zip(domains.target.ids.tolist(), domains.target.labels.tolist(), strict=True))
+    for row in recorded.rounds[:-1]:
+        mine = [one for one in selected if one["round"] == row["round"]]
+        assert len(mine) == row["selected"]
+        right = [one["pseudo_label"] == truth[one["id"]] for one in mine]
+        assert sum(right) / len(mine) == pytest.approx(row["true_positive_rate"])
+        for name in ("avh", "confidence", "norm"):
+            assert sum(one[name] for one in mine) / len(mine) == pytest.approx(row[name], rel=1e-5)
+        beyond = [hit for one, hit in zip(mine, right, strict=True) if not one["by_cbst"]]
+        assert (len(beyond), sum(beyond)) == (row["beyond_cbst"], row["beyond_cbst_right"])
+    samples = pq.read_table(recorded.folder / "samples.parquet").to_pylist()
+    hits = [[one["predicted"] == one["label"] for one in samples if one["label"] == each] for each in range(3)]
+    assert [sum(one) / len(one) for one in hits] == pytest.approx(recorded.rounds[-1]["class_accuracy"])
+    assert recorded.rounds[-1]["class_mean_accuracy"] == pytest.approx(sum(sum(one) / len(one) for one in hits) / 3)
+
+
+def test_cbst_selects_nothing_beyond_itself_and_avh_leaves_pictures(
+    recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    assert recorded.folder is not None
+    assert recorded.rounds[0]["beyond_cbst"] > 0
+    table = pq.read_table(recorded.folder / "thumbnails.parquet")
+    first = [one for one in pq.read_table(recorded.folder / "selected.parquet").to_pylist() if one["round"] == 0]
+    only = {one["id"] for one in first if not one["by_cbst"] and one["label"] == one["pseudo_label"]}
+    assert set(table["id"].to_pylist()) <= only
+    plain = SelfTraining("cbst", **QUICK).fit(small(), *domains[:2])
+    assert [row["beyond_cbst"] for row in plain.rounds[:-1]] == [0, 0, 0]
+    # The same source model: the first looks of both are the same look.
+    assert plain.rounds[0]["accuracy"] == recorded.rounds[0]["accuracy"]
+
+
+def test_points_any_model_and_any_loss() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(2, (200,), generator=generator)
+    points = torch.randn(200, 3, generator=generator) + 3 * labels.unsqueeze(1)
+    data = ArrayDataset(images=points, labels=labels, class_names=("left", "right"), name="points", split="all")
+    moved = dataclasses.replace(data, images=points + torch.tensor([0.0, 1.5, -1.0]), name="moved")
+    steep = partial(torch.optim.SGD, lr=0.2)
+    for share in (None, 0.4):
+        torch.manual_seed(0)
+        model = models.create("mlp", num_classes=2, in_channels=3, hidden=(8,))
+        plan = SelfTraining("avh", loss=GradientRescaling(beta=2.0), optimizer=steep, target_share=share, **QUICK)
+        assert plan.fit(model, data, moved).rounds[-1]["accuracy"] > 0.9
+
+
+def test_a_round_without_samples_keeps_the_model_and_stops_or_goes_on(
+    domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    """A portion of 0.001 of 150 samples is none; with 0.3 more it is some."""
+    said: list[str] = []
+    options: dict[str, Any] = {"portion": 0.001, "rounds": 2, "source_epochs": 0, "batch_size": 24}
+    model = small()
+    before = weights(model)
+    stopped = SelfTraining("cbst", **options).fit(model, *domains[:2], say=said.append)
+    assert same_bits(before, weights(model))
+    sentence = "round 1: no target sample was selected; the model of the last round is kept, and training stops"
+    assert stopped.notes[-1] == sentence
+    assert sentence in said
+    assert [row["selected"] for row in stopped.rounds] == [0, None]
+    went_on = SelfTraining("cbst", when_empty="go_on", portion_step=0.3, **options).fit(model, *domains[:2])
+    assert went_on.notes[0].endswith("kept, and the next round comes")
+    assert [row["round"] for row in went_on.rounds] == [0, 1, 2]
+    assert went_on.rounds[1]["selected"] > 0
+    assert not same_bits(before, weights(model))
+
+
+def test_a_class_nobody_is_predicted_as_is_said_and_left_alone(domains: Any, small: Callable[..., Any]) -> None:
+    model = small()
+    with torch.no_grad():
+        model.last.bias[1] = -100.0
+    done = SelfTraining("avh", rounds=1, source_epochs=0, batch_size=24).fit(model, *domains[:2])
+    assert done.notes[0] == "round 1: no target sample is predicted as dog; none is labelled so"
+    assert done.selection is not None
+    assert 1 not in done.selection.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"portion": 0.0}, r"portion must lie in \(0, 1\]"),
+        ({"portion": 1.5}, r"portion must lie in \(0, 1\]"),
+        ({"portion_cap": -0.5}, r"portion_cap must lie in \(0, 1\]"),
+        ({"portion_step": -0.1}, r"portion_step must lie in \[0, 1\]"),
+        ({"rounds": 0}, "rounds must be at least 1; got 0"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
+        ({"target_share": 1.0}, r"target_share must lie in \(0, 1\)"),
+        ({"selector": "avhh"}, "did you mean 'avh'"),
+    ],
+)
+def test_bad_settings_are_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        SelfTraining(**options)
+
+
+def test_bad_domains_are_one_sentence(domains: Any, small: Callable[..., nn.Module]) -> None:
+    plan, (source, target, _) = SelfTraining("cbst", **QUICK), domains
+    renamed = dataclasses.replace(target, class_names=("cat", "dog", "toad"))
+    one_class = target.subset((target.labels == 2).nonzero().squeeze(1))
+    lacking = source.subset((source.labels != 0).nonzero().squeeze(1))
+    for bad_source, bad_target, sentence in (
+        (source, renamed, "the source has no 'toad'"),
+        (lacking, target, "the source has no 'cat'"),
+        (source, one_class, "target must hold two classes or more; it holds one, 'frog'"),
+        (source.subset((source.labels == 1).nonzero().squeeze(1)), target, "source must hold two classes or more"),
+        (source.with_labels(torch.full((120,), -1)), target, "source must be labelled throughout"),
+        (source, dataclasses.replace(target, images=target.images[:, :, 1:]), "must have the source's shape"),
+        (source, target.subset([]), "target must hold at least one sample"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            plan.fit(small(), bad_source, bad_target)
+
+
+def test_classes_are_matched_by_name(domains: Any, small: Callable[..., nn.Module]) -> None:
+    order = torch.tensor([2, 0, 1])
+    turned = dataclasses.replace(
+        domains.target, labels=order[domains.target.labels], class_names=("dog", "frog", "cat")
+    )
+    plan = SelfTraining("cbst", **QUICK)
+    plain, other = (plan.fit(small(), domains.source, one) for one in (domains.target, turned))
+    assert plain.rounds == other.rounds
+
+
+def test_another_configuration_does_not_continue_a_record(
+    recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    with pytest.raises(ValueError, match=r"holds a run with portion = 0\.2; got 0\.3"):
+        SelfTraining("avh", portion=0.3, **QUICK).fit(small(), *domains[:2], folder=recorded.folder)

@@ -312,6 +312,7 @@ def test_tokens_that_change_no_logit_are_refused() -> None:
     ({"layer": "layer3", "classes": 10}, r"classes must lie in \[0, 10\), .*; got values from 10 to 10"),
     ({"layer": "layer3", "classes": torch.tensor([0, -1])}, r"got values from -1 to 0"),
     ({"layer": "layer3", "classes": torch.tensor([0, 1, 2])}, r"one for each of the 2 images; got shape \[3\]"),
+    ({"layer": "layer3", "size": (0, 4)}, r'size must be "input" or \(height, width\), 1 or more each; got \(0, 4\)'),
     ({"layer": "layer3", "head": "lin"}, "head must name a linear layer"),
 ])  # fmt: skip
 def test_bad_input_in_one_sentence(arguments: dict, sentence: str) -> None:

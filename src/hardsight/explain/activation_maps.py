@@ -35,14 +35,15 @@ def grad_cam(
 ) -> Float[Tensor, "batch height width"]:
     """Grad-CAM of each image, in [0, 1], larger where the layer speaks more for the class; on the images' device.
 
-    `layer`: a module or its dotted name; without it, the last layer with spatial maps (`last_spatial_layer`). Of a
-    layer that runs several times, the last time counts. `classes`: one for each image, or one for all; without them,
-    those that the model predicts. `size`: `"input"` or (height, width) enlarges the maps bilinearly, as pictures are
-    (pixel centres at one half); without it, they have the layer's resolution. `reshape` turns the layer's output into
-    [N, channels, height, width], `tokens_to_maps` for a transformer. `head` is that of `observe`.
-
-    `normalize` takes each map to least 0 and largest 1; a constant map becomes 0. Without it the map is the paper's:
+    `layer`: a module or its dotted name; without it, the last layer with spatial maps, which a forward of one image
+    finds (`last_spatial_layer`). Of a layer that runs several times, the last time counts.
+    `classes`: one for each image, or one for all; without them, those that the model predicts.
+    `size`: "input" or (height, width), to which the maps are resized bilinearly (pixel centres at one half); without
+    it, they have the layer's resolution.
+    `normalize`: each map is taken to least 0 and largest 1, a constant one to 0; without it, the map is the paper's,
     zero or more, in units of the logit.
+    `reshape`: turns the layer's output into [N, channels, height, width]; `tokens_to_maps` for a transformer.
+    `head`: that of `observe`.
 
     The model runs in evaluation mode and is left as it was: its mode, its parameters' gradients, its hooks.
     """
@@ -56,13 +57,14 @@ def grad_cam(
             weights = widen(gradients).mean((2, 3))
             maps = torch.einsum("nc,nchw->nhw", weights, widen(activations)).relu()
     if size is not None:
-        target = tuple(images.shape[-2:]) if size == "input" else size
-        maps = resize(maps, target)
+        maps = resize(maps, tuple(images.shape[-2:]) if size == "input" else size)
     return rescale(maps) if normalize else maps
 
 
 def resize(maps: Float[Tensor, "batch h w"], size: tuple[int, ...]) -> Float[Tensor, "batch height width"]:
     """Bilinear, pixel centres at one half: what image libraries call linear."""
+    if len(size) != 2 or min(size) < 1:
+        raise ValueError(f'size must be "input" or (height, width), 1 or more each; got {size!r}')
     return F.interpolate(maps.unsqueeze(1), size=list(size), mode="bilinear", align_corners=False).squeeze(1)
 
 

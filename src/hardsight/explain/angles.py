@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.explain.inputs import check_features, check_several, class_positions
-from hardsight.geometry import angle_between, angles_to_classes, directions
+from hardsight.geometry import angle_between, angle_of_cosine_, angles_to_classes, directions
 
 # Angles in one block of rows: 2**22 of float64 are 32 MiB.
 _BLOCK = 2**22
@@ -103,7 +103,7 @@ def _blocks(units: Float[Tensor, "samples dim"]) -> Iterator[tuple[int, Float[Te
     rows = max(1, _BLOCK // len(units))
     for start in range(0, len(units), rows):
         # In float64 the arccos of a product is right to 2e-8 everywhere: no pair needs to be measured again.
-        angles = angles_to_classes(units[start : start + rows], units, exact=False)
+        angles = angle_of_cosine_((units[start : start + rows] @ units.T).clamp_(-1.0, 1.0))
         angles.diagonal(start).zero_()
         yield start, angles
 

@@ -32,7 +32,7 @@ def pointing_game(maps: Tensor, masks: Tensor, *, tolerance: float = 0.0) -> Flo
     maps, masks = _checked(maps, masks)
     inside = masks >= 0.5
     if tolerance > 0:
-        inside = _widened(inside, tolerance)
+        inside = _dilated(inside, tolerance)
     largest = maps == maps.amax((1, 2), keepdim=True)
     return (largest & inside).sum((1, 2)) / largest.sum((1, 2))
 
@@ -60,7 +60,7 @@ def _covered(start: Tensor, end: Tensor, length: int) -> Float[Tensor, "batch le
     return (torch.minimum(end, left + 1) - torch.maximum(start, left)).clamp_min(0)
 
 
-def _widened(inside: Tensor, radius: float) -> Tensor:
+def _dilated(inside: Tensor, radius: float) -> Tensor:
     """Places within `radius` of a place inside."""
     reach = int(radius)
     offsets = torch.arange(-reach, reach + 1, device=inside.device, dtype=torch.float32)

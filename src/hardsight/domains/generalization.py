@@ -1,0 +1,128 @@
+"""Domain generalization: train on all domains but one, test on that one (AVH, section 5.2 and Table 5).
+
+`generalize` trains one network for one domain left out; `leave_each_out` does it for every domain and seed. Methods:
+cross-entropy, the AVH loss (cross-entropy on an `AngularLinear` head, its scale chosen by validation on the training
+domains alone), and MLDG (see `meta_learning`).
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hardsight.datasets import ArrayDataset
+from hardsight.domains.generalization_splits import Split, leave_one_domain_out
+from hardsight.domains.generalization_training import METHODS, Recipe, make_session, title_of, with_backbone_features
+
+__all__ = [
+    "METHODS",
+    "SCALES",
+    "Generalized",
+    "Recipe",
+    "Split",
+    "generalize",
+    "leave_each_out",
+    "leave_one_domain_out",
+    "make_session",
+    "summarise",
+    "with_backbone_features",
+]
+
+# Candidates of the AVH loss's scale. With seven classes 5 is soft (probabilities stay below 0.999) and 20 is hard.
+SCALES = (5.0, 10.0, 20.0)
+
+
+@dataclass(frozen=True)
+class Generalized:
+    """One network trained without a domain: accuracies are shares in [0, 1]; `scale` is the AVH loss's.
+
+    `tried`: the validation accuracy of every scale that was trained, the chosen one among them.
+    """
+
+    method: str
+    held_out: str
+    seed: int
+    accuracy: float
+    accuracy_by_class: list[float | None]
+    validation_accuracy: float
+    model: nn.Module
+    scale: float | None = None
+    tried: Mapping[float, float] = dataclasses.field(default_factory=dict)
+
+
+def generalize(
+    data: ArrayDataset,
+    held_out: str,
+    method: str = "avh",
+    *,
+    recipe: Recipe | None = None,
+    scales: Sequence[float] = SCALES,
+    validation: float | ArrayDataset = 0.1,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    folder: Path | str | None = None,
+    progress: bool | None = False,
+) -> Generalized:
+    """Train by `method` on all domains but `held_out`, and test on it, which is looked at in the end alone.
+
+    The AVH loss is trained with each of `scales`; the one with the best validation accuracy counts (the first of
+    equals). `seed` draws weights, order and validation samples. `folder`: where the records go, one a training.
+    """
+    recipe = recipe or Recipe()
+    split = leave_one_domain_out(data, held_out, validation=validation, generator=torch.Generator().manual_seed(seed))
+    found: list[Generalized] = []
+    for scale in scales if method == "avh" else (None,):
+        place = None if folder is None else Path(folder) / title_of(method, held_out, scale, seed)
+        session = make_session(
+            method, split, recipe, scale=scale, seed=seed, device=device, folder=place, progress=progress
+        )
+        fitted = session.run()
+        results = fitted.results
+        found.append(
+            Generalized(
+                method, held_out, seed, results["test_accuracy"], results["test_accuracy_by_class"],
+                results["validation_accuracy"], fitted.evaluated, scale,
+            )
+        )  # fmt: skip
+    best = max(found, key=lambda one: one.validation_accuracy)
+    tried = {one.scale: one.validation_accuracy for one in found if one.scale is not None}
+    return dataclasses.replace(best, tried=tried)
+
+
+def leave_each_out(
+    data: ArrayDataset, methods: Sequence[str] = METHODS, *, seeds: Sequence[int] = (0, 1, 2), **options: Any
+) -> list[Generalized]:
+    """`generalize` for every domain left out, method and seed; `options` are those of `generalize`."""
+    return [
+        generalize(data, domain, method, seed=seed, **options)
+        for seed in seeds
+        for domain in data.domain_names
+        for method in methods
+    ]
+
+
+def summarise(found: Sequence[Generalized]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Accuracy by method and domain left out, and `average` over domains: mean, standard deviation over seeds, values.
+
+    The average of a seed counts where all domains have been left out with it; a single seed has no deviation: None.
+    """
+    domains = sorted({one.held_out for one in found})
+    table: dict[str, dict[str, dict[str, Any]]] = {}
+    for method in dict.fromkeys(one.method for one in found):
+        values = {(one.held_out, one.seed): one.accuracy for one in found if one.method == method}
+        seeds = sorted({seed for _, seed in values})
+        row = {domain: [values[domain, seed] for seed in seeds if (domain, seed) in values] for domain in domains}
+        whole = [seed for seed in seeds if all((domain, seed) in values for domain in domains)]
+        row["average"] = [statistics.fmean(values[domain, seed] for domain in domains) for seed in whole]
+        table[method] = {domain: _spread(numbers) for domain, numbers in row.items() if numbers}
+    return table
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "sd": deviation, "values": list(values)}

@@ -1,0 +1,214 @@
+"""One training on several domains, ready to run: network, head, batches, optimiser and what is measured at its end."""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardsight import models
+from hardsight.datasets import ArrayDataset
+from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.domains.baselines.adaptation import accuracy_by_class
+from hardsight.domains.generalization_backbone import (
+    BACKBONE_MEAN,
+    BACKBONE_STD,
+    EfficientNetLite0,
+    Probe,
+    backbone_features,
+)
+from hardsight.domains.generalization_batches import DomainBatches, RowBatches
+from hardsight.domains.generalization_splits import Split
+from hardsight.domains.meta_learning import train_by_mldg
+from hardsight.losses.angular import AngularLinear
+from hardsight.training import Plan, Session
+from hardsight.training.assembly import Sets
+from hardsight.training.capture import CapturedStep
+from hardsight.training.schedules import constant, cosine
+
+METHODS = ("cross_entropy", "avh", "mldg")
+BACKBONE, PROBE = "efficientnet_lite0", "probe"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained. The defaults are the paper's where it says something: momentum 0.9, batches of 40.
+
+    The paper finetunes from ImageNet with a learning rate of 1e-3; from scratch the default is 0.01, by half a cosine
+    down to 0. `model`: a name of `hardsight.models`; "efficientnet_lite0", with ImageNet weights from its package; or
+    "probe", a head alone on features that a frozen backbone made (`with_backbone_features`). `options` go to the
+    network. `shift` (pixels) and `flip` are drawn for every training image. MLDG alone uses `inner_rate` (left out: the
+    learning rate), `meta_weight` and `second_order`.
+    """
+
+    model: str = "cnn10"
+    epochs: int = 30
+    batch_size: int = 40
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    decay: bool = True
+    shift: int = 4
+    flip: bool = True
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    inner_rate: float | None = None
+    meta_weight: float = 1.0
+    second_order: bool = False
+
+
+def make_session(
+    method: str,
+    split: Split,
+    recipe: Recipe,
+    *,
+    scale: float | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    folder: Path | None = None,
+    progress: bool | None = False,
+    after_epoch: Callable[[int, dict[str, float | int]], None] | None = None,
+) -> Session:
+    """A training ready to run; its results hold `test_accuracy` (of the domain left out) and `validation_accuracy`."""
+    _check_method(method, scale)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    head: Any = nn.Linear if scale is None else partial(AngularLinear, scale=scale)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        model = _make_model(recipe, split.train, head).to(device)
+        feeds = _Feeds(split, recipe, seed, device)
+
+        def measure(trained: nn.Module) -> dict[str, Any]:
+            classes = split.train.num_classes
+            test, kept = (
+                accuracy_by_class(trained, feeds.plain(name), classes, device) for name in ("test", "validation")
+            )
+            return {
+                "test_accuracy": test.overall,
+                "test_accuracy_by_class": test.by_class,
+                "validation_accuracy": kept.overall,
+            }
+
+        settings = {"method": method, "held_out": split.held_out, "scale": scale, **dataclasses.asdict(recipe)}
+        session = Session(
+            model,
+            feeds.by_domain() if method == "mldg" else feeds.pooled(),
+            None,
+            torch.optim.SGD(
+                model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+            ),
+            epochs=recipe.epochs,
+            plan=Plan(cosine() if recipe.decay else constant),
+            capture=method != "mldg",
+            name=title_of(method, split.held_out, scale, seed),
+            seed=seed,
+            config=settings,
+            class_names=split.train.class_names,
+            device=device,
+            folder=folder,
+            progress=progress,
+            after_epoch=after_epoch,
+            measure=measure,
+        )
+    if method == "mldg":
+        rate = recipe.lr if recipe.inner_rate is None else recipe.inner_rate
+        return train_by_mldg(
+            session, feeds.domains, inner_rate=rate, weight=recipe.meta_weight, second_order=recipe.second_order
+        )
+    if isinstance(session.training.take_step, CapturedStep):
+        # Trainings of a minute: compiling each network would take longer than it saves.
+        session.training.take_step = CapturedStep(session.training.step, compiled=False)
+    return session
+
+
+def with_backbone_features(data: ArrayDataset, device: torch.device | str = "cpu") -> ArrayDataset:
+    """The same samples with the features of EfficientNet-Lite0 (ImageNet weights, evaluation mode) in place of images."""
+    backbone = EfficientNetLite0(data.num_classes, image_size=data.images.shape[-1])
+    loader = DeviceLoader(
+        data.images, data.labels, batch_size=128, shuffle=False, mean=BACKBONE_MEAN, std=BACKBONE_STD, device=device
+    )
+    return dataclasses.replace(data, images=backbone_features(backbone, loader, device).cpu())
+
+
+class _Feeds:
+    """The loaders of one training."""
+
+    def __init__(self, split: Split, recipe: Recipe, seed: int, device: torch.device) -> None:
+        self.split, self.recipe, self.seed, self.device = split, recipe, seed, device
+        assert split.train.domains is not None
+        self.present = split.train.domains.unique().tolist()
+        self.domains = len(self.present)
+        self.pixels: dict[str, Any] = {}
+        if split.train.images.ndim == 4:
+            mean, std = Sets(split.train, split.train.labels, None, split.test).statistics()
+            if recipe.model == BACKBONE:
+                mean, std = list(BACKBONE_MEAN), list(BACKBONE_STD)
+            self.pixels = {"mean": mean, "std": std, "channels_last": device.type == "cuda", "device": device}
+
+    def pooled(self) -> DeviceLoader | RowBatches:
+        """All training domains in one."""
+        return self._training(torch.arange(len(self.split.train)), self.recipe.batch_size, self.seed)
+
+    def by_domain(self) -> DomainBatches:
+        """The same number of samples of each training domain in every batch."""
+        assert self.split.train.domains is not None
+        each = self.recipe.batch_size // self.domains
+        counts = torch.bincount(self.split.train.domains)
+        if self.domains < 2 or each < 1 or int(counts[counts > 0].min()) < each:
+            raise ValueError(
+                f"mldg needs at least two training domains that fill their part of a batch of "
+                f"{self.recipe.batch_size}; got {self.domains} domains of {counts[counts > 0].tolist()} samples"
+            )
+        places = [(self.split.train.domains == domain).nonzero().squeeze(1) for domain in self.present]
+        # Loaders of one seed would draw alike: each domain has its own.
+        return DomainBatches(
+            [self._training(rows, each, self.seed + 1000 * (at + 1)) for at, rows in enumerate(places)]
+        )
+
+    def plain(self, name: str) -> DeviceLoader | RowBatches:
+        """A part of the split as it is."""
+        data: ArrayDataset = getattr(self.split, name)
+        return self._loader(data, 256, shuffle=False)
+
+    def _training(self, rows: Tensor, batch_size: int, seed: int) -> DeviceLoader | RowBatches:
+        moved = {"augmentation": Augmentation(shift=self.recipe.shift, flip=self.recipe.flip)} if self.pixels else {}
+        # An incomplete batch would have statistics of its own, of one sample at worst.
+        return self._loader(self.split.train.subset(rows), batch_size, seed=seed, drop_last=True, **moved)
+
+    def _loader(self, data: ArrayDataset, batch_size: int, **options: Any) -> DeviceLoader | RowBatches:
+        if self.pixels:
+            return DeviceLoader(data.images, data.labels, data.ids, batch_size, **self.pixels, **options)
+        return RowBatches(data.images.to(self.device), data.labels, data.ids, batch_size, **options)
+
+
+def _make_model(recipe: Recipe, data: ArrayDataset, head: Any) -> models.Classifier:
+    if (recipe.model == PROBE) != (data.images.ndim == 2):
+        raise ValueError(
+            f"model must be {PROBE!r} for features and a network for images; got {recipe.model!r} for samples of shape "
+            f"{list(data.images.shape[1:])}"
+        )
+    size = data.images.shape[-1]
+    if recipe.model == PROBE:
+        return Probe(size, data.num_classes, head)
+    if recipe.model == BACKBONE:
+        return EfficientNetLite0(data.num_classes, head, image_size=size)
+    sized = {"image_size": size} if "image_size" in models.options(recipe.model) else {}
+    return models.create(recipe.model, data.num_classes, data.images.shape[1], head, **{**sized, **recipe.options})
+
+
+def _check_method(method: str, scale: float | None) -> None:
+    if method not in METHODS:
+        near = difflib.get_close_matches(str(method), METHODS, n=1, cutoff=0.0)
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}, did you mean {near[0]!r}?")
+    if (scale is None) == (method == "avh"):
+        raise ValueError(f"scale must be given for avh and left out otherwise; got {scale!r} for {method}")
+
+
+def title_of(method: str, held_out: str, scale: float | None, seed: int) -> str:
+    """The name of a training: what is left out, how, and with which seed."""
+    return f"{held_out}-{method}" + ("" if scale is None else f"-{scale:g}") + f"-{seed}"

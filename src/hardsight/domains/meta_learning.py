@@ -1,0 +1,164 @@
+"""MLDG, meta-learning for domain generalization (Li et al. 2018): learn what also helps on a domain left out.
+
+Every step one of the training domains, drawn at random, plays the unseen one. With F the loss on the others
+(meta-train) and G the loss on it (meta-test), parameters follow the gradient of
+F(w) + weight * G(w - inner_rate * grad F(w)).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from hardsight.training.capture import Replay, make_capturable
+from hardsight.training.fitting import Session
+from hardsight.training.step import Batch, Step
+
+Pair = tuple[Tensor, Tensor]
+_Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class MetaGradients(NamedTuple):
+    """Gradients in the order of the model's parameters (None where a parameter takes no part), losses, logits."""
+
+    gradients: list[Tensor | None]
+    train_loss: Tensor
+    test_loss: Tensor
+    train_logits: Tensor
+    test_logits: Tensor
+
+
+def meta_gradients(
+    model: nn.Module,
+    meta_train: Pair,
+    meta_test: Pair,
+    *,
+    inner_rate: float,
+    weight: float = 1.0,
+    second_order: bool = True,
+    loss: _Loss | None = None,
+) -> MetaGradients:
+    """The gradient of F(w) + weight * G(w - inner_rate * grad F(w)) on (inputs, labels) of each side.
+
+    With `second_order` it is exact: G is followed through the inner step. Without, grad G at the moved parameters is
+    taken as if they were the parameters themselves (first order), which leaves out the Hessian of F and costs half.
+    Nothing is changed but the statistics of batch normalization, which see both sides.
+    """
+    measure = _cross_entropy if loss is None else loss
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    parameters = list(named.values())
+    train_logits = model(meta_train[0])
+    train_loss = measure(train_logits, meta_train[1])
+    inner = torch.autograd.grad(train_loss, parameters, create_graph=second_order, allow_unused=True)
+    moved = {
+        name: parameter if slope is None else parameter - inner_rate * slope
+        for (name, parameter), slope in zip(named.items(), inner, strict=True)
+    }
+    if not second_order:
+        moved = {name: value.detach().requires_grad_() for name, value in moved.items()}
+    test_logits = functional_call(model, moved, (meta_test[0],))
+    test_loss = measure(test_logits, meta_test[1])
+    if second_order:
+        total = torch.autograd.grad(train_loss + weight * test_loss, parameters, allow_unused=True)
+        return MetaGradients(list(total), train_loss, test_loss, train_logits, test_logits)
+    outer = torch.autograd.grad(test_loss, list(moved.values()), allow_unused=True)
+    sums = [_plus(one, other, weight) for one, other in zip(inner, outer, strict=True)]
+    return MetaGradients(sums, train_loss, test_loss, train_logits, test_logits)
+
+
+class MetaStep:
+    """Takes the steps of a training on batches whose equal parts are domains, as `DomainBatches` makes them.
+
+    Which domain is left out is drawn from torch's global generator. On CUDA the step is replayed from a graph.
+    """
+
+    def __init__(
+        self, step: Step, domains: int, *, inner_rate: float, weight: float = 1.0, second_order: bool = False
+    ) -> None:
+        _check(domains, inner_rate, weight)
+        self.step, self.domains = step, domains
+        self.inner_rate, self.weight, self.second_order = inner_rate, weight, second_order
+        self._held: list[Tensor] = []
+        self._replay: Replay | None = None
+
+    def __call__(self, group: Sequence[Batch]) -> None:
+        """Take one step on a group of one batch."""
+        ((images, labels, ids),) = group
+        ids = torch.full_like(labels, -1) if ids is None else ids
+        order = self._order(len(labels), int(torch.randint(self.domains, ()))).to(labels.device)
+        batch = [part.index_select(0, order) for part in (images, labels, ids)]
+        if not images.is_cuda:
+            self._held = batch
+            self._take()
+            return
+        if self._replay is None:
+            self._held = [part.clone() for part in batch]
+            self._replay = Replay(self._take, self.step.settings)
+        for held, part in zip(self._held, batch, strict=True):
+            held.copy_(part)
+        self._replay()
+
+    def _order(self, samples: int, chosen: int) -> Tensor:
+        """The places of a batch with the chosen domain last: one graph then fits every choice."""
+        parts = list(torch.arange(samples).chunk(self.domains))
+        return torch.cat([*parts[:chosen], *parts[chosen + 1 :], parts[chosen]])
+
+    def _take(self) -> None:
+        step, (images, labels, ids) = self.step, self._held
+        split = len(labels) - len(labels) // self.domains
+        with torch.autocast(images.device.type, step.precision, enabled=step.precision != torch.float32):
+            found = meta_gradients(
+                step.network.model,
+                (images[:split], labels[:split]),
+                (images[split:], labels[split:]),
+                inner_rate=self.inner_rate,
+                weight=self.weight,
+                second_order=self.second_order,
+                loss=lambda logits, given: step.network.objective.loss(logits.float(), given),
+            )
+        trained = [parameter for parameter in step.network.model.parameters() if parameter.requires_grad]
+        for parameter, slope in zip(trained, found.gradients, strict=True):
+            parameter.grad = slope
+        share = split / len(labels)
+        step.account(
+            share * found.train_loss + (1 - share) * found.test_loss,
+            torch.cat([found.train_logits, found.test_logits]),
+            None,
+            labels,
+            ids,
+        )
+        step.update()
+
+
+def train_by_mldg(
+    session: Session, domains: int, *, inner_rate: float, weight: float = 1.0, second_order: bool = False
+) -> Session:
+    """Let a session, made with `capture=False` and `DomainBatches`, take its steps by MLDG; returns it."""
+    training = session.training
+    if training.device.type == "cuda":
+        make_capturable(training.step.optimizer, training.device)
+    training.take_step = MetaStep(
+        training.step, domains, inner_rate=inner_rate, weight=weight, second_order=second_order
+    )
+    return session
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits.float(), labels)
+
+
+def _plus(one: Tensor | None, other: Tensor | None, weight: float) -> Tensor | None:
+    if one is None or other is None:
+        return one if other is None else weight * other
+    return one + weight * other
+
+
+def _check(domains: int, inner_rate: float, weight: float) -> None:
+    if domains < 2:
+        raise ValueError(f"domains must be at least 2, one of them to play the unseen one; got {domains}")
+    if not inner_rate > 0:
+        raise ValueError(f"inner_rate must be positive; got {inner_rate!r}")
+    if not weight >= 0:
+        raise ValueError(f"weight must be at least 0; got {weight!r}")

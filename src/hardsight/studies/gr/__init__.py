@@ -1,7 +1,30 @@
 """Gradient Rescaling (Wang et al. 2019): which examples to emphasise under label noise."""
 
 from hardsight.studies.framework import Study
+from hardsight.studies.gr.figure1 import FIGURE1
 from hardsight.studies.gr.protocol import PROTOCOL
+from hardsight.studies.gr.table1 import TABLE1
+from hardsight.studies.gr.table2 import TABLE2
 from hardsight.studies.gr.table3 import TABLE3
+from hardsight.studies.gr.table4 import TABLE4
+from hardsight.studies.gr.table5 import TABLE5
+from hardsight.studies.gr.table8 import TABLE8
+from hardsight.studies.gr.table9 import TABLE9
+from hardsight.studies.gr.table10 import TABLE10
+from hardsight.studies.gr.table11 import TABLE11
+from hardsight.studies.gr.table12 import TABLE12
 
-STUDIES: tuple[Study, ...] = (PROTOCOL, TABLE3)
+STUDIES: tuple[Study, ...] = (
+    TABLE1,
+    FIGURE1,
+    TABLE2,
+    PROTOCOL,
+    TABLE3,
+    TABLE4,
+    TABLE5,
+    TABLE8,
+    TABLE9,
+    TABLE10,
+    TABLE11,
+    TABLE12,
+)

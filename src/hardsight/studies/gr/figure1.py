@@ -1,0 +1,121 @@
+"""GR, Figure 1: a sample's weight over its label's probability, for CCE, MAE, GCE and GR.
+
+Paper: λ moves the largest weight towards easier examples, β raises it; at fixed β a larger λ lowers the spread.
+Ours: exact, by automatic differentiation of the losses; results/gr-figure1-*.json.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardsight.losses.emphasis import emphasis_spread
+from hardsight.report.canvas import drawing
+from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details
+from hardsight.studies.gr.curves import STYLES
+from hardsight.studies.gr.emphasis import (
+    gradient_weights,
+    probabilities,
+    supervision,
+    title_of_supervision,
+    write_exact,
+)
+from hardsight.training import Cell
+from hardsight.training.sweeps import FINISHED, status_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANELS = {
+    "a": ("cce", "mae", "gce-0.7", "gr-2-0", "gr-8-0.5", "gr-12-1"),
+    "b": ("gr-4-0.5", "gr-8-0.5", "gr-12-0.5", "gr-8-2", "gr-16-2", "gr-24-2"),
+    "c": ("gr-8-0", "gr-8-0.5", "gr-8-1", "gr-8-2"),
+}
+TITLES = {"a": "The supervisions", "b": "Fixed λ, changing β", "c": "β = 8, changing λ"}
+_POINTS = {"smoke": 20, "cpu": 200, "paper": 200}
+_SPREAD_POINTS = 10_000
+
+
+def cells(preset: str) -> list[Cell]:
+    """One a panel."""
+    return [Cell({"panel": panel, "seed": 0}) for panel in PANELS]
+
+
+def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+    """The curves of each panel."""
+    grid, fine = probabilities(_POINTS[preset]), probabilities(_SPREAD_POINTS)
+    for cell, folder in mine:
+        curves: dict[str, Any] = {"probability": [round(value, 5) for value in grid.tolist()]}
+        for name in PANELS[cell.settings["panel"]]:
+            weights = gradient_weights(supervision(name), grid).tolist()
+            spread = float(emphasis_spread(gradient_weights(supervision(name), fine)))
+            curves[name] = {"weight": [float(f"{value:.5g}") for value in weights], "spread": spread}
+        write_exact(cell, folder, curves)
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """The curves of the panels that are there."""
+    places = {panel: folder / cell.name for panel, cell in zip(PANELS, cells(preset), strict=True)}
+    return {
+        "panels": {
+            panel: run_details(place)["results"] for panel, place in places.items() if status_of(place) == FINISHED
+        }
+    }
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Largest weight, where, and spread, of every curve; whether the spread falls with λ at fixed β."""
+    parts = [provenance(results)]
+    for panel, curves in results["panels"].items():
+        rows = []
+        for name in PANELS[panel]:
+            weights, at = curves[name]["weight"], curves["probability"]
+            best = max(range(len(weights)), key=lambda place: weights[place])
+            largest = f"{weights[best]:.3g} at p = {at[best]:.2f}"
+            rows.append([title_of_supervision(name), largest, f"{curves[name]['spread']:.3g}"])
+        parts.append(
+            f"({panel}) {TITLES[panel]}:\n\n{markdown_table(['supervision', 'largest weight', 'spread'], rows)}"
+        )
+    if "c" in results["panels"]:
+        spreads = [results["panels"]["c"][name]["spread"] for name in PANELS["c"]]
+        verdict = "falls" if spreads == sorted(spreads, reverse=True) else "does not fall steadily"
+        parts.append(
+            f"At β = 8 the spread {verdict} with λ: {', '.join(f'{one:.3g}' for one in spreads)} (paper: it drops)."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
+    """The three panels; the heights differ by orders, so the weights are on a logarithmic axis."""
+    panels = results["panels"]
+    with drawing(9.6, 3.4, panels=len(panels), columns=3) as figure:
+        for axes, (panel, curves) in zip(figure.axes, panels.items(), strict=True):
+            for name, style in zip(PANELS[panel], STYLES, strict=False):
+                axes.plot(
+                    curves["probability"], curves[name]["weight"], label=title_of_supervision(name), linewidth=1.4,
+                    **style,
+                )  # fmt: skip
+            axes.set_yscale("log")
+            axes.set_ylim(bottom=0.05)
+            axes.set_title(f"({panel}) {TITLES[panel]}")
+            axes.set_xlabel("probability of the label")
+            axes.set_ylabel("weight")
+            axes.legend(fontsize=7)
+    return {"weights": figure}
+
+
+ABOUT = """A sample's weight, the L1 norm of its gradient at the logits, over the probability that the network gives to
+its label; computed by differentiating the losses themselves. CCE weighs hard examples (small probability) most; GR
+moves the largest weight to λ/(1+λ) and raises it with β. Even a perfectly fitted example keeps the weight 1 under GR,
+where CCE lets go of it."""
+
+FIGURE1 = Study(
+    id="gr-figure1",
+    title="a sample's weight over its label's probability",
+    about=ABOUT,
+    reference="GR Figure 1",
+    cells=cells,
+    compute=compute,
+    judge=judge,
+    table=table,
+    figures=figures,
+)

@@ -1,0 +1,58 @@
+"""Tables of accuracies, ours beside the paper's: rows and columns of kinds of cells, and sentences about them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.gr.trainings import NOT_COMPARABLE, first_of, mean_of, shown_accuracy
+
+# Row title to column title to (kind of cell, what the paper prints for it).
+Layout = Mapping[str, Mapping[str, tuple[str, str]]]
+LEGEND = (
+    "Each entry: ours at the end of training (ours at its best epoch, chosen by the test set) [paper]; – is not "
+    "measured yet."
+)
+
+
+def accuracy_table(results: Mapping[str, Any], corner: str, layout: Layout) -> str:
+    """Markdown of `last (best) [paper]`, in percent."""
+    if results["preset"] != "paper":
+        # A small preset plans a part of the table only: what it never measures is not missing.
+        layout = {
+            title: row for title, row in layout.items() if any(key in results["accuracies"] for key, _ in row.values())
+        }
+    columns = list(dict.fromkeys(column for row in layout.values() for column in row))
+    rows = [
+        [title, *(_entry(results, *row[column]) if column in row else "" for column in columns)]
+        for title, row in layout.items()
+    ]
+    return markdown_table([corner, *columns], rows)
+
+
+def _entry(results: Mapping[str, Any], key: str, printed: str) -> str:
+    last, best = (shown_accuracy(results, key, one) for one in ("last", "best"))
+    ours = "–" if not last else last if last == "failed" else f"{last} ({best})"
+    return f"{ours} [{printed}]" if printed else ours
+
+
+def page(results: Mapping[str, Any], parts: Sequence[str]) -> str:
+    """Where the numbers come from, the legend, the parts, and for a small preset that it does not compare."""
+    last = "" if results["preset"] == "paper" else NOT_COMPARABLE
+    return "\n\n".join(part for part in (provenance(results), LEGEND, *parts, last) if part) + "\n"
+
+
+def ranking(results: Mapping[str, Any], where: str, methods: Mapping[str, str], printed: Mapping[str, float]) -> str:
+    """Which of the methods measured ends best, and which does in the paper; `methods` and `printed` by title."""
+    measured = {title: value for title, key in methods.items() if (value := mean_of(results, key, "last")) is not None}
+    if len(measured) < 2:
+        return ""
+    ours = first_of(measured.items())
+    # The paper's winner among the same methods: a missing one decides nothing.
+    theirs = first_of((title, printed.get(title)) for title in measured)
+    assert ours is not None
+    order = sorted(measured.values(), reverse=True)
+    beside = "" if theirs is None else f"; in the paper it is {theirs} ({printed[theirs]:g})"
+    return (
+        f"{where}, of {len(measured)} methods measured, {ours} ends best ({order[0]:.1f}, {order[0] - order[1]:+.1f} "
+        f"to the next){beside}."
+    )

@@ -14,7 +14,7 @@ from hardsight.alignment import compare_correlations
 from hardsight.alignment.coefficients import COEFFICIENTS, ranks
 from hardsight.studies.avh.agreement import Answers
 
-TEMPERATURES = (2, 4, 8, 16)
+TEMPERATURES = (2.0, 4.0, 8.0, 16.0)
 SPLITS = 5
 MOST_MEMBERS = 3
 # A member that adds less than this to the half that chooses is not worth its place.
@@ -30,7 +30,7 @@ def candidates(answers: Answers) -> dict[str, np.ndarray]:
     Divided by a temperature, the logits of the other classes all count; at 1 the largest decides. Without norm, each
     image's logits are divided by its own feature norm instead of the set's mean. All larger is easier.
     """
-    made = {f"confidence_t{one}": _log_confidence(answers, one) for one in TEMPERATURES}
+    made = {f"confidence_t{one:g}": _log_confidence(answers, one) for one in TEMPERATURES}
     norms = np.maximum(answers.scores["norm"], np.finfo(np.float64).tiny)
     made["confidence_without_norm"] = _log_confidence(answers, norms[:, None] / norms.mean())
     if answers.averaged is not None:

@@ -62,21 +62,20 @@ def _dots(networks: Mapping[str, Any], ceiling: float) -> "Figure":
                 values, places, xerr=errors, fmt=_MARKERS[at % len(_MARKERS)], color=_COLOURS[at % len(_COLOURS)],
                 markersize=3.5, linewidth=0.9, label=network_name(key, one["seeds"]),
             )  # fmt: skip
-        axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1)
-        axes.text(ceiling, 0.1, "people with people ", rotation=90, ha="right", va="bottom", fontsize=8)
+        axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1, label="two halves of the people")
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.set_yticks(range(len(order)), order)
         for label in axes.get_yticklabels():
             if label.get_text() in ("avh", "confidence", "class_norm"):
                 label.set_fontweight("bold")
         axes.set_ylim(-0.6, len(order) - 0.4)
-        axes.set_xlabel("Spearman's ρ with human selection frequency (positive: agrees), 95 % interval over images")
-        axes.legend(loc="lower right")
+        axes.set_xlabel("Spearman's ρ with human selection frequency, 95 % interval")
+        figure.legend(loc="outside upper center", ncols=3, fontsize=8)
     return figure
 
 
 def _epochs(networks: Mapping[str, Any]) -> "Figure":
-    with drawing(7.2, 2.6 * -(-len(networks) // 2), panels=len(networks)) as figure:
+    with drawing(7.2, 0.4 + 2.4 * -(-len(networks) // 2), panels=len(networks)) as figure:
         styles = (("avh_agreement", "AVH", BLUE, "-"), ("loss_agreement", "confidence", RED, "--"))
         for axes, (key, one) in zip(figure.axes, networks.items(), strict=True):
             for name, title, colour, style in styles:
@@ -89,6 +88,8 @@ def _epochs(networks: Mapping[str, Any]) -> "Figure":
                 axes.axhline(best["coefficient"]["mean"], color=PURPLE, linestyle="-.", label="AVH, mean over training")
             axes.set_title(network_name(key, one["seeds"]))
             axes.set_xlabel("epoch")
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.set_ylabel("ρ with people")
-        figure.axes[0].legend(fontsize=8)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)
     return figure

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hardsight import datasets, models
 from hardsight.datasets import registry
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.studies.avh.people_looks import PEOPLE, TestWatch, Votes, look, model_columns, write_people
+from hardsight.studies.avh.people_looks import PEOPLE, ImageWatch, Votes, look, model_columns, write_people
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.training import Cell
@@ -163,16 +163,16 @@ class Watching:
 
     def __init__(self, of: People) -> None:
         self.of = of
-        self._watches: dict[Path, TestWatch] = {}
+        self._watches: dict[Path, ImageWatch] = {}
 
     def hooks(self) -> Hooks:
         """What `train_cells` calls."""
         return Hooks(self._after_epoch, self._measure)
 
-    def _watch(self, training: CellTraining) -> TestWatch:
+    def _watch(self, training: CellTraining) -> ImageWatch:
         if training.folder not in self._watches:
             votes = human_votes(self.of.data["name"])
-            self._watches[training.folder] = TestWatch(training.folder, training.test, votes)
+            self._watches[training.folder] = ImageWatch(training.folder, training.test, votes)
         return self._watches[training.folder]
 
     def _after_epoch(self, training: CellTraining, epoch: int, row: Row) -> None:

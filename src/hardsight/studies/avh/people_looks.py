@@ -98,7 +98,7 @@ def write_people(
         pq.write_table(table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=floats)
 
 
-class TestWatch:
+class ImageWatch:
     """Follows the test images through one training.
 
     What it knows is written after every epoch, so that a training that was interrupted goes on with it.

@@ -77,7 +77,7 @@ class Runs:
 PRESETS = {
     "smoke": Runs(
         {"name": "digits", "limit": 512, "batch_size": 64}, "digits_cnn", 3, (0, 1),
-        ("cross-entropy", "amc", "arcface"), lr=0.02, ramp_up=1, people=False, degraded=64,
+        ("cross-entropy", "amc", "cosface"), lr=0.02, ramp_up=1, people=False, degraded=64,
     ),
     # A tenth of the set at a quarter of the pixels: to see it work on people's votes, not to compare accuracies.
     "cpu": Runs(

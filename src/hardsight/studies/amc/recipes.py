@@ -22,6 +22,8 @@ NAMES = {"cross-entropy": "cross-entropy", "euclidean": "+ Euclidean", "amc": "+
 SCHEDULES = {"paper": AMC_PAPER, "script": AMC_SCRIPT}
 MARGIN_RADIANS, MARGIN_EUCLIDEAN = 0.5, 1.0
 _CIFAR_SAMPLES = 50_000
+# What two cores manage in minutes: few samples, squares of 2 x 2 pixels averaged, smaller batches for as many steps.
+FEW: Tree = {"limit": 1500, "shrink": 2, "batch_size": 50}
 
 # The reader's options, and the paper's network for it (its Table 2). For MNIST the paper names a network only for two
 # figures: the small one, here with the 128 features of all other experiments.
@@ -51,13 +53,14 @@ def recipe(
     model: Tree | None = None,
     weight: float | None = None,
     margin_radians: float = MARGIN_RADIANS,
+    pairs: str = "predictions",
     **more: Any,
 ) -> Tree:
     """The configuration of one training; `length` multiplies its epochs and all its ramps.
 
     The average of the weights forgets in proportion: in the script over 1,000 of CIFAR's 78,000 steps.
-    `weight` is that of the loss on features at full ramp, the schedule's own unless given; `more` are keys of the
-    configuration's data.
+    `weight` is that of the loss on features at full ramp, the schedule's own unless given; `pairs` says whose labels
+    make neighbours; `more` are keys of the configuration's data.
     """
     plan = SCHEDULES[schedule]
     by_script = schedule == "script"
@@ -78,7 +81,7 @@ def recipe(
     if loss != "cross-entropy":
         options = {"margin_radians": margin_radians} if loss == "amc" else {"margin": MARGIN_EUCLIDEAN}
         name = "amc" if loss == "amc" else "contrastive"
-        tree["feature_loss"] = {"name": name, "weight": weight or plan.coefficient, "options": options}
+        tree["feature_loss"] = {"name": name, "weight": weight or plan.coefficient, "pairs": pairs, "options": options}
     return tree
 
 

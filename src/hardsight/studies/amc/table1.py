@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, INK, RED, drawing
-from hardsight.studies.amc.recipes import LOSSES, NAMES, TITLES, length_name, recipe, train_at_hand
+from hardsight.studies.amc.recipes import FEW, LOSSES, NAMES, TITLES, length_name, recipe, train_at_hand
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, spread
 from hardsight.training import Cell
@@ -60,10 +60,10 @@ PRESETS = {
     "smoke": Preset(
         (Part(("digits",), BOTH, 0.01, (0, 1)),), {"limit": 512, "batch_size": 64}, {"name": "digits_cnn"}
     ),
-    # The small network for both, on few samples: to see it work, not to compare numbers with the paper's.
+    # The small network for both, few samples, a quarter of the pixels: to see it work, not to compare with the paper's.
     "cpu": Preset(
-        (Part(("mnist", "cifar10"), ("script",), 0.04, (0, 1, 2)), Part(("mnist",), ("paper",), 0.04, (0, 1, 2))),
-        {"limit": 2000, "shrink": 2}, {"name": "cnn28"},
+        (Part(("mnist", "cifar10"), ("script",), 0.03, (0, 1)), Part(("mnist",), ("paper",), 0.03, (0, 1))),
+        FEW, {"name": "cnn28"},
     ),
     "paper": Preset(
         (
@@ -241,7 +241,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
                     printed = PAPER[data][place] - PAPER[data][0]
                     axes.plot(place + 0.3, printed, "D", color=RED, markersize=5)
             axes.axhline(0, color=INK, linewidth=0.8)
-            axes.set_xticks(range(len(LOSSES)), [NAMES[loss] for loss in LOSSES])
+            axes.set_xticks(range(len(LOSSES)), [NAMES[loss] for loss in LOSSES], fontsize=8)
             axes.set_xlim(-0.5, len(LOSSES) - 0.3)
             axes.set_title(f"{TITLES[data]}, {schedule}, {length_name(float(length))}", fontsize=9)
             axes.set_ylabel("points above cross-entropy")

@@ -1,0 +1,135 @@
+"""The page of Figures 2 and 6 of AMC-Loss; and the grids with pictures, which stay beside the records."""
+
+import importlib.util
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from hardsight.report.canvas import drawing, save_png
+from hardsight.studies.amc.looking import compared, four
+from hardsight.studies.amc.recipes import LOSSES, NAMES, TITLES, length_name
+from hardsight.studies.framework import markdown_table, provenance, run_details
+from hardsight.training import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = {
+    "test_accuracy": "accuracy",
+    "energy_on_object": "energy on the ink",
+    "pointing_game": "pointing game",
+    "object_share": "chance",
+    "energy_in_middle": "energy in the middle quarter",
+    "half_energy_area": "half-energy area",
+    "deletion_area": "deletion",
+    "insertion_area": "insertion",
+    "insertion_minus_deletion": "insertion − deletion",
+}
+# Whether AMC would have to raise (+1) or lower (-1) a number for the claim to hold.
+CLAIMS = {
+    "energy_on_object": (1, "more of the map lies on the object"),
+    "pointing_game": (1, "the map's peak lies on the object more often"),
+    "half_energy_area": (-1, "maps are more compact"),
+    "insertion_minus_deletion": (1, "the prediction rests more on what the map shows"),
+    "energy_in_middle": (1, "more of the map lies in the middle"),
+}
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The measures of each loss, then each claim with its numbers."""
+    parts = [f"{provenance(results)} Trained for {length_name(results['length'])}."]
+    for data, losses in results["attention"].items():
+        names = [name for name in COLUMNS if any(row[name] for row in losses.values())]
+        rows = [[NAMES[loss], *(four(row[name]) for name in names)] for loss, row in losses.items()]
+        parts += [
+            f"{TITLES[data]}, the first {results['images']} test images:",
+            markdown_table(["loss", *(COLUMNS[name] for name in names)], rows),
+            "\n".join(f"- {sentence}" for sentence in _sentences(losses)),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sentences(losses: Mapping[str, Any]) -> list[str]:
+    said = []
+    for other in ("cross-entropy", "euclidean"):
+        if "amc" not in losses or other not in losses:
+            continue
+        verdicts = []
+        for name, (sign, words) in CLAIMS.items():
+            ours, theirs = losses["amc"][name], losses[other][name]
+            if ours is None or theirs is None:
+                continue
+            holds = sign * (ours["mean"] - theirs["mean"]) > 0
+            verdicts.append(f"{words}: {'yes' if holds else 'no'} ({compared(ours, theirs)})")
+        said.append(f"AMC against {NAMES[other].removeprefix('+ ')}: {'; '.join(verdicts)}.")
+    return said
+
+
+def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """The maps of the first test image of each class: a row a loss, a column a class."""
+    drawn = {}
+    for data, losses in results["attention"].items():
+        labels = next(iter(losses.values()))["map_labels"]
+        count = len(labels) * len(losses)
+        with drawing(0.85 * len(labels) + 0.8, 0.95 * len(losses) + 0.5, count, len(labels)) as figure:
+            for at, axes in enumerate(figure.axes):
+                row, column = divmod(at, len(labels))
+                loss = list(losses)[row]
+                axes.imshow(np.array(losses[loss]["maps"][column]), cmap="viridis", vmin=0, vmax=100)
+                _bare(axes)
+                if row == 0:
+                    axes.set_title(f"class {labels[column]}", fontsize=8)
+                if column == 0:
+                    axes.set_ylabel(NAMES[loss], fontsize=8)
+        drawn[f"{data}-maps"] = figure
+    return drawn
+
+
+def _bare(axes: Any) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+
+
+def draw_grids(folder: Path, done: Sequence[Cell]) -> list[Path]:
+    """`figures/DATA-SEED.png` below `folder`: image, and image under each loss's map, a column a class."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return []
+    by_run: dict[tuple[str, int], dict[str, Path]] = {}
+    for cell in done:
+        run = by_run.setdefault((cell.settings["data"], cell.settings["seed"]), {})
+        run[cell.settings["loss"]] = folder / cell.name
+    paths = []
+    for (data, seed), places in by_run.items():
+        if set(places) == set(LOSSES):
+            paths.append(folder / "figures" / f"{data}-{seed}.png")
+            save_png(_grid({loss: places[loss] for loss in LOSSES}), paths[-1])
+    return paths
+
+
+def _grid(places: Mapping[str, Path]) -> "Figure":
+    from PIL import Image
+
+    first = next(iter(places.values()))
+    pictures = pq.read_table(first / "thumbnails.parquet")["png"].to_pylist()
+    images = [np.asarray(Image.open(io.BytesIO(png)).convert("RGB")) for png in pictures]
+    found = {loss: run_details(place)["results"] for loss, place in places.items()}
+    rows, columns = len(places) + 1, len(images)
+    with drawing(0.85 * columns + 0.8, 0.95 * rows, rows * columns, columns) as figure:
+        for at, axes in enumerate(figure.axes):
+            row, column = divmod(at, columns)
+            height, width = images[column].shape[:2]
+            axes.imshow(images[column], extent=(0, width, height, 0))
+            loss = None if row == 0 else list(places)[row - 1]
+            if loss is not None:
+                shown = np.array(found[loss]["maps"][column])
+                extent = (0, width, height, 0)
+                axes.imshow(shown, cmap="jet", alpha=0.5, interpolation="bilinear", extent=extent, vmin=0, vmax=100)
+            _bare(axes)
+            if column == 0:
+                axes.set_ylabel("image" if loss is None else NAMES[loss], fontsize=8)
+    return figure

@@ -1,0 +1,190 @@
+"""AMC-Loss, Figure 7: how test accuracy depends on the balance λ and on the angular margin m_g (CIFAR-10, 3 runs).
+
+Claim: AMC-Loss helps for every λ from 1 to 0.001 with m_g = 0.5, and for margins from 0.5 to 1.5 with λ = 0.1; the best
+are λ = 0.1 and m_g = 0.5. The paper prints curves, no numbers. Ours: docs/studies/amc-figure7.md.
+
+λ is the printed one: the authors' script multiplies it by 100, the paper's text does not (see `recipes`). A cell's
+`schedule` says which holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardsight.report.canvas import BLUE, INK, RED, drawing
+from hardsight.studies.amc.looking import compared, finished
+from hardsight.studies.amc.recipes import FEW, MARGIN_RADIANS, SCHEDULES, TITLES, length_name, recipe, train_at_hand
+from hardsight.studies.configured import Tree
+from hardsight.studies.framework import Options, Study, markdown_table, provenance, spread
+from hardsight.training import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PRINTED_BALANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One preset: the balances at the printed margin, the margins at the printed balance."""
+
+    data: str
+    schedules: tuple[str, ...]
+    balances: tuple[float, ...]
+    margins: tuple[float, ...]
+    seeds: tuple[int, ...]
+    length: float
+    more: Tree
+    model: Tree | None = None
+    at_once: int = 1
+
+    def settings(self) -> list[tuple[float, float]]:
+        """(balance, margin), the baseline (0) first."""
+        by_balance = [(balance, MARGIN_RADIANS) for balance in self.balances]
+        by_margin = [(PRINTED_BALANCE, margin) for margin in self.margins if margin != MARGIN_RADIANS]
+        return [(0.0, MARGIN_RADIANS), *by_balance, *by_margin]
+
+
+BALANCES, MARGINS = (0.1, 1.0, 0.01, 0.001), (0.5, 1.0, 1.5, 0.75, 1.25)
+PRESETS = {
+    "smoke": Grid("digits", ("script",), (0.1, 0.001), (0.5, 1.5), (0,), 0.01, {"limit": 512, "batch_size": 64}),
+    "cpu": Grid("mnist", ("script",), BALANCES, (0.5, 1.0, 1.5), (0, 1), 0.03, FEW),
+    "paper": Grid("cifar10", ("script", "paper"), BALANCES, MARGINS, (0, 1, 2), 0.1, {}, at_once=9),
+}
+
+
+def cells(preset: str) -> list[Cell]:
+    """One cell a schedule, seed and setting."""
+    of = PRESETS[preset]
+    return [
+        _cell(schedule, balance, margin, seed)
+        for schedule in of.schedules
+        for seed in of.seeds
+        for balance, margin in of.settings()
+    ]
+
+
+def _cell(schedule: str, balance: float, margin: float, seed: int) -> Cell:
+    return Cell({"schedule": schedule, "balance": balance, "margin": margin, "seed": seed})
+
+
+def configure(preset: str, cell: Cell) -> Tree:
+    """The cell's training; a balance of 0 is cross-entropy alone."""
+    of, chosen = PRESETS[preset], cell.settings
+    # What the schedule multiplies the printed 0.1 by: 1 in the paper, 100 in the script.
+    factor = SCHEDULES[chosen["schedule"]].coefficient / PRINTED_BALANCE
+    return recipe(
+        of.data,
+        "amc" if chosen["balance"] else "cross-entropy",
+        chosen["schedule"],
+        seed=chosen["seed"],
+        length=of.length,
+        model=of.model,
+        weight=factor * chosen["balance"],
+        margin_radians=chosen["margin"],
+        **of.more,
+    )
+
+
+def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+    """Train these cells together."""
+    train_at_hand(mine, options, lambda cell: configure(preset, cell))
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """Accuracy over seeds by schedule, balance and margin."""
+    of = PRESETS[preset]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for schedule in of.schedules:
+        for balance, margin in of.settings():
+            rows = finished(folder, [_cell(schedule, balance, margin, seed) for seed in of.seeds])
+            if rows:
+                accuracy = spread([float(row["test_accuracy"]) for row in rows])
+                found.setdefault(schedule, []).append({"balance": balance, "margin": margin, "accuracy": accuracy})
+    return {"data": of.data, "length": of.length, "settings": found}
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Every setting with its difference from cross-entropy alone, and the best one."""
+    parts = [f"{provenance(results)} {TITLES[results['data']]}, {length_name(results['length'])}."]
+    for schedule, rows in results["settings"].items():
+        base = next((row["accuracy"] for row in rows if not row["balance"]), None)
+        lines = [
+            (f"{row['balance']:g}", f"{row['margin']:g}", _percent(row["accuracy"]), _change(row["accuracy"], base))
+            for row in rows
+        ]
+        parts.append(f"Schedule of the {'script, weight 100 λ' if schedule == 'script' else 'paper, weight λ'}:")
+        parts.append(markdown_table(("λ", "margin (rad)", "accuracy (%)", "points from cross-entropy"), lines))
+        parts.append(_sentence(rows, base))
+    return "\n\n".join(parts) + "\n"
+
+
+def _percent(number: Mapping[str, Any]) -> str:
+    return f"{100 * number['mean']:.2f}" + (f" ± {100 * number['sd']:.2f}" if number["sd"] is not None else "")
+
+
+def _change(number: Mapping[str, Any], base: Mapping[str, Any] | None) -> str:
+    return "" if base is None or number is base else f"{100 * (number['mean'] - base['mean']):+.2f}"
+
+
+def _sentence(rows: Sequence[Mapping[str, Any]], base: Mapping[str, Any] | None) -> str:
+    tried = [row for row in rows if row["balance"]]
+    if not tried or base is None:
+        return "Cross-entropy alone, or everything beside it, is not measured yet."
+    best = max(tried, key=lambda row: row["accuracy"]["mean"])
+    above = sum(row["accuracy"]["mean"] > base["mean"] for row in tried)
+    return (
+        f"{above} of {len(tried)} settings lie above cross-entropy alone ({_percent(base)}); the best is λ = "
+        f"{best['balance']:g}, m_g = {best['margin']:g} with {_percent(best['accuracy'])} "
+        f"({compared(best['accuracy'], base)}, as shares). The paper's choice is λ = 0.1, m_g = 0.5."
+    )
+
+
+def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """Accuracy against λ and against the margin, and cross-entropy alone as a line: the paper's two panels."""
+    drawn = {}
+    for schedule, rows in results["settings"].items():
+        base = next((row["accuracy"]["mean"] for row in rows if not row["balance"]), None)
+        sides = (
+            ("balance", "λ", [row for row in rows if row["balance"] and row["margin"] == MARGIN_RADIANS]),
+            ("margin", "m_g in radians", [row for row in rows if row["balance"] == PRINTED_BALANCE]),
+        )
+        with drawing(7.4, 2.9, 2) as figure:
+            for axes, (key, words, mine) in zip(figure.axes, sides, strict=True):
+                mine = sorted(mine, key=lambda row: row[key])
+                means = [100 * row["accuracy"]["mean"] for row in mine]
+                errors = [100 * (row["accuracy"]["sd"] or 0) for row in mine]
+                axes.errorbar([row[key] for row in mine], means, errors, fmt="o-", color=BLUE, capsize=3)
+                for row in mine:
+                    values = [100 * value for value in row["accuracy"]["values"]]
+                    axes.plot([row[key]] * len(values), values, ".", color=INK, markersize=3)
+                if base is not None:
+                    axes.axhline(100 * base, color=RED, linestyle="--", label="cross-entropy alone")
+                axes.set_xlabel(words)
+                axes.set_ylabel("test accuracy in %")
+            balances = sorted({row["balance"] for row in sides[0][2]})
+            figure.axes[0].set_xscale("log")
+            figure.axes[0].set_xticks(balances, [f"{balance:g}" for balance in balances], minor=False)
+            figure.axes[0].minorticks_off()
+            figure.axes[0].legend(fontsize=8)
+        drawn[schedule] = figure
+    return drawn
+
+
+ABOUT = """AMC-Loss beside cross-entropy with λ from 0.001 to 1 at a margin of 0.5 rad, and with margins from 0.5 to 1.5
+rad at λ = 0.1; everything else as in `amc-table1`. λ is the printed one; the authors' script multiplies it by 100.
+Bars are standard deviations over runs, dots the runs."""
+
+AMC_FIGURE7 = Study(
+    id="amc-figure7",
+    title="how sensitive is AMC-Loss to its weight and margin?",
+    about=ABOUT,
+    reference="AMC Figure 7",
+    cells=cells,
+    compute=compute,
+    judge=judge,
+    table=table,
+    figures=figures,
+    at_once={name: of.at_once for name, of in PRESETS.items()},
+)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
@@ -28,13 +29,15 @@ class SelfTrained:
 
     `rounds`: one row for each time the target was looked at, the last one after all training: accuracy where the truth
     is known, and of the selection made then, its size, true-positive rate, mean AVH, confidence and norm. `selection`
-    is the last one. `notes`: one sentence for each thing a person should know.
+    is the last one, `selected` a row for each selected sample of each round. `notes`: one sentence for each thing a
+    person should know.
     """
 
     model: nn.Module
     rounds: list[dict[str, Any]]
     epochs: list[dict[str, Any]]
     selection: Selection | None
+    selected: pa.Table
     notes: list[str]
     folder: Path | None
 

@@ -123,7 +123,8 @@ class Run:
                 self.record.fail(str(reason))
                 raise
             self._finish()
-        return SelfTrained(self.model, self.rows, self.epochs, self.selection, self.notes, self.folder)
+        selected = pa.concat_tables(self.tables) if self.tables else pa.table({})
+        return SelfTrained(self.model, self.rows, self.epochs, self.selection, selected, self.notes, self.folder)
 
     def _begin(self) -> None:
         details: dict[str, Any] = {

@@ -1,0 +1,156 @@
+"""The pairs of domains that are adapted between, as tensors: pixels, or features of a frozen ImageNet network.
+
+Features are computed once by EfficientNet-Lite0 (an optional package) and kept beside the data, so that a machine that
+has the file needs neither the package nor the images.
+"""
+
+import dataclasses
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors.torch
+import torch
+from torch.nn import functional as F
+
+from hardsight import records
+from hardsight.datasets.interface import ArrayDataset
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.datasets.registry import ROOT_VARIABLE
+from hardsight.domains.self_training_data import in_memory, read_domain
+
+FEATURES_FOLDER = "frozen-features"
+_BACKBONE_SIZE = 224
+
+
+class NotThereError(Exception):
+    """Data or a package that this pair needs is not on this machine; the sentence says which."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Source and target as `read_domain` names them; `test`, of the target domain, is not adapted to.
+
+    `degraded`: the target is the other half of the source, made paler, moved and noisy: for data at hand everywhere.
+    """
+
+    source: str
+    target: str
+    test: str | None = None
+    degraded: bool = False
+
+    @property
+    def name(self) -> str:
+        """`mnist-usps`, `amazon-dslr`: the part behind the colon where there is one."""
+        return "-".join(one.split(":")[-1].replace("_", " ").replace(" ", "") for one in (self.source, self.target))
+
+
+class Domains(NamedTuple):
+    """A pair in memory."""
+
+    source: ArrayDataset
+    target: ArrayDataset
+    test: ArrayDataset | None
+
+
+def load_pair(pair: Pair, *, size: int | None, frozen: bool, limit: int | None) -> Domains:
+    """Both domains: pixels of that size, or standardised features; at most `limit` samples of each, drawn once."""
+    if pair.degraded:
+        return Domains(*_halves(pair.source), None)
+    names = (pair.source, pair.target, *((pair.test,) if pair.test else ()))
+    loaded = [_limited(_features(name) if frozen else _pixels(name, size), limit) for name in names]
+    if frozen:
+        mean, std = loaded[0].images.mean(0), loaded[0].images.std(0).clamp_min(1e-3)
+        loaded = [dataclasses.replace(one, images=(one.images - mean) / std) for one in loaded]
+    return Domains(loaded[0], loaded[1], loaded[2] if pair.test else None)
+
+
+@functools.lru_cache(maxsize=8)
+def _pixels(name: str, size: int | None) -> ArrayDataset:
+    try:
+        return read_domain(name, size=size)
+    except (OSError, ValueError) as absent:
+        raise NotThereError(str(absent)) from None
+
+
+def _limited(data: ArrayDataset, limit: int | None) -> ArrayDataset:
+    if limit is None or limit >= len(data):
+        return data
+    return data.subset(torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:limit].sort().values)
+
+
+@functools.lru_cache(maxsize=16)
+def _features(name: str) -> ArrayDataset:
+    """Features of a domain from the file beside the data, or made now."""
+    root = os.environ.get(ROOT_VARIABLE)
+    kept = Path(root, FEATURES_FOLDER, f"{name.replace(':', '-').replace(' ', '')}.safetensors") if root else None
+    if kept is not None and kept.is_file():
+        return _read_features(kept, name)
+    made = _make_features(name)
+    if kept is not None:
+        with _writable(), records.atomic_path(kept) as path:
+            columns = {"features": made.images.half(), "labels": made.labels, "ids": made.ids}
+            safetensors.torch.save_file(columns, path, {"class_names": "\n".join(made.class_names)})
+        if kept.is_file():
+            # As they are read back: the file holds half precision, and a number must not depend on who made it.
+            return _read_features(kept, name)
+    return dataclasses.replace(made, images=made.images.half().float())
+
+
+def _read_features(path: Path, name: str) -> ArrayDataset:
+    with safetensors.safe_open(path, "pt") as file:
+        names = tuple(file.metadata()["class_names"].split("\n"))
+        columns = {key: file.get_tensor(key) for key in ("features", "labels", "ids")}
+    return ArrayDataset(
+        images=columns["features"].float(),
+        labels=columns["labels"],
+        ids=columns["ids"],
+        class_names=names,
+        name=name,
+        split="all",
+    )
+
+
+def _make_features(name: str) -> ArrayDataset:
+    from hardsight.domains.generalization_backbone import (
+        BACKBONE_MEAN,
+        BACKBONE_STD,
+        EfficientNetLite0,
+        backbone_features,
+        missing_packages,
+    )
+
+    if missing_packages():
+        raise NotThereError(f"features of {name} need a package: pip install {' '.join(missing_packages())}")
+    data = _pixels(name, None) if not name.startswith("visda17") else _pixels(name, _BACKBONE_SIZE)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    network = EfficientNetLite0(data.num_classes, image_size=_BACKBONE_SIZE)
+    batches = DeviceLoader(data.images, data.labels, batch_size=64, shuffle=False, mean=BACKBONE_MEAN, std=BACKBONE_STD)
+    enlarged = ((_enlarged(images), labels) for images, labels, _ in batches)
+    return dataclasses.replace(data, images=backbone_features(network, enlarged, device).cpu())
+
+
+def _enlarged(images: torch.Tensor) -> torch.Tensor:
+    side = (_BACKBONE_SIZE, _BACKBONE_SIZE)
+    return F.interpolate(images, side, mode="bilinear", align_corners=False) if images.shape[2:] != side else images
+
+
+def _halves(name: str) -> tuple[ArrayDataset, ArrayDataset]:
+    """Two halves of a set, the second made paler, moved by a pixel and noisy."""
+    data = in_memory(read_domain(name))
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+    first, second = (data.subset(part.sort().values) for part in order.chunk(2))
+    noise = torch.rand(second.images.shape, generator=torch.Generator().manual_seed(1))
+    images = (torch.roll(second.images.float(), 1, 3) * 0.7 + 70 * noise).clamp(0, 255)
+    return first, dataclasses.replace(second, images=images.to(torch.uint8), name=f"{name} degraded")
+
+
+class _writable:  # noqa: N801 (reads as a word where it is used)
+    """A folder that cannot be written to is no reason to stop."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, OSError)

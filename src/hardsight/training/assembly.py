@@ -285,6 +285,16 @@ def make_objective(config: TrainingConfig, sizes: Sizes, head: nn.Module | None 
     return Objective(loss, extra, feature_weight=beside.weight, pairs=beside.pairs)
 
 
+def clip_of(config: TrainingConfig, objective: Objective) -> float | None:
+    """The largest norm of the gradient; 1 for automatic gradient rescaling unless the configuration says another.
+
+    Rescaled gradients do not vanish as samples are fitted: without a limit such trainings may collapse.
+    """
+    if config.clip is None and isinstance(objective.loss, AutomaticRescaling):
+        return 1.0
+    return config.clip
+
+
 def make_optimizer(config: OptimizerConfig, parameters: Any) -> torch.optim.Optimizer:
     """The optimiser over these parameters."""
     if config.name == "sgd":

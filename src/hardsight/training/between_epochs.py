@@ -1,4 +1,4 @@
-"""What losses with a memory do between epochs: pruning, new labels, a wider curriculum, a new dimensionality.
+"""What losses with a memory do between epochs: pruning, new labels, a wider curriculum, a new emphasis.
 
 Each follows its paper's timing, as shares of the training, because the papers' numbers of epochs differ from ours.
 """
@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hardsight.dynamics.noise_rate import lead, noise_rate
 from hardsight.heads import evaluating
+from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.curriculum import SelfPaced
 from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
-from hardsight.training.evaluation import add_up, process, share
+from hardsight.training.evaluation import add_up, gather, process, share
 from hardsight.training.network import Network
+from hardsight.training.record import Row
 
 # Truncated GCE prunes from epoch 40 of 120 on, every 10 (Zhang & Sabuncu 2018, Section 4.1).
 _PRUNING_STARTS, _PRUNING_EVERY = 40 / 120, 10 / 120
@@ -34,16 +37,22 @@ class _Looked(NamedTuple):
 
 def looks_at_samples(loss: object) -> bool:
     """Whether a loss must see the training set between epochs."""
-    return isinstance(loss, JointOptimisation | D2L) or (isinstance(loss, TruncatedGCELoss) and loss.has_table)
+    always = isinstance(loss, AutomaticRescaling | JointOptimisation | D2L)
+    return always or (isinstance(loss, TruncatedGCELoss) and loss.has_table)
 
 
-def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.device, epoch: int, epochs: int) -> None:
-    """Let the loss do what it does after epoch `epoch` of `epochs`, counted from 1."""
-    loss, progress = network.objective.loss, epoch / epochs
+def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.device, row: Row, epochs: int) -> Row:
+    """Let the loss do what it does after the epoch of `row`; returns what it has to say about the epoch."""
+    loss, epoch = network.objective.loss, int(row["epoch"])
+    progress = epoch / epochs
     if isinstance(loss, SelfPaced):
         loss.advance()
-    if samples is None or epoch == epochs:
-        return
+    if samples is None:
+        return {}
+    if isinstance(loss, AutomaticRescaling):
+        return _emphasis(loss, network, samples, device, row, epochs)
+    if epoch == epochs:
+        return {}
     if isinstance(loss, TruncatedGCELoss) and loss.has_table:
         every = max(1, round(_PRUNING_EVERY * epochs))
         if progress >= _PRUNING_STARTS and epoch % every == 0:
@@ -56,6 +65,21 @@ def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.dev
         loss.end_epoch(update=progress >= _RELABELLING_STARTS)
     elif isinstance(loss, D2L):
         loss.end_epoch(_dimensionality(network, samples, device), progress)
+    return {}
+
+
+def _emphasis(
+    loss: AutomaticRescaling, network: Network, samples: Iterable[Any], device: torch.device, row: Row, epochs: int
+) -> Row:
+    """Choose the emphasis when the warm-up ends, look out for a collapse afterwards; the row says what is in force."""
+    if loss.decided:
+        loss.watch(row["train_accuracy"])
+    elif row["epoch"] == max(1, min(loss.warm_up, epochs // 3)):
+        looked = [(seen.logits.argmax(1), lead(seen.logits), seen.labels) for seen in _look(network, samples, device)]
+        columns = [torch.cat(parts).cpu() for parts in zip(*looked, strict=True)]
+        loss.decide(noise_rate(*gather(columns)), row["train_accuracy"])
+    said: Row = {"estimated_noise_rate": float(loss.rate)} if loss.decided else {}
+    return said | ({} if loss.knobs is None else loss.knobs._asdict())
 
 
 def _look(network: Network, samples: Iterable[Any], device: torch.device) -> Iterator[_Looked]:

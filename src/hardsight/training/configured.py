@@ -69,7 +69,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
         "capture": config.capture,
         "channels_last": channels_last,
         "accumulate": config.accumulate,
-        "clip": config.clip,
+        "clip": assembly.clip_of(config, objective),
         "average_decay": config.average_decay,
         "fit_every": config.record.fit_every,
         "checkpoint_every": config.record.checkpoint_every,

@@ -94,15 +94,25 @@ def score_samples(
 
 def _gather(own: tuple[Tensor, ClassSummary] | None) -> tuple[Tensor, ClassSummary]:
     """Ids and summaries of all processes, in order of rank; a process without a batch has none."""
-    parts: list[Any] = [own]
-    if process()[1] > 1:
-        parts = [None] * process()[1]
-        dist.all_gather_object(parts, own)
-    held = [part for part in parts if part is not None]
+    held = [part for part in _gather_objects(own) if part is not None]
     together = SummaryColumns(sum(len(ids) for ids, _ in held))
     for _, summary in held:
         together.add(summary)
     return torch.cat([ids for ids, _ in held]), together.summary()
+
+
+def gather(columns: Sequence[Tensor]) -> list[Tensor]:
+    """The columns of all processes, in order of rank; a process without a batch has none."""
+    held = [part for part in _gather_objects(columns) if part]
+    return [torch.cat(parts) for parts in zip(*held, strict=True)]
+
+
+def _gather_objects(own: Any) -> list[Any]:
+    parts: list[Any] = [own]
+    if process()[1] > 1:
+        parts = [None] * process()[1]
+        dist.all_gather_object(parts, own)
+    return parts
 
 
 def fitting(columns: Mapping[str, Tensor], clean_labels: Tensor) -> dict[str, float]:

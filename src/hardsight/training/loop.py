@@ -179,7 +179,7 @@ class Training:
         if self.samples is not None and self.samples.due(epoch, self.epochs):
             row |= self.samples.fitting(self.evaluated)
         batches = None if self.samples is None else self.samples.batches
-        between_epochs.end_epoch(self.step.network, batches, self.device, epoch, self.epochs)
+        row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
         row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}
         counters.rows.append(row)
         if row.get("test_accuracy", -math.inf) > counters.best_accuracy:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hardsight.heads import observe
+from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
 from hardsight.losses.rescaling import GradientRescaling
 
@@ -115,7 +116,7 @@ class WholeStep:
 def _spans_processes(loss: object) -> bool:
     if isinstance(loss, GradientRescaling):
         return loss.across_processes and loss.reduction == "weight"
-    return isinstance(loss, PAIR_LOSSES) and loss.across_processes
+    return isinstance(loss, (*PAIR_LOSSES, AutomaticRescaling)) and loss.across_processes
 
 
 _WHOLE = Part()

@@ -28,6 +28,9 @@ EPOCH_COLUMNS = {
     "intact_accuracy": "predictions against the true labels, whole training set",
     "clean_accuracy": "against the given labels, on the samples whose label is right",
     "noisy_accuracy": "against the given labels, on the samples whose label is wrong",
+    "estimated_noise_rate": "share of wrong labels that automatic gradient rescaling estimated",
+    "beta": "of automatic gradient rescaling from the next epoch on; null: cross-entropy",
+    "lam": "of automatic gradient rescaling from the next epoch on; null: cross-entropy",
     "learning_rate": "of the epoch's last step",
     "seconds": "of training, without evaluation",
 }

@@ -1,0 +1,142 @@
+"""Gradient rescaling that chooses its own emphasis: cross-entropy first, then beta and lam by the estimated noise.
+
+The rule is the paper's finding as a table: the best settings that Wang et al. (2019) print for each noise rate, joined
+by straight lines. Nothing in it was fitted to data of ours.
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hardsight.losses import processes
+from hardsight.losses.inputs import as_rows, check_range, check_reduction, reduce
+from hardsight.losses.rescaling import attach_gradient, rescale, rescaled_gradient
+
+# (noise rate, beta, lam) with the best final test accuracy: Table 2 for clean labels, Table 3 for ten classes
+# (CIFAR-10, ResNet-56), Tables 5 and 12 for a hundred (CIFAR-100, ResNet-44; of two equals at 60 % Table 5's).
+BEST_SETTINGS = {
+    10: ((0.0, 2.0, 0.0), (0.2, 12.0, 0.5), (0.4, 16.0, 1.0), (0.6, 12.0, 2.0), (0.8, 12.0, 2.0)),
+    100: ((0.0, 2.0, 0.0), (0.2, 6.0, 0.3), (0.4, 6.0, 0.4), (0.6, 8.0, 0.5)),
+}
+# Below this rate cross-entropy stays: on clean labels the two are equal (Table 2), and an estimate is no better.
+LEAST_RATE = 0.1
+# Accuracy on the given labels, over that when the emphasis was chosen, below which a training counts as collapsed.
+COLLAPSED = 0.7
+
+
+class Knobs(NamedTuple):
+    """The two parameters of gradient rescaling."""
+
+    beta: float
+    lam: float
+
+
+def rescaling_knobs(rate: float, classes: int) -> Knobs | None:
+    """The paper's best (beta, lam) for this noise rate; None below 10 %, where cross-entropy does as well.
+
+    Linear between the printed rates and, between 10 and 100 classes, in the logarithm of their number; constant beyond.
+
+    >>> rescaling_knobs(0.4, classes=10)
+    Knobs(beta=16.0, lam=1.0)
+    >>> rescaling_knobs(0.05, classes=10) is None
+    True
+    """
+    check_range(rate, "rate", 0.0, 1.0)
+    check_range(classes, "classes", 2.0)
+    if rate < LEAST_RATE:
+        return None
+    few, many = (_between(BEST_SETTINGS[known], rate) for known in (10, 100))
+    share = min(1.0, max(0.0, math.log10(classes) - 1))
+    return Knobs(*(low + share * (high - low) for low, high in zip(few, many, strict=True)))
+
+
+def _between(settings: tuple[tuple[float, float, float], ...], rate: float) -> Knobs:
+    for (left, *low), (right, *high) in itertools.pairwise(settings):
+        if rate <= right:
+            share = (rate - left) / (right - left)
+            return Knobs(*(one + share * (other - one) for one, other in zip(low, high, strict=True)))
+    return Knobs(*settings[-1][1:])
+
+
+class AutomaticRescaling(nn.Module):
+    """Cross-entropy until `decide(rate)`; from then on gradient rescaling with `rescaling_knobs` of that noise rate.
+
+    `warm_up` is how many epochs a training should wait before it estimates the rate and decides (at most a third of
+    them). `watch(accuracy)` takes in every later epoch's accuracy on the given labels: should it fall below 0.7 of what
+    it was when the emphasis was chosen, the training has collapsed, as the paper saw for some spreads, and the loss
+    goes back to cross-entropy for good. `reduction` is that of the rescaling: "weight" or "mean". Everything is in the
+    state, and a captured step reads it anew.
+    """
+
+    beta: Tensor
+    lam: Tensor
+    rate: Tensor
+    emphasises: Tensor
+    accuracy: Tensor
+
+    def __init__(
+        self, classes: int, *, warm_up: int = 10, reduction: str = "weight", ignore_index: int = -100,
+        across_processes: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        check_range(classes, "classes", 2.0)
+        check_range(warm_up, "warm_up", 1.0)
+        self.classes, self.warm_up, self.ignore_index = classes, warm_up, ignore_index
+        self.reduction = check_reduction(reduction, ("weight", "mean"))
+        self.across_processes = across_processes
+        self.register_buffer("beta", torch.tensor(2.0))
+        self.register_buffer("lam", torch.tensor(0.0))
+        self.register_buffer("rate", torch.tensor(math.nan))
+        self.register_buffer("emphasises", torch.tensor(False))
+        self.register_buffer("accuracy", torch.tensor(math.nan))
+
+    @property
+    def decided(self) -> bool:
+        """Whether a noise rate was given."""
+        return not bool(self.rate.isnan())
+
+    @property
+    def knobs(self) -> Knobs | None:
+        """What is in force: beta and lam, or None for cross-entropy."""
+        return Knobs(float(self.beta), float(self.lam)) if bool(self.emphasises) else None
+
+    def decide(self, rate: float, accuracy: float = math.nan) -> None:
+        """Choose by an estimated noise rate; `accuracy` on the given labels at this time is what `watch` compares."""
+        knobs = rescaling_knobs(rate, self.classes)
+        self.rate.fill_(rate)
+        self.accuracy.fill_(accuracy)
+        self.emphasises.fill_(knobs is not None)
+        if knobs is not None:
+            self.beta.fill_(knobs.beta)
+            self.lam.fill_(knobs.lam)
+
+    def watch(self, accuracy: float) -> bool:
+        """Take in an epoch's accuracy on the given labels; True where it sends the loss back to cross-entropy."""
+        collapsed = bool(self.emphasises) and accuracy < COLLAPSED * float(self.accuracy)
+        if collapsed:
+            self.emphasises.fill_(False)
+        return collapsed
+
+    def forward(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=self.ignore_index, soft_targets=False)
+        assert rows.weight is not None
+        with torch.no_grad():
+            # The identity transform with (2, 0) is cross-entropy (Eq. 7).
+            log_p, plain, direction = rescale(rows, 2.0, 0.0, "identity")
+            p_to_lam = torch.where(self.lam == 0, 1.0, (self.lam * log_p).exp())
+            emphasis = self.beta * p_to_lam * -torch.expm1(log_p) + rows.weight.log()
+            log_weights = torch.where(self.emphasises, emphasis.to(plain.dtype), plain)
+            log_count = rows.weight.log().logsumexp(0)
+            by_weight = self.emphasises if self.reduction == "weight" else torch.zeros_like(self.emphasises)
+            log_divisor = torch.where(by_weight, log_weights.logsumexp(0), log_count)
+            if self.across_processes and processes.wants_gradient(logits):
+                log_divisor = processes.log_sum_over_processes(log_divisor, None) - math.log(processes.world_size(None))
+            gradient = rescaled_gradient(log_weights, direction, log_divisor)
+            logged = reduce(-log_p, "mean", weight=rows.weight)
+        return attach_gradient(logged, rows.logits, gradient)
+
+    def extra_repr(self) -> str:
+        return f"classes={self.classes}, warm_up={self.warm_up}, reduction={self.reduction!r}"

@@ -1,7 +1,9 @@
 """Gradient Rescaling (Wang et al. 2019): which examples to emphasise under label noise."""
 
 from hardsight.studies.framework import Study
+from hardsight.studies.gr.auto import AUTO_KNOBS
 from hardsight.studies.gr.figure1 import FIGURE1
+from hardsight.studies.gr.human_noise import HUMAN_NOISE
 from hardsight.studies.gr.protocol import PROTOCOL
 from hardsight.studies.gr.table1 import TABLE1
 from hardsight.studies.gr.table2 import TABLE2
@@ -27,4 +29,6 @@ STUDIES: tuple[Study, ...] = (
     TABLE10,
     TABLE11,
     TABLE12,
+    HUMAN_NOISE,
+    AUTO_KNOBS,
 )

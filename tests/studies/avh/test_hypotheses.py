@@ -27,10 +27,11 @@ def test_the_numbers_are_those_of_alignment(made_up: Answers, judged: dict[str, 
         expected = correlate(made_up.scores[name], made_up.people)
         assert judged["scores"][name]["coefficient"]["mean"] == pytest.approx(expected.coefficient, abs=1e-4)
         assert judged["scores"][name]["p_values"][0] == pytest.approx(expected.p_value, rel=1e-2)
-    compared = compare_correlations(made_up.scores["avh"], made_up.scores["confidence"], made_up.people)
-    assert compared.meng is not None
-    assert judged["meng"][0] == pytest.approx(compared.meng.statistic, abs=1e-3)
-    assert judged["fisher"][0] == pytest.approx(compared.fisher.statistic, abs=1e-3)
+    for method in ("spearman", "pearson"):
+        compared = compare_correlations(made_up.scores["avh"], made_up.scores["confidence"], made_up.people, method)
+        assert compared.meng is not None
+        assert judged["tests"][method]["meng"][0] == pytest.approx(compared.meng.statistic, abs=1e-3)
+        assert judged["tests"][method]["fisher"][0] == pytest.approx(compared.fisher.statistic, abs=1e-3)
 
 
 def test_what_the_paper_claims_is_said_to_hold_where_it_does(judged: dict[str, Any]) -> None:
@@ -48,6 +49,10 @@ def test_the_contrary_is_said_plainly(made_up: Answers, judged: dict[str, Any]) 
     assert "is contradicted: AVH's is significantly the larger in 0 of 1 run, confidence's in 1" in sentence
     assert "Z from −" in sentence
     assert "holds: ρ from" in sentences({"resnet20": turned})[3]
+    assert (
+        "By Pearson's coefficient, of values instead of ranks, AVH's is the larger in 0 and confidence's in 1."
+        in sentence
+    )
     mixed = sentences({"resnet20": judged, "cnn13": turned})[2]
     assert "does not hold throughout: AVH's is significantly the larger in 1 of 2 runs, confidence's in 1" in mixed
 

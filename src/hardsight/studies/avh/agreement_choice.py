@@ -102,7 +102,7 @@ def mean_rank(scores: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def people_with_people(votes: np.ndarray, splits: int = 20) -> float:
-    """Spearman's coefficient between the frequencies of two random halves of the people: what any score can hope for.
+    """Spearman's coefficient between the frequencies of two random halves of the people.
 
     Drawn from the counts: of m people of whom b chose the class, the b fall into halves hypergeometrically.
     """

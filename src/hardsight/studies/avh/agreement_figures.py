@@ -75,6 +75,8 @@ def _dots(networks: Mapping[str, Any], ceiling: float) -> "Figure":
 
 
 def _epochs(networks: Mapping[str, Any]) -> "Figure":
+    from matplotlib.ticker import MaxNLocator
+
     with drawing(7.2, 0.4 + 2.4 * -(-len(networks) // 2), panels=len(networks)) as figure:
         styles = (("avh_agreement", "AVH", BLUE, "-"), ("loss_agreement", "confidence", RED, "--"))
         for axes, (key, one) in zip(figure.axes, networks.items(), strict=True):
@@ -88,7 +90,7 @@ def _epochs(networks: Mapping[str, Any]) -> "Figure":
                 axes.axhline(best["coefficient"]["mean"], color=PURPLE, linestyle="-.", label="AVH, mean over training")
             axes.set_title(network_name(key, one["seeds"]))
             axes.set_xlabel("epoch")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_ylabel("ρ with people")
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)

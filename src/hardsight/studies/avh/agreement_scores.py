@@ -8,6 +8,7 @@ Intervals are over images, of the mean over seeds. The best score is chosen on o
 other (`agreement_choice`), ten times a run. Halves of the people themselves say how much agreement there is to have.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -125,9 +126,13 @@ def table(results: Mapping[str, Any]) -> str:
 def sentences(results: Mapping[str, Any]) -> list[str]:
     """The ceiling, the best score of the trained networks and of the public ones, and AVH's place."""
     networks: Mapping[str, Any] = results["networks"]
+    halves = results["people_with_people"]
+    # Spearman and Brown: from two halves to the whole crowd, and from the crowd to what it is a sample of.
+    ceiling = math.sqrt(2 * halves / (1 + halves))
     said = [
-        f"Two random halves of the people agree with each other by ρ = {results['people_with_people']:.3f} on the "
-        f"{results['images']:,} images: no score can be expected to do much better."
+        f"Two random halves of the people agree with each other by ρ = {halves:.3f} on the {results['images']:,} "
+        f"images: so many are easy that much of their order is chance. A score that knew what an endless crowd would "
+        f"say could reach about {ceiling:.2f} with this one (Spearman and Brown's formula)."
     ]
     groups = by_origin(networks)
     return said + [_best(group, title) for title, group in groups.items() if group]

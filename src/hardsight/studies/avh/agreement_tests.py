@@ -34,7 +34,7 @@ METHODS = {"spearman": "Spearman", "pearson": "Pearson", "kendall": "Kendall"}
 # Coefficients with AVH and with confidence, and the Z that is printed, by method; our network beside the paper's.
 PAPER: dict[str, tuple[str, dict[str, tuple[float, float, float]]]] = {
     "resnet": (
-        "Table 8, ResNet-50",
+        "Tables 2 and 8, ResNet-50",
         {"spearman": (0.360, 0.325, 4.85), "pearson": (0.385, 0.341, 6.2), "kendall": (0.257, 0.231, 3.38)},
     ),
     "alexnet": (

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hardsight.alignment import compare_correlations, correlate, fisher_z_test
+from hardsight.alignment import compare_correlations, correlate
 from hardsight.studies.avh import people
 from hardsight.studies.avh.agreement import (
     Answers,
@@ -30,6 +30,7 @@ from hardsight.studies.framework import markdown_table, provenance, spread
 
 SCORES = {"avh": "AVH", "confidence": "model confidence", "class_norm": "norm within class"}
 PAPER = {"avh": 0.360, "confidence": 0.325, "class_norm": 0.0017}
+METHODS = ("spearman", "pearson")
 SIGNIFICANT = 0.05
 # So many networks must be there before their order by accuracy says anything.
 FEWEST_NETWORKS = 4
@@ -53,15 +54,23 @@ def judge_network(seeds: Sequence[Answers], resamples: int) -> dict[str, Any]:
             "interval": ends(drawn.interval(at)),
             "p_values": [float(f"{one.p_value:.3g}") for one in found],
         }
-    compared = [
-        compare_correlations(one.scores["avh"], one.scores["confidence"], one.people, signed=True) for one in seeds
-    ]
     return {
         "seeds": len(seeds),
         "accuracy": spread([one.accuracy for one in seeds]),
         "scores": scores,
         "difference": ends(drawn.difference(0, 1)),
-        "fisher": [round(fisher_z_test(one.first, one.second, one.n).statistic, 3) for one in compared],
+        "tests": {method: _tests(seeds, method) for method in METHODS},
+    }
+
+
+def _tests(seeds: Sequence[Answers], method: str) -> dict[str, list[float]]:
+    """AVH's coefficient against confidence's, by the paper's test and by Meng's."""
+    compared = [
+        compare_correlations(one.scores["avh"], one.scores["confidence"], one.people, method, signed=True)
+        for one in seeds
+    ]
+    return {
+        "fisher": [round(one.fisher.statistic, 3) for one in compared],
         "meng": [round(one.meng.statistic, 3) for one in compared if one.meng],
         "meng_p_values": [float(f"{one.meng.p_value:.3g}") for one in compared if one.meng],
     }
@@ -130,20 +139,31 @@ def _better_models(networks: Mapping[str, Any]) -> str:
 
 
 def _stronger(networks: Mapping[str, Any]) -> str:
-    pairs = [(z, p) for one in networks.values() for z, p in zip(one["meng"], one["meng_p_values"], strict=True)]
-    fisher = [z for one in networks.values() for z in one["fisher"]]
-    stronger = sum(z > 0 and p < SIGNIFICANT for z, p in pairs)
-    weaker = sum(z < 0 and p < SIGNIFICANT for z, p in pairs)
-    outcome = (
-        "holds" if stronger == len(pairs) else "is contradicted" if weaker > stronger else "does not hold throughout"
+    """H3 is about ranks, as the paper's headline is; what Pearson's coefficient says stands beside it."""
+    counts = {method: _count(networks, method) for method in METHODS}
+    stronger, weaker, runs = counts["spearman"]
+    outcome = "holds" if stronger == runs else "is contradicted" if weaker > stronger else "does not hold throughout"
+    meng, fisher = (
+        [z for one in networks.values() for z in one["tests"]["spearman"][test]] for test in ("meng", "fisher")
     )
+    linear = counts["pearson"]
     return (
         f"**H3** (AVH has a stronger correlation with human selection frequency than model confidence) {outcome}: "
-        f"AVH's is significantly the larger in {stronger} of {plural(len(pairs), 'run')}, confidence's in {weaker}, "
-        f"and {len(pairs) - stronger - weaker} are undecided (Meng, Rosenthal and Rubin, two-sided, "
-        f"p < {SIGNIFICANT}; Z from {min(z for z, _ in pairs):.2f} to {max(z for z, _ in pairs):.2f}; the paper's "
-        f"Fisher Z from {min(fisher):.2f} to {max(fisher):.2f}, 4.85 in the paper)."
+        f"AVH's is significantly the larger in {stronger} of {plural(runs, 'run')}, confidence's in {weaker}, and "
+        f"{runs - stronger - weaker} are undecided (Spearman; Meng, Rosenthal and Rubin, two-sided, p < {SIGNIFICANT}; "
+        f"Z from {min(meng):.2f} to {max(meng):.2f}; the paper's Fisher Z from {min(fisher):.2f} to "
+        f"{max(fisher):.2f}, 4.85 in the paper). By Pearson's coefficient, of values instead of ranks, AVH's is the "
+        f"larger in {linear[0]} and confidence's in {linear[1]}."
     ).replace(" -", " −")
+
+
+def _count(networks: Mapping[str, Any], method: str) -> tuple[int, int, int]:
+    """Runs in which AVH's coefficient is significantly the larger, the smaller, and all of them."""
+    tests = [one["tests"][method] for one in networks.values()]
+    pairs = [pair for one in tests for pair in zip(one["meng"], one["meng_p_values"], strict=True)]
+    stronger = sum(z > 0 and p < SIGNIFICANT for z, p in pairs)
+    weaker = sum(z < 0 and p < SIGNIFICANT for z, p in pairs)
+    return stronger, weaker, len(pairs)
 
 
 ABOUT = f"""The paper's four hypotheses on CIFAR-10H. A hypothesis holds where it does in every run at 5 %: H1, H2 and

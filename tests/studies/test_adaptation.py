@@ -1,0 +1,161 @@
+"""The study of self-training: its cells, what they leave, how they are judged, and what is not at hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import safetensors.torch
+import torch
+from scipy import stats
+
+from hardsight.studies.adaptation import STUDIES
+from hardsight.studies.adaptation.pairs import FEATURES_FOLDER, Pair, load_pair
+from hardsight.studies.adaptation.runs import compute_cell
+from hardsight.studies.adaptation.table3 import METHODS, PRESETS, _average, _paired, cells, figures, judge, table
+from hardsight.studies.framework import Options, read_results, run_study
+from hardsight.training import Cell
+
+(STUDY,) = STUDIES
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both seeds of CBST and AVH, one of the others."""
+    folder = tmp_path_factory.mktemp("adaptation")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    words = ("method=cbst", "method=avh,", "method=source,seed=0", "method=mmd,seed=0")
+    options = Options(device="cpu", say=lambda sentence: None)
+    run_study(STUDY, "smoke", folder / "records", folder / "results", only=words, options=options)
+    torch.set_num_threads(threads)
+    return folder
+
+
+def test_cells_come_in_order_of_value() -> None:
+    names = [tuple(cell.settings.values()) for cell in cells("paper")]
+    assert names[:5] == [
+        *(("mnist-usps", method, 0) for method in ("source", "cbst", "crst", "avh")),
+        ("usps-mnist", "source", 0),
+    ]
+    assert len(names) == len(set(names)) == (17 * 5 + 1) * len(METHODS)
+    first_other = next(at for at, (_, method, _) in enumerate(names) if method == "avh-slides")
+    assert {method for _, method, _ in names[:first_other]} <= {
+        "source",
+        "cbst",
+        "crst",
+        "avh",
+        "crst-mrkld",
+        *METHODS[4:6],
+    }
+    assert sum(pair.startswith(("amazon", "caltech10", "dslr", "webcam")) for pair, method, _ in names) == 12 * 5 * 15
+    for family in PRESETS["paper"]:
+        assert len(family.seeds) >= 5 or family.name == "visda17"
+
+
+def test_cells_leave_records_of_one_source_model(smoke: Path) -> None:
+    found = {}
+    for method in ("source", "cbst", "avh", "mmd"):
+        folder = smoke / "records" / Cell({"pair": "digits-digits", "method": method, "seed": 0}).name
+        about = json.loads((folder / "run.json").read_text())
+        assert about["status"] == "finished"
+        found[method] = about["results"]
+    assert found["cbst"]["by_round"][0] == found["avh"]["by_round"][0] == round(found["source"]["accuracy"], 5)
+    assert found["cbst"]["by_round"] != found["avh"]["by_round"]
+    assert len(found["avh"]["class_accuracy"]) == 10
+    assert found["cbst"]["first_selection"]["beyond_cbst"] == 0
+    folder = smoke / "records" / Cell({"pair": "digits-digits", "method": "avh", "seed": 0}).name
+    beyond = pq.read_table(folder / "beyond_cbst.parquet")
+    assert len(beyond) == found["avh"]["first_selection"]["beyond_cbst"]
+    assert not any(beyond["by_cbst"].to_pylist())
+    assert pq.read_table(folder / "rounds.parquet").num_rows == 3
+
+
+def test_results_table_and_figure(smoke: Path) -> None:
+    results = read_results(STUDY, smoke / "results", "smoke")
+    rows = results["pairs"]["digits"]["digits-digits"]
+    assert len(rows["avh"]["accuracy"]["values"]) == 2
+    assert results["tests"]["avh against cbst"]["runs"] == 2
+    assert results["tests"]["avh against crst"] is None
+    printed = table(results)
+    assert "| `avh` | " in printed
+    assert "| 81.5 |" in printed
+    assert "0.844 / 0.118 / 0.961 / 20.84" in printed
+    assert "avh against cbst: " in printed
+    pytest.importorskip("matplotlib")
+    (figure,) = figures(results).values()
+    assert {line.get_label() for line in figure.axes[0].lines} >= {"cbst", "avh"}
+
+
+def test_nothing_is_computed_twice(smoke: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    options = Options(device="cpu", say=said.append)
+    run_study(STUDY, "smoke", smoke / "records", tmp_path, only=["method=cbst"], options=options)
+    assert said == []
+    assert judge("smoke", smoke / "records") == judge("smoke", smoke / "records")
+
+
+def runs_of(**accuracies: list[list[float]]) -> dict[tuple[str, str, int], Any]:
+    """Accuracy by method, pair and seed."""
+    return {
+        (f"pair{pair}", method, seed): {"accuracy": value}
+        for method, pairs in accuracies.items()
+        for pair, values in enumerate(pairs)
+        for seed, value in enumerate(values)
+    }
+
+
+def test_the_paired_test_is_over_pairs_of_domains() -> None:
+    runs = runs_of(avh=[[0.6, 0.7], [0.5, 0.6], [0.9, 0.8]], cbst=[[0.5, 0.65], [0.52, 0.6], [0.8, 0.7]])
+    found = _paired(runs, "cbst")
+    assert found is not None
+    assert found["mean_difference"] == pytest.approx(0.055)
+    assert (found["pairs_won"], found["pairs"], found["runs"]) == (2, 3, 6)
+    expected = stats.ttest_rel([0.65, 0.55, 0.85], [0.575, 0.56, 0.75]).pvalue
+    assert found["p_over_pairs"] == pytest.approx(expected, abs=1e-6)
+    assert _paired(runs, "crst") is None
+    same = _paired(runs_of(avh=[[0.5], [0.5], [0.5]], cbst=[[0.5], [0.5], [0.5]]), "cbst")
+    assert same is not None
+    assert same["p_over_pairs"] is None
+
+
+def test_the_average_is_over_what_every_method_has() -> None:
+    runs = runs_of(source=[[0.1, 0.2], [0.3]], cbst=[[0.4, 0.5], [0.6]], crst=[[0.4, 0.5], [0.6]], avh=[[0.5], [0.7]])
+    found = _average(runs)
+    assert found["pairs"] == ["pair0", "pair1"]
+    assert found["avh"]["mean"] == pytest.approx(0.6)
+    assert found["source"]["mean"] == pytest.approx(0.2)
+
+
+def test_what_is_not_at_hand_is_left_for_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HARDSIGHT_DATA", raising=False)
+    said: list[str] = []
+    family = PRESETS["paper"][0]
+    cell = Cell({"pair": "mnist-usps", "method": "avh", "seed": 0})
+    compute_cell(family, Pair("mnist", "svhn"), cell, tmp_path / "cell", Options(device="cpu", say=said.append))
+    assert not (tmp_path / "cell").exists()
+    assert said[0].startswith("left out pair=mnist-usps,method=avh,seed=0: root must be given")
+
+
+def test_features_are_read_from_beside_the_data_and_standardised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    (tmp_path / FEATURES_FOLDER).mkdir()
+    for name, offset in (("made-up-one", 3.0), ("made-up-two", 4.0)):
+        columns = {
+            "features": (torch.randn(30, 5, generator=generator) * 2 + offset).half(),
+            "labels": torch.arange(30) % 2,
+            "ids": torch.arange(30),
+        }
+        path = tmp_path / FEATURES_FOLDER / f"{name}.safetensors"
+        safetensors.torch.save_file(columns, path, {"class_names": "a\nb"})
+    monkeypatch.setenv("HARDSIGHT_DATA", str(tmp_path))
+    found = load_pair(Pair("made-up:one", "made-up:two"), size=None, frozen=True, limit=None)
+    torch.testing.assert_close(found.source.images.mean(0), torch.zeros(5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.source.images.std(0), torch.ones(5))
+    # By the source's numbers, not by its own: the shift between the domains stays.
+    assert float(found.target.images.mean()) > 0.2
+    assert found.target.class_names == ("a", "b")
+    assert len(load_pair(Pair("made-up:one", "made-up:two"), size=None, frozen=True, limit=7).target) == 7

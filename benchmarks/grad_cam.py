@@ -58,9 +58,9 @@ def cases(device: torch.device) -> dict[str, tuple[nn.Module, Tensor, str, Any]]
     torch.manual_seed(0)
     small, pictures, source = _cifar()
     found: dict[str, tuple[nn.Module, Tensor, str, Any]] = {
-        f"ResNet-20 layer3, 128 x 32 x 32, {source}": (small, pictures, "layer3", None),
-        f"ResNet-20 layer2, 128 x 32 x 32, {source}": (small, pictures, "layer2", None),
-        "ResNet-50 layer4, 8 x 224 x 224, fresh": (create("resnet50"), torch.randn(8, 3, 224, 224), "layer4", None),
+        f"ResNet-20 layer3, 64 x 32 x 32, {source}": (small, pictures, "layer3", None),
+        f"ResNet-20 layer2, 64 x 32 x 32, {source}": (small, pictures, "layer2", None),
+        "ResNet-50 layer4, 4 x 224 x 224, fresh": (create("resnet50"), torch.randn(4, 3, 224, 224), "layer4", None),
     }
     try:
         from transformers import ViTConfig, ViTForImageClassification
@@ -69,8 +69,8 @@ def cases(device: torch.device) -> dict[str, tuple[nn.Module, Tensor, str, Any]]
     shape = {"hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 3, "intermediate_size": 768}
     transformer = Logits(ViTForImageClassification(ViTConfig(**shape, num_labels=10)))
     layer = next(name for name, _ in reversed(list(transformer.named_modules())) if name.endswith("layernorm_before"))
-    found["ViT (6 layers of 192), 8 x 224 x 224, fresh"] = (
-        transformer, torch.randn(8, 3, 224, 224), layer, tokens_to_maps,
+    found["ViT (6 layers of 192), 4 x 224 x 224, fresh"] = (
+        transformer, torch.randn(4, 3, 224, 224), layer, tokens_to_maps,
     )  # fmt: skip
     return _on(device, found)
 
@@ -149,8 +149,8 @@ def main() -> None:
 def _cifar() -> tuple[nn.Module, Tensor, str]:
     folder = Path(os.environ.get("HARDSIGHT_DATA", "")) / "cifar-10-batches-bin"
     if not (folder / "resnets.safetensors").is_file():
-        return create("resnet20"), torch.randn(128, 3, 32, 32), "fresh"
-    records = np.fromfile(folder / "test_batch.bin", np.uint8, 128 * 3073).reshape(-1, 3073)
+        return create("resnet20"), torch.randn(64, 3, 32, 32), "fresh"
+    records = np.fromfile(folder / "test_batch.bin", np.uint8, 64 * 3073).reshape(-1, 3073)
     pixels = torch.from_numpy(records[:, 1:]).reshape(-1, 3, 32, 32).float() / 255
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
     return load_cifar10_resnet(20, folder / "resnets.safetensors"), (pixels - mean) / std, "CIFAR-10"

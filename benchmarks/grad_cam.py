@@ -2,7 +2,7 @@
 
 Both give maps of the input's size, each scaled to least 0 and largest 1. (The package scales a layer's map, resizes
 it linearly and scales again; resizing keeps shifts and scales, so scaling once at the end gives the same. It adds 1e-7
-before it divides, which dims maps whose raw peak is not far above that; `faintest_raw_peak` says whether any is.)
+to each divisor, which dims maps whose raw peak is below 1e-10; `faintest_raw_peak` says whether any is.)
 Wanted: no place differs by more than 1e-4, and ours takes no longer. The two take turns, in shuffled order; the
 package's hooks are set before the clock starts, ours within each call.
 

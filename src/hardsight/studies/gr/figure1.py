@@ -87,7 +87,7 @@ def table(results: Mapping[str, Any]) -> str:
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     """The three panels; the heights differ by orders, so the weights are on a logarithmic axis."""
     panels = results["panels"]
-    with drawing(9.6, 3.4, panels=len(panels), columns=3) as figure:
+    with drawing(9.6, 4.2, panels=len(panels), columns=3) as figure:
         for axes, (panel, curves) in zip(figure.axes, panels.items(), strict=True):
             for name, style in zip(PANELS[panel], STYLES, strict=False):
                 axes.plot(
@@ -95,11 +95,13 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
                     **style,
                 )  # fmt: skip
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
             axes.set_ylim(bottom=0.05)
             axes.set_title(f"({panel}) {TITLES[panel]}")
             axes.set_xlabel("probability of the label")
             axes.set_ylabel("weight")
-            axes.legend(fontsize=7)
+            # Below the axes: in print the curves need the whole panel.
+            axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return {"weights": figure}
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RATE, METHODS = 0.4, ("cce", gr(8, 0.5), gr(16, 1))
 BASES = {
     "smoke": DIGITS,
-    "cpu": dataclasses.replace(TINY, limit=2500),
+    "cpu": TINY,
     "paper": dataclasses.replace(PRINTED, model="resnet20", epochs=30),
 }
 PRINTED_AS_IT_IS, ANCHOR = "printed", "clean-anchor"

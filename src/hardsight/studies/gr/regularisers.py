@@ -50,7 +50,7 @@ class Regularisers:
 
     def protocol(self, preset: str) -> Protocol:
         """The preset's protocol before regularisers."""
-        small = {"smoke": DIGITS, "cpu": dataclasses.replace(TINY, data=self.data, limit=2500)}
+        small = {"smoke": DIGITS, "cpu": dataclasses.replace(TINY, data=self.data)}
         if preset in small:
             return small[preset]
         return dataclasses.replace(PRINTED, data=self.data, model="resnet44", epochs=self.epochs)

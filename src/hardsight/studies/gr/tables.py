@@ -41,7 +41,9 @@ def page(results: Mapping[str, Any], parts: Sequence[str]) -> str:
     return "\n\n".join(part for part in (provenance(results), LEGEND, *parts, last) if part) + "\n"
 
 
-def ranking(results: Mapping[str, Any], where: str, methods: Mapping[str, str], printed: Mapping[str, float]) -> str:
+def ranking(
+    results: Mapping[str, Any], where: str, methods: Mapping[str, str], printed: Mapping[str, int | float]
+) -> str:
     """Which of the methods measured ends best, and which does in the paper; `methods` and `printed` by title."""
     measured = {title: value for title, key in methods.items() if (value := mean_of(results, key, "last")) is not None}
     if len(measured) < 2:

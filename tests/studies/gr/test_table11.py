@@ -1,0 +1,70 @@
+"""GR's Table 11: the printed identity, and a second training on the first one's predictions."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from hardsight.studies.framework import Options, read_results, run_details, run_study
+from hardsight.studies.gr.table11 import AGAIN, PAPER, TABLE11, cells, follows, table
+from hardsight.studies.gr.trainings import gr
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.4])
+def test_the_printed_fits_add_up_for_gr_and_not_for_cce(rate: float) -> None:
+    for (at, method), (_, _, corrupted, _, clean, noisy, _) in PAPER.items():
+        if at == rate:
+            miss = abs(follows(rate, clean, noisy) - corrupted)
+            assert (miss < 0.5) == (method != "cce"), (method, miss)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gr-table11")
+    run_study(TABLE11, "smoke", folder / "records", folder / "results", options=Options(say=lambda line: None))
+    return folder
+
+
+def test_the_second_training_learns_the_predictions_of_the_first(smoke: Path) -> None:
+    first, _, again = (smoke / "records" / cell.name for cell in cells("smoke"))
+    assert again.name.endswith(f"stage={AGAIN},seed=0")
+    source, later = (pq.read_table(place / "samples.parquet") for place in (first, again))
+    # The record still holds the labels that were given.
+    assert later["label"].to_pylist() == source["label"].to_pylist()
+    predicted, true, given = (source[name].to_numpy() for name in ("predicted", "clean_label", "label"))
+    said = run_details(again)["results"]
+    assert said["correction_wrong_before"] == int((given != true).sum())
+    assert said["correction_wrong_after"] == int((predicted != true).sum())
+    gains = said["correction_repaired"] - said["correction_damaged"]
+    assert gains == said["correction_wrong_before"] - said["correction_wrong_after"]
+    # Trained on the predictions, it agrees with them more than with the labels.
+    agreement = (later["predicted"].to_numpy() == predicted).mean()
+    assert agreement > (later["predicted"].to_numpy() == given).mean()
+
+
+def test_the_table_says_what_was_repaired(smoke: Path) -> None:
+    results = read_results(TABLE11, smoke / "results", "smoke")
+    printed = table(results)
+    again = smoke / "records" / cells("smoke")[2].name
+    said = run_details(again)["results"]
+    before, after = (
+        100 * said[f"correction_wrong_{name}"] / said["correction_samples"] for name in ("before", "after")
+    )
+    assert f"take the wrong ones from {before:.1f} % to {after:.1f} %" in printed
+    assert "misses the fit of all by at most" in printed
+    assert f"| {100 * said['test_accuracy']:.1f} [89.3] |" in printed
+
+
+def test_a_training_again_brings_its_first_one_along(smoke: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    shutil.copytree(smoke / "records", tmp_path / "records")
+    for cell in cells("smoke"):
+        if cell.settings["method"] == gr(12, 0.5):
+            shutil.rmtree(tmp_path / "records" / cell.name)
+    options = Options(say=said.append)
+    run_study(TABLE11, "smoke", tmp_path / "records", tmp_path / "results", only=[f"stage={AGAIN}"], options=options)
+    place = cells("smoke")[2].name
+    ours, theirs = (run_details(folder / "records" / place)["results"] for folder in (tmp_path, smoke))
+    assert json.dumps(ours) == json.dumps(theirs)

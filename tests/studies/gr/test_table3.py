@@ -1,0 +1,82 @@
+"""GR's Table 3: the paper's numbers and claims, the order of the cells, and a run of the smallest preset."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hardsight.studies.framework import Options, read_results, run_details, run_study
+from hardsight.studies.gr.table3 import COLUMNS, PAPER, RATES, SPREADS, TABLE3, best_in_paper, cells, figures, table
+from hardsight.studies.gr.trainings import gr, knobs
+
+
+def test_the_paper_says_what_it_says() -> None:
+    assert len(PAPER) == 24
+    assert [PAPER[rate, "cce"][1] for rate in RATES] == [76.8, 60.9, 37.2, 16.1]
+    assert [PAPER[rate, best_in_paper(rate)][1] for rate in RATES] == [87.8, 83.3, 72.5, 32.8]
+    assert [knobs(best_in_paper(rate))[1] for rate in RATES] == [0.5, 1.0, 2.0, 2.0]
+    for (rate, method), (best, last, corrupted, intact) in PAPER.items():
+        assert best >= last, (rate, method)
+        # CCE fits the corrupted labels best at every rate, as the paper observes.
+        assert corrupted <= PAPER[rate, "cce"][2]
+        assert 0 < intact < 100
+
+
+def test_paper_cells_come_in_order_of_value() -> None:
+    pairs = [(cell.settings["rate"], cell.settings["method"]) for cell in cells("paper")]
+    assert pairs[:3] == [(0.4, "cce"), (0.4, gr(16, 1)), (0.4, gr(12, 0.5))]
+    assert pairs[3:9] == [(rate, one) for rate in (0.2, 0.6, 0.8) for one in ("cce", best_in_paper(rate))]
+    assert {*pairs[:24]} == {*PAPER}
+    assert {*pairs} == {*PAPER} | {
+        (r, gr(beta, lam)) for r in RATES for lam, betas in SPREADS.items() for beta in betas
+    }
+    assert len({cell.name for cell in cells("paper")}) == len(pairs)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gr-table3")
+    run_study(TABLE3, "smoke", folder / "records", folder / "results", options=Options(say=lambda line: None))
+    return folder
+
+
+def test_the_table_shows_what_the_records_say(smoke: Path) -> None:
+    results = read_results(TABLE3, smoke / "results", "smoke")
+    assert (results["cells"], results["cells_planned"]) == (4, 4)
+    cell = cells("smoke")[3]
+    said = run_details(smoke / "records" / cell.name)["results"]
+    shown = (said["test_accuracy_best"], said["test_accuracy"], said["corrupted_accuracy"], said["intact_accuracy"])
+    row = " | ".join(
+        f"{100 * value:.1f} ({paper})" for value, paper in zip(shown, PAPER[0.4, gr(12, 0.5)], strict=True)
+    )
+    printed = table(results)
+    assert f"| 40 % | GR (β = 12, λ = 0.5) | {row} |" in printed
+    assert "do not compare" in printed
+    assert [*figures(results)] == ["curves"]
+    assert len(figures(results)["curves"].axes) == 4
+
+
+def results_of(last: dict[tuple[float, str], float]) -> dict[str, Any]:
+    def number(value: float) -> dict[str, Any]:
+        return {"mean": value / 100, "sd": None, "values": [value / 100]}
+
+    return {
+        "preset": "paper", "cells": len(last), "cells_planned": 99, "seeds": [0], "hardware": ["H"],
+        "date": "2026-01-01", "versions": {"torch": "2"}, "curves": {}, "failed": {},
+        "accuracies": {
+            f"rate={rate},method={method}": dict.fromkeys(COLUMNS, number(value))
+            for (rate, method), value in last.items()
+        },
+    }  # fmt: skip
+
+
+def test_sentences_follow_the_numbers() -> None:
+    as_printed = table(results_of({pair: numbers[1] for pair, numbers in PAPER.items()}))
+    assert "never falls with the noise: 0.5 at 20 %, 1 at 40 %, 2 at 60 %, 2 at 80 %" in as_printed
+    assert "GR (β = 16, λ = 1), ends +22.4 points from CCE (83.3 against 60.9); the paper's ends +22.4" in as_printed
+    swapped = dict(PAPER)
+    swapped[0.6, gr(12, 2)], swapped[0.6, gr(0.5, 0)] = swapped[0.6, gr(0.5, 0)], (90.0, 90.0, 0.0, 0.0)
+    assert "does not rise steadily" in table(results_of({pair: numbers[1] for pair, numbers in swapped.items()}))
+    alone = table(results_of({(0.4, "cce"): 60.9}))
+    assert "points from CCE" not in alone
+    assert "lambda" not in alone

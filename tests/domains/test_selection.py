@@ -304,3 +304,11 @@ def test_nothing_is_written_into_the_evidence() -> None:
     for name in SELECTORS:
         select(name, evidence, 0.3)
     assert all(torch.equal(one, other) for one, other in zip(evidence, kept, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SELECTORS)
+def test_a_gpu_selects_the_same(name: str) -> None:
+    evidence = make(12, samples=2000)
+    there = Evidence(*(part.cuda() for part in evidence if isinstance(part, Tensor)))
+    assert torch.equal(select(name, there, 0.3).labels.cpu(), select(name, evidence, 0.3).labels)

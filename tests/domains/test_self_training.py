@@ -253,3 +253,18 @@ def test_another_configuration_does_not_continue_a_record(
 ) -> None:
     with pytest.raises(ValueError, match=r"holds a run with portion = 0\.2; got 0\.3"):
         SelfTraining("avh", portion=0.3, **QUICK).fit(small(), *domains[:2], folder=recorded.folder)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("selector", ["avh", "crst"])
+def test_a_captured_step_sees_the_labels_of_every_round(
+    selector: str, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    """On a GPU the step is one graph for all rounds; labels are written where it reads them."""
+    plan = SelfTraining(selector, rounds=4, source_epochs=6, batch_size=24, epochs_per_round=2, precision="float32")
+    rows = {}
+    for capture in (True, False):
+        done = dataclasses.replace(plan, capture=capture).fit(small(), *domains[:2], device="cuda")
+        rows[capture] = [row["accuracy"] for row in done.rounds]
+    assert rows[True][-1] > rows[True][0]
+    assert rows[True] == pytest.approx(rows[False], abs=0.06)

@@ -111,7 +111,7 @@ def _prepare(
     rest = [read_domain(name, data, size=pixels, class_names=first.class_names) for name in names]
     generator = torch.Generator().manual_seed(seed)
     domains = [_some(one, limit, generator) for one in same_channels(first, *rest)]
-    options = {"image_size": pixels} if "image_size" in models.options(model) else {}
+    options: dict[str, Any] = {"image_size": pixels} if "image_size" in models.options(model) else {}
     torch.manual_seed(seed)
     channels = domains[0].images.shape[1]
     return models.create(model, num_classes=first.num_classes, in_channels=channels, **options), domains

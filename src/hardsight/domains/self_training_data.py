@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 from hardsight import datasets
 from hardsight.datasets.folders import collect, images_below, subfolders
 from hardsight.datasets.interface import ArrayDataset, FileDataset
+from hardsight.training.assembly import Sets
 
 
 def target_labels(source: ArrayDataset, target: ArrayDataset) -> Tensor:
@@ -34,6 +36,20 @@ def target_labels(source: ArrayDataset, target: ArrayDataset) -> Tensor:
     renumbered = torch.tensor([number.get(name, -1) for name in (*target.class_names, "")])
     # Label -1 reads the last entry, which is -1.
     return renumbered[target.labels]
+
+
+def pixel_options(source: ArrayDataset, device: torch.device) -> dict[str, Any]:
+    """What a loader must know to give out images as the source's statistics say; points are given out as they are."""
+    if source.images.ndim != 4:
+        return {"device": device}
+    if source not in _STATISTICS:
+        _STATISTICS[source] = Sets(source, source.labels, None, source).statistics()
+    mean, std = _STATISTICS[source]
+    return {"device": device, "mean": mean, "std": std, "channels_last": device.type == "cuda"}
+
+
+# Counting every pixel takes longer than a round on a small set: once for each set that is still in use.
+_STATISTICS: WeakKeyDictionary[ArrayDataset, tuple[list[float], list[float]]] = WeakKeyDictionary()
 
 
 def _check_pair(source: ArrayDataset, target: ArrayDataset) -> None:

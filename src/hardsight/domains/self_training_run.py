@@ -23,7 +23,7 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains import rounds as parts
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
 from hardsight.domains.self_training import SelfTrained, SelfTraining
-from hardsight.domains.self_training_data import target_labels
+from hardsight.domains.self_training_data import pixel_options, target_labels
 from hardsight.domains.self_training_loss import PseudoLabelLoss
 from hardsight.domains.self_training_record import (
     ROUND_COLUMNS,
@@ -35,7 +35,6 @@ from hardsight.domains.self_training_record import (
 )
 from hardsight.heads import observe
 from hardsight.training import Session, fit
-from hardsight.training.assembly import Sets
 from hardsight.training.checkpoints import (
     Checkpoints,
     check_fits,
@@ -83,10 +82,7 @@ class Run:
         self.resume, self.name, self.say, self.after_round = resume, name, say, after_round
         self.record = RunRecord(self.folder if self.rank == 0 else None)
         self.checkpoints = None if self.folder is None else Checkpoints(self.folder, self.rank, wait_for_all)
-        self.pixels: dict[str, Any] = {"device": self.device}
-        if source.images.ndim == 4:
-            mean, std = Sets(source, source.labels, None, source).statistics()
-            self.pixels |= {"mean": mean, "std": std, "channels_last": self.device.type == "cuda"}
+        self.pixels = pixel_options(source, self.device)
         plain = {**self.pixels, "shuffle": False}
         rows = max(1, min(_LOOK_BATCH, len(target) // world))
         self.looking = parts.plain_batches(target, self.truth, rows, **plain)

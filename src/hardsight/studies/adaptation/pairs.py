@@ -34,17 +34,20 @@ class Pair:
     """Source and target as `read_domain` names them; `test`, of the target domain, is not adapted to.
 
     `degraded`: the target is the other half of the source, made paler, moved and noisy: for data at hand everywhere.
+    `known_as`: a name of its own; left out, the domains' names behind their colons: `mnist-usps`, `amazon-dslr`.
     """
 
     source: str
     target: str
     test: str | None = None
     degraded: bool = False
+    known_as: str = ""
 
     @property
     def name(self) -> str:
-        """`mnist-usps`, `amazon-dslr`: the part behind the colon where there is one."""
-        return "-".join(one.split(":")[-1].replace("_", " ").replace(" ", "") for one in (self.source, self.target))
+        """What cells and tables call it."""
+        parts = (one.split(":")[-1].replace("_", "") for one in (self.source, self.target))
+        return self.known_as or "-".join(parts)
 
 
 class Domains(NamedTuple):

@@ -16,12 +16,11 @@ from hardsight import models, records
 from hardsight.domains.rounds import class_accuracy, look, plain_batches
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
-from hardsight.domains.self_training_data import target_labels
+from hardsight.domains.self_training_data import pixel_options, target_labels
 from hardsight.domains.self_training_record import write_rounds
 from hardsight.studies.adaptation.pairs import Domains, NotThereError, Pair, load_pair
 from hardsight.studies.framework import Options
 from hardsight.training import Cell, fit
-from hardsight.training.assembly import Sets
 from hardsight.training.evaluation import evaluate
 from hardsight.training.record import RunRecord, device_name
 
@@ -70,11 +69,7 @@ class AdaptationRun:
             _PAIRS[key] = load_pair(pair, size=family.size, frozen=family.frozen, limit=family.limit)
         self.domains = _PAIRS[key]
         self.optimizer = partial(torch.optim.SGD, lr=family.lr, momentum=0.9, weight_decay=5e-4)
-        self.pixels: dict[str, Any] = {"device": self.device}
-        source = self.domains.source
-        if source.images.ndim == 4:
-            mean, std = Sets(source, source.labels, None, source).statistics()
-            self.pixels |= {"mean": mean, "std": std, "channels_last": self.device.type == "cuda"}
+        self.pixels = pixel_options(self.domains.source, self.device)
 
     def run(self) -> None:
         """Compute and write; that it is finished is written last."""

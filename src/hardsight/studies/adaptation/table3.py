@@ -39,7 +39,7 @@ _OFFICE_PAIRS = tuple(
     Pair(f"office-caltech10:{one}", f"office-caltech10:{other}") for one, other in itertools.permutations(_OFFICE, 2)
 )
 _PACS_PAIRS = tuple(Pair("pacs:photo", f"pacs:{one}") for one in ("art_painting", "cartoon", "sketch"))
-_VISDA = Pair("visda17:train", "visda17:validation")
+_VISDA = Pair("visda17:train", "visda17:validation", known_as="visda17")
 _DIGITS: dict[str, Any] = {"model": "lenet", "model_options": {"feature_dim": 64}, "size": 28}
 _FROZEN: dict[str, Any] = {
     "model": "mlp", "model_options": {"hidden": [256], "activation": "relu"}, "frozen": True, "batch_size": 64,
@@ -177,7 +177,7 @@ def _paired(runs: Mapping[tuple[str, str, int], Any], rival: str) -> dict[str, A
     }
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float | int]) -> float:
     return sum(values) / len(values)
 
 

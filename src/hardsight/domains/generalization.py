@@ -18,6 +18,7 @@ from torch import nn
 from hardsight.datasets import ArrayDataset
 from hardsight.domains.generalization_splits import Split, leave_one_domain_out
 from hardsight.domains.generalization_training import METHODS, Recipe, make_session, title_of, with_backbone_features
+from hardsight.training import run_together
 
 __all__ = [
     "METHODS",
@@ -81,7 +82,8 @@ def generalize(
         session = make_session(
             method, split, recipe, scale=scale, seed=seed, device=device, folder=place, progress=progress
         )
-        fitted = session.run()
+        # Run as one of several: dropout then begins with the random states of the session, not with the caller's.
+        (fitted,) = run_together([session])
         results = fitted.results
         found.append(
             Generalized(

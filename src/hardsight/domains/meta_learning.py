@@ -6,15 +6,18 @@ F(w) + weight * G(w - inner_rate * grad F(w)).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from hardsight.geometry import widen
 from hardsight.training.capture import Replay, make_capturable
 from hardsight.training.fitting import Session
-from hardsight.training.step import Batch, Step
+from hardsight.training.loop import Training
+from hardsight.training.step import Batch
 
 Pair = tuple[Tensor, Tensor]
 _Loss = Callable[[Tensor, Tensor], Tensor]
@@ -71,14 +74,22 @@ def meta_gradients(
 class MetaStep:
     """Takes the steps of a training on batches whose equal parts are domains, as `DomainBatches` makes them.
 
-    Which domain is left out is drawn from torch's global generator. On CUDA the step is replayed from a graph.
+    Which domain plays the unseen one is drawn from the seed and the number of the step, so a training that was
+    interrupted goes on as it would have. On CUDA the step is replayed from a graph.
     """
 
     def __init__(
-        self, step: Step, domains: int, *, inner_rate: float, weight: float = 1.0, second_order: bool = False
+        self,
+        training: Training,
+        domains: int,
+        *,
+        inner_rate: float,
+        weight: float = 1.0,
+        second_order: bool = False,
+        seed: int = 0,
     ) -> None:
         _check(domains, inner_rate, weight)
-        self.step, self.domains = step, domains
+        self.training, self.step, self.domains, self.seed = training, training.step, domains, seed
         self.inner_rate, self.weight, self.second_order = inner_rate, weight, second_order
         self._held: list[Tensor] = []
         self._replay: Replay | None = None
@@ -87,7 +98,7 @@ class MetaStep:
         """Take one step on a group of one batch."""
         ((images, labels, ids),) = group
         ids = torch.full_like(labels, -1) if ids is None else ids
-        order = self._order(len(labels), int(torch.randint(self.domains, ()))).to(labels.device)
+        order = self._order(len(labels), self.left_out(self.training.counters.step)).to(labels.device)
         batch = [part.index_select(0, order) for part in (images, labels, ids)]
         if not images.is_cuda:
             self._held = batch
@@ -99,6 +110,10 @@ class MetaStep:
         for held, part in zip(self._held, batch, strict=True):
             held.copy_(part)
         self._replay()
+
+    def left_out(self, step: int) -> int:
+        """The place of the domain that plays the unseen one in that step."""
+        return int(np.random.default_rng((self.seed, step)).integers(self.domains))
 
     def _order(self, samples: int, chosen: int) -> Tensor:
         """The places of a batch with the chosen domain last: one graph then fits every choice."""
@@ -116,7 +131,7 @@ class MetaStep:
                 inner_rate=self.inner_rate,
                 weight=self.weight,
                 second_order=self.second_order,
-                loss=lambda logits, given: step.network.objective.loss(logits.float(), given),
+                loss=lambda logits, given: step.network.objective.loss(widen(logits), given),
             )
         trained = [parameter for parameter in step.network.model.parameters() if parameter.requires_grad]
         for parameter, slope in zip(trained, found.gradients, strict=True):
@@ -132,21 +147,17 @@ class MetaStep:
         step.update()
 
 
-def train_by_mldg(
-    session: Session, domains: int, *, inner_rate: float, weight: float = 1.0, second_order: bool = False
-) -> Session:
-    """Let a session, made with `capture=False` and `DomainBatches`, take its steps by MLDG; returns it."""
+def train_by_mldg(session: Session, domains: int, **options: Any) -> Session:
+    """Let a session, made with `capture=False` and `DomainBatches`, take its steps by `MetaStep`; returns it."""
     training = session.training
     if training.device.type == "cuda":
         make_capturable(training.step.optimizer, training.device)
-    training.take_step = MetaStep(
-        training.step, domains, inner_rate=inner_rate, weight=weight, second_order=second_order
-    )
+    training.take_step = MetaStep(training, domains, **options)
     return session
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(logits.float(), labels)
+    return nn.functional.cross_entropy(widen(logits), labels)
 
 
 def _plus(one: Tensor | None, other: Tensor | None, weight: float) -> Tensor | None:

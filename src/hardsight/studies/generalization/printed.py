@@ -1,0 +1,100 @@
+"""The table and the figure of AVH's Table 5: ours beside the paper's and the slides' numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.generalization.judging import AVERAGE, difference_sentence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Art painting, cartoon, photo, sketch, average; Table 5 of the paper, and the last row of the talk's slides.
+PRINTED = {
+    "AlexNet (Li et al. 2017)": (62.86, 66.97, 89.50, 57.51, 69.21),
+    "MLDG, AlexNet (Li et al. 2018)": (66.23, 66.88, 88.00, 58.96, 70.01),
+    "MetaReg, AlexNet (Balaji et al. 2018)": (69.82, 70.35, 91.07, 59.26, 72.62),
+    "Feature-critic, AlexNet (Li et al. 2019)": (64.89, 71.72, 89.94, 61.85, 72.10),
+    "CNN-10, ImageNet first": (66.46, 67.88, 89.70, 51.72, 68.94),
+    "CNN-10 + AVH, ImageNet first": (72.02, 66.42, 90.12, 61.26, 72.46),
+    "CNN-9 + AVH (slides)": (71.56, 69.25, 89.93, 60.86, 72.90),
+}
+PRINTED_DOMAINS = ("art_painting", "cartoon", "photo", "sketch", AVERAGE)
+PAPER_GAP = 3.52
+METHODS = {"cross_entropy": "cross-entropy", "avh": "AVH loss", "mldg": "MLDG"}
+
+
+def print_table(results: Mapping[str, Any]) -> str:
+    """Accuracy (%) on the domain left out, mean ± standard deviation over seeds, then what the scales do."""
+    accuracy: Mapping[str, Any] = results["accuracy"]
+    domains = _domains(accuracy)
+    rows = [
+        [
+            f"**{results['settings']['recipes'][begin].split(',')[0]}, {begin}, {METHODS[method]}**",
+            *_numbers(of, domains),
+        ]
+        for begin, methods in accuracy.items()
+        for method, of in methods.items()
+    ]
+    if tuple(domains) == PRINTED_DOMAINS:
+        rows += [[f"paper: {name}", *(f"{value:.2f}" for value in values)] for name, values in PRINTED.items()]
+    parts = [
+        provenance(results),
+        markdown_table(["accuracy (%) on", *(name.replace("_", " ") for name in domains)], rows),
+    ]
+    parts += [difference_sentence(found, begin, PAPER_GAP) for begin, found in results["difference"].items()]
+    if any(results["scales"].values()):
+        parts.append("What the scale does, mean over domains and seeds:\n\n" + _scales(results["scales"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _scales(scales: Mapping[str, Any]) -> str:
+    rows = [
+        [begin, scale, f"{found['validation']:.2f}", f"{found['test']:.2f}"]
+        for begin, by_scale in scales.items()
+        for scale, found in by_scale.items()
+    ]
+    return markdown_table(["beginning", "scale", "validation (%)", "domain left out (%)"], rows)
+
+
+def _domains(accuracy: Mapping[str, Any]) -> list[str]:
+    seen = dict.fromkeys(domain for methods in accuracy.values() for of in methods.values() for domain in of)
+    return [*(domain for domain in seen if domain != AVERAGE), AVERAGE]
+
+
+def _numbers(of: Mapping[str, Any], domains: Sequence[str]) -> list[str]:
+    return [_shown(of.get(domain)) for domain in domains]
+
+
+def _shown(number: Mapping[str, Any] | None) -> str:
+    if number is None:
+        return ""
+    return f"{number['mean']:.2f}" + (f" ± {number['sd']:.2f}" if number["sd"] is not None else "")
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """Accuracy by domain left out, one panel a beginning: a dot a seed, a bar at the mean."""
+    from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, RED, drawing
+
+    accuracy: Mapping[str, Any] = results["accuracy"]
+    domains = _domains(accuracy)
+    colours = dict(zip(METHODS, (INK, RED, BLUE), strict=True))
+    with drawing(4.2 * len(accuracy), 3.0, panels=len(accuracy), columns=len(accuracy)) as figure:
+        for axes, (begin, methods) in zip(figure.axes, accuracy.items(), strict=True):
+            for at, (method, of) in enumerate(methods.items()):
+                for place, domain in enumerate(domains):
+                    if domain in of:
+                        x = place + 0.22 * (at - (len(methods) - 1) / 2)
+                        values = of[domain]["values"]
+                        axes.plot([x] * len(values), values, ".", color=colours[method], markersize=4)
+                        axes.plot([x - 0.09, x + 0.09], [of[domain]["mean"]] * 2, color=colours[method], linewidth=2)
+                axes.plot([], [], color=colours[method], linewidth=2, label=METHODS[method])
+            if tuple(domains) == PRINTED_DOMAINS:
+                paper = PRINTED["CNN-10 + AVH, ImageNet first"]
+                axes.plot(range(len(domains)), paper, "_", color=GREEN, markersize=14, label="paper, CNN-10 + AVH")
+            axes.set_xticks(range(len(domains)), [name.replace("_", "\n") for name in domains])
+            axes.set_title(begin)
+            axes.set_ylabel("accuracy (%) on the domain left out")
+            axes.tick_params(color=FAINT)
+            axes.legend(fontsize=7)
+    return {"accuracy": figure}

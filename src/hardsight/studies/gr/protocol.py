@@ -89,10 +89,11 @@ def cells(preset: str) -> list[Cell]:
     pairs = [(ANCHOR, cce), *((PRINTED_AS_IT_IS, method) for method in (strong, cce, mild))]
     if preset == "smoke":
         return [_cell(*pair) for pair in (*pairs[:3], ("balanced", strong), ("mean-lr-tenth", strong))]
+    if preset == "cpu":
+        changes = ("lr-tenth", "decay-5e-4", "warm-up", "balanced", "released-falls", "mean-lr-tenth")
+        return [_cell(*pair) for pair in (*pairs, *((change, strong) for change in changes))]
     pairs += [("lr-tenth", strong), ("decay-5e-4", strong), ("no-augmentation", cce), ("released-falls", cce)]
     pairs += [("released-falls", strong), ("no-augmentation", strong), ("warm-up", strong), ("mean-lr-tenth", strong)]
-    if preset == "cpu":
-        return [_cell(*pair) for pair in (*pairs, ("balanced", strong))]
     pairs += [("balanced", strong), ("decay-5e-4", cce), ("lr-tenth", cce), ("mean", strong)]
     pairs += [("twice-as-long", cce), ("twice-as-long", strong), ("float32", strong), ("released", mild)]
     rest = [(change, method) for change in _TITLES if change != ANCHOR for method in METHODS]

@@ -50,10 +50,9 @@ class Regularisers:
 
     def protocol(self, preset: str) -> Protocol:
         """The preset's protocol before regularisers."""
-        small = {"smoke": DIGITS, "cpu": dataclasses.replace(TINY, data=self.data)}
-        if preset in small:
-            return small[preset]
-        return dataclasses.replace(PRINTED, data=self.data, model="resnet44", epochs=self.epochs)
+        small = {"smoke": DIGITS, "cpu": TINY}
+        large = dataclasses.replace(PRINTED, data=self.data, model="resnet44", epochs=self.epochs)
+        return small.get(preset, large)
 
     def cells(self, preset: str) -> list[Cell]:
         """Baseline and GR first, alone and with weight decay."""

@@ -4,7 +4,8 @@ Paper (GR with β = 8, λ = 0.5, at 0/20/40/80 % noise): 0.85/0.83/0.79/0.57; th
 CCE: 0.81/0.76/0.73/0.42. Ours: not measured yet.
 
 Forgetting is CCE with dropout searched in 0.2 to 0.9. MentorNet DD needs a network trained on other data, and is left
-out. Each competitor has its authors' settings; all have weight decay and GoogLeNet's own dropout of 40 %.
+out. Each competitor has the library's defaults, its authors' where they print any; all have weight decay and
+GoogLeNet's own dropout of 40 %.
 """
 
 import dataclasses
@@ -116,8 +117,8 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 ABOUT = """CIFAR-10 with symmetric noise, GoogLeNet V1 (batch normalization, a stem for 32x32 images, dropout 40 %), the
-printed optimiser. Every competitor is a loss of this library with its authors' settings; Forgetting is CCE with the
-dropout that ends best of 0.2, 0.5 and 0.8. MentorNet DD is left out: its curriculum is learnt on other data. The paper
+printed optimiser. Every competitor is a loss of this library with its defaults, its authors' where they print any;
+Forgetting is CCE with the dropout that ends best of 0.2, 0.5 and 0.8. MentorNet DD is left out: its curriculum is learnt on other data. The paper
 prints whole percents."""
 
 TABLE4 = Study(

@@ -121,7 +121,8 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
 
 
 ABOUT = """CIFAR-100 with symmetric noise, ResNet-44, the printed optimiser (as in `gr-table3`). Competitors with the
-library's defaults, their authors' where they print any; Forward and Backward are given the true noise rate. The paper reports the mean of five seeds."""
+library's defaults, their authors' where they print any; Forward and Backward are given the true noise rate. The
+paper reports the mean of five seeds."""
 
 TABLE5 = Study(
     id="gr-table5",

@@ -11,8 +11,22 @@ from hardsight.hardness import angular_visual_confidence, angular_visual_hardnes
 from hardsight.heads import observe
 
 if TYPE_CHECKING:
-    from hardsight import alignment, cleaning, datasets, degradation, kernels, losses, models, noise, report, training
+    from hardsight import (
+        alignment,
+        cleaning,
+        datasets,
+        degradation,
+        domains,
+        explain,
+        kernels,
+        losses,
+        models,
+        noise,
+        report,
+        training,
+    )
     from hardsight.cleaning import find_label_issues
+    from hardsight.domains import SelfTraining
     from hardsight.dynamics import Recorder
     from hardsight.engines import score_model
     from hardsight.losses import AngularLinear
@@ -22,6 +36,8 @@ _ROOMS = (
     "cleaning",
     "datasets",
     "degradation",
+    "domains",
+    "explain",
     "kernels",
     "losses",
     "models",
@@ -32,6 +48,7 @@ _ROOMS = (
 _NAMES = {
     "AngularLinear": "losses",
     "Recorder": "dynamics",
+    "SelfTraining": "domains",
     "find_label_issues": "cleaning",
     "score_model": "engines",
 }
@@ -39,6 +56,7 @@ _NAMES = {
 __all__ = [
     "AngularLinear",
     "Recorder",
+    "SelfTraining",
     "alignment",
     "angle_between",
     "angular_visual_confidence",
@@ -46,6 +64,8 @@ __all__ = [
     "cleaning",
     "datasets",
     "degradation",
+    "domains",
+    "explain",
     "find_label_issues",
     "kernels",
     "losses",

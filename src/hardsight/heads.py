@@ -83,7 +83,7 @@ def observe(model: nn.Module, head: str | None = None) -> Iterator[Seen]:
     >>> seen.name, list(seen.features.shape), list(seen.weight.shape)
     ('2', [2, 8], [3, 8])
     """
-    inner, compiled = _unwrap(model)
+    inner, compiled = unwrap(model)
     candidates = _candidates(inner)
     known = _known_head(inner, candidates, head)
     seen = Seen(known)
@@ -111,7 +111,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def find_head(model: nn.Module, head: str | None = None) -> tuple[str, nn.Module]:
     """Name and module of the final linear layer, as far as the model's structure alone tells it."""
-    inner, _ = _unwrap(model)
+    inner, _ = unwrap(model)
     candidates = _candidates(inner)
     name = _known_head(inner, candidates, head)
     if name is None:
@@ -190,7 +190,7 @@ def _maker_of(outputs: list[Tensor], calls: list[tuple[str, Tensor, Tensor]], ca
     raise ValueError(_which_one(candidates, "head must be chosen, no single linear layer makes this model's output"))
 
 
-def _unwrap(model: nn.Module) -> tuple[nn.Module, bool]:
+def unwrap(model: nn.Module) -> tuple[nn.Module, bool]:
     """The model inside DataParallel, DistributedDataParallel and torch.compile, and whether it was compiled."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")

@@ -2,6 +2,7 @@
 
 import typer
 
+from hardsight.cli.adapt import adapt
 from hardsight.cli.align import align
 from hardsight.cli.audit import audit
 from hardsight.cli.bench import bench
@@ -19,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (demo, score, audit, align, train, runs, report, bench):
+for command in (demo, score, audit, align, train, runs, adapt, report, bench):
     app.command()(command)
 app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")

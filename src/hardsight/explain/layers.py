@@ -8,14 +8,14 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.heads import _unwrap, evaluating, observe
+from hardsight.heads import evaluating, observe, unwrap
 
 _NEAREST = 3
 
 
 def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
     """Name and module of a layer, given by either; an unknown name is refused with the nearest ones."""
-    layers = dict(_unwrap(model)[0].named_modules())
+    layers = dict(unwrap(model)[0].named_modules())
     if isinstance(layer, nn.Module):
         for name, module in layers.items():
             if module is layer:
@@ -33,7 +33,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor, head: str | None = None
     Found in a forward of one image, in the order in which layers finish: of a block and its last layer, the block.
     A model that goes on with tokens after its last maps, as transformers do, has no such layer and is refused.
     """
-    inner, _ = _unwrap(model)
+    inner, _ = unwrap(model)
     finished: list[tuple[str, tuple[int, ...]]] = []
 
     def note(name: str, module: nn.Module, inputs: Any, output: Any) -> None:

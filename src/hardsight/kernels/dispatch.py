@@ -71,6 +71,8 @@ def add_product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     return out.addmm_(widen(left), widen(right))
 
 
+# Tracing cannot follow the question, and the answer is a setting of the process.
+@torch.compiler.assume_constant_result
 def tf32_is_allowed() -> bool:
     """Whether the user lets float32 products run in TF32."""
     return torch.get_float32_matmul_precision() != "highest"

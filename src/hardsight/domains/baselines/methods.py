@@ -28,7 +28,7 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Baseline(ABC):
-    """One method: `begin` sees the network and a first batch's features, `step` takes one step, `ways` its optimisers.
+    """One method: `begin` makes what it trains, `step` takes one step of all of it.
 
     `step` gets the source's images and labels, the target's images, and how far the training is, in [0, 1). It returns
     its losses as tensors by name; every method has `source_loss`.
@@ -38,7 +38,7 @@ class Baseline(ABC):
     optimizers: list[torch.optim.Optimizer]
 
     def begin(self, network: Network, features: Tensor, make: MakeOptimizer) -> None:
-        """Make what the method trains beside the network, and the optimisers of all of it."""
+        """Make what is trained beside the network, for features such as these, and the optimisers of all of it."""
         self.network = network
         self.optimizers = [make(network.parameters())]
 

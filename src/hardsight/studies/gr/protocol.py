@@ -50,7 +50,7 @@ _TITLES = {
     "decay-5e-4": "weight decay 5e-4",
     "no-augmentation": "no crop, no flip",
     "warm-up": "warm-up over a tenth of the epochs",
-    "balanced": "class-balanced batches, 8 classes × 16",
+    "balanced": "class-balanced batches of 8 classes",
     "mean": "gradients divided by N",
     "mean-lr-tenth": "divided by N, a tenth of the learning rate",
     "released": "falls and weight decay of the authors' code",

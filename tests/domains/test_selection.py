@@ -14,6 +14,8 @@ from hardsight.domains.selection import (
     Evidence,
     Selection,
     Selector,
+    SelectorThresholds,
+    Thresholds,
     confidences,
     evidence_of,
     get_selector,
@@ -185,6 +187,18 @@ def test_a_class_too_small_for_a_rank_selects_nothing_not_even_certainty(name: s
     labels = select(name, Evidence(softmax, visual), 0.5).labels
     assert set(labels.tolist()) == {0, -1}
     assert labels[-1] == -1
+
+
+def test_the_last_bit_decides() -> None:
+    """One float below, at and above each threshold: the quotient says exactly what the comparison says."""
+    values = torch.rand(500, generator=torch.Generator().manual_seed(0)) * 0.4 + 0.55
+    up, down = (torch.nextafter(values, torch.tensor(edge)) for edge in (1.0, 0.0))
+    for value, above, below in zip(values, up, down, strict=True):
+        softmax = torch.stack([torch.stack([one, torch.tensor(0.01)]) for one in (value, above, below)])
+        for inclusive, expected in ((True, [0, 0, -1]), (False, [-1, 0, -1])):
+            rule = dataclasses.replace(SELECTORS["cbst"], keeps_threshold=inclusive)
+            at = Thresholds(torch.stack([value, torch.tensor(1.0)]), torch.tensor([1, 0]))
+            assert label_samples(rule, Evidence(softmax), SelectorThresholds(at, at)).labels.tolist() == expected
 
 
 def keeps_everything(name: str, evidence: Evidence, portion: float) -> Selection:

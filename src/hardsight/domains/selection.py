@@ -229,15 +229,31 @@ def label_samples(selector: Selector, evidence: Evidence, thresholds: SelectorTh
     """Labels of these samples under given thresholds. A class whose rank is 0 selects nothing, not even certainty."""
     weighed = evidence.of(selector.label_by)
     ratios = weighed if selector.balance != "class" else weighed / thresholds.labelling.values
-    largest, labels = ratios.max(1)
+    soft = None
     if selector.entropy_weight:
+        largest, labels = ratios.max(1)
         soft, kept = _entropy_regularised(ratios, largest, labels, selector.entropy_weight)
+    elif selector.balance == "class" and selector.keep_by == selector.label_by:
+        labels, kept = _above_one(ratios, inclusive=selector.keeps_threshold)
     else:
-        soft = None
+        labels = ratios.max(1).indices
         confidence, needed = _at(evidence.of(selector.keep_by), labels), thresholds.keeping.values[labels]
         kept = confidence >= needed if selector.keeps_threshold else confidence > needed
     kept &= (thresholds.keeping.ranks > 0)[labels]
     return Selection(torch.where(kept, labels, -1), soft)
+
+
+def _above_one(ratios: Tensor, *, inclusive: bool) -> tuple[Int64[Tensor, "samples"], Bool[Tensor, "samples"]]:
+    """The class of the largest ratio where that reaches 1, and where it does; elsewhere nobody asks for the class.
+
+    A quotient of floats reaches 1, or exceeds it, exactly where the confidence reaches or exceeds its threshold.
+    """
+    largest = ratios.amax(1)
+    kept = largest >= 1 if inclusive else largest > 1
+    rows = kept.nonzero().squeeze(1)
+    labels = torch.zeros(len(ratios), dtype=torch.int64, device=ratios.device)
+    labels[rows] = ratios[rows].max(1).indices
+    return labels, kept
 
 
 def _entropy_regularised(

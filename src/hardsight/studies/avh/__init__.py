@@ -3,8 +3,30 @@
 from hardsight.studies.avh.agreement_bins import TABLE_1
 from hardsight.studies.avh.agreement_scores import AGREEMENT
 from hardsight.studies.avh.agreement_tests import TABLE_2, TABLES_6_TO_9
+from hardsight.studies.avh.figure2 import FIGURE_2
+from hardsight.studies.avh.figure3 import FIGURE_3
 from hardsight.studies.avh.figure4 import FIGURE_4, FIGURE_14
+from hardsight.studies.avh.figure5 import FIGURE_5
+from hardsight.studies.avh.figure15 import FIGURE_15
+from hardsight.studies.avh.figure17 import FIGURE_17
+from hardsight.studies.avh.figure20 import FIGURE_20
+from hardsight.studies.avh.figure22 import FIGURE_22
 from hardsight.studies.avh.hypotheses import HYPOTHESES
 from hardsight.studies.framework import Study
 
-STUDIES: tuple[Study, ...] = (TABLE_1, TABLE_2, TABLES_6_TO_9, HYPOTHESES, AGREEMENT, FIGURE_4, FIGURE_14)
+STUDIES: tuple[Study, ...] = (
+    TABLE_1,
+    TABLE_2,
+    TABLES_6_TO_9,
+    HYPOTHESES,
+    AGREEMENT,
+    FIGURE_2,
+    FIGURE_3,
+    FIGURE_4,
+    FIGURE_5,
+    FIGURE_14,
+    FIGURE_15,
+    FIGURE_17,
+    FIGURE_20,
+    FIGURE_22,
+)

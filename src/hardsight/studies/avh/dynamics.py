@@ -102,7 +102,9 @@ class Watching:
         if training.folder not in self._images:
             name = training.config.data.name
             people = human_frequency(name)[training.test.ids.cpu()] if name in _WITH_PEOPLE else None
-            self._images[training.folder] = TestImages(training.test, people, self.of.degraded)
+            test = training.test
+            made = TestImages(test.images, test.labels, test.scale, people, self.of.degraded)
+            self._images[training.folder] = made
         return self._images[training.folder]
 
     def _after_epoch(self, training: CellTraining, epoch: int, row: Row) -> None:
@@ -185,7 +187,7 @@ def _mean_column(runs: Sequence[Sequence[Mapping[str, Any]]], name: str) -> list
     return [short(value) for value in values.mean(0).tolist()]
 
 
-def spread_known(values: Sequence[float]) -> dict[str, Any] | None:
+def spread_known(values: Sequence[float | int | None]) -> dict[str, Any] | None:
     """`spread` of the values that are numbers; None where none is."""
     known = [float(value) for value in values if value is not None and math.isfinite(value)]
     return spread(known) if known else None

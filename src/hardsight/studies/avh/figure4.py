@@ -2,7 +2,8 @@
 
 Paper (ImageNet, 90 epochs; curves without numbers): the norm keeps growing, AVH reaches a plateau early while accuracy
 still improves, AVH tells five bins of human frequency apart at every epoch, better networks have lower AVH.
-Ours, on CIFAR-10 with CIFAR-10H and on CIFAR-100: not measured yet.
+Ours, with 3,000 training images, 12 epochs and one seed (ResNet-20, AlexNet; two CPU cores): AVH has settled at epochs
+5 and 4, accuracy is best at 12 and 3.4 and 5.5 points higher. All of CIFAR-10, and CIFAR-100: not measured yet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,12 +33,12 @@ _NETWORKS = (
     Network("densenet121", 15, 0.1, shortcuts=True, batch_size=256, options=_SMALL, capture=False),
 )
 _DIGITS = Dynamics(
-    {"name": "digits", "held_out": 0.5, "limit": 300},
+    {"name": "digits", "held_out": 0.5, "limit": 240},
     (
-        Network("digits_cnn", 5, 0.05, shortcuts=False, batch_size=32),
-        Network("resnet20", 5, 0.05, shortcuts=True, batch_size=32),
+        Network("digits_cnn", 4, 0.05, shortcuts=False, batch_size=32),
+        Network("resnet20", 4, 0.05, shortcuts=True, batch_size=32),
     ),
-    degraded=100,
+    degraded=60,
 )
 CIFAR10 = {
     "smoke": _DIGITS,

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from hardsight.alignment import FIVE_BINS, bin_of, correlate
-from hardsight.datasets.loader import DeviceLoader
+from hardsight.datasets.augment import PixelScale
 from hardsight.degradation import DEGRADATIONS, degrade
 from hardsight.models import Classifier
 from hardsight.studies.avh.looking import Look, group_statistics, joined, look
@@ -52,18 +53,25 @@ ALL = "all"
 
 
 class TestImages:
-    """The test images of a training in their groupings; noise is drawn once.
+    """Test images, as bytes, in their groupings; noise is drawn once.
 
-    `frequency`: people's, one an image in the loader's order, or None where nobody was asked. `degraded`: so many
-    images, the first, are looked at at every level of noise and contrast; the level that changes nothing among them.
+    `frequency`: people's, one an image, or None where nobody was asked. `degraded`: so many images, the first, are
+    looked at at every level of noise and contrast; the level that changes nothing among them. Left out: all.
     """
 
     __test__ = False
 
-    def __init__(self, loader: DeviceLoader, frequency: Tensor | None, degraded: int) -> None:
-        self.images, self.labels, self.scale = loader.images, loader.labels, loader.scale
+    def __init__(
+        self,
+        images: UInt8[Tensor, "samples channels height width"],
+        labels: Int[Tensor, "samples"],
+        scale: PixelScale,
+        frequency: Tensor | None = None,
+        degraded: int | None = None,
+    ) -> None:
+        self.images, self.labels, self.scale = images, labels, scale
         self.frequency = None if frequency is None else frequency.cpu().numpy()
-        self.degraded = min(degraded, len(self.images))
+        self.degraded = min(degraded or len(images), len(images))
         people = -np.ones(len(self.images), np.int64) if self.frequency is None else bin_of(self.frequency)
         self.bins = torch.from_numpy(people).to(self.labels.device)
         self.levels = {one.name: self._degrade(one) for one in (NOISE, CONTRAST)}

@@ -1,0 +1,180 @@
+"""AVH, Figure 15: norm and AVH of MNIST's test images after every iteration, from the first to the sixtieth.
+
+Paper (curves): the norm rises steeply and flattens slightly after 10 iterations; the angle falls sharply and is almost
+flat after 10. Ours, with the iteration at which each has settled: not measured yet.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import nn
+
+from hardsight import records
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.models import Classifier
+from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing
+from hardsight.studies.avh.groups import ALL
+from hardsight.studies.avh.looking import curves_of, group_statistics, look, mean_curves
+from hardsight.studies.avh.plateau import broken_stick, phases, settling_time
+from hardsight.studies.configured import Tree
+from hardsight.studies.framework import Options, Study, markdown_table, provenance, spread
+from hardsight.training import Cell
+from hardsight.training.config import TrainingConfig
+from hardsight.training.configured import session
+from hardsight.training.reading import build
+from hardsight.training.sweeps import FINISHED, status_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS_FILE = "steps.parquet"
+QUANTITIES = {"norm": ("feature norm", GREEN), "avh": ("AVH", BLUE), "correct": ("accuracy", RED)}
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """A preset: the configuration of one short epoch, seeds, and how many test images are looked at."""
+
+    tree: Tree
+    seeds: int
+    images: int
+
+
+def _one_epoch(
+    data: str, network: str, batch_size: int, iterations: int, images: int, seeds: int, lr: float
+) -> Iterations:
+    limit = batch_size * iterations
+    tree = {
+        "data": {"name": data, "limit": limit, "batch_size": batch_size, "held_out": 0.4},
+        "model": {"name": network, "options": {"feature_dim": 64} if network == "lenet" else {}},
+        "optimizer": {"lr": lr},
+        "epochs": 1,
+        "record": {"dynamics": False, "scores": ["avh"]},
+    }
+    return Iterations(tree, seeds, images)
+
+
+PRESETS = {
+    "smoke": _one_epoch("digits", "digits_cnn", 32, 20, 150, 2, 0.05),
+    "cpu": _one_epoch("mnist", "lenet", 64, 60, 1000, 3, 0.05),
+    "paper": _one_epoch("mnist", "lenet", 64, 60, 3840, 10, 0.05),
+}
+
+
+def cells(preset: str) -> list[Cell]:
+    """One cell a seed."""
+    return [Cell({"seed": seed}) for seed in range(PRESETS[preset].seeds)]
+
+
+def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
+    """Train step by step, and look at the test images after each."""
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    for cell, folder in mine:
+        options.clock.check()
+        _train(PRESETS[preset], cell, folder, device)
+
+
+def _train(of: Iterations, cell: Cell, folder: Path, device: torch.device) -> None:
+    rows: list[dict[str, float]] = []
+
+    def write(model: nn.Module) -> Mapping[str, Any]:
+        records.write_table(folder / STEPS_FILE, pa.Table.from_pylist(rows))
+        return {"iterations": len(rows)}
+
+    tree = {**of.tree, "seed": cell.settings["seed"], "folder": str(folder), "name": cell.name}
+    made = session(build(TrainingConfig, tree), device, progress=False, resume=False, measure=write)
+    test = cast("DeviceLoader", made.training.test)
+    images, labels = test.images[: of.images], test.labels[: of.images]
+    for _ in made.stepwise():
+        seen = look(cast("Classifier", made.training.model), images, labels, test.scale)
+        rows.append(group_statistics(seen, torch.zeros_like(labels), 1, ALL))
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """The mean curves over seeds, and when each of them has settled."""
+    places = [folder / cell.name for cell in cells(preset) if status_of(folder / cell.name) == FINISHED]
+    runs = [curves_of(pq.read_table(place / STEPS_FILE).to_pylist(), ALL, 1)[0] for place in places]
+    measures: dict[str, list[float]] = {}
+    for curves in runs:
+        for name in QUANTITIES:
+            measures.setdefault(f"{name}_settled", []).append(float(settling_time(curves[name])))
+            measures.setdefault(f"{name}_knot", []).append(float(broken_stick(curves[name]).knot))
+            measures.setdefault(f"{name}_by_10", []).append(_made(curves[name], 10))
+        measures.setdefault("norm_growth_after", []).append(float(phases(curves)["norm_growth_after"]))
+    return {
+        "settings": dataclasses.asdict(PRESETS[preset]),
+        "curves": mean_curves(runs),
+        "measures": {name: spread(values) for name, values in measures.items()},
+    }
+
+
+def _made(values: Sequence[float], time: int) -> float:
+    """Share of a curve's whole change that is made by this time."""
+    whole = values[-1] - values[0]
+    return (values[min(time, len(values)) - 1] - values[0]) / whole if whole else 1.0
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """When norm, AVH and accuracy settle, and a sentence."""
+    of = results["measures"]
+    rows = [
+        [title, *(_plain(of[f"{name}_{key}"]) for key in ("settled", "knot")), f"{of[f'{name}_by_10']['mean']:.0%}"]
+        for name, (title, _) in QUANTITIES.items()
+    ]
+    first = "before" if of["avh_settled"]["mean"] < of["norm_settled"]["mean"] else "not before"
+    sentence = (
+        f"**Figure 15** (AVH is flat after about 10 iterations, the norm flattens less): by iteration 10 AVH has made "
+        f"{of['avh_by_10']['mean']:.0%} of its change and the norm {of['norm_by_10']['mean']:.0%}. AVH has settled at "
+        f"iteration {_plain(of['avh_settled'])}, {first} the norm at {_plain(of['norm_settled'])}; from then on the "
+        f"norm changes by {of['norm_growth_after']['mean']:+.0%}."
+    )
+    heads = ("", "settled at iteration", "knot", "made by iteration 10")
+    return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence]) + "\n"
+
+
+def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """Norm, AVH and accuracy by iteration, with the iteration at which AVH has settled."""
+    curves, settled = results["curves"], results["measures"]["avh_settled"]["mean"]
+    with drawing(8.6, 2.7, panels=3, columns=3) as figure:
+        for axes, (name, (title, colour)) in zip(figure.axes, QUANTITIES.items(), strict=True):
+            values = np.array(curves[name], dtype=np.float64)
+            times = np.arange(1, len(values) + 1)
+            axes.plot(times, values, color=colour, linewidth=1.8)
+            if name != "correct":
+                apart = np.array(curves[f"{name}_sd"], dtype=np.float64)
+                axes.fill_between(times, values - apart, values + apart, color=colour, alpha=0.15, linewidth=0)
+            axes.axvline(settled, color=INK, linestyle="--", linewidth=1.0, label="AVH has settled")
+            axes.set_xlabel("iteration")
+            axes.set_title(title, fontsize=9)
+        figure.axes[0].legend(fontsize=7)
+    return {"figure15": figure}
+
+
+def _plain(number: Mapping[str, Any]) -> str:
+    return f"{number['mean']:.1f}" + (f" ± {number['sd']:.1f}" if number["sd"] is not None else "")
+
+
+ABOUT = """A LeNet with 64 features on MNIST, SGD with learning rate 0.05 and momentum 0.9, batch 64; after each of the
+first 60 iterations the test images are looked at. Lines are means over images and seeds, bands one standard deviation
+of the images. A curve has *settled* at the first iteration from which it stays within a tenth of its whole range of its
+last value."""
+
+FIGURE_15 = Study(
+    id="avh-figure15",
+    title="norm and AVH on MNIST, iteration by iteration",
+    about=ABOUT,
+    reference="AVH Fig. 15",
+    cells=cells,
+    compute=compute,
+    judge=judge,
+    table=table,
+    figures=figures,
+    worth=lambda cell, file: 0 if file == STEPS_FILE else None,
+)

@@ -1,0 +1,111 @@
+"""AVH, Figures 17 and 18: AVH against the level of noise and of contrast that an image was degraded to.
+
+Paper (ImageNet; scatter plots without numbers): AVH rises with noise and falls with contrast for four networks.
+Ours, public ResNets and CIFAR-10's test images: not measured yet.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hardsight.studies.avh.dynamics_table import listed
+from hardsight.studies.avh.groups import CONTRAST, NOISE, Grouping, TestImages
+from hardsight.studies.avh.levels import judge_levels
+from hardsight.studies.avh.levels_figures import draw_levels
+from hardsight.studies.avh.people import title_of
+from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.framework import markdown_table, provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PRESETS = {
+    "smoke": Subjects(
+        100,
+        trainings={
+            "digits_cnn": {
+                "data": {"name": "digits", "held_out": 0.5, "limit": 300, "batch_size": 32},
+                "model": {"name": "digits_cnn"},
+                "optimizer": {"lr": 0.05},
+                "epochs": 3,
+            }
+        },
+    ),
+    "cpu": Subjects(200, (20, 32, 44, 56)),
+    "paper": Subjects(10_000, (20, 32, 44, 56)),
+}
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """AVH, confidence and norm at every level of both degradations."""
+    images = TestImages(subject.images, subject.labels, subject.scale)
+    _, at_levels = images.looks(subject.model)
+    return {one.name: judge_levels(at_levels[one.name], one.levels) for one in (NOISE, CONTRAST)}
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Means by level, correlations with the level, and a sentence for each figure."""
+    parts = [provenance(results)]
+    for number, grouping in (("17", NOISE), ("18", CONTRAST)):
+        found = {key: one[grouping.name] for key, one in results["networks"].items()}
+        parts += [f"Mean AVH by level of {grouping.title}:", _means(found, grouping), sentence(number, found, grouping)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _means(found: Mapping[str, Any], grouping: Grouping) -> str:
+    heads = ["network", *grouping.groups, "ρ", "r", "τ", "mean ρ of an image's own", "ρ of confidence", "ρ of norm"]
+    rows = []
+    for key, one in found.items():
+        of = one["correlations"]
+        numbers = [*(of["avh"][method] for method in ("spearman", "pearson", "kendall")), one["within"]["avh"]]
+        numbers += [of["confidence"]["spearman"], of["norm"]["spearman"]]
+        rows.append([title_of(key), *(f"{mean:.4f}" for mean in one["means"]["avh"]), *map(_signed, numbers)])
+    return markdown_table(heads, rows)
+
+
+def sentence(number: str, found: Mapping[str, Any], grouping: Grouping) -> str:
+    """Whether AVH follows the level, in the direction of the paper's figure."""
+    sign = 1 if grouping is NOISE else -1
+    rho = {key: one["correlations"]["avh"]["spearman"] for key, one in found.items()}
+    held = sum(value is not None and sign * value > 0 for value in rho.values())
+    stronger = sum(
+        abs(one["correlations"]["avh"]["spearman"] or 0) > abs(one["correlations"]["confidence"]["spearman"] or 0)
+        for one in found.values()
+    )
+    way = "rises with the noise" if grouping is NOISE else "falls as contrast rises"
+    texts = [f"{title_of(key)} {_signed(value)}" for key, value in rho.items()]
+    images = next(iter(found.values()))["images"]
+    return (
+        f"**Figure {number}** (AVH {way}): over {images:,} images at five levels Spearman's ρ of AVH with the level is "
+        f"{listed(texts)}; it has the paper's sign in {held} of {len(found)} networks, and is stronger than that of "
+        f"confidence in {stronger}."
+    )
+
+
+def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """One figure a degradation."""
+    drawn = {}
+    for name, grouping in (("figure17", NOISE), ("figure18", CONTRAST)):
+        found = {title_of(key): one[grouping.name] for key, one in results["networks"].items()}
+        drawn[name] = draw_levels(found, grouping)
+    return drawn
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.3f}"
+
+
+ABOUT = """The public ResNets look at CIFAR-10's test images at five levels of uniform noise (0 to 0.4 of a pixel's
+range) and of contrast (1.0 to 0.1), the same images at every level. A correlation over all images and levels mixes what
+a level does with how images differ; the mean of each image's own rank correlation with the level stands beside it. The
+networks trained here are in `avh-figure4`."""
+
+FIGURE_17 = study_of(
+    PRESETS,
+    measure,
+    id="avh-figure17",
+    title="AVH against noise and contrast",
+    about=ABOUT,
+    reference="AVH Figs. 17, 18",
+    table=table,
+    figures=figures,
+)

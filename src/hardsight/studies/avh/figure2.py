@@ -1,0 +1,133 @@
+"""AVH, Figures 2 and 8: MNIST in a network with two features.
+
+Paper (a picture): each class fills a cone around its weights. Ours, with the share of images whose nearest weights by
+angle are their label's, and the width of the cones: not measured yet.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hardsight.geometry import angles_to_classes
+from hardsight.report.canvas import FAINT, INK, drawing
+from hardsight.studies.avh.figure22 import LENET
+from hardsight.studies.avh.looking import features_of, look_at_features, short
+from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.framework import markdown_table, provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Ten classes need ten colours; neighbours differ in lightness too, and every cone carries its digit.
+TEN = ("#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677", "#aa4499", "#44aa99", "#999933", "#882255", "#777777")
+POINTS = 100
+PRESETS = {
+    "smoke": Subjects(
+        150,
+        trainings={
+            "digits_cnn": {
+                "data": {"name": "digits", "held_out": 0.5, "limit": 600, "batch_size": 32},
+                "model": {"name": "digits_cnn"},
+                "optimizer": {"lr": 0.05},
+                "epochs": 2,
+            }
+        },
+    ),
+    "cpu": Subjects(2000, trainings={"lenet": LENET}),
+    "paper": Subjects(10_000, trainings={"lenet": LENET | {"data": LENET["data"] | {"limit": 60_000}, "epochs": 20}}),
+}
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """Some images of each class in the plane of the first two features, the weights, and how narrow the cones are."""
+    features = features_of(subject.model, subject.images, subject.scale)
+    head: Any = subject.model.head
+    seen = look_at_features(features, head, subject.labels)
+    angles = angles_to_classes(features, head.weight.detach().float())
+    own = torch.rad2deg(angles.gather(1, subject.labels[:, None]).squeeze(1)).cpu().numpy()
+    labels, points = subject.labels.cpu().numpy(), features[:, :2].cpu().numpy()
+    chosen = np.concatenate([(labels == name).nonzero()[0][:POINTS] for name in np.unique(labels)])
+    by_class = {
+        subject.class_names[name]: {
+            "images": int((labels == name).sum()),
+            "median_angle": short(float(np.median(own[labels == name]))),
+            "ninth_decile": short(float(np.quantile(own[labels == name], 0.9))),
+            "avh": short(float(seen.avh.cpu().numpy()[labels == name].mean())),
+        }
+        for name in np.unique(labels)
+    }
+    return {
+        "images": len(labels),
+        "features": features.shape[1],
+        "accuracy": round(float(seen.correct.mean()), 4),
+        "nearest_by_angle": round(float((angles.argmin(1) == subject.labels).double().mean()), 4),
+        "classes": by_class,
+        "x": [short(one) for one in points[chosen, 0].tolist()],
+        "y": [short(one) for one in points[chosen, 1].tolist()],
+        "label": labels[chosen].tolist(),
+        "avh": [short(one) for one in seen.avh.cpu().numpy()[chosen].tolist()],
+        "weight": [[short(one) for one in row[:2]] for row in head.weight.tolist()],
+    }
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The cones by class, and a sentence."""
+    parts = [provenance(results)]
+    for one in results["networks"].values():
+        heads = ("class", "images", "median angle to its weights", "nine in ten within", "mean AVH")
+        rows = [
+            [name, str(of["images"]), f"{of['median_angle']:.1f}°", f"{of['ninth_decile']:.1f}°", f"{of['avh']:.4f}"]
+            for name, of in one["classes"].items()
+        ]
+        widest = max(one["classes"], key=lambda name: one["classes"][name]["ninth_decile"])
+        parts += [markdown_table(heads, rows)]
+        parts.append(
+            f"**The cones**: with {one['features']} features the network is right on {one['accuracy']:.1%} of "
+            f"{one['images']:,} test images; the weights nearest by angle alone are the label's for "
+            f"{one['nearest_by_angle']:.1%}. The widest cone is that of {widest}: nine in ten of its images lie within "
+            f"{one['classes'][widest]['ninth_decile']:.1f}° of its weights."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """The plane by class and by AVH."""
+    drawn = {}
+    for key, one in results["networks"].items():
+        x, y, labels, avh = (np.array(one[name]) for name in ("x", "y", "label", "avh"))
+        reach = 1.05 * float(np.hypot(x, y).max())
+        with drawing(8.6, 4.2, panels=2) as figure:
+            for axes, title in zip(figure.axes, ("by class, with the classes' weights", "by AVH"), strict=True):
+                axes.set_aspect("equal", adjustable="box")
+                axes.set_xlabel("first feature")
+                axes.set_ylabel("second feature")
+                axes.set_title(title)
+                for weight in np.array(one["weight"]):
+                    end = reach * weight / np.hypot(*weight)
+                    axes.plot([0, end[0]], [0, end[1]], color=FAINT, linewidth=1.2, zorder=0)
+            for name in np.unique(labels):
+                inside = labels == name
+                figure.axes[0].scatter(x[inside], y[inside], s=7, color=TEN[name % 10], linewidths=0)
+                end = 1.08 * reach * np.array(one["weight"][name]) / np.hypot(*one["weight"][name])
+                figure.axes[0].text(end[0], end[1], str(name), color=INK, weight="bold", ha="center", va="center")
+            shown = figure.axes[1].scatter(x, y, c=avh, s=7, cmap="viridis", linewidths=0)
+            figure.colorbar(shown, ax=figure.axes[1], label="AVH (light is hard)", shrink=0.8)
+        drawn[f"figures2-8-{key}"] = figure
+    return drawn
+
+
+ABOUT = """A LeNet whose features are two numbers, trained on MNIST with Adam; a point is a test image, a line the
+direction of a class's weights. The same network's adversarial examples are in `avh-figure22`."""
+
+FIGURE_2 = study_of(
+    PRESETS,
+    measure,
+    id="avh-figure2",
+    title="MNIST in a network with two features",
+    about=ABOUT,
+    reference="AVH Figs. 2, 8",
+    table=table,
+    figures=figures,
+)

@@ -1,0 +1,153 @@
+"""AVH, Figure 20: confidence follows the feature's norm, AVH does not.
+
+Paper (drawn from a formula: two classes, angles of pi/4 -+ 0.05): as the norm grows, confidence goes to 1 on the right
+side of the boundary and to 0 on the wrong one, while AVH stays.
+Ours, the same formula, and a network's own features made longer: not measured yet.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing
+from hardsight.studies.avh.looking import features_of, look_at_features
+from hardsight.studies.avh.people import title_of
+from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.framework import markdown_table, provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The paper's angles on either side of the boundary, and how often the network's features are lengthened.
+NARROW, WIDE = math.pi / 4 - 0.05, math.pi / 4 + 0.05
+FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+PRESETS = {
+    "smoke": Subjects(
+        150,
+        trainings={
+            "digits_cnn": {
+                "data": {"name": "digits", "held_out": 0.5, "limit": 300, "batch_size": 32},
+                "model": {"name": "digits_cnn"},
+                "optimizer": {"lr": 0.05},
+                "epochs": 2,
+            }
+        },
+    ),
+    "cpu": Subjects(500, (20,)),
+    "paper": Subjects(10_000, (20, 32, 44, 56)),
+}
+
+
+def binary_case(norms: np.ndarray, label_angle: float, other_angle: float) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence and AVH of two classes with unit weights at these angles from a feature of each norm."""
+    gap = norms * (math.cos(label_angle) - math.cos(other_angle))
+    return 1 / (1 + np.exp(-gap)), np.full_like(norms, label_angle / (label_angle + other_angle))
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """The network's features lengthened by each factor: AVH and confidence of right and of wrong predictions."""
+    features = features_of(subject.model, subject.images, subject.scale)
+    head: Any = subject.model.head
+    first = look_at_features(features, head, subject.labels)
+    right = first.correct.bool()
+    rows: dict[str, list[float]] = {"right_confidence": [], "wrong_confidence": [], "right_avh": [], "wrong_avh": []}
+    moved = 0.0
+    for factor in FACTORS:
+        seen = look_at_features(factor * features, head, subject.labels)
+        moved = max(moved, float((seen.avh - first.avh).abs().max()))
+        for name, chosen in (("right", right), ("wrong", ~right)):
+            for score in ("confidence", "avh"):
+                values = getattr(seen, score)[chosen].double()
+                rows[f"{name}_{score}"].append(round(float(values.mean()), 5) if len(values) else math.nan)
+    return {
+        "factors": list(FACTORS),
+        "images": len(right),
+        "wrong": int((~right).sum()),
+        "norm": round(float(torch.linalg.vector_norm(features, dim=1).mean()), 4),
+        "largest_change_of_avh": moved,
+        **rows,
+    }
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The formula's numbers, the network's, and a sentence."""
+    rows = []
+    for norm in (1.0, 5.0, 10.0, 20.0, 50.0):
+        right, wrong = (binary_case(np.array([norm]), *pair) for pair in ((NARROW, WIDE), (WIDE, NARROW)))
+        rows.append([f"{norm:g}", *(f"{value[0]:.3f}" for value in (*right, *wrong))])
+    heads = ("norm", "confidence, right side", "AVH, right side", "confidence, wrong side", "AVH, wrong side")
+    parts = [provenance(results), "Two classes, by the formula:", markdown_table(heads, rows)]
+    for key, one in results["networks"].items():
+        at = one["factors"].index(1.0)
+        parts.append(
+            f"**{title_of(key)}**, {one['images']:,} images, features made {one['factors'][-1]:g} times as long: mean "
+            f"confidence in the label goes from {one['right_confidence'][at]:.3f} to {one['right_confidence'][-1]:.3f} "
+            f"where it was predicted and from {_number(one['wrong_confidence'][at])} to "
+            f"{_number(one['wrong_confidence'][-1])} where it was not ({one['wrong']} images), while no image's AVH "
+            f"moves by more than {one['largest_change_of_avh']:.1e}."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """The paper's two panels, and one of each network."""
+    drawn = {"figure20": _draw_formula()}
+    for key, one in results["networks"].items():
+        with drawing(4.6, 3.0) as figure:
+            axes = figure.axes[0]
+            marks = (
+                ("confidence", "right", BLUE, "-o"),
+                ("confidence", "wrong", RED, "--s"),
+                ("avh", "right", GREEN, ":^"),
+                ("avh", "wrong", INK, "-.v"),
+            )
+            for score, side, colour, mark in marks:
+                values = np.array(one[f"{side}_{score}"], dtype=np.float64)
+                title = f"{'AVH' if score == 'avh' else score}, predicted {side}"
+                axes.plot(one["factors"], values, mark, color=colour, label=title, markersize=4)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(one["factors"], [f"{factor:g}" for factor in one["factors"]])
+            axes.set_xlabel("features made so many times as long")
+            axes.set_ylabel("mean over images")
+            axes.set_title(title_of(key))
+            axes.legend(fontsize=7)
+        drawn[f"figure20-{key}"] = figure
+    return drawn
+
+
+def _draw_formula() -> "Figure":
+    norms = np.linspace(0, 60, 121)
+    with drawing(8.6, 2.8, panels=2) as figure:
+        sides = (("label nearer", NARROW, WIDE), ("other class nearer", WIDE, NARROW))
+        for axes, (title, own, other) in zip(figure.axes, sides, strict=True):
+            confidence, avh = binary_case(norms, own, other)
+            axes.plot(norms, confidence, color=BLUE, linewidth=1.8, label="confidence")
+            axes.plot(norms, avh, "--", color=RED, linewidth=1.8, label="AVH")
+            axes.set_ylim(-0.03, 1.03)
+            axes.set_title(f"{title}: {math.degrees(own):.1f}° against {math.degrees(other):.1f}°", fontsize=9)
+            axes.set_xlabel("feature norm, weights of length 1")
+            axes.legend(fontsize=8, loc="center right")
+    return figure
+
+
+def _number(value: float | None) -> str:
+    return "nothing" if value is None else f"{value:.3f}"
+
+
+ABOUT = """Two classes with weights of length 1 and a feature at 45° ∓ 2.9° from them, as in the paper: confidence
+depends on the feature's norm, AVH does not. The same with a network's own features: all of them made longer or shorter,
+which changes no prediction (but for the bias, which the longer ones drown)."""
+
+FIGURE_20 = study_of(
+    PRESETS,
+    measure,
+    id="avh-figure20",
+    title="AVH and confidence as the norm grows",
+    about=ABOUT,
+    reference="AVH Fig. 20",
+    table=table,
+    figures=figures,
+)

@@ -1,0 +1,138 @@
+"""AVH, Figures 5 and 16: human selection frequency against AVH, confidence and norm, as two-dimensional histograms.
+
+Paper (ImageNet): a band for AVH, mass in the upper right corner for confidence, no shape for the norm (which is scaled
+within each class). Ours, on CIFAR-10H, from the cells that the tables of section 4 share: not measured yet.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardsight.alignment import FIVE_BINS, bin_of, correlate, scale_linearly, scale_within_groups
+from hardsight.alignment.histograms import joint_histogram
+from hardsight.report.canvas import RED, drawing
+from hardsight.studies.avh.agreement import Answers, answers_by_network
+from hardsight.studies.avh.dynamics_table import listed, plural
+from hardsight.studies.avh.people import cells, study, title_of
+from hardsight.studies.framework import markdown_table, provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BINS = 20
+SCORES = {"avh": "AVH, scaled", "confidence": "confidence", "norm": "norm, scaled within its class"}
+
+
+def judge(preset: str, folder: Path) -> dict[str, Any]:
+    """The histograms of every network's first seed."""
+    found = answers_by_network(cells(preset), folder)
+    return {"networks": {key: judge_network(seeds[0]) for key, seeds in found.items()}}
+
+
+def judge_network(answers: Answers) -> dict[str, Any]:
+    """Of each score: counts by people's frequency and score in [0, 1], medians by fifth of frequency, and ρ."""
+    columns = scaled_scores(answers)
+    fifths = bin_of(answers.people)
+    return {
+        "images": len(answers.people),
+        "accuracy": round(answers.accuracy, 4),
+        "scores": {
+            name: {
+                "counts": joint_histogram(values, answers.people, BINS).counts.tolist(),
+                "medians": [_median(values[fifths == at]) for at in range(len(FIVE_BINS) - 1)],
+                "spearman": round(correlate(values, answers.people).coefficient, 4) if np.ptp(values) > 0 else None,
+            }
+            for name, values in columns.items()
+        },
+    }
+
+
+def scaled_scores(answers: Answers) -> dict[str, np.ndarray]:
+    """The three scores in [0, 1], as the paper plots them: larger AVH is harder, larger confidence and norm easier."""
+    avh, norm = -answers.scores["avh"], answers.scores["norm"]
+    return {
+        "avh": scale_linearly(avh),
+        "confidence": answers.scores["confidence"],
+        "norm": scale_within_groups(norm, answers.labels),
+    }
+
+
+def _median(values: np.ndarray) -> float | None:
+    return round(float(np.median(values)), 4) if len(values) else None
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The medians by fifth of human frequency, and a sentence."""
+    heads = ["network", "score", *(f"{low:.1f} to {low + 0.2:.1f}" for low in FIVE_BINS[:-1]), "Spearman's ρ"]
+    rows = []
+    for key, one in results["networks"].items():
+        for name, title in SCORES.items():
+            of = one["scores"][name]
+            medians = ["" if value is None else f"{value:.3f}" for value in of["medians"]]
+            rows.append([title_of(key), title, *medians, _signed(of["spearman"])])
+    return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence(results["networks"])]) + "\n"
+
+
+def sentence(networks: Mapping[str, Any]) -> str:
+    """Which of the three follows people, in all networks together."""
+    texts = []
+    for name, title in SCORES.items():
+        rho = [abs(one["scores"][name]["spearman"] or 0.0) for one in networks.values()]
+        texts.append(f"{title.split(',')[0]} {min(rho):.3f} to {max(rho):.3f}")
+    norm = [one["scores"]["norm"]["spearman"] or 0.0 for one in networks.values()]
+    seen = "the norm is not without shape here" if min(map(abs, norm)) > 0.05 else "the norm has hardly any shape"
+    return (
+        f"**Figures 5 and 16** (AVH follows human frequency, the norm does not): over "
+        f"{plural(len(networks), 'network')} the absolute rank correlation with people is {listed(texts)}: {seen}."
+    )
+
+
+def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """Three panels a network: counts on a logarithmic scale, and the median of each fifth."""
+    from matplotlib.colors import LogNorm
+
+    drawn = {}
+    centres = [low + 0.1 for low in FIVE_BINS[:-1]]
+    for key, one in results["networks"].items():
+        with drawing(8.6, 3.1, panels=3, columns=3) as figure:
+            largest = max(np.max(of["counts"]) for of in one["scores"].values())
+            for axes, (name, title) in zip(figure.axes, SCORES.items(), strict=True):
+                of = one["scores"][name]
+                counts = np.ma.masked_equal(np.array(of["counts"]).T, 0)
+                edges = np.linspace(0, 1, BINS + 1)
+                shown = axes.pcolormesh(edges, edges, counts, cmap="viridis", norm=LogNorm(1, largest))
+                medians = np.array(of["medians"], dtype=np.float64)
+                axes.plot(centres, medians, "--o", color=RED, markersize=4.5, linewidth=1.5, label="median of a fifth")
+                axes.set_xlim(0, 1)
+                axes.set_ylim(0, 1)
+                axes.set_xlabel("human selection frequency")
+                axes.set_ylabel(title)
+                axes.set_title(f"{title_of(key)}, ρ = {_signed(of['spearman'])}", fontsize=9)
+            figure.axes[0].legend(fontsize=7, loc="upper left", frameon=True, facecolor="white", edgecolor="none")
+            ticks = [10**power for power in range(int(np.log10(largest)) + 1)]
+            bar = figure.colorbar(shown, ax=figure.axes[-1], label="images (log)")
+            bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
+        drawn[f"figures5-16-{key}"] = figure
+    return drawn
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.3f}"
+
+
+ABOUT = """Each panel counts CIFAR-10's test images by how often people chose their class (CIFAR-10H) and by a score of
+the network; AVH is scaled linearly to [0, 1], the norm within each class, as in the paper. Most people agree on most of
+these images: the mass is at the right edge, and the scale of the counts is logarithmic. The cells are those of
+`avh-table1`: with the same `--output` nothing is computed again."""
+
+FIGURE_5 = study(
+    id="avh-figure5",
+    title="human frequency against AVH, confidence and norm",
+    about=ABOUT,
+    reference="AVH Figs. 5, 16",
+    judge=judge,
+    table=table,
+    figures=figures,
+)

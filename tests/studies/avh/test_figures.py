@@ -1,0 +1,132 @@
+"""Every figure's study, run once at its smallest: records, results, tables and figures, and what they say."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hardsight.studies import Options, Study, get_study, run_study, studies
+from hardsight.studies.avh.figure4 import CIFAR10, CIFAR100
+from hardsight.studies.framework import compact_json
+from hardsight.training.sweeps import status_of
+
+IDS = ("avh-figure2", "avh-figure3", "avh-figure4", "avh-figure15", "avh-figure17", "avh-figure20", "avh-figure22")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Records and results of the smoke preset, made when they are first asked for."""
+    folder, made = tmp_path_factory.mktemp("figures"), {}
+
+    class Runs(dict[str, Any]):
+        def __missing__(self, id: str) -> dict[str, Any]:
+            path = run_study(get_study(id), "smoke", folder / id, folder / "results", options=Options(say=str))
+            self[id] = json.loads(path.read_text())
+            return self[id]
+
+    made = Runs()
+    made["folder"] = folder
+    return made
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_it_runs_and_says_what_it_found(runs: dict[str, Any], id: str) -> None:
+    study: Study = get_study(id)
+    found = runs[id]
+    assert found["cells"] == found["cells_planned"] == len(study.cells("smoke"))
+    assert all(status_of(runs["folder"] / id / cell.name) == "finished" for cell in study.cells("smoke"))
+    printed = study.table(found)
+    assert "**" in printed
+    assert "nan" not in printed
+    assert len(compact_json(found)) < 200_000
+    assert study.figures is not None
+    for figure in study.figures(found).values():
+        for axes in figure.axes:
+            assert axes.get_title(loc="left") or axes.get_xlabel() or axes.get_ylabel()
+
+
+def test_every_figure_of_the_paper_is_named() -> None:
+    named = " ".join(one.reference for one in studies() if one.id.startswith("avh-")).replace(",", " ").split()
+    for number in (2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 22):
+        assert any(word.rstrip(";") == str(number) for word in named), number
+
+
+def test_training_lowers_avh_and_the_curves_are_all_there(runs: dict[str, Any]) -> None:
+    found = runs["avh-figure4"]["networks"]
+    assert set(found) == {"digits_cnn", "resnet20"}
+    for network in found.values():
+        (curves,) = network["curves"]["all"]
+        assert len(curves["avh"]) == network["epochs"] == 4
+        assert curves["avh"][-1] < curves["avh"][0]
+        assert curves["correct"][-1] > curves["correct"][0]
+        # The level that changes nothing is easier than the hardest.
+        for name in ("noise", "contrast"):
+            assert network["curves"][name][0]["avh"][-1] > network["curves"][name][4]["avh"][-1]
+        assert network["measures"]["avh_rho_last"]["mean"] < 0 < network["measures"]["confidence_rho_last"]["mean"]
+        assert sum(network["human_sizes"]) == 240
+
+
+def test_partly_finished_results_still_make_a_page(runs: dict[str, Any]) -> None:
+    study, found = get_study("avh-figure4"), runs["avh-figure4"]
+    partly = {**found, "networks": {"resnet20": found["networks"]["resnet20"]}}
+    assert "1 network cannot test an order" in study.table(partly)
+    assert "figure4" in study.figures(partly)
+    nobody_asked = json.loads(json.dumps(partly))
+    network = nobody_asked["networks"]["resnet20"]
+    network["curves"].pop("human")
+    network |= {"rho": {}, "levels": None, "human_sizes": None}
+    network["measures"] = {k: v for k, v in network["measures"].items() if not k.endswith(("rho_last", "rho_first"))}
+    drawn = get_study("avh-figure14").figures(nobody_asked)
+    assert set(drawn) == {"figure14", "noise", "contrast"}
+    assert "Observation 3" not in study.table(nobody_asked)
+
+
+def test_degradation_makes_images_harder(runs: dict[str, Any]) -> None:
+    (found,) = runs["avh-figure17"]["networks"].values()
+    assert found["noise"]["correlations"]["avh"]["spearman"] > 0
+    assert found["contrast"]["correlations"]["avh"]["spearman"] < 0
+    assert found["noise"]["levels"] == [0.4, 0.3, 0.2, 0.1, 0.0]
+
+
+def test_longer_features_change_confidence_and_not_avh(runs: dict[str, Any]) -> None:
+    (found,) = runs["avh-figure20"]["networks"].values()
+    assert found["right_confidence"][-1] > 0.99 > found["right_confidence"][0]
+    assert found["wrong_confidence"][-1] < 0.05
+    assert found["largest_change_of_avh"] < 1e-6
+
+
+def test_attacks_switch_predictions(runs: dict[str, Any]) -> None:
+    (found,) = runs["avh-figure22"]["networks"].values()
+    shares = found["pgd"]["switched_by_step"]
+    assert shares[0] == 0.0
+    assert shares[-1] > 0.8
+    assert found["pgd"]["switched"] >= found["fgsm"]["switched"]
+    assert found["pgd"]["angle"][1][-1] > found["pgd"]["angle"][1][0]
+
+
+def test_the_first_iterations_are_looked_at_one_by_one(runs: dict[str, Any]) -> None:
+    found = runs["avh-figure15"]
+    assert len(found["curves"]["avh"]) == 20
+    assert all(math.isfinite(value) for value in found["curves"]["norm"])
+    assert found["curves"]["avh"][-1] < found["curves"]["avh"][0]
+
+
+def test_paper_cells_come_in_order_of_value() -> None:
+    names = [cell.name for cell in get_study("avh-figure4").cells("paper")]
+    assert names[:4] == [f"network={name},seed=0" for name in ("resnet20", "alexnet", "vgg19_bn", "densenet121")]
+    assert len(set(names)) == 12
+    assert {one.name for one in CIFAR100["paper"].networks} < {one.name for one in CIFAR10["paper"].networks}
+
+
+@pytest.mark.data
+def test_public_networks_are_measured_on_real_images(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARDSIGHT_DATA", str(data_root))
+    study = get_study("avh-figure20")
+    path = run_study(study, "cpu", tmp_path / "records", tmp_path, options=Options(say=str))
+    (found,) = json.loads(path.read_text())["networks"].values()
+    # The public ResNet-20 is right on 92.6 % of all 10,000 images.
+    assert found["wrong"] / found["images"] < 0.12

@@ -1,0 +1,86 @@
+"""What the pictures measure: paths of attacks, the two Gaussians, the formula of two classes, the cones."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hardsight import hardness
+from hardsight.studies.avh.figure3 import ambiguity, train_toy
+from hardsight.studies.avh.figure20 import NARROW, WIDE, binary_case
+from hardsight.studies.avh.figure22 import half_time, judge_paths, mean_with_interval
+
+
+def test_half_way_is_found_between_steps() -> None:
+    values = np.array([[1.0, 0.8, 0.4, 0.0], [0.0, 1.0, 2.0, 4.0], [1.0, 1.0, 1.0, 1.0]])
+    # 1 to 0: half-way at 0.5, three quarters of the way from 0.8 to 0.4. 0 to 4: exactly at step 2.
+    np.testing.assert_allclose(half_time(values), [1.75, 2.0, np.nan])
+
+
+def path(norm: list[float], angle: list[float]) -> dict[str, np.ndarray]:
+    """Three copies of one path that switches at its last step."""
+    switched = [0.0] * (len(norm) - 1) + [1.0]
+    rows = {"norm": norm, "angle": angle, "end_angle": angle[::-1], "switched": switched}
+    return {name: np.tile(np.array(values), (3, 1)) for name, values in rows.items()}
+
+
+def test_which_comes_first_is_told_by_the_path_and_not_by_the_attack() -> None:
+    early, late = [1.0, 0.6, 0.52, 0.5, 0.5], [0.4, 0.42, 0.45, 0.6, 1.2]
+    shrinking = judge_paths(path(early, late))
+    assert shrinking["lead"]["mean"] > 0.3
+    assert shrinking["norm_first"]["mean"] == 1.0
+    assert shrinking["norm_at_switch"] == {"mean": 0.5, "low": 0.5, "high": 0.5, "n": 3}
+    # The same two curves with their roles exchanged: the angle turns at once, the norm shrinks at the end.
+    turning = judge_paths(path([2 - value for value in [0.4, 0.42, 0.45, 0.6, 1.2]], [1.5 - value for value in early]))
+    assert turning["lead"]["mean"] == pytest.approx(-shrinking["lead"]["mean"], abs=1e-3)
+    assert turning["norm_first"]["mean"] == 0.0
+
+
+def test_a_path_that_never_switches_or_grows_says_nothing() -> None:
+    paths = path([1.0, 1.2, 1.4], [0.4, 0.5, 0.6])
+    assert judge_paths(paths)["lead"] is None
+    assert judge_paths(paths)["shrinks"]["mean"] == 0.0
+    paths["switched"][:] = 0
+    assert judge_paths(paths)["switched"] == 0
+    assert judge_paths(paths)["norm_at_switch"] is None
+
+
+def test_the_interval_holds_the_mean_and_narrows() -> None:
+    generator = np.random.default_rng(0)
+    few, many = (mean_with_interval(generator.normal(1.0, 1.0, count)) for count in (20, 2000))
+    assert few is not None and many is not None  # noqa: PT018
+    assert few["low"] < few["mean"] < few["high"]
+    assert many["high"] - many["low"] < few["high"] - few["low"]
+    assert many["high"] - many["low"] == pytest.approx(2 * 1.96 / math.sqrt(2000), rel=0.15)
+
+
+def test_the_overlap_is_highest_between_the_means() -> None:
+    points = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0, 0.3], [1.0, 0.2, 0.0], [1.0, -0.6, 0.1]]), dim=1)
+    found = ambiguity(points)
+    assert float(found[0]) == pytest.approx(0.0, abs=1e-6)
+    assert float(found[0]) > float(found[1]) > float(found[2])
+    # On the mean itself the angles differ by all of the 60 degrees between them.
+    mean = torch.tensor([[math.cos(math.pi / 6), math.sin(math.pi / 6), 0.0]])
+    assert float(ambiguity(mean)) == pytest.approx(-math.pi / 3, abs=1e-6)
+
+
+def test_the_toy_is_repeatable_and_leaves_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    first, second = (train_toy(3, 5)[1] for _ in range(2))
+    assert torch.equal(first.avh, second.avh)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_formula_is_the_scores_of_two_classes() -> None:
+    # Weights of length 1 on either side of the feature, at the paper's angles.
+    weight = torch.tensor(
+        [[math.cos(NARROW), math.sin(NARROW)], [math.cos(WIDE), -math.sin(WIDE)]], dtype=torch.float64
+    )
+    norms = np.array([0.5, 3.0, 40.0])
+    features = torch.stack([torch.from_numpy(norms), torch.zeros(3, dtype=torch.float64)], 1)
+    labels = torch.zeros(3, dtype=torch.int64)
+    confidence, avh = binary_case(norms, NARROW, WIDE)
+    np.testing.assert_allclose(confidence, hardness.model_confidence(features @ weight.T, labels).numpy())
+    np.testing.assert_allclose(avh, hardness.angular_visual_hardness(features, weight, labels).numpy())
+    np.testing.assert_allclose(binary_case(norms, WIDE, NARROW)[0], 1 - confidence)

@@ -2,8 +2,10 @@
 
 from hardsight.studies.framework import Study
 from hardsight.studies.gr.auto import AUTO_KNOBS
+from hardsight.studies.gr.clothing1m import TABLE6
 from hardsight.studies.gr.figure1 import FIGURE1
 from hardsight.studies.gr.human_noise import HUMAN_NOISE
+from hardsight.studies.gr.mars import TABLE7
 from hardsight.studies.gr.protocol import PROTOCOL
 from hardsight.studies.gr.table1 import TABLE1
 from hardsight.studies.gr.table2 import TABLE2
@@ -24,6 +26,8 @@ STUDIES: tuple[Study, ...] = (
     TABLE3,
     TABLE4,
     TABLE5,
+    TABLE6,
+    TABLE7,
     TABLE8,
     TABLE9,
     TABLE10,

@@ -1,0 +1,128 @@
+"""Gradient rescaling that chooses its knobs: the rule is the paper's table, the gradient that of the two losses."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from hardsight.losses.automatic import BEST_SETTINGS, COLLAPSED, LEAST_RATE, AutomaticRescaling, rescaling_knobs
+from hardsight.losses.rescaling import gradient_rescaling
+
+
+@pytest.fixture
+def batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    logits = 3 * torch.randn(9, 10, generator=generator, dtype=torch.float64)
+    labels = torch.randint(10, (9,), generator=generator)
+    labels[4] = -100
+    return logits, labels
+
+
+def gradient(loss: object, logits: Tensor, labels: Tensor) -> Tensor:
+    logits = logits.clone().requires_grad_()
+    loss(logits, labels).backward()
+    return logits.grad
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+def test_the_rule_passes_through_the_printed_settings(classes: int) -> None:
+    for rate, beta, lam in BEST_SETTINGS[classes]:
+        expected = None if rate < LEAST_RATE else (beta, lam)
+        assert rescaling_knobs(rate, classes) == (expected if expected is None else pytest.approx(expected))
+
+
+def test_more_noise_never_asks_for_a_smaller_lambda() -> None:
+    for classes in (2, 10, 14, 50, 100, 625):
+        lams = [rescaling_knobs(rate / 100, classes).lam for rate in range(10, 101)]
+        assert lams == sorted(lams)
+    # Between ten and a hundred classes by the logarithm, constant beyond.
+    assert rescaling_knobs(0.4, 2) == rescaling_knobs(0.4, 10)
+    assert rescaling_knobs(0.4, 1000) == rescaling_knobs(0.4, 100)
+    middle = rescaling_knobs(0.4, round(math.sqrt(1000)))
+    assert middle.lam == pytest.approx((1.0 + 0.4) / 2, abs=0.01)
+
+
+def test_before_the_decision_it_is_cross_entropy(batch: tuple[Tensor, Tensor]) -> None:
+    loss = AutomaticRescaling(10).double()
+    ours, theirs = (gradient(one, *batch) for one in (loss, torch.nn.CrossEntropyLoss()))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(loss(*batch), torch.nn.functional.cross_entropy(*batch))
+    loss.decide(0.05)
+    assert loss.decided
+    assert loss.knobs is None
+    torch.testing.assert_close(gradient(loss, *batch), theirs)
+
+
+@pytest.mark.parametrize("reduction", ["weight", "mean"])
+@pytest.mark.parametrize("rate", [0.2, 0.47, 0.8])
+def test_afterwards_it_is_gradient_rescaling(batch: tuple[Tensor, Tensor], rate: float, reduction: str) -> None:
+    loss = AutomaticRescaling(10, reduction=reduction).double()
+    loss.decide(rate)
+    knobs = loss.knobs
+    assert knobs == pytest.approx(rescaling_knobs(rate, 10), rel=1e-6)
+
+    def fixed(logits: Tensor, labels: Tensor) -> Tensor:
+        return gradient_rescaling(logits, labels, beta=knobs.beta, lam=knobs.lam, reduction=reduction)
+
+    torch.testing.assert_close(gradient(loss, *batch), gradient(fixed, *batch))
+
+    def wrong(logits: Tensor, labels: Tensor) -> Tensor:
+        return gradient_rescaling(logits, labels, beta=knobs.lam, lam=knobs.beta, reduction=reduction)
+
+    assert not torch.allclose(gradient(loss, *batch), gradient(wrong, *batch))
+
+
+def test_extreme_logits_stay_finite() -> None:
+    logits = torch.tensor([[1e4, 0.0], [-1e4, 0.0], [0.0, 0.0]])
+    for rate in (None, 0.2, 0.8):
+        loss = AutomaticRescaling(2)
+        if rate is not None:
+            loss.decide(rate)
+        assert gradient(loss, logits, torch.zeros(3, dtype=torch.long)).isfinite().all()
+    nothing = gradient(AutomaticRescaling(2), logits, torch.full((3,), -100))
+    assert torch.equal(nothing, torch.zeros(3, 2))
+
+
+def test_a_collapse_sends_it_back_for_good(batch: tuple[Tensor, Tensor]) -> None:
+    loss = AutomaticRescaling(10).double()
+    assert not loss.watch(0.0), "nothing to give up before the decision"
+    loss.decide(0.4, accuracy=0.5)
+    assert not loss.watch(0.5 * COLLAPSED + 0.01)
+    assert loss.watch(0.5 * COLLAPSED - 0.01)
+    assert loss.knobs is None
+    assert not loss.watch(0.9)
+    torch.testing.assert_close(gradient(loss, *batch), gradient(torch.nn.CrossEntropyLoss(), *batch))
+
+
+def test_the_state_is_all_there_is(batch: tuple[Tensor, Tensor]) -> None:
+    first, second = AutomaticRescaling(10).double(), AutomaticRescaling(10).double()
+    first.decide(0.4, accuracy=0.5)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(gradient(first, *batch), gradient(second, *batch))
+    assert second.watch(0.1) == first.watch(0.1) is True
+
+
+def test_no_look_at_a_value(batch: tuple[Tensor, Tensor]) -> None:
+    """Tensors without values: a branch on a knob, which a captured step would hold for ever, has nothing to go by."""
+    loss = AutomaticRescaling(10)
+    loss.decide(0.4)
+    logits = torch.empty(9, 10, device="meta", requires_grad=True)
+    loss.to("meta")(logits, batch[1].to("meta")).backward()
+    assert logits.grad.shape == (9, 10)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        bool(loss.lam == 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"classes": 1}, "classes must be at least 2"),
+        ({"classes": 3, "warm_up": 0}, "warm_up must be at least 1"),
+        ({"classes": 3, "reduction": "sum"}, "reduction must be one of weight, mean; got 'sum'"),
+    ],
+)
+def test_bad_options_are_refused(options: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        AutomaticRescaling(**options)
+    with pytest.raises(ValueError, match=r"rate must lie in \[0, 1\]; got 1.2"):
+        rescaling_knobs(1.2, 10)

@@ -1,0 +1,136 @@
+"""Gradient rescaling with `auto`: decided after the warm-up, recorded, resumed to the same bits, also when captured."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from hardsight import training
+from hardsight.losses.automatic import AutomaticRescaling, rescaling_knobs
+from hardsight.losses.rescaling import GradientRescaling
+from hardsight.training import between_epochs
+from hardsight.training.assembly import clip_of, make_objective
+from hardsight.training.config import TrainingConfig
+from hardsight.training.fitting import Session
+from hardsight.training.network import Network
+from hardsight.training.reading import build
+
+AUTO = {"name": "gr", "options": {"beta": "auto", "lam": "auto"}}
+
+
+def config(**changes: Any) -> TrainingConfig:
+    tree = {"data": {"name": "digits"}, "model": {"name": "digits_cnn"}, "epochs": 6, "loss": AUTO}
+    return build(TrainingConfig, tree | changes)
+
+
+def objective(sizes: Any = None, **changes: Any) -> Any:
+    from hardsight.losses.registry import Sizes
+
+    return make_objective(config(**changes), sizes or Sizes(64, 10, 100))
+
+
+def session(problem: Any, small: Any, folder: Path, epochs: int = 6, lr: float = 0.05, **options: Any) -> Session:
+    model = small(dropout=0.0)
+    return Session(
+        model, problem.loader(), AutomaticRescaling(3, warm_up=epochs // 3), torch.optim.SGD(model.parameters(), lr=lr),
+        epochs=epochs, samples=problem.loader(shuffle=False), folder=folder, progress=False, **options,
+    )  # fmt: skip
+
+
+def test_names_and_options() -> None:
+    fixed = objective(loss={"name": "gr", "options": {"beta": 4.0, "lam": 1.0}}).loss
+    assert isinstance(fixed, GradientRescaling)
+    assert (fixed.beta, fixed.lam) == (4.0, 1.0)
+    automatic = objective().loss
+    assert isinstance(automatic, AutomaticRescaling)
+    assert automatic.classes == 10
+    assert objective(loss={"name": "gr", "options": {"lam": "auto", "warm_up": 3}}).loss.warm_up == 3
+
+
+def test_the_gradient_is_held_unless_the_configuration_says_how() -> None:
+    assert clip_of(config(), objective()) == 1.0
+    assert clip_of(config(clip=5.0), objective()) == 5.0
+    assert clip_of(config(loss={"name": "gr"}), objective(loss={"name": "gr"})) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"loss": {"name": "gr", "options": {"beta": "auto", "lam": 0.5}}}, 'both beta and lam "auto" or neither'),
+        ({"loss": {"name": "gr", "options": {"beta": "auto", "warmup": 3}}}, "did you mean warm_up"),
+        ({"loss": {"name": "gr", "options": {"beta": "auto", "warm_up": 0}}}, "warm_up must be at least 1"),
+        ({"loss": {"name": "ggr"}}, "did you mean 'gr'"),
+        ({"accumulate": 2}, 'accumulate must be 1 with beta and lam "auto"; got 2'),
+    ],
+)
+def test_bad_options_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        objective(**changes)
+
+
+def test_decided_after_the_warm_up_and_recorded(problem: Any, small: Any, tmp_path: Path) -> None:
+    made = session(problem, small, tmp_path)
+    made.run()
+    loss = made.training.step.network.objective.loss
+    rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
+    assert [row["estimated_noise_rate"] is None for row in rows] == [True] + [False] * 5
+    rate = rows[-1]["estimated_noise_rate"]
+    assert rate == pytest.approx(float(loss.rate))
+    expected = rescaling_knobs(rate, 3)
+    assert expected is not None, "15 % of the labels are wrong"
+    assert (rows[1]["beta"], rows[1]["lam"]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_noise_cross_entropy_stays(problem: Any, small: Any, tmp_path: Path) -> None:
+    clean = problem._replace(labels=problem.clean)
+    made = session(clean, small, tmp_path, epochs=15, lr=0.3)
+    made.run()
+    rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
+    assert rows[-1]["estimated_noise_rate"] < 0.1
+    assert "beta" not in rows[-1]
+
+
+def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_path: Path) -> None:
+    whole = session(problem, small, tmp_path / "whole").run()
+    broken = session(problem, small, tmp_path / "broken", checkpoint_every=4).stepwise()
+    for _ in range(20):
+        next(broken)
+    broken.close()
+    resumed = session(problem, small, tmp_path / "broken", checkpoint_every=4).run()
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    tables = [pq.read_table(tmp_path / one / "epochs.parquet").drop_columns(["seconds"]) for one in ("whole", "broken")]
+    assert tables[0].equals(tables[1])
+
+
+def test_a_collapsed_epoch_is_answered_with_cross_entropy(problem: Any, small: Any) -> None:
+    loss = AutomaticRescaling(3)
+    network = Network(small(), training.Objective(loss))
+    loss.decide(0.4, accuracy=0.6)
+    device, samples = torch.device("cpu"), problem.loader(shuffle=False)
+    row = {"epoch": 4, "train_accuracy": 0.6}
+    assert between_epochs.end_epoch(network, samples, device, row, 9).keys() == {"estimated_noise_rate", "beta", "lam"}
+    said = between_epochs.end_epoch(network, samples, device, row | {"train_accuracy": 0.2}, 9)
+    assert said == {"estimated_noise_rate": pytest.approx(0.4)}
+
+
+@pytest.mark.gpu
+def test_a_captured_step_follows_the_decision(problem: Any, small: Any, tmp_path: Path) -> None:
+    """The epoch after the decision must differ from cross-entropy's although the graph was recorded before it."""
+    from hardsight.training.capture import CapturedStep
+
+    losses = {}
+    for kind, loss in (("auto", AutomaticRescaling(3, warm_up=2)), ("plain", None)):
+        model = small(dropout=0.0).cuda()
+        made = Session(
+            model, problem.loader(device="cuda", drop_last=True), loss, torch.optim.SGD(model.parameters(), lr=0.05),
+            epochs=6, samples=problem.loader(device="cuda", shuffle=False), device="cuda", precision="float32",
+            progress=False,
+        )  # fmt: skip
+        assert isinstance(made.training.take_step, CapturedStep)
+        losses[kind] = [row["train_loss"] for row in made.run().epochs]
+        assert made.training.take_step.graph is not None
+    assert losses["auto"][:2] == pytest.approx(losses["plain"][:2], rel=1e-3)
+    assert losses["auto"][-1] != pytest.approx(losses["plain"][-1], rel=1e-3)

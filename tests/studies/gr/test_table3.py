@@ -50,7 +50,11 @@ def test_the_table_shows_what_the_records_say(smoke: Path) -> None:
         f"{100 * value:.1f} ({paper})" for value, paper in zip(shown, PAPER[0.4, gr(12, 0.5)], strict=True)
     )
     printed = table(results)
-    assert f"| 40 % | GR (β = 12, λ = 0.5) | {row} |" in printed
+    assert len(said["recalls"]) == 10
+    learnt = sum(share > 0.5 for share in said["recalls"])
+    assert f"| 40 % | GR (β = 12, λ = 0.5) | {row} | {learnt} of 10 |" in printed
+    # Recall weighted by how often a class comes is the accuracy.
+    assert sum(said["recalls"]) / 10 == pytest.approx(said["test_accuracy"], abs=0.03)
     assert "do not compare" in printed
     assert [*figures(results)] == ["curves"]
     assert len(figures(results)["curves"].axes) == 4

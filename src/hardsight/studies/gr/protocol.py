@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardsight.studies.configured import train_cells
+from hardsight.studies.configured import Hooks, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table, provenance
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.trainings import (
@@ -27,7 +27,9 @@ from hardsight.studies.gr.trainings import (
     gr,
     judge_cells,
     mean_of,
+    recalls,
     shown_accuracy,
+    shown_classes,
     title_of,
 )
 from hardsight.training import Cell
@@ -118,7 +120,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
         rate = 0.0 if change == ANCHOR else RATE
         return changed(BASES[preset], change).tree(method, rate, seed)
 
-    train_cells(mine, options, configure)
+    train_cells(mine, options, configure, Hooks(measure=recalls))
 
 
 def judge(preset: str, folder: Path) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Last and best accuracy and the fit of the given labels, by change; then what moved most."""
-    heads = ["change", *(f"{title_of(method)}: last (best; fit of given labels)" for method in METHODS)]
+    heads = ["change", *(f"{title_of(method)}: last (best; fit of given labels; classes learnt)" for method in METHODS)]
     rows = [
         [title, *(_shown(results, change, method) for method in METHODS)]
         for change, title in _TITLES.items()
@@ -145,7 +147,8 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _shown(results: Mapping[str, Any], change: str, method: str) -> str:
     last, best, fit = (shown_accuracy(results, _key(change, method), one) for one in ("last", "best", "corrupted"))
-    return f"{last} ({best}; {fit})" if best != "failed" and last else last
+    parts = (best, fit, shown_classes(results, _key(change, method)))
+    return f"{last} ({'; '.join(part for part in parts if part)})" if best != "failed" and last else last
 
 
 def _anchor(results: Mapping[str, Any]) -> str:
@@ -215,7 +218,8 @@ symmetric noise: what divides GR's weights (their sum, as in the authors' code, 
 rate, weight decay, when the rate falls, augmentation, class-balanced batches, warm-up, precision, length. For time's
 sake with ResNet-20 and 30 epochs, the falls of the learning rate at the same shares of the training; the anchor on
 clean labels has the full length. Dividing by N instead of by the sum of the weights multiplies GR's steps by the mean
-weight, often ten and more: a tenth of the learning rate tells the two apart."""
+weight, often ten and more: a tenth of the learning rate tells the two apart. A class counts as learnt where more
+than half of its test images are recognised."""
 
 PROTOCOL = Study(
     id="gr-protocol",

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import torch
+from torch import nn
 
-from hardsight.studies.configured import Tree
+from hardsight.heads import evaluating
+from hardsight.studies.configured import CellTraining, Tree
 from hardsight.studies.framework import run_details, spread
 from hardsight.training import Cell
 from hardsight.training.sweeps import FAILED, FINISHED, status_of
@@ -161,6 +164,15 @@ def title_of(method: str) -> str:
     return TITLES[method] if both is None else f"GR (β = {both[0]:g}, λ = {both[1]:g})"
 
 
+def recalls(training: CellTraining, model: nn.Module) -> dict[str, list[float]]:
+    """Share of each class's test images that the trained network recognises: a collapse leaves whole classes out."""
+    with evaluating(model):
+        hits = torch.cat([model(images).argmax(1) == labels for images, labels, _ in training.test])
+    count = torch.bincount(training.test.labels)
+    right = torch.bincount(training.test.labels[hits], minlength=len(count))
+    return {"recalls": [round(share, 4) for share in (right / count.clamp_min(1)).tolist()]}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # From records to results.
 
@@ -184,8 +196,17 @@ def judge_cells(cells: Iterable[Cell], folder: Path, protocol: Protocol | None =
         "protocol": None if protocol is None else dataclasses.asdict(protocol),
         "accuracies": {key: _accuracies(places) for key, places in by_kind.items()},
         "curves": {key: curve(places[0]) for key, places in by_kind.items()},
+        "classes_learnt": {
+            key: learnt for key, places in by_kind.items() if (learnt := _learnt(places[0])) is not None
+        },
         "failed": failed,
     }
+
+
+def _learnt(place: Path) -> list[int] | None:
+    """How many classes the first seed recognises in more than half of their test images, of how many."""
+    shares = run_details(place)["results"].get("recalls")
+    return None if shares is None else [sum(share > 0.5 for share in shares), len(shares)]
 
 
 def _accuracies(places: Sequence[Path]) -> dict[str, Any]:
@@ -230,6 +251,12 @@ def shown_accuracy(results: Mapping[str, Any], key: str, accuracy: str) -> str:
     if number is None and any(name.startswith(f"{key},") for name in results["failed"]):
         return "failed"
     return percent(number)
+
+
+def shown_classes(results: Mapping[str, Any], key: str) -> str:
+    """`4 of 10`: classes that a kind of cell has learnt; empty where it was not measured."""
+    learnt = results.get("classes_learnt", {}).get(key)
+    return "" if learnt is None else f"{learnt[0]} of {learnt[1]}"
 
 
 def first_of(found: Iterable[tuple[str, float | None]], better: Callable[[float], float] = float) -> str | None:

@@ -85,7 +85,8 @@ PRESETS = {
         8, (0,), lr=0.05, ramp_up=2, degraded=500,
     ),
     "paper": Runs(
-        {"name": "cifar10", "test_name": "cifar10h", "shift": 4, "flip": True}, "resnet20", 30, (0, 1, 2), at_once=8,
+        {"name": "cifar10", "test_name": "cifar10h", "shift": 4, "flip": True, "test_batch_size": 2500}, "resnet20", 30,
+        (0, 1, 2), at_once=8,
     ),
 }  # fmt: skip
 

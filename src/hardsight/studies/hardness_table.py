@@ -149,12 +149,12 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     if results["bins"]:
         drawn["people"] = _people(results)
     names = [name for name in COLUMNS if name != "avh_of_wrong" and all(row.get(name) for row in found.values())]
-    with drawing(9, 0.28 * len(found) * -(-len(names) // 3) + 1.6, len(names), 3) as figure:
+    with drawing(9.0, 0.28 * len(found) * -(-len(names) // 3) + 1.6, len(names), 3) as figure:
         for axes, name in zip(figure.axes, names, strict=True):
             _dots(axes, found, name)
     drawn["summary"] = figure
     kinds = list(next(iter(found.values()))["degraded_by_level"])
-    with drawing(9, 5.4, len(kinds), 3) as levels:
+    with drawing(9.0, 5.4, len(kinds), 3) as levels:
         for axes, kind in zip(levels.axes, kinds, strict=True):
             for (colour, line), (loss, row) in zip(_STYLES, found.items(), strict=False):
                 by_level = row["degraded_by_level"][kind]
@@ -172,7 +172,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
 
 def _people(results: Mapping[str, Any]) -> "Figure":
     found, edges = results["losses"], results["bins"]
-    with drawing(9, 3.6, 2) as figure:
+    with drawing(9.0, 3.6, 2) as figure:
         for axes, name, words in zip(figure.axes, ("avh_by_bin", "accuracy_by_bin"), ("AVH", "accuracy"), strict=True):
             for (colour, line), (loss, row) in zip(_STYLES, found.items(), strict=False):
                 known = [(at, one) for at, one in enumerate(row[name]) if one is not None]

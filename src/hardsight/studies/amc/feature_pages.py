@@ -82,19 +82,24 @@ def _sentences(losses: Mapping[str, Any]) -> list[str]:
         "cluster_v_measure": "V-measure of clusters",
         "v_measure": "V-measure of predictions",
     }
-    for other in ("euclidean", "cross-entropy"):
-        if "amc" not in losses or other not in losses:
-            continue
-        changes = [f"{words} {compared(losses['amc'][name], losses[other][name])}" for name, words in questions.items()]
-        said.append(f"AMC against {NAMES[other].removeprefix('+ ')}: {'; '.join(changes)}.")
-        tighter = losses["amc"]["within"]["mean"] < losses[other]["within"]["mean"]
-        apart = losses["amc"]["silhouette"]["mean"] > losses[other]["silhouette"]["mean"]
-        said.append(
-            f"So the claim that AMC is more compact than {NAMES[other].removeprefix('+ ')} "
-            f"{'holds' if tighter else 'does not hold'} here by angle, and that it separates better "
-            f"{'holds' if apart else 'does not hold'} by silhouette."
-        )
+    # The losses on features with the same weight, and each against cross-entropy alone.
+    for ours in (loss for loss in losses if loss.startswith("amc")):
+        for other in (ours.replace("amc", "euclidean"), "cross-entropy"):
+            if other in losses:
+                said += _versus(ours, other, losses, questions)
     return said
+
+
+def _versus(ours: str, other: str, losses: Mapping[str, Any], questions: Mapping[str, str]) -> list[str]:
+    names = [_name(loss).removeprefix("+ ") for loss in (ours, other)]
+    pairs = {name: (losses[ours][name], losses[other][name]) for name in questions}
+    changes = [f"{questions[name]} {compared(*pair)}" for name, pair in pairs.items()]
+    tighter = pairs["within"][0]["mean"] < pairs["within"][1]["mean"]
+    apart = pairs["silhouette"][0]["mean"] > pairs["silhouette"][1]["mean"]
+    return [
+        f"{names[0]} against {names[1]}: {'; '.join(changes)}. So here it is {'' if tighter else 'not '}more compact "
+        f"by angle, and it does {'' if apart else 'not '}separate the classes better by silhouette."
+    ]
 
 
 def figures_of(results: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -114,7 +119,7 @@ def figures_of(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     return drawn
 
 
-def _scatter(panels: Sequence[tuple[str, list[list[float]]]], shown: Sequence[int]) -> "Figure":
+def _scatter(panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]], shown: Sequence[int]) -> "Figure":
     columns = min(3, len(panels))
     on_sphere = len(panels[0][1][0]) == 4
     with drawing(3.1 * columns, 3.0 * -(-len(panels) // columns), 0 if on_sphere else len(panels), columns) as figure:

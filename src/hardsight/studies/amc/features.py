@@ -61,7 +61,7 @@ def _figure(
     # Scikit-learn's digits are 8 x 8: the smallest pictures that its three reductions leave a place of.
     return {
         "smoke": Trainings(("digits",), {"name": "digits_cnn"}, losses[-2:], (0, 1), 0.02, SMOKE, 60),
-        "cpu": Trainings(("mnist",), small, losses, (0, 1), 0.1, FEW, 300),
+        "cpu": Trainings(("mnist",), small, losses + more, (0,), 0.1, FEW, 300),
         "paper": Trainings(("mnist",), small, losses + more, (0, 1, 2, 3, 4), 1.0, {}, at_once=10),
     }
 
@@ -159,7 +159,7 @@ def feature_numbers(features: Tensor, predicted: Tensor, labels: Tensor) -> dict
     return {name: round(value, 5) for name, value in found.items()}
 
 
-def points_of(features: Tensor, labels: Tensor, count: int) -> list[list[float]]:
+def points_of(features: Tensor, labels: Tensor, count: int) -> list[list[float | int]]:
     """Label and coordinates of the first samples: 2-D as they are, 3-D on the sphere, anything else by t-SNE."""
     features, labels = features[:count], labels[:count]
     dim = features.shape[1]

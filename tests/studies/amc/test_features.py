@@ -1,0 +1,98 @@
+"""AMC's Figures 1, 4 and 5: numbers of features that are known, points as they are drawn, pages of partial results."""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hardsight.studies.amc.feature_pages import figures_of, table1, table4
+from hardsight.studies.amc.features import PRESETS, cells, configure, feature_numbers, points_of
+from hardsight.studies.amc.looking import compared
+from hardsight.training.config import TrainingConfig
+from hardsight.training.reading import build
+
+
+@pytest.fixture(scope="module")
+def smoke(ran: Callable[..., Any]) -> Any:
+    return ran("amc-figure4")
+
+
+def fans(by: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Five classes in the plane that differ by the angle of their features alone, or by their length alone."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(5).repeat(60)
+    free = torch.rand(300, generator=generator)
+    own = labels / 5 + 0.02 * torch.rand(300, generator=generator)
+    angle, length = (own, free) if by == "angle" else (free, own)
+    angle = 2 * math.pi * angle
+    return torch.stack([angle.cos(), angle.sin()], 1) * (1 + 9 * length).unsqueeze(1), labels
+
+
+def test_classes_by_angle_and_classes_by_length_are_told_apart() -> None:
+    by_angle, labels = fans("angle")
+    found = feature_numbers(by_angle, labels, labels)
+    assert found["cluster_v_measure"] == pytest.approx(1.0)
+    assert found["norm_v_measure"] < 0.2
+    assert found["v_measure"] == 1.0
+    assert found["within"] < 0.1 < found["between"]
+    assert found["silhouette"] > 0.9
+    by_length, labels = fans("length")
+    found = feature_numbers(by_length, labels.roll(1), labels)
+    assert found["norm_v_measure"] == pytest.approx(1.0)
+    assert found["cluster_v_measure"] < 0.2
+
+
+def test_points_are_in_the_plane_on_the_sphere_or_a_view() -> None:
+    labels = torch.arange(40) % 4
+    flat = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    drawn = points_of(flat, labels, 30)
+    assert len(drawn) == 30
+    assert drawn[5] == [1, *(round(value, 3) for value in flat[5].tolist())]
+    solid = points_of(torch.randn(40, 3), labels, 40)
+    assert all(math.hypot(*row[1:]) == pytest.approx(1, abs=2e-3) for row in solid)
+    wide = points_of(torch.randn(40, 8), labels, 40)
+    assert {len(row) for row in wide} == {3}
+
+
+def test_the_records_hold_what_is_judged(smoke: Any) -> None:
+    losses = smoke.results["features"]["digits"]
+    assert list(losses) == ["euclidean", "amc"]
+    assert len(losses["amc"]["within"]["values"]) == 2
+    assert "AMC against Euclidean: mean angle within a class" in table4(smoke.results)
+    assert list(figures_of(smoke.results)) == ["digits"]
+
+
+def test_pages_cope_with_what_is_not_finished(smoke: Any) -> None:
+    partly = copy.deepcopy(smoke.results)
+    del partly["features"]["digits"]["amc"]
+    partly["not_computed"] = ["svhn"]
+    assert "AMC against" not in table4(partly)
+    assert "SVHN" in table4(partly)
+    assert list(figures_of(partly)) == ["digits"]
+    # A figure of spheres, and the page of Figure 1, from points that nobody trained.
+    row = partly["features"]["digits"]["euclidean"]
+    row["points"] = {"test": [[label, 0.6, 0.8, 0.0] for label in range(5)], "train": [[0, 1.0, 0.0, 0.0]]}
+    assert list(figures_of(partly)) == ["digits"]
+    row["norm_v_measure"] = {"mean": 0.99, "sd": None, "values": [0.99]}
+    row["cluster_v_measure"] = {"mean": 0.5, "sd": None, "values": [0.5]}
+    assert "angular does not hold" in table1(partly)
+
+
+def test_a_difference_within_the_noise_is_said_to_be() -> None:
+    one, other = ({"mean": mean, "sd": 0.1, "values": [0, 0, 0, 0]} for mean in (0.5, 0.45))
+    assert compared(one, other) == "+0.0500, not more than twice its standard error of 0.0707"
+    assert compared(one, {**other, "mean": 0.2}).startswith("+0.3000, more than twice")
+    assert compared(one, {**other, "sd": None}) == "+0.0500, one run each"
+    assert compared(one, None) == "not measured"
+
+
+@pytest.mark.parametrize("study", PRESETS)
+def test_every_cell_of_the_paper_is_a_configuration(study: str) -> None:
+    for cell in cells(study, "paper"):
+        config = build(TrainingConfig, configure(study, "paper", cell))
+        if study != "amc-figure5":
+            assert (config.epochs, config.schedule.ramp_up, config.schedule.ramp_down) == (150, 40, 30)
+            assert config.model.options["feature_dim"] in (2, 3)

@@ -1,0 +1,42 @@
+"""AMC's Figure 7: λ and margins reach the loss, the best setting is the best, the baseline is cross-entropy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hardsight.studies.amc.figure7 import cells, configure, figures, table
+from hardsight.training.config import TrainingConfig
+from hardsight.training.reading import build
+
+
+def test_balance_and_margin_reach_the_loss() -> None:
+    for cell in cells("paper"):
+        config, chosen = build(TrainingConfig, configure("paper", cell)), cell.settings
+        if chosen["balance"] == 0:
+            assert config.feature_loss is None
+            continue
+        factor = 100 if chosen["schedule"] == "script" else 1
+        assert config.feature_loss is not None
+        assert config.feature_loss.weight == pytest.approx(factor * chosen["balance"])
+        assert config.feature_loss.options == {"margin_radians": chosen["margin"]}
+
+
+def number(mean: float) -> dict[str, Any]:
+    return {"mean": mean, "sd": 0.01, "values": [mean, mean]}
+
+
+def test_the_sentence_names_the_best_setting(ran: Callable[..., Any]) -> None:
+    results = ran("amc-figure7", "balance=0.0,", "margin=1.5").results
+    assert [row["balance"] for row in results["settings"]["script"]] == [0.0, 0.1]
+    assert "of 1 settings lie above cross-entropy alone" in table(results)
+    assert list(figures(results)) == ["script"]
+    made = [(0.0, 0.5, 0.8), (0.1, 0.5, 0.81), (1.0, 0.5, 0.5), (0.1, 1.0, 0.83)]
+    rows = [{"balance": one, "margin": other, "accuracy": number(mean)} for one, other, mean in made]
+    results["settings"] = {"paper": rows}
+    assert "2 of 3 settings lie above cross-entropy alone (80.00 ± 1.00); the best is λ = 0.1, m_g = 1" in table(
+        results
+    )
+    results["settings"] = {"paper": rows[1:]}
+    assert "is not measured yet" in table(results)
+    assert list(figures(results)) == ["paper"]

@@ -1,0 +1,158 @@
+"""Hardness by loss: calibration against a loop, people's bins from a made table, degraded images, the answers."""
+
+import copy
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import spearmanr
+
+from hardsight.studies import Options, get_study, read_results, run_study
+from hardsight.studies.hardness_by_loss import (
+    BINS,
+    LOSSES,
+    PRESETS,
+    cells,
+    configure,
+    expected_calibration_error,
+    judge_run,
+)
+from hardsight.studies.hardness_table import figures, sentences, table, told_apart
+from hardsight.training.config import TrainingConfig
+from hardsight.training.reading import build
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("hardness")
+    study = get_study("hardness-by-loss")
+    options = Options(say=lambda line: None)
+    run_study(study, "smoke", folder / "r", folder / "results", only=["seed=0"], options=options)
+    return folder / "r", read_results(study, folder / "results")
+
+
+def by_loop(probability: np.ndarray, right: np.ndarray, bins: int) -> float:
+    total = 0.0
+    for at in range(bins):
+        low, high = at / bins, (at + 1) / bins
+        mine = [k for k, p in enumerate(probability) if low <= p < high or (at == bins - 1 and p == 1)]
+        if mine:
+            gap = sum(float(right[k]) for k in mine) / len(mine) - sum(float(probability[k]) for k in mine) / len(mine)
+            total += len(mine) / len(probability) * abs(gap)
+    return total
+
+
+def overall_gap(probability: np.ndarray, right: np.ndarray) -> float:
+    return float(abs(probability.mean() - right.mean()))
+
+
+def sees_both_errors(measure: Callable[..., float]) -> bool:
+    """The law: too sure on some samples and too shy on others do not cancel."""
+    probability = np.array([0.95] * 50 + [0.45] * 50)
+    right = np.array([True, False] * 25 + [True] * 45 + [False] * 5)
+    return measure(probability, right) > 0.3
+
+
+def test_calibration_error_equals_the_loop_and_sees_both_errors() -> None:
+    generator = np.random.default_rng(0)
+    probability = generator.random(500)
+    probability[:5] = 1.0
+    right = generator.random(500) < probability
+    assert expected_calibration_error(probability, right) == pytest.approx(by_loop(probability, right, 15), abs=1e-12)
+    order = generator.permutation(500)
+    shuffled = expected_calibration_error(probability[order], right[order])
+    assert shuffled == pytest.approx(expected_calibration_error(probability, right))
+    assert expected_calibration_error(np.ones(10), np.arange(10) < 5) == pytest.approx(0.5)
+    assert sees_both_errors(expected_calibration_error)
+    assert not sees_both_errors(overall_gap)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """A record of 400 images whose hardness follows people's votes."""
+    generator = np.random.default_rng(0)
+    human = np.clip(generator.beta(6, 1, 400), 0, 1).astype(np.float32)
+    avh = (0.2 - 0.15 * human + 0.01 * generator.normal(size=400)).astype(np.float32)
+    label = generator.integers(0, 10, 400)
+    predicted = np.where(generator.random(400) < human, label, (label + 1) % 10)
+    columns = {"label": label, "predicted": predicted, "top_probability": np.full(400, 0.75, np.float32)}
+    columns |= {"confidence": human, "avh": avh, "human_frequency": human}
+    pq.write_table(pa.table(columns), tmp_path / "test.parquet")
+    rows = {"blur": {"4": {"accuracy": 0.2, "avh": 0.1}, "1": {"accuracy": 0.6, "avh": 0.08}}}
+    rows["jpeg"] = {"5": {"accuracy": 0.5, "avh": 0.09}}
+    (tmp_path / "run.json").write_text(json.dumps({"results": {"robustness": rows}}))
+    return tmp_path
+
+
+def test_people_are_read_from_the_record(people: Path) -> None:
+    found = judge_run(people)
+    columns = pq.read_table(people / "test.parquet").to_pydict()
+    human, avh = np.array(columns["human_frequency"]), np.array(columns["avh"])
+    assert found["agreement_avh"] == pytest.approx(-spearmanr(avh, human).statistic, abs=1e-9)
+    assert found["agreement_avh"] > 0.8
+    assert found["agreement_confidence"] == pytest.approx(1.0)
+    assert sum(found["images_by_bin"]) == 400
+    last = human >= BINS[-2]
+    assert found["avh_by_bin"][-1] == pytest.approx(avh[last].mean(), abs=1e-6)
+    # Equal weight for each degradation, whatever the number of its levels.
+    assert found["degraded_accuracy"] == pytest.approx((0.4 + 0.5) / 2)
+
+
+def test_every_loss_is_a_configuration_and_changes_nothing_else() -> None:
+    trees = {cell.settings["loss"]: build(TrainingConfig, configure("paper", cell)) for cell in cells("paper")}
+    assert set(trees) == set(LOSSES)
+    base = trees["cross-entropy"]
+    for config in trees.values():
+        assert (config.epochs, config.optimizer, config.schedule) == (base.epochs, base.optimizer, base.schedule)
+    assert trees["avh"].model.head == "angular"
+    assert trees["arcface"].model.head == "cosine"
+    assert len(cells("paper")) == len(LOSSES) * len(PRESETS["paper"].seeds)
+
+
+def test_a_record_holds_every_test_image_and_every_degradation(smoke: tuple[Path, dict[str, Any]]) -> None:
+    records, results = smoke
+    test = pq.read_table(records / "loss=cross-entropy,seed=0" / "test.parquet")
+    right = np.array(test["predicted"]) == np.array(test["label"])
+    row = results["losses"]["cross-entropy"]
+    assert row["accuracy"]["mean"] == pytest.approx(right.mean(), abs=1e-4)
+    assert row["avh"]["mean"] == pytest.approx(np.array(test["avh"]).mean(), abs=1e-4)
+    assert set(row["degraded_by_kind"]) == {"contrast", "uniform_noise", "blur", "brightness", "jpeg", "occlusion"}
+    levels = row["degraded_by_level"]["blur"]
+    assert list(levels) == ["4", "2", "1", "0.5"]
+    assert levels["4"]["mean"] < levels["0.5"]["mean"]
+
+
+def test_page_with_and_without_people(smoke: tuple[Path, dict[str, Any]], people: Path) -> None:
+    results = smoke[1]
+    assert "mean AVH by" in table(results)
+    assert list(figures(results)) == ["summary", "degradations"]
+    made = judge_run(people)
+    spreads = {
+        "images_by_bin": [{"mean": count, "sd": None, "values": [count]} for count in made["images_by_bin"]],
+        "avh_by_bin": [
+            None if one is None else {"mean": one, "sd": None, "values": [one]} for one in made["avh_by_bin"]
+        ],
+        "accuracy_by_bin": [None] * (len(BINS) - 2) + [{"mean": 0.9, "sd": 0.1, "values": [0.9]}],
+        "agreement_avh": {"mean": 0.4, "sd": None, "values": [0.4]},
+    }
+    with_people = copy.deepcopy(results)
+    with_people["bins"] = [[low, high] for low, high in itertools.pairwise(BINS)]
+    for row in with_people["losses"].values():
+        row |= spreads
+    assert "times the AVH of those that 96 to 100 % do" in table(with_people)
+    assert list(figures(with_people)) == ["people", "summary", "degradations"]
+    alone = {**results, "losses": {"amc": results["losses"]["amc"]}}
+    assert sentences(alone) == []
+
+
+def test_whether_two_means_are_told_apart() -> None:
+    one = {"mean": 0.10, "sd": 0.01, "values": [0.09, 0.10, 0.11]}
+    assert told_apart(one, {**one, "mean": 0.11}).startswith("not more than twice")
+    assert told_apart(one, {**one, "mean": 0.13}).startswith("more than twice")
+    assert told_apart(one, {"mean": 0.2, "sd": None, "values": [0.2]}) == "1 seed, so no spread to judge it by"

@@ -82,18 +82,6 @@ def make_session(
         torch.manual_seed(seed)
         model = _make_model(recipe, split.train, head).to(device)
         feeds = _Feeds(split, recipe, seed, device)
-
-        def measure(trained: nn.Module) -> dict[str, Any]:
-            classes = split.train.num_classes
-            test, kept = (
-                accuracy_by_class(trained, feeds.plain(name), classes, device) for name in ("test", "validation")
-            )
-            return {
-                "test_accuracy": test.overall,
-                "test_accuracy_by_class": test.by_class,
-                "validation_accuracy": kept.overall,
-            }
-
         settings = {"method": method, "held_out": split.held_out, "scale": scale, **dataclasses.asdict(recipe)}
         session = Session(
             model,
@@ -113,20 +101,19 @@ def make_session(
             folder=folder,
             progress=progress,
             after_epoch=after_epoch,
-            measure=measure,
+            measure=feeds.measure,
         )
     if method == "mldg":
-        rate = recipe.lr if recipe.inner_rate is None else recipe.inner_rate
         return train_by_mldg(
             session,
             feeds.domains,
-            inner_rate=rate,
+            inner_rate=recipe.lr if recipe.inner_rate is None else recipe.inner_rate,
             weight=recipe.meta_weight,
             second_order=recipe.second_order,
             seed=seed,
         )
     if isinstance(session.training.take_step, CapturedStep):
-        # Trainings of a minute: compiling each network would take longer than it saves.
+        # Trainings of seconds: compiling each network would take longer than it saves.
         session.training.take_step = CapturedStep(session.training.step, compiled=False)
     return session
 
@@ -158,7 +145,7 @@ def pixel_statistics(images: UInt8[Tensor, "samples channels height width"]) -> 
 
 
 class _Feeds:
-    """The loaders of one training."""
+    """The loaders of one training, and what is measured with them in the end."""
 
     def __init__(self, split: Split, recipe: Recipe, seed: int, device: torch.device) -> None:
         self.split, self.recipe, self.seed, self.device = split, recipe, seed, device
@@ -193,6 +180,18 @@ class _Feeds:
         """A part of the split as it is."""
         data: ArrayDataset = getattr(self.split, name)
         return self._loader(data, 256, shuffle=False)
+
+    def measure(self, model: nn.Module) -> dict[str, Any]:
+        """Accuracy on the domain left out, overall and by class, and on the validation samples."""
+        classes = self.split.train.num_classes
+        test, kept = (
+            accuracy_by_class(model, self.plain(name), classes, self.device) for name in ("test", "validation")
+        )
+        return {
+            "test_accuracy": test.overall,
+            "test_accuracy_by_class": test.by_class,
+            "validation_accuracy": kept.overall,
+        }
 
     def _training(self, data: ArrayDataset, batch_size: int, seed: int) -> DeviceLoader | RowBatches:
         moved = {"augmentation": Augmentation(shift=self.recipe.shift, flip=self.recipe.flip)} if self.pixels else {}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from hardsight.geometry import widen
 from hardsight.training.capture import RECOMPILE_LIMIT, Replay
 from hardsight.training.loop import Training
 from hardsight.training.network import Part
@@ -30,7 +31,7 @@ class Stack:
         self.steps = list(steps)
         check_alike(self.steps)
         # A network without weights: it lends its structure, the stacked tensors are what it computes with.
-        self._structure = _Look(copy.deepcopy(steps[0].network.model).to("meta"))
+        self._structure = _Look(_with_plain_statistics(copy.deepcopy(steps[0].network.model).to("meta")))
         self.parameters = self._share("named_parameters")
         self.buffers = self._share("named_buffers")
         self.look: Callable[..., tuple[Tensor, Tensor]] = vmap(self._look, randomness="different")
@@ -150,6 +151,34 @@ class _Look(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         features = self.model.forward_features(images)  # type: ignore[operator]
         return self.model.head(features), features  # type: ignore[operator]
+
+
+class _PlainBatchNorm(nn.BatchNorm2d):
+    """Batch normalization while training, written out: the built-in one asks for a memory layout that `vmap` hides."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        wide = widen(input)
+        variance, mean = torch.var_mean(wide, (0, 2, 3), correction=0)
+        with torch.no_grad():
+            count = input.numel() / input.shape[1]
+            self.running_mean.mul_(1 - self.momentum).add_(mean * self.momentum)
+            self.running_var.mul_(1 - self.momentum).add_(variance * (self.momentum * count / (count - 1)))
+            self.num_batches_tracked.add_(1)
+        factor = torch.rsqrt(variance + self.eps) * self.weight
+        normal = (wide - mean[:, None, None]) * factor[:, None, None] + self.bias[:, None, None]
+        return normal.to(input.dtype)
+
+
+def _with_plain_statistics(model: nn.Module) -> nn.Module:
+    """The model with every plain 2-D batch normalization written out."""
+    for module in model.modules():
+        if type(module) is nn.BatchNorm2d and module.affine and module.track_running_stats and module.momentum:
+            module.__class__ = _PlainBatchNorm
+    return model
 
 
 def check_alike(steps: Sequence[Step]) -> None:

@@ -1,6 +1,7 @@
 """`hardsight adapt`: labels in one domain, none in the other; self-training carries them over."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,6 +89,8 @@ def adapt(
             name=f"{domains[0].name} to {domains[1].name}",
             say=lambda sentence: print(sentence, file=sys.stderr if as_json else sys.stdout, flush=True),
         )
+    if int(os.environ.get("RANK", "0")):
+        return  # one of several processes speaks for all
     if as_json:
         print(json.dumps({"folder": str(done.folder), "rounds": done.rounds, "notes": done.notes}, ensure_ascii=False))
     else:

@@ -131,7 +131,7 @@ def for_vectors(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Look(NamedTuple):
-    """What a model says of every target sample, in order; `hardness` is the AVH under each class."""
+    """What a model says of every target sample, in order, in main memory; `hardness` is the AVH under each class."""
 
     evidence: Evidence
     hardness: Float[Tensor, "samples classes"]
@@ -149,7 +149,7 @@ def look(model: nn.Module, batches: EpochLoader, device: torch.device, head: str
             visual, hard = (share_of_sum(one, one.sum(1, keepdim=True), classes) for one in (near, angles))
             assert ids is not None
             parts.append((ids, seen.logits.float().softmax(1), visual, hard, norms(seen.features.float())))
-    ids, *columns = (gather_samples(torch.cat(column)) for column in zip(*parts, strict=True))
+    ids, *columns = (gather_samples(torch.cat(column)).cpu() for column in zip(*parts, strict=True))
     order = ids.argsort()
     softmax, visual, hard, lengths = (column[order] for column in columns)
     return Look(Evidence(softmax, visual), hard, lengths)

@@ -46,9 +46,9 @@ class SelfTrained:
 class SelfTraining:
     """Self-training by `selector`, one of `SELECTORS` or your own: "avh", "cbst", "crst", ...
 
-    Round r labels the portion min(portion + r portion_step, portion_cap) of the target; facts of CBST's public code:
-    0.20, 0.05, 0.50. A round is `epochs_per_round` epochs; `regenerate` makes the labels anew before every "round" or
-    every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the source needs;
+    Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target; the defaults are those
+    of CBST's public code. A round is `epochs_per_round` epochs; `regenerate` makes the labels anew before every "round"
+    or every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the source needs;
     `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with `balance_classes` its
     pseudo-classes equally often. `source_epochs` train on the source first; 0 where the model comes trained.
 

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
@@ -33,7 +34,7 @@ from hardsight.domains.self_training_record import (
     write_rounds,
     write_thumbnails,
 )
-from hardsight.heads import observe
+from hardsight.heads import evaluating, observe
 from hardsight.training import Session, fit
 from hardsight.training.checkpoints import (
     Checkpoints,
@@ -76,10 +77,13 @@ class Run:
         self.settings, self.selector = settings, get_selector(settings.selector)
         self.model, self.source, self.target = model, source, target
         self.truth = target_labels(source, target)
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        # First of all: started by torchrun, this is what makes the processes know each other.
+        own = Accelerator().device
+        self.device = own if device is None else torch.device(device)
         self.rank, world = process()
         self.folder = None if folder is None else Path(folder)
-        self.resume, self.name, self.say, self.after_round = resume, name, say, after_round
+        self.resume, self.name, self.after_round = resume, name, after_round
+        self.say = say if self.rank == 0 else lambda sentence: None
         self.record = RunRecord(self.folder if self.rank == 0 else None)
         self.checkpoints = None if self.folder is None else Checkpoints(self.folder, self.rank, wait_for_all)
         self.pixels = pixel_options(source, self.device)
@@ -89,7 +93,6 @@ class Run:
         self.test = None
         if test is not None:
             self.test = parts.plain_batches(test, target_labels(source, test), _LOOK_BATCH, **plain)
-        self.truth = self.truth.to(self.device)
         self.training = {**self.pixels, "seed": settings.seed, "rank": self.rank, "world_size": world}
         self.head = head
         self.rows: list[dict[str, Any]] = []
@@ -168,10 +171,8 @@ class Run:
         if self.head is None:
             self.model.to(self.device)
             images, _, _ = next(iter(self.looking))
-            training = self.model.training
-            with torch.no_grad(), observe(self.model.eval()) as seen:
+            with evaluating(self.model), observe(self.model) as seen:
                 self.model(images[:2])
-            self.model.train(training)
             self.head = seen.name
         return self.head
 

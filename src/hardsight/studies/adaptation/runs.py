@@ -145,7 +145,7 @@ class AdaptationRun:
         source, target, test = self.domains
         truth = target_labels(source, target)
         seen = look(model, plain_batches(target, truth, 1024, shuffle=False, **self.pixels), self.device)
-        found = class_accuracy(seen, truth.to(self.device))
+        found = class_accuracy(seen, truth)
         if test is not None:
             batches = plain_batches(test, target_labels(source, test), 1024, shuffle=False, **self.pixels)
             found["test_accuracy"] = evaluate(model, batches, self.device)["accuracy"]

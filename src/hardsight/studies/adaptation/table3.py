@@ -71,21 +71,21 @@ PRESETS: dict[str, tuple[Family, ...]] = {
 }  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The cells, what matters most first: every seed of the four core methods, then the other selectors, then baselines.
+# The cells, what matters most first: every seed of the four core methods; then, seed by seed, the others.
 
 
 def cells(preset: str) -> list[Cell]:
     """One cell a pair, method and seed."""
-    found = []
-    tiers = (CORE, SELECTING, BASELINES)
-    for tier in tiers if preset != "smoke" else ((*CORE, "avh-slides"), ("mmd",)):
-        for seed in sorted({seed for family in PRESETS[preset] for seed in family.seeds}):
-            for family in PRESETS[preset]:
-                pairs = family.pairs if seed in family.seeds else ()
-                found += [
-                    Cell({"pair": pair.name, "method": method, "seed": seed}) for pair in pairs for method in tier
-                ]
-    return found
+    seeds = sorted({seed for family in PRESETS[preset] for seed in family.seeds})
+    others = (SELECTING, BASELINES) if preset != "smoke" else (("avh-slides",), ("mmd",))
+    tiers = [(CORE, seed) for seed in seeds] + [(tier, seed) for seed in seeds for tier in others]
+    return [
+        Cell({"pair": pair.name, "method": method, "seed": seed})
+        for tier, seed in tiers
+        for family in PRESETS[preset]
+        for pair in (family.pairs if seed in family.seeds else ())
+        for method in tier
+    ]
 
 
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
@@ -136,20 +136,19 @@ def _judge_pair(runs: Mapping[tuple[str, str, int], Any], pair: str) -> dict[str
 
 
 def _average(runs: Mapping[tuple[str, str, int], Any]) -> dict[str, Any]:
-    """Mean accuracy over the pairs and seeds that every compared method has; spread over the seeds' means."""
-    wanted = [method for method in METHODS if any(how == method for _, how, _ in runs)]
-    common = sorted({(pair, seed) for pair, _, seed in runs if all((pair, how, seed) in runs for how in wanted)})
-    if not common:
-        wanted = [method for method in CORE if method in wanted]
-        common = sorted({(pair, seed) for pair, _, seed in runs if all((pair, how, seed) in runs for how in wanted)})
-    seeds = sorted({seed for _, seed in common})
-    found: dict[str, Any] = {"pairs": sorted({pair for pair, _ in common})}
-    for method in wanted if common else ():
-        means = []
-        for seed in seeds:
-            values = [runs[pair, method, its]["accuracy"] for pair, its in common if its == seed]
-            means.append(sum(values) / len(values))
-        found[method] = spread(means)
+    """Mean accuracy over the pairs that the core methods have most seeds of; spread over the seeds' means.
+
+    Every method is averaged over the same pairs, by those of its seeds that have them all.
+    """
+    complete: dict[str, int] = {}
+    for pair, seed in {(pair, seed) for pair, _, seed in runs}:
+        complete[pair] = complete.get(pair, 0) + all((pair, how, seed) in runs for how in CORE)
+    pairs = sorted(pair for pair, count in complete.items() if count == max(complete.values()) > 0)
+    found: dict[str, Any] = {"pairs": pairs}
+    for method in METHODS if pairs else ():
+        seeds = sorted({its for _, _, its in runs if all((pair, method, its) in runs for pair in pairs)})
+        if seeds:
+            found[method] = spread([_mean([runs[pair, method, its]["accuracy"] for pair in pairs]) for its in seeds])
     return found
 
 

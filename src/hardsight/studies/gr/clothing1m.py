@@ -94,7 +94,7 @@ def session(
         load_backbone(model, Path(os.environ.get("HARDSIGHT_DATA", ".")) / settings.weights)
     sizes = Sizes(model.feature_dim, train.num_classes, int(train.ids.max()) + 1)
     loss = method_loss(method, 0.0, "clothing1m")
-    crops = {"resized": settings.resized, "side": settings.side, "device": device}
+    crops: dict[str, Any] = {"resized": settings.resized, "side": settings.side, "device": device}
     watch = EpochWatch(options.clock, settings.epochs)
     return Session(
         model,

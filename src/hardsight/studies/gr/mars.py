@@ -77,7 +77,7 @@ def session(settings: Settings, root: Path | None, cell: Cell, folder: Path, opt
     train = _frames("train", root, settings.every)
     method, seed = cell.settings["method"], cell.settings["seed"]
     torch.manual_seed(seed)
-    large = {"stem": "large"} if settings.model == "googlenet" else {}
+    large: dict[str, Any] = {"stem": "large"} if settings.model == "googlenet" else {}
     model = models.create(settings.model, num_classes=train.num_classes, **large)
     sizes = Sizes(model.feature_dim, train.num_classes, int(train.ids.max()) + 1)
     loss = loss_of(method, 0.0, "mars")
@@ -189,7 +189,8 @@ def tiny(root: Path, frames: int = 2) -> Path:
     halves = {"train": ["0001", "0003", "0005", "0007"], "test": ["00-1", "0000", "0002", "0004", "0006", "0008"]}
     queries: list[int] = []
     for half, people in halves.items():
-        names, tracks = [], []
+        names: list[str] = []
+        tracks: list[list[int]] = []
         for person in people:
             colour = generator.integers(30, 226, 3)
             for camera in (1, 2, 3):

@@ -1,0 +1,74 @@
+"""The study of the knobs: what its smoke run leaves, and sentences made from the numbers alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hardsight.losses.automatic import BEST_SETTINGS
+from hardsight.studies import Options, read_results, run_study
+from hardsight.studies.gr.auto import AUTO, AUTO_KNOBS, PAPER_BEST, cells, standing, table
+from hardsight.studies.gr.trainings import gr
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("gr-auto")
+    options = Options(say=lambda line: None)
+    run_study(AUTO_KNOBS, "smoke", folder / "records", folder, only=["method=cce", "method=auto"], options=options)
+    return read_results(AUTO_KNOBS, folder, "smoke")
+
+
+def test_auto_estimates_and_chooses(smoke: dict[str, Any]) -> None:
+    clean, noisy = (smoke["choices"][f"rate={rate},method=auto"] for rate in (0.0, 0.4))
+    assert clean["beta"] == [None]
+    assert clean["rate"]["mean"] < 0.1
+    assert noisy["rate"]["mean"] == pytest.approx(0.4, abs=0.12)
+    assert noisy["beta"][0] > 10
+    printed = table(smoke)
+    assert "| 0 % noise | 0.0 % | cross-entropy |" in printed
+    assert "At 40 % noise auto ends at" in printed
+    assert AUTO_KNOBS.figures is not None
+    assert set(AUTO_KNOBS.figures(smoke)) == {"rates"}
+
+
+def results(last: dict[tuple[float, str], float]) -> dict[str, Any]:
+    accuracies = {
+        f"rate={rate},method={method}": {
+            key: {"mean": value, "sd": None, "values": [value]} for key in ("last", "best")
+        }
+        for (rate, method), value in last.items()
+    }
+    return {
+        "preset": "paper", "cells": len(last), "cells_planned": 99, "seeds": [0], "hardware": ["H"], "date": "d",
+        "versions": {"torch": "2"}, "accuracies": accuracies, "curves": {}, "failed": {}, "choices": {},
+    }  # fmt: skip
+
+
+def test_a_loss_to_cross_entropy_is_said(tmp_path: Path) -> None:
+    printed = table(results({(0.4, "cce"): 0.8, (0.4, AUTO): 0.7, (0.4, "gce"): 0.6, (0.4, gr(8, 0.5)): 0.702}))
+    assert (
+        "At 40 % noise auto ends at 70.0: 10.0 points below CCE (80.0), 10.0 points above the best of GCE and SL, GCE "
+        "(60.0), level (-0.2) with the best fixed setting (chosen by the test set), GR (β = 8, λ = 0.5) (70.2)."
+    ) in printed
+    assert "| CCE | 80.0 (80.0) |" in printed
+    assert json.dumps(results({}))
+
+
+def test_half_finished_results_have_a_table() -> None:
+    printed = table(results({(0.4, "cce"): 0.8, (0.2, AUTO): 0.7}))
+    assert "| GR, auto | 70.0 (70.0) | – |" in printed
+    assert standing(0.1) == "level (+0.1) with"
+
+
+def test_the_fixed_settings_are_those_of_the_rule() -> None:
+    assert {rate: gr(beta, lam) for rate, beta, lam in BEST_SETTINGS[10]} == PAPER_BEST
+
+
+def test_paper_cells_come_in_order_of_value() -> None:
+    names = [tuple(cell.settings.values()) for cell in cells("paper")]
+    assert names[:3] == [(0.4, "cce", 0), (0.4, AUTO, 0), (0.4, gr(16, 1), 0)]
+    assert {rate for rate, _, _ in names[:15]} == {0.0, 0.2, 0.4, 0.6, 0.8}
+    assert len(names) == len(set(names))
+    assert {method for _, method, seed in names if seed == 0} >= {"gce", "sl", gr(8, 0.5)}

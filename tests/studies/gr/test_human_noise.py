@@ -1,0 +1,60 @@
+"""People's label errors: the configurations, the published rates, and a table of what is there."""
+
+from pathlib import Path
+
+import pytest
+
+from hardsight.studies.gr.auto import AUTO
+from hardsight.studies.gr.human_noise import HUMAN_NOISE, LABELS, cells, configure, table
+from hardsight.studies.gr.trainings import gr
+from hardsight.training import Cell
+from hardsight.training.assembly import load_sets
+from hardsight.training.config import TrainingConfig
+from hardsight.training.reading import build
+
+
+@pytest.mark.parametrize("preset", ["smoke", "cpu", "paper"])
+def test_every_cell_is_a_configuration(preset: str) -> None:
+    for cell in cells(preset):
+        config = build(TrainingConfig, configure(preset, cell))
+        assert config.clip == 1.0, "the same for every loss"
+        if preset != "smoke":
+            assert (config.noise.kind, config.data.test_name) == ("human", config.data.name[:-1])
+
+
+def test_every_kind_of_labels_meets_every_method() -> None:
+    pairs = {(cell.settings["labels"], cell.settings["method"]) for cell in cells("paper")}
+    for kind in ("worse", "random1", "aggre", "cifar100n"):
+        assert {method for one, method in pairs if one == kind} >= {"cce", "gce", "sl", AUTO, gr(8, 0.5)}
+    assert cells("paper")[0] == Cell({"labels": "worse", "method": "cce", "seed": 0})
+
+
+def test_the_table_names_the_winner() -> None:
+    last = {"cce": 0.7, gr(8, 0.5): 0.68, "gce": 0.75, AUTO: 0.74}
+    number = {method: {"mean": value, "sd": None, "values": [value]} for method, value in last.items()}
+    results = {
+        "preset": "paper", "cells": 4, "cells_planned": 72, "seeds": [0], "hardware": ["H"], "date": "d",
+        "versions": {"torch": "2"}, "curves": {}, "failed": {}, "choices": {},
+        "accuracies": {f"labels=worse,method={one}": {"last": value} for one, value in number.items()},
+    }  # fmt: skip
+    printed = table(results)
+    assert (
+        "CIFAR-10N worse (40 %): GCE ends best (75.0); GR (β = 8, λ = 0.5) 2.0 points below CCE, "
+        "GR, auto 4.0 points above CCE (70.0)."
+    ) in printed
+    assert printed.count("| CIFAR-10N worse (40 %) |") == 4
+    assert HUMAN_NOISE.figures is not None
+    assert HUMAN_NOISE.figures(results) == {}
+
+
+@pytest.mark.data
+def test_the_rates_are_the_published_ones(data_root: Path) -> None:
+    rates = {}
+    for kind in ("worse", "random1", "aggre", "cifar100n"):
+        tree = configure("paper", Cell({"labels": kind, "method": "cce", "seed": 0}))
+        tree["data"]["root"] = str(data_root)
+        sets = load_sets(build(TrainingConfig, tree))
+        rates[kind] = float((sets.labels != sets.clean).double().mean())
+        assert len(sets.test) == 10_000
+    assert rates == pytest.approx({"worse": 0.402, "random1": 0.172, "aggre": 0.09, "cifar100n": 0.402}, abs=5e-3)
+    assert set(LABELS) > set(rates)

@@ -43,6 +43,7 @@ TOUCHES = {
     "released": {"schedule.milestones", "optimizer.weight_decay"},
     "float32": {"precision"},
     "twice-as-long": {"epochs", "schedule.milestones"},
+    "late-falls": {"epochs", "schedule.milestones"},
     ANCHOR: {"epochs", "schedule.milestones"},
 }
 

@@ -2,7 +2,9 @@
 
 Paper (Table 3, ResNet-56): CCE ends at 60.9, GR (16, 1) at 83.3; clean anchors (Table 2) 91.8 for ResNet-20 and 92.4
 for ResNet-56. A first trial with the printed optimiser and 20,000 iterations reached CCE 73.2, GR (8, 0.5) 69.5 and
-GR (16, 1) 18.4 instead. Ours: not measured yet.
+GR (16, 1) 18.4 instead. Ours, as printed but shortened (one seed, one H200, 2026-11-15): CCE 77.6, GR (8, 0.5) 79.2,
+GR (16, 1) 35.4, and 21.1 divided by N. Nothing is memorised (the last accuracy is the best one), and GR (16, 1) is
+still rising when the rate falls, which speaks for falls later than printed. The other changes are not measured yet.
 
 One factor at a time around Section 4.1 as printed, on ResNet-20 and 30 epochs, the falls of the rate at the same
 shares of the training: a shortened protocol, to find what matters, not to be the table.
@@ -58,6 +60,7 @@ _TITLES = {
     "released": "falls and weight decay of the authors' code",
     "float32": "float32",
     "twice-as-long": "twice as long",
+    "late-falls": "twice as long, rate falls at 3/4 and 7/8",
     ANCHOR: "clean labels, full length",
 }
 # The paper's last accuracies, of ResNet-56 (Table 3; GR (8, 0.5) is not in it).
@@ -80,6 +83,7 @@ def changed(base: Protocol, change: str) -> Protocol:
         "released": {"drops": RELEASED_DROPS, "weight_decay": 5e-4},
         "float32": {"precision": "float32"},
         "twice-as-long": {"epochs": 2 * base.epochs},
+        "late-falls": {"epochs": 2 * base.epochs, "drops": (3 / 4, 7 / 8)},
         ANCHOR: {"epochs": PRINTED.epochs if base.data == PRINTED.data and base.limit is None else base.epochs},
     }
     return dataclasses.replace(base, **of[change])
@@ -94,10 +98,11 @@ def cells(preset: str) -> list[Cell]:
     if preset == "cpu":
         changes = ("lr-tenth", "decay-5e-4", "warm-up", "balanced", "released-falls", "mean-lr-tenth")
         return [_cell(*pair) for pair in (*pairs, *((change, strong) for change in changes))]
-    pairs += [("lr-tenth", strong), ("decay-5e-4", strong), ("no-augmentation", cce), ("released-falls", cce)]
-    pairs += [("released-falls", strong), ("no-augmentation", strong), ("warm-up", strong), ("mean-lr-tenth", strong)]
-    pairs += [("balanced", strong), ("decay-5e-4", cce), ("lr-tenth", cce), ("mean", strong)]
-    pairs += [("twice-as-long", cce), ("twice-as-long", strong), ("float32", strong), ("released", mild)]
+    # What may let GR (16, 1) learn the classes that it had not learnt when the rate fell, and CCE memorise as printed.
+    pairs += [("late-falls", strong), ("lr-tenth", strong), ("decay-5e-4", strong), ("warm-up", strong)]
+    pairs += [("late-falls", cce), ("no-augmentation", cce), ("mean-lr-tenth", strong), ("balanced", strong)]
+    pairs += [("late-falls", mild), ("released", strong), ("released", cce), ("no-augmentation", strong)]
+    pairs += [("float32", strong), ("mean", strong), ("decay-5e-4", cce), ("lr-tenth", cce)]
     rest = [(change, method) for change in _TITLES if change != ANCHOR for method in METHODS]
     # Another divisor of GR's weights changes nothing for CCE.
     rest = [pair for pair in rest if not (pair[0].startswith("mean") and pair[1] == cce)]

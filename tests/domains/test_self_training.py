@@ -74,8 +74,7 @@ class Interrupted(Exception):  # noqa: N818
     pass
 
 
-@pytest.mark.parametrize("regenerate", ["round", "epoch"])
-@pytest.mark.parametrize("stop_at", [0, 2])
+@pytest.mark.parametrize(("regenerate", "stop_at"), [("round", 2), ("epoch", 1), ("round", 0)])
 def test_resumed_equals_uninterrupted(
     regenerate: Any, stop_at: int, domains: Any, small: Callable[..., nn.Module], tmp_path: Path
 ) -> None:

@@ -39,7 +39,8 @@ class Protocol:
 
     `limit` and `shrink`: the first so many images, squares of so many pixels averaged. `reduction`: what divides GR's
     gradients, the sum of the weights ("weight") or the number of samples ("mean"). `balanced`: classes and images of
-    each in a batch, by the given labels. `warm_up`: epochs of a linear rise.
+    each in a batch, by the given labels. `warm_up`: epochs of a linear rise. `dropout`: the share of features dropped,
+    for networks that have it; None leaves the network's own.
     """
 
     data: str
@@ -85,8 +86,7 @@ class Protocol:
         }
 
     def _schedule(self) -> Tree:
-        # Counted in epochs, thousandths of the training would be rounded away in a short one: the rate falls at the
-        # epoch's end that is nearest.
+        # Between epochs, nearest to the share: the curves then show a fall where it happened.
         falls = sorted({max(1, round(share * self.epochs)) for share in self.drops})
         return {"kind": "steps", "milestones": falls, "factor": 0.1, "unit": "epoch", "warm_up": self.warm_up}
 
@@ -100,7 +100,6 @@ RELEASED_DROPS = (15 / 30, 22 / 30)
 TINY = Protocol("usps", "digits_cnn", epochs=10, limit=2000, shrink=2, shift=1, flip=False, batch_size=32, lr=0.05)
 # scikit-learn's digits: seconds.
 DIGITS = Protocol("digits", "digits_cnn", epochs=3, limit=400, shift=1, flip=False, batch_size=64, lr=0.05)
-
 
 # What the smaller presets must say of their numbers.
 NOT_COMPARABLE = (

@@ -73,9 +73,11 @@ def test_better_networks_are_asked_about_once_there_are_enough(judged: dict[str,
         }
         return {**judged, "accuracy": {"mean": accuracy}, "scores": scores}
 
-    falling = {str(at): network(0.9 + at / 100, 0.4 - at / 10) for at in range(4)}
-    assert "do not agree more with people" in sentences(falling)[0]
+    falling = {str(at): network(0.9 + at / 100, 0.5 - at / 10) for at in range(5)}
+    assert "Better networks agree with people less: over the 5 networks" in sentences(falling)[0]
     assert "is −1.00" in sentences(falling)[0]
-    rising = {str(at): network(0.9 + at / 100, 0.1 + at / 10) for at in range(4)}
-    assert "Better networks agree more with people" in sentences(rising)[0]
+    rising = {str(at): network(0.9 + at / 100, 0.1 + at / 10) for at in range(5)}
+    assert "Better networks agree with people more" in sentences(rising)[0]
+    # Four in a row happen by chance once in twelve.
+    assert "neither more nor less" in sentences(dict(list(rising.items())[:4]))[0]
     assert "Better networks" not in sentences({"resnet20": judged})[0]

@@ -49,7 +49,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
 def _dots(networks: Mapping[str, Any], ceiling: float) -> "Figure":
     means = mean_coefficients(networks)
     order = sorted(means, key=lambda name: means[name])
-    with drawing(6.8, 1.2 + 0.22 * len(order)) as figure:
+    with drawing(6.8, 1.2 + (0.14 + 0.04 * len(networks)) * len(order)) as figure:
         axes = figure.axes[0]
         step = 0.7 / max(1, len(networks))
         for at, (key, one) in enumerate(networks.items()):

@@ -126,7 +126,9 @@ def _scatter(panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]], show
         for at, (title, rows) in enumerate(panels):
             if on_sphere:
                 axes: Any = figure.add_subplot(-(-len(panels) // columns), columns, at + 1, projection="3d")
-                axes.set_box_aspect((1, 1, 1))
+                # The whole sphere in every panel: features in a corner of it must look like it.
+                axes.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), box_aspect=(1, 1, 1))
+                axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1), zticks=(-1, 0, 1))
                 axes.tick_params(labelsize=6)
             else:
                 axes = figure.axes[at]

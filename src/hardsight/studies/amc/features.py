@@ -70,7 +70,7 @@ def _wide() -> dict[str, Trainings]:
     cnn13: Tree = {"name": "cnn13"}
     return {
         "smoke": Trainings(("digits",), {"name": "digits_cnn"}, ALL[1:], (0,), 0.02, SMOKE, 60),
-        "cpu": Trainings(("mnist",), {"name": "cnn28"}, ALL, (0,), 0.03, FEW, 300),
+        "cpu": Trainings(("mnist",), {"name": "cnn28"}, ALL, (0,), 0.03, {**FEW, "limit": 1500}, 300),
         "paper": Trainings(("cifar10", "svhn"), cnn13, ALL, (0, 1, 2), 0.1, {}, 1000, at_once=9),
     }
 

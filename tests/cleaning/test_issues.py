@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from hardsight.cleaning import find_label_issues
 from hardsight.cleaning.columns import rank_average, share_below, share_below_within
 from hardsight.dynamics import Recorder
+from hardsight.hardness import SCORES
 
 Make = Callable[..., pa.Table]
 
@@ -244,3 +245,37 @@ def test_a_table_scored_against_its_predictions_is_refused(make_table: Make) -> 
     table = table.replace_schema_metadata({"hardness against": "predicted class"})
     with pytest.raises(ValueError, match="against the predicted class"):
         find_label_issues(table)
+
+
+def test_without_a_name_the_first_group_that_is_whole_ranks(make_table: Make) -> None:
+    generator = np.random.default_rng(3)
+    table = make_table({"id": np.arange(40), "label": np.zeros(40, int), "loss": generator.random(40)})
+    expected: tuple[str, ...] = ("loss",)
+    for name, group in (
+        ("angular_margin_last", ("angular_margin_last",)),
+        ("el2n_mean", ("el2n_mean", "angular_margin_last")),
+        ("angular_margin", ("el2n_mean", "angular_margin")),
+        ("smoothed_last_posterior", ("el2n_mean", "angular_margin", "smoothed_last_posterior")),
+    ):
+        assert find_label_issues(table).scores == expected
+        described = SCORES[name].describe(3) if name in SCORES else {"direction": "larger is harder"}
+        field = pa.field(name, pa.float64(), metadata=described)
+        table, expected = table.append_column(field, pa.array(generator.random(40))), group
+    issues = find_label_issues(table)
+    assert issues.scores == expected
+    assert issues.table.equals(find_label_issues(table, expected).table)
+    assert not issues.table.equals(find_label_issues(table, "el2n_mean").table)
+
+
+def test_two_looks_that_err_apart_are_better_together_than_either(make_table: Make) -> None:
+    generator = np.random.default_rng(4)
+    wrong = generator.random(2000) < 0.2
+    means, margins = (wrong + generator.normal(0, 0.5, 2000) for _ in range(2))
+    columns = {"id": np.arange(2000), "label": np.zeros(2000, int), "el2n_mean": means, "angular_margin": -margins}
+    table = make_table(columns)
+
+    def found(score: str | None) -> float:
+        issues = find_label_issues(table, score)
+        return float(roc_auc_score(wrong[issues.order], issues.table.column("suspicion").to_numpy()))
+
+    assert found(None) > max(found("el2n_mean"), found("angular_margin")) + 0.02

@@ -24,7 +24,15 @@ from hardsight.cleaning.reasons import reasons_of
 
 ESTIMATES = ("auto", "confident_joint", "disagreement", "mixture")
 
-# The scores to rank by when none is named: the first that the table has. On CIFAR-10N's human label errors mean EL2N
+# The scores to rank by when none is named: the first group that the table has whole. What training said on average and
+# what the trained model says err on different samples, so their mean rank beats both: on people's errors, where means
+# over training are the stronger, and on errors between pairs of classes, where the last angular margin is by far.
+DEFAULTS = (
+    ("el2n_mean", "angular_margin", "smoothed_last_posterior"),
+    ("el2n_mean", "angular_margin"),
+    ("el2n_mean", "angular_margin_last"),
+)
+# Where none of these is whole, the first single score that the table has. On CIFAR-10N's human label errors mean EL2N
 # had the highest average precision, then AUM, the last angular margin, the last AVH and the mean AVH; the others stand
 # beside their kin.
 PREFERRED = (
@@ -68,7 +76,8 @@ def find_label_issues(
     """Rank all samples by how little their label fits, with an estimated number of issues and the expected class.
 
     `table` has id, label and score columns, as `score_model` and a recorder make it. `score` names the column to rank
-    by; several are combined by the mean of their ranks; left out, the first of `PREFERRED` that the table has.
+    by; several are combined by the mean of their ranks; left out, the first of `DEFAULTS` that the table has whole,
+    else the first of `PREFERRED`.
     `probabilities` [samples, classes] may come as an argument or as a list column of that name. Samples without a
     label, as a recorder leaves those it never saw, are left out.
 
@@ -111,12 +120,13 @@ def find_label_issues(
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
     if score is None:
         described = score_names(table)
-        found = next((name for name in PREFERRED if name in described), None) or next(iter(described), None)
+        groups = (*DEFAULTS, *((name,) for name in (*PREFERRED, *described)))
+        found = next((group for group in groups if set(group) <= set(described)), None)
         if found is None:
             raise ValueError(
                 f"table must have a score column whose direction is known; it has {', '.join(table.column_names)}"
             )
-        return [found]
+        return list(found)
     names = [score] if isinstance(score, str) else list(score)
     if not names:
         raise ValueError("score must name at least one column; got none")

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import safetensors.torch
 import torch
 
-from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores
+from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, rank_combinations
 from hardsight.studies.detection import METRICS, Detection, detect, detect_all, suspicions, wrong_labels
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, shown, spread
 from hardsight.studies.noisy_runs import FOLDS, HUMAN, WHOLE, Runs, compute_runs
@@ -118,12 +118,16 @@ def _judge_seed(folder: Path, kind: str, seed: int) -> dict[str, Detection]:
 
 
 def _judge_later(whole: Path, samples: pa.Table) -> dict[str, Detection]:
-    """Combinations that were thought of after the run, from the outputs that it left."""
-    if not (whole / "outputs.safetensors").is_file() or set(RANK_COMBINATIONS) <= set(samples.column_names):
+    """Combinations that were thought of after the run, from its samples and from the outputs where it left them."""
+    if set(RANK_COMBINATIONS) <= set(samples.column_names):
         return {}
-    outputs = safetensors.torch.load((whole / "outputs.safetensors").read_bytes())
-    labels = torch.from_numpy(samples["label"].to_numpy().copy())
-    scores = combined_scores(suspicions(samples), outputs["features"].float(), outputs["logits"].float(), labels)
+    known = suspicions(samples)
+    if (whole / "outputs.safetensors").is_file():
+        outputs = safetensors.torch.load((whole / "outputs.safetensors").read_bytes())
+        labels = torch.from_numpy(samples["label"].to_numpy().copy())
+        scores = combined_scores(known, outputs["features"].float(), outputs["logits"].float(), labels)
+    else:
+        scores = rank_combinations(known)
     wrong = wrong_labels(samples)
     return {name: detect(wrong, values) for name, values in scores.items() if name not in samples.column_names}
 

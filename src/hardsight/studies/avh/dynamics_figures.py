@@ -55,8 +55,7 @@ def draw_groups(networks: Mapping[str, Any], grouping: Grouping) -> "Figure":
                 axes.set_title(f"{TITLES.get(name, name)}: {PANELS[quantity]}", fontsize=9)
                 if quantity == "correct":
                     axes.set_ylim(0, 1.02)
-                if row == len(shown) - 1:
-                    axes.set_xlabel("epoch")
+                _epochs(axes, labelled=row == len(shown) - 1)
         _legend(figure, grouping, next(iter(shown.values())))
     return figure
 
@@ -70,7 +69,7 @@ def draw_confidence(networks: Mapping[str, Any]) -> "Figure":
                 _line(axes, curves, "confidence", group)
             axes.set_title(TITLES.get(name, name), fontsize=9)
             axes.set_ylim(0, 1.02)
-            axes.set_xlabel("epoch")
+            _epochs(axes)
         figure.axes[0].set_ylabel(PANELS["confidence"])
         _legend(figure, HUMAN, next(iter(shown.values())))
     return figure
@@ -90,8 +89,7 @@ def draw_together(networks: Mapping[str, Any]) -> "Figure":
                 settled = axes.axvline(measures["plateau"]["mean"], color=INK, linestyle="--", linewidth=1.0)
                 best = axes.axvline(measures["best_time"]["mean"], color=INK, linestyle=":", linewidth=1.4)
                 axes.set_title(f"{TITLES.get(name, name)}: {PANELS[quantity]}", fontsize=9)
-                if row == len(networks) - 1:
-                    axes.set_xlabel("epoch")
+                _epochs(axes, labelled=row == len(networks) - 1)
         figure.legend(
             [settled, best], ["AVH has settled", "best accuracy"], loc="outside upper center", ncols=2, fontsize=8
         )
@@ -113,11 +111,20 @@ def draw_agreement(networks: Mapping[str, Any]) -> "Figure":
                 axes.plot(np.arange(1, len(values) + 1), values, dash, color=colour, label=text, linewidth=1.8)
             axes.axhline(0, color=INK, linewidth=0.6)
             axes.set_title(TITLES.get(name, name), fontsize=9)
-            axes.set_xlabel("epoch")
+            _epochs(axes)
         figure.axes[0].set_ylabel("Spearman's ρ with human frequency")
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
     return figure
+
+
+def _epochs(axes: "Axes", *, labelled: bool = True) -> None:
+    """Whole epochs along the axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if labelled:
+        axes.set_xlabel("epoch")
 
 
 def _line(axes: "Axes", curves: Mapping[str, Sequence[float | None]], quantity: str, group: int) -> None:

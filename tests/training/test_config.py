@@ -257,3 +257,13 @@ def test_shrunk_images_are_means_of_squares(config_file):
     assert torch.equal(small.labels, whole.labels)
     with pytest.raises(ValueError, match="shrink must be at least 1"):
         read_settings(TrainingConfig, config_file, ["data.shrink=0"])
+
+
+def test_a_table_may_be_its_name_alone(tmp_path):
+    path = tmp_path / "short.toml"
+    path.write_text('epochs = 1\ndata = "digits"\nmodel = "digits_cnn"\nloss = "gr"\n', encoding="utf-8")
+    config = read_settings(TrainingConfig, path, ["loss.options.lam=1.0", "model=mlp"])
+    assert (config.data.name, config.model.name, config.loss.name) == ("digits", "mlp", "gr")
+    assert config.loss.options == {"lam": 1.0}
+    with pytest.raises(ValueError, match="schedule must be a table; got 'cosine'"):
+        read_settings(TrainingConfig, path, ["schedule=cosine"])

@@ -8,6 +8,7 @@ from hardsight.dynamics.aggregates import Aggregates
 from hardsight.dynamics.catalogue import DynamicsScore, dynamics_scores
 from hardsight.dynamics.gradients import GradientVariance, input_gradients, variance_of_gradients
 from hardsight.dynamics.mixture import small_loss_mixture
+from hardsight.dynamics.noise_rate import lead, noise_rate
 from hardsight.dynamics.recorder import Recorder
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "Recorder",
     "dynamics_scores",
     "input_gradients",
+    "lead",
+    "noise_rate",
     "small_loss_mixture",
     "variance_of_gradients",
 ]

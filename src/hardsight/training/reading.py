@@ -1,4 +1,7 @@
-"""TOML into typed dataclasses: every key known, every value of its type, and an error that names the key."""
+"""TOML into typed dataclasses: every key known, every value of its type, and an error that names the key.
+
+A table that has a name may be written as its name alone: `loss = "gr"` is `loss = { name = "gr" }`.
+"""
 
 import dataclasses
 import difflib
@@ -30,6 +33,8 @@ def apply_change(tree: dict[str, Any], change: str) -> None:
         raise ValueError(f"a change must be written key=value; got {change!r}")
     *tables, name = key.strip().split(".")
     for table in tables:
+        if isinstance(tree.get(table), str):
+            tree[table] = {"name": tree[table]}
         tree = tree.setdefault(table, {})
         if not isinstance(tree, dict):
             raise ValueError(f"{key.strip()} cannot be set: {table} is no table")
@@ -65,6 +70,8 @@ def build(kind: type[Settings], tree: Mapping[str, Any], prefix: str = "") -> Se
 def _typed(hint: Any, value: Any, key: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
+        if isinstance(value, str) and any(field.name == "name" for field in dataclasses.fields(hint)):
+            value = {"name": value}
         if not isinstance(value, Mapping):
             raise ValueError(f"{key} must be a table; got {value!r}")
         return build(hint, value, f"{key}.")  # type: ignore[arg-type]

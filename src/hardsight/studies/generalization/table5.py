@@ -44,6 +44,8 @@ class Setup:
     samples: int | None = None
     seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Other seeds for some beginnings."""
+    scales_of: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Other scales for some beginnings: features that do not move need a larger one to be told apart."""
 
 
 PRESETS = {
@@ -59,7 +61,7 @@ PRESETS = {
             FROZEN: Recipe("probe", epochs=20),
             SCRATCH: Recipe("cnn9", epochs=4, shift=1, options={"image_size": 16}),
         },
-        seeds=(0, 1, 2), seeds_of={SCRATCH: (0,)}, size=96, samples=2000,
+        seeds=(0, 1, 2), seeds_of={SCRATCH: (0,)}, scales_of={FROZEN: (10.0, 20.0, 40.0)}, size=96, samples=2000,
     ),
     "paper": Setup(
         "pacs", PACS,
@@ -70,7 +72,7 @@ PRESETS = {
             # The paper's finetuning: 1e-3.
             FINETUNED: Recipe("efficientnet_lite0", epochs=10, lr=1e-3, shift=8),
         },
-        seeds=(0, 1, 2), size=96,
+        seeds=(0, 1, 2), scales_of={FROZEN: (10.0, 20.0, 40.0)}, size=96,
     ),
 }  # fmt: skip
 AT_ONCE = {"smoke": 1, "cpu": 1, "paper": 6}
@@ -84,10 +86,13 @@ def cells(preset: str) -> list[Cell]:
     of = PRESETS[preset]
     found = []
     for begin in of.recipes:
+        kinds: list[tuple[str, float | None]] = []
+        for method in of.methods:
+            kinds += (
+                [(method, one) for one in of.scales_of.get(begin, of.scales)] if method == "avh" else [(method, None)]
+            )
         for seed in of.seeds_of.get(begin, of.seeds):
-            for method in of.methods:
-                for scale in of.scales if method == "avh" else (None,):
-                    found += [_cell(begin, method, scale, domain, seed) for domain in of.domains]
+            found += [_cell(begin, *kind, domain, seed) for kind in kinds for domain in of.domains]
     return found
 
 

@@ -130,7 +130,7 @@ def _draw_formula() -> "Figure":
             axes.set_ylim(-0.03, 1.03)
             axes.set_title(f"{title}: {math.degrees(own):.1f}° against {math.degrees(other):.1f}°", fontsize=9)
             axes.set_xlabel("feature norm, weights of length 1")
-            axes.legend(fontsize=8, loc="center right")
+            axes.legend(fontsize=8, loc="lower right" if own < other else "upper right")
     return figure
 
 

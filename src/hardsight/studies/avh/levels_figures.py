@@ -28,10 +28,11 @@ def draw_levels(networks: Mapping[str, Mapping[str, Any]], grouping: Grouping) -
             low, middle, high = (np.array(quartile)[order] for quartile in found["quartiles"])
             axes.vlines(range(len(order)), low, high, color=INK, linewidth=2.2)
             axes.plot(range(len(order)), middle, "-o", color=RED, markersize=4.5, linewidth=1.4)
+            axes.set_ylim(0.9 * float(edges[:-1][np.sum(found["counts"], axis=0) > 0].min()), None)
             axes.set_xticks(range(len(order)), [f"{found['levels'][level]:g}" for level in order])
             axes.grid(False, axis="x")
             rho = found["correlations"]["avh"]["spearman"]
-            axes.set_title(title if rho is None else f"{title}, ρ = {rho:+.2f}", fontsize=9)
+            axes.set_title(title if rho is None else f"{title}\nρ = {rho:+.2f}", fontsize=9)
             axes.set_xlabel(f"level of {grouping.title}")
             if at % 4 == 0:
                 axes.set_ylabel("AVH: median, quartiles, all images")

@@ -1,8 +1,8 @@
 """AVH, Figures 5 and 16: human selection frequency against AVH, confidence and norm, as two-dimensional histograms.
 
 Paper (ImageNet): a band for AVH, mass in the upper right corner for confidence, no shape for the norm (which is scaled
-within each class). Ours, four public ResNets on CIFAR-10H: |ρ| of AVH 0.30 to 0.36, confidence 0.33 to 0.37, norm 0.14 to
-0.29. The cells are those of the tables of section 4.
+within each class). Ours, four public ResNets on CIFAR-10H: |ρ| of AVH 0.30 to 0.36, of confidence 0.33 to 0.37, of
+the norm 0.14 to 0.29. The cells are those of the tables of section 4.
 """
 
 from collections.abc import Mapping

@@ -34,6 +34,7 @@ TITLES = {
     "resnet56": "ResNet-56",
     "cnn13": "CNN-13",
     "alexnet": "AlexNet",
+    "lenet": "LeNet",
     "vgg19_bn": "VGG-19",
     "densenet121": "DenseNet-121",
     "digits_cnn": "digits CNN",

@@ -1,10 +1,10 @@
 """The studies by id."""
 
-from hardsight.studies import adaptation, amc, avh, gr
+from hardsight.studies import adaptation, amc, avh, generalization, gr
 from hardsight.studies.framework import Study, nearest_names
 from hardsight.studies.label_errors import LABEL_ERRORS
 
-_STUDIES = (LABEL_ERRORS, *avh.STUDIES, *adaptation.STUDIES, *gr.STUDIES, *amc.STUDIES)
+_STUDIES = (LABEL_ERRORS, *avh.STUDIES, *adaptation.STUDIES, *generalization.STUDIES, *gr.STUDIES, *amc.STUDIES)
 
 
 def studies() -> list[Study]:

@@ -197,3 +197,63 @@ def test_half_precision_on_a_gpu_is_the_same_summary(dtype: torch.dtype, labelle
         assert found.keys() == truth.keys()
         for name, values in found.items():
             torch.testing.assert_close(values.cpu().double(), truth[name].double(), atol=1e-5, rtol=1e-5)
+
+
+def slow_prototype_angles(features: Tensor, labels: Tensor) -> list[float]:
+    """The mean of a label's features, then one arccos after the other."""
+    values = []
+    for x, label in zip(features.double(), labels.tolist(), strict=True):
+        mean = torch.stack([one for one, of in zip(features.double(), labels.tolist(), strict=True) if of == label])
+        mean = mean.mean(0)
+        values.append(math.acos(max(-1.0, min(1.0, float(x @ mean / (x.norm() * mean.norm()))))))
+    return values
+
+
+def prototype_example() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.randint(4, (40,), generator=generator)
+    return torch.randn(40, 6, generator=generator, dtype=torch.float64) + 2 * torch.eye(4, 6)[labels], labels
+
+
+def test_prototype_angles_equal_the_slow_loop() -> None:
+    features, labels = prototype_example()
+    expected = torch.tensor(slow_prototype_angles(features, labels), dtype=torch.float64)
+    torch.testing.assert_close(hardness.prototype_angle(features, labels), expected)
+    half = hardness.prototype_angle(features.bfloat16(), labels)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.double(), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_prototype_angles_see_neither_rotation_nor_a_common_scale() -> None:
+    features, labels = prototype_example()
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
+    angles = hardness.prototype_angle(features, labels)
+    torch.testing.assert_close(hardness.prototype_angle(features @ turn, labels), angles)
+    for scale in (1e-30, 1e30):
+        torch.testing.assert_close(hardness.prototype_angle((features * scale).float(), labels), angles.float())
+
+    def distance(features: Tensor) -> Tensor:
+        # The wrong one: the distance to the mean grows with the scale.
+        means = torch.stack([features[labels == label].mean(0) for label in range(4)])
+        return (features - means[labels]).norm(dim=1)
+
+    assert not torch.allclose(distance(features), distance(3 * features))
+
+
+def test_prototype_angles_of_degenerate_features() -> None:
+    labels = torch.tensor([0, 0, 1, 2, 2])
+    features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0], [1.0, 1.0], [-1.0, -1.0]])
+    angles = hardness.prototype_angle(features, labels)
+    # Each at 45 degrees to the mean of two; alone at its own mean; and two that cancel have no mean direction.
+    torch.testing.assert_close(angles, torch.tensor([0.25, 0.25, 0.0, 0.5, 0.5]) * math.pi)
+    assert torch.equal(
+        hardness.prototype_angle(torch.zeros(3, 2), torch.tensor([0, 0, 1])), torch.full((3,), math.pi / 2)
+    )
+
+
+def test_prototype_angles_refuse_what_has_none() -> None:
+    with pytest.raises(ValueError, match="features must be finite"):
+        hardness.prototype_angle(torch.tensor([[1.0, math.nan]]), torch.tensor([0]))
+    with pytest.raises(ValueError, match="labels must lie in"):
+        hardness.prototype_angle(torch.ones(2, 3), torch.tensor([0, -1]))
+    assert hardness.get_score("prototype_angle") not in hardness.model_scores()

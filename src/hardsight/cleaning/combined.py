@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from hardsight.cleaning.columns import rank_average
 from hardsight.cleaning.confident import confident_joint
 from hardsight.geometry import directions
-from hardsight.hardness import el2n
+from hardsight.hardness import el2n, prototype_angle
 
 # Cosines of one block of samples to all others: 2**26 floats are 256 MiB.
 _BLOCK = 2**26
@@ -115,6 +115,7 @@ def combined_scores(
     smoothed = smooth(beliefs, near)
     smoothed_last = smooth(snapshots[-1].float().softmax(1), near)
     found = {
+        "prototype_angle": prototype_angle(features, labels),
         "neighbour_disagreement": neighbour_disagreement(labels, near),
         "snapshot_el2n": snapshot_el2n(snapshots, labels),
         "snapshot_doubt": label_doubt(beliefs, labels),

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from hardsight.dynamics import definitions
 from hardsight.dynamics.aggregates import Aggregates
+from hardsight.dynamics.detector import detector_score
 from hardsight.dynamics.gradients import variance_of_gradients
 from hardsight.dynamics.measures import MEASURES
+from hardsight.dynamics.sensitivity import local_sensitivity
 from hardsight.hardness import SCORES, Score, get_score, register
 
 
@@ -220,6 +222,30 @@ register(
         high=math.inf,
         source="Agarwal et al. 2022",
         tags=_WHOLE_SET,
+    )
+)
+register(
+    Score(
+        "allsh",
+        "Local sensitivity to augmentation (nats)",
+        local_sensitivity,
+        needs=("logits", "augmented"),
+        larger_is_harder=True,
+        low=0.0,
+        high=math.inf,
+        source="Zhang et al. 2022 (ALLSH)",
+    )
+)
+register(
+    Score(
+        "detector",
+        "Learned noise detector",
+        detector_score,
+        needs=("detector", "curves"),
+        larger_is_harder=True,
+        low=0.0,
+        high=1.0,
+        source="Jia et al. 2023",
     )
 )
 

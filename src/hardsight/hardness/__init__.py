@@ -14,6 +14,7 @@ from hardsight.hardness.definitions import (
     last_layer_grand,
     logit_margin,
     model_confidence,
+    prototype_angle,
 )
 from hardsight.hardness.registry import SCORES, Score, get_score, model_scores, register
 from hardsight.hardness.scoring import DEFAULT_SCORES, score
@@ -38,6 +39,7 @@ __all__ = [
     "logit_margin",
     "model_confidence",
     "model_scores",
+    "prototype_angle",
     "register",
     "score",
 ]

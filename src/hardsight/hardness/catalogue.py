@@ -136,3 +136,17 @@ _register(
     tags=frozenset({"depends on the whole set"}),
 )
 # fmt: on
+# Two passes over the features, so no part of the chunked scoring.
+register(
+    Score(
+        "prototype_angle",
+        "Angle to the label's mean feature (radians)",
+        definitions.prototype_angle,
+        needs=("features", "labels"),
+        larger_is_harder=True,
+        low=0.0,
+        high=math.pi,
+        source="Sorscher et al. 2022, prototypicality, as an angle",
+        tags=frozenset({"depends on the whole set"}),
+    )
+)

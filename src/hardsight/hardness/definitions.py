@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.geometry import angles_to_classes, norms
-from hardsight.hardness.validation import check_features_and_weight, check_labels, check_logits
+from hardsight.geometry import angle_between, angles_to_classes, norms, widen
+from hardsight.hardness.validation import check_features, check_features_and_weight, check_labels, check_logits
 
 
 def angular_visual_hardness(
@@ -72,6 +72,21 @@ def class_normalised_norm(
     """
     check_labels(labels, len(features), int(labels.max()) + 1)
     return scale_within_class(norms(features), labels, int(labels.max()) + 1)
+
+
+def prototype_angle(features: Float[Tensor, "samples dim"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+    """Angle between a feature and the mean feature of all samples with its label. Depends on the whole set.
+
+    Prototypicality (Sorscher et al. 2022) needs no head; the mean is over the features as they are, the sample's own
+    among them. In [0, pi]; larger is harder. Unchanged by rotating the features or rescaling all of them at once.
+    """
+    check_features(features)
+    classes = int(labels.max()) + 1 if labels.numel() else 0
+    check_labels(labels, len(features), classes)
+    # Means of features scaled by the largest entry: a sum of large finite ones would overflow. Angles do not see it.
+    scaled = widen(features) / widen(features).abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
+    sums = scaled.new_zeros(classes, features.shape[1]).index_add(0, labels.long(), scaled)
+    return angle_between(scaled, sums[labels.long()]).to(features.dtype)
 
 
 def model_confidence(

@@ -15,7 +15,7 @@ class Score:
     """One number a sample. `name` is its column in a table; `needs` names the arguments of `definition`, in order.
 
     `from_summary` computes the same from a `ClassSummary` and reads only its `parts`; a score of training dynamics
-    has none. `low` and `high` bound the values for `classes` classes.
+    has none, nor one that needs the features of other samples. `low` and `high` bound the values for `classes` classes.
     """
 
     name: str
@@ -77,7 +77,7 @@ def get_score(name: str) -> Score:
 
 
 def model_scores() -> list[Score]:
-    """The scores that one look at a model gives (those of training dynamics need a training run)."""
+    """The scores that one look at a model gives, sample by sample (those of training dynamics need a training run)."""
     return [score for score in SCORES.values() if score.from_summary is not None]
 
 

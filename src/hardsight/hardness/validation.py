@@ -22,6 +22,12 @@ def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | N
         check_finite("bias", bias)
 
 
+def check_features(features: Tensor) -> None:
+    """Features are [N, D] floats and finite."""
+    _check_matrix("features", features, "[samples, dim]")
+    check_finite("features", features)
+
+
 def check_logits(logits: Tensor) -> None:
     """Logits are [N, C] floats and finite, with C >= 2."""
     _check_matrix("logits", logits, "[samples, classes]")

@@ -1,0 +1,126 @@
+"""A learned noise detector: an LSTM that reads a sample's curve over training and says how probably its label is wrong.
+
+Jia et al., "Learning from Training Dynamics: Identifying Mislabeled Data Beyond Manually Designed Features", 2023: two
+layers of 64 units over the probability of the given label in each epoch, trained on a run whose wrong labels are known
+because they were made, then used on other runs as it is. The optimizer is the authors' (AdamW, batches of 64, 10
+epochs) but for its rate: 0.1 there, 0.01 falling to 0 here.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from hardsight.dynamics.history import PHASES, History
+from hardsight.records import atomic_path
+
+
+class NoiseDetector(nn.Module):
+    """Log-odds that a label is wrong, from curves [samples, epochs] of its probability.
+
+    A run of another length is stretched to the number of `points` that the detector was trained with: the state that
+    it has learned to read is that after so many.
+    """
+
+    points: Tensor
+
+    def __init__(self, points: int, hidden: int = 64, layers: int = 2) -> None:
+        super().__init__()
+        self.register_buffer("points", torch.tensor(points))
+        self.recurrent = nn.LSTM(1, hidden, layers, batch_first=True)
+        self.head = nn.Linear(hidden, 1)
+
+    def forward(self, curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samples"]:
+        """The head's answer to the state after the last point."""
+        stretched = nn.functional.interpolate(curves.unsqueeze(1), int(self.points), mode="linear", align_corners=True)
+        states, _ = self.recurrent(stretched.transpose(1, 2))
+        return self.head(states[:, -1]).squeeze(1)
+
+    def save(self, path: Path | str) -> None:
+        """Write the weights as safetensors."""
+        with atomic_path(path) as temporary:
+            safetensors.torch.save_file(
+                {name: part.contiguous() for name, part in self.state_dict().items()}, temporary
+            )
+
+    @classmethod
+    def load(cls, path: Path | str) -> "NoiseDetector":
+        """The detector that `save` wrote, of whatever size."""
+        state = safetensors.torch.load_file(path)
+        layers = sum(name.startswith("recurrent.bias_hh") for name in state)
+        detector = cls(int(state["points"]), state["head.weight"].shape[1], layers)
+        detector.load_state_dict(state)
+        return detector.eval()
+
+
+def confidence_curves(history: Path | str) -> Float[Tensor, "samples epochs"]:
+    """Each sample's probability of its label over the epochs of a recorder's history; NaN where it was not shown."""
+    folder = History(history)
+    epochs = folder.count(PHASES[0])
+    if not epochs:
+        raise ValueError(f"history must hold at least one epoch; {folder.folder} holds none")
+    frame, _ = folder.read(PHASES[0], 0)
+    if "confidence" not in frame.measures:
+        raise ValueError(f"history must hold the confidence of every epoch; it holds {', '.join(frame.measures)}")
+    curves = torch.full((frame.num_samples, epochs), torch.nan)
+    for epoch in range(epochs):
+        _, table = folder.read(PHASES[0], epoch)
+        seen = table.column("seen").to_numpy() > 0
+        values = table.column("confidence").to_numpy()[seen]
+        curves[torch.from_numpy(table.column("id").to_numpy()[seen]), epoch] = torch.from_numpy(values)
+    return curves
+
+
+def without_gaps(curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samples epochs"]:
+    """An epoch that did not show the sample takes the value before it, or at the start the first; all-NaN rows stay."""
+    values = curves.detach().cpu().numpy()
+    known = ~np.isnan(values)
+    at = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), -1), axis=1)
+    at = np.where(at < 0, known.argmax(1)[:, None], at)
+    return torch.from_numpy(np.take_along_axis(values, at, axis=1)).to(curves)
+
+
+def train_detector(
+    curves: Float[Tensor, "samples epochs"],
+    wrong: Bool[Tensor, "samples"],
+    *,
+    generator: torch.Generator,
+    epochs: int = 10,
+    batch_size: int = 64,
+    lr: float = 0.01,
+) -> NoiseDetector:
+    """A detector fitted to a run of which is known which labels are `wrong`; the learning rate falls to 0."""
+    if curves.shape[1] == 0 or not bool(wrong.any()) or bool(wrong.all()):
+        raise ValueError(
+            "curves must have at least one epoch, and wrong must mark some samples and leave some; "
+            f"got {curves.shape[1]} epochs and {int(wrong.sum())} of {len(wrong)}"
+        )
+    curves = without_gaps(curves)
+    known = ~curves[:, 0].isnan()
+    curves, target = curves[known].float(), wrong[known].float()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+        detector = NoiseDetector(curves.shape[1]).to(curves.device)
+    optimizer = torch.optim.AdamW(detector.parameters(), lr=lr)
+    steps = epochs * -(-len(curves) // batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
+    for _ in range(epochs):
+        for rows in torch.randperm(len(curves), generator=generator).to(curves.device).split(batch_size):
+            loss = nn.functional.binary_cross_entropy_with_logits(detector(curves[rows]), target[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            # A recurrent net's gradient may explode; then only its direction counts.
+            nn.utils.clip_grad_norm_(detector.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+    return detector.eval()
+
+
+@torch.no_grad()
+def detector_score(detector: NoiseDetector, curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samples"]:
+    """The detector's probability that a label is wrong. In [0, 1]; larger is harder; NaN for a sample never shown."""
+    complete = without_gaps(curves).float()
+    return torch.cat([torch.sigmoid(detector(part)) for part in complete.split(65_536)])

@@ -5,8 +5,8 @@ for ResNet-56. A first trial with the printed optimiser and 20,000 iterations re
 GR (16, 1) 18.4 instead. Ours, as printed but shortened (one seed, one H200, 2026-11-15): CCE 77.6, GR (8, 0.5) 79.2,
 GR (16, 1) 35.4, and 21.1 divided by N. Nothing is memorised (the last accuracy is the best one), and GR (16, 1) is
 still rising when the rate falls, which speaks for falls later than printed. A collapse is classes not learnt: on
-postal digits (the cpu preset) GR (16, 1) has learnt 4 of 10 as printed, 7 with warm-up or class-balanced batches, 6 with
-weight decay 5e-4. The other changes are not measured yet.
+postal digits (the cpu preset) GR (16, 1) has learnt 4 of 10 as printed, 7 with warm-up or class-balanced batches, 6
+with weight decay 5e-4. The other changes are not measured yet.
 
 One factor at a time around Section 4.1 as printed, on ResNet-20 and 30 epochs, the falls of the rate at the same
 shares of the training: a shortened protocol, to find what matters, not to be the table.

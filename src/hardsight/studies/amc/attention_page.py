@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from hardsight.report.canvas import drawing, save_png
 from hardsight.studies.amc.looking import compared, four
-from hardsight.studies.amc.recipes import LOSSES, NAMES, TITLES, length_name
+from hardsight.studies.amc.recipes import LOSSES, NAMES, TITLES, caveat, length_name
 from hardsight.studies.framework import markdown_table, provenance, run_details
 from hardsight.training import Cell
 
@@ -41,7 +41,7 @@ CLAIMS = {
 
 def table(results: Mapping[str, Any]) -> str:
     """The measures of each loss, then each claim with its numbers."""
-    parts = [f"{provenance(results)} Trained for {length_name(results['length'])}."]
+    parts = [f"{provenance(results)} Trained for {length_name(results['length'])}.{caveat(results['preset'])}"]
     for data, losses in results["attention"].items():
         names = [name for name in COLUMNS if any(row[name] for row in losses.values())]
         rows = [[NAMES[loss], *(four(row[name]) for name in names)] for loss, row in losses.items()]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.amc.looking import compared, four
-from hardsight.studies.amc.recipes import NAMES, TITLES, length_name
+from hardsight.studies.amc.recipes import NAMES, TITLES, caveat, length_name
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def table4(results: Mapping[str, Any]) -> str:
 
 
 def _head(results: Mapping[str, Any]) -> str:
-    return f"{provenance(results)} Trained for {length_name(results['length'])}."
+    return f"{provenance(results)} Trained for {length_name(results['length'])}.{caveat(results['preset'])}"
 
 
 def _name(loss: str) -> str:

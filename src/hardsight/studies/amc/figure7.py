@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, INK, RED, drawing
 from hardsight.studies.amc.looking import compared, finished
-from hardsight.studies.amc.recipes import FEW, MARGIN_RADIANS, SCHEDULES, TITLES, length_name, recipe, train_at_hand
+from hardsight.studies.amc.recipes import (
+    FEW,
+    MARGIN_RADIANS,
+    SCHEDULES,
+    TITLES,
+    caveat,
+    length_name,
+    recipe,
+    train_at_hand,
+)
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, spread
 from hardsight.training import Cell
@@ -107,7 +116,9 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Every setting with its difference from cross-entropy alone, and the best one."""
-    parts = [f"{provenance(results)} {TITLES[results['data']]}, {length_name(results['length'])}."]
+    parts = [
+        f"{provenance(results)} {TITLES[results['data']]}, {length_name(results['length'])}.{caveat(results['preset'])}"
+    ]
     for schedule, rows in results["settings"].items():
         base = next((row["accuracy"] for row in rows if not row["balance"]), None)
         lines = [

@@ -116,3 +116,10 @@ def _at_hand(cell: Cell, data: str, options: Options) -> bool:
 def length_name(length: float) -> str:
     """`full length`, or `1/10 of the length`."""
     return "full length" if length == 1 else f"1/{round(1 / length)} of the length"
+
+
+def caveat(preset: str) -> str:
+    """What to keep in mind of a preset that is not the paper's."""
+    if preset == "paper":
+        return ""
+    return " Few samples and few steps: the numbers show that it works and do not compare with the paper's."

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, INK, RED, drawing
-from hardsight.studies.amc.recipes import FEW, LOSSES, NAMES, TITLES, length_name, recipe, train_at_hand
+from hardsight.studies.amc.recipes import FEW, LOSSES, NAMES, TITLES, caveat, length_name, recipe, train_at_hand
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, spread
 from hardsight.training import Cell
@@ -160,7 +160,7 @@ def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
 
 def table(results: Mapping[str, Any]) -> str:
     """One table a schedule and length, then a sentence a data set."""
-    parts = [provenance(results)]
+    parts = [provenance(results) + caveat(results["preset"])]
     for key, by_data in results["accuracy"].items():
         schedule, length = key.split()
         parts.append(

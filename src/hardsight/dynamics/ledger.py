@@ -58,9 +58,8 @@ class Ledger:
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         columns = _VALUES + len(measures)
         self._columns = torch.arange(columns, device=device)
-        self._once = torch.ones((), device=device)
-        self._units = torch.tensor([1.0] * _VALUES + [_UNIT] * len(measures), device=device)
-        self._unsound = torch.tensor([float(1 << 2 * _BITS)] + [0.0] * (columns - 1), device=device)
+        self._once = torch.ones((), dtype=torch.int64, device=device)
+        self._unsound = torch.tensor([1 << 2 * _BITS] + [0] * (columns - 1), device=device)
 
     def tensors(self) -> dict[str, Tensor]:
         """The state of an unfinished epoch."""
@@ -94,11 +93,12 @@ class Ledger:
 
     def add(self, rows: Tensor, labels: Tensor, measured: Measured, stride: tuple[int, int] = (0, 1)) -> None:
         """Add a batch at `rows`; `stride` is this process's number and how many there are."""
-        # All in floats first, where the few bits of counts and labels are exact, then one cast: few, small launches.
         counts = torch.add(self._once, measured.correct, alpha=1 << _BITS)
-        numbers = torch.cat([counts, labels.unsqueeze(1).to(counts.dtype), *measured.values], 1)
-        numbers = torch.where(measured.sound, numbers.clamp_(-_LARGEST, _LARGEST), self._unsound)
-        entry = (numbers * self._units).long()
+        columns = [counts, labels.unsqueeze(1)]
+        if measured.values:
+            columns.append(torch.cat(measured.values, 1).clamp_(-_LARGEST, _LARGEST).mul_(_UNIT).long())
+        # Where a row is not sound its numbers are not either, whatever NaN became as an integer.
+        entry = torch.where(measured.sound, torch.cat(columns, 1), self._unsound)
         if self.keep_last:
             rows = self._supersede(rows, stride)
             self.sums.index_copy_(0, rows, entry)

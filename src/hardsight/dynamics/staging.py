@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hardsight.dynamics.measures import Cosines
 
-# Logits kept back: on a CPU they should stay in its cache, on a GPU a launch should be worth it.
-_KEPT_ON_CPU = 2**18
+# Logits kept back: on a CPU they should stay in its last cache (4 MiB), on a GPU a launch should be worth it.
+_KEPT_ON_CPU = 2**20
 _KEPT_ON_GPU = 2**22
 _MOST_STEPS = 64
 
@@ -43,7 +43,9 @@ class Stage:
         self._scratch = torch.empty_like(self.room[0]) if first.cosines is not None else None
         # The views are made once: making them at every step would cost more than the copies.
         self._slots = [[part[step] for part in self.room] for step in range(self.steps)]
-        self._floats = len(self.room) - 2
+        # A GPU copies those of one type in one launch; on a CPU one call for all is the cheapest.
+        on_cpu = first.logits.device.type == "cpu"
+        self._kinds = [slice(None)] if on_cpu else [slice(-2), slice(-2, None)]
 
     @property
     def nbytes(self) -> int:
@@ -65,8 +67,8 @@ class Stage:
     def put(self, batch: Batch) -> bool:
         """Keep a batch back; says whether the room is full."""
         slots, parts = self._slots[self.filled], batch.tensors()
-        torch._foreach_copy_(slots[: self._floats], parts[: self._floats])
-        torch._foreach_copy_(slots[self._floats :], parts[self._floats :])
+        for kind in self._kinds:
+            torch._foreach_copy_(slots[kind], parts[kind])
         self.filled += 1
         return self.filled == self.steps
 

@@ -36,15 +36,19 @@ def studies_page(results: Path | str) -> str:
 
 
 def study_page(study: Study, results: Path | str) -> str:
-    """One study: what it does, its figures, and the table of the largest preset that was run."""
+    """One study: what it does, its figures, and the table of the largest preset that was run; the others folded."""
     head = f"# {study.id}: {study.title}\n\n{study.about}\n\n"
-    if not _presets(study, results):
+    presets = _presets(study, results)[::-1]
+    if not presets:
         return f"{head}Not measured yet.\n"
-    found = read_results(study, results)
-    pictures = (
-        "".join(f"![{name}]({_picture(study, name)})\n\n" for name in study.figures(found)) if study.figures else ""
+    found = [read_results(study, results, preset) for preset in presets]
+    drawn = study.figures(found[0]) if study.figures else {}
+    pictures = "".join(f"![{name}]({_picture(study, name)})\n\n" for name in drawn)
+    others = "".join(
+        f"\n<details><summary>Preset {preset}</summary>\n\n{study.table(one)}\n</details>\n"
+        for preset, one in zip(presets[1:], found[1:], strict=True)
     )
-    return f"{head}{pictures}{study.table(found)}"
+    return f"{head}{pictures}{study.table(found[0])}{others}"
 
 
 def write_figures(study: Study, results: Path | str, folder: Path | str, preset: str | None = None) -> list[Path]:

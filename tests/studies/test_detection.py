@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from hardsight.studies.detection import Detection, detect, detect_all, suspicions
+from hardsight.studies.detection import Detection, detect, detect_all, suspicions, taught
 
 
 def make(seed: int, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -88,3 +88,21 @@ def test_columns_are_turned_by_their_direction() -> None:
     table = pa.table(arrays, schema=pa.schema(fields))
     assert list(suspicions(table)) == ["confidence", "smoothed_doubt"]
     assert all(found == Detection(1.0, 1.0, 1.0) for found in detect_all(table).values())
+
+
+def samples_of(wrong: np.ndarray, **columns: np.ndarray) -> pa.Table:
+    """Samples all labelled and predicted 1, of which the wrong ones are truly 0, with these scores."""
+    ones = np.ones(len(wrong), np.int64)
+    fields = [pa.field(name, pa.float64(), metadata={"kind": "score"}) for name in columns]
+    fields += [pa.field(name, pa.int64()) for name in ("label", "predicted", "clean_label")]
+    values = [*columns.values(), ones, ones, np.where(wrong, 0, 1)]
+    return pa.table([pa.array(one) for one in values], schema=pa.schema(fields))
+
+
+def test_told_half_the_truth_it_finds_what_no_single_score_says_and_nothing_in_noise() -> None:
+    one, two, three = np.random.default_rng(0).normal(size=(3, 1200))
+    samples = samples_of((one > 0) ^ (two > 0), one=one, two=two)
+    assert taught(samples).auroc > 0.97
+    assert all(0.4 < found.auroc < 0.6 for found in detect_all(samples).values())
+    # Judged on what it was trained on it would find them here too.
+    assert 0.4 < taught(samples_of((one > 0) ^ (two > 0), three=three)).auroc < 0.6

@@ -24,8 +24,8 @@ STUDY = get_study("label-errors")
 
 
 def test_every_cell_is_a_finished_record(smoke: Any) -> None:
-    assert [status_of(smoke.records / cell.name) for cell in cells("smoke")] == ["finished"] * 8
-    assert len(smoke.said) == 4
+    assert [status_of(smoke.records / cell.name) for cell in cells("smoke")] == ["finished"] * 10
+    assert len(smoke.said) == 5
 
 
 def test_a_whole_run_leaves_every_score_and_its_outputs(smoke: Any) -> None:
@@ -77,7 +77,7 @@ def test_the_halves_cover_the_set_with_probabilities(smoke: Any) -> None:
 
 def test_the_results_are_those_of_the_records(smoke: Any) -> None:
     results = read_results(STUDY, smoke.results, "smoke")
-    assert (results["cells"], results["cells_planned"], results["seeds"]) == (8, 8, [0, 1])
+    assert (results["cells"], results["cells_planned"], results["seeds"]) == (10, 10, [0, 1])
     assert set(results) >= {"date", "hardware", "versions", "settings"}
     judged = [
         detect_all(pq.read_table(smoke.records / cell.name / "samples.parquet"))["aum"].average_precision
@@ -92,6 +92,18 @@ def test_the_results_are_those_of_the_records(smoke: Any) -> None:
     doubt = 1 - probabilities[np.arange(600), samples["label"].to_numpy()]
     expected = detect(wrong_labels(samples), doubt).auroc
     assert results["noises"]["symmetric20"][OUT_OF_FOLD]["auroc"]["values"] == pytest.approx([expected], abs=1e-4)
+
+
+def test_a_stronger_network_of_the_same_name_leaves_the_same_bits_and_is_shown_apart(smoke: Any) -> None:
+    weak, strong = (smoke.records / f"noise=symmetric20,seed=0,kind={kind}" for kind in ("whole", "stronger"))
+    assert (weak / "samples.parquet").read_bytes() == (strong / "samples.parquet").read_bytes()
+    results = read_results(STUDY, smoke.results)
+    first = results["noises"]["symmetric20"]["training_and_margin"]["average_precision"]["values"][0]
+    assert results["stronger"]["symmetric20"]["training_and_margin"]["average_precision"]["values"] == [first]
+    assert "forgetting_events" not in results["stronger"]["symmetric20"]
+    printed = table(results)
+    assert printed.count("`forgetting_events`") == 3
+    assert "stronger network, `digits_cnn`" in printed
 
 
 def test_a_score_finds_wrong_labels_far_above_chance(smoke: Any) -> None:
@@ -131,7 +143,7 @@ def test_it_stops_when_the_clock_runs_out_and_says_what_is_left(tmp_path: Path) 
     options = Options(clock=Clock.of(0.0), say=said.append)
     with pytest.raises(ValueError, match="at least one finished cell"):
         run_study(STUDY, "smoke", tmp_path, tmp_path, options=options)
-    assert said == ["out of time: 8 of 8 cells are left for next time"]
+    assert said == ["out of time: 10 of 10 cells are left for next time"]
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:
@@ -172,8 +184,9 @@ def test_the_noises_have_their_published_rates(data_root: Path, monkeypatch: pyt
 def test_paper_cells_come_in_order_of_value() -> None:
     names = [tuple(cell.settings.values()) for cell in cells("paper")]
     assert names[:4] == [(one, 0, "whole") for one in ("aggre", "random1", "worse", "symmetric40")]
-    assert len(names) == len(set(names)) == 54
-    assert [kind for _, _, kind in names].index("fold0") == 18
+    assert len(names) == len(set(names)) == 60
+    assert [kind for _, _, kind in names].index("stronger") == 18
+    assert [kind for _, _, kind in names].index("fold0") == 24
 
 
 def test_scores_of_a_record_are_known_or_say_their_direction(smoke: Any) -> None:

@@ -32,7 +32,7 @@ import torch
 from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, rank_combinations
 from hardsight.studies.detection import METRICS, Detection, detect, detect_all, suspicions, taught, wrong_labels
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, shown, spread
-from hardsight.studies.noisy_runs import FOLDS, HUMAN, WHOLE, Runs, compute_runs
+from hardsight.studies.noisy_runs import FOLDS, HUMAN, STRONGER, WHOLE, Runs, compute_runs
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
@@ -40,11 +40,17 @@ from hardsight.training.sweeps import FINISHED, status_of
 OUT_OF_FOLD, CLEANLAB = "out_of_fold_doubt", "cleanlab_label_quality"
 # What all scores of the run know together: trees that were told the truth about half of the samples.
 TAUGHT = "taught_half_the_truth"
+# Of the stronger network's runs: the defaults of `find_label_issues`, their parts, and how much there was to find.
+STRONGER_SHOWN = (
+    "el2n_mean", "aum", "angular_margin", "smoothed_last_posterior", "training_and_margin", "training_and_neighbours",
+    "training_margin_and_neighbours", TAUGHT,
+)  # fmt: skip
 
 PRESETS = {
     "smoke": Runs(
         "digits", "digits_cnn", epochs=3, noises=("symmetric20", "asymmetric40"), seeds=(0, 1), fold_seeds=(0,),
-        snapshots=(1, 2, 3), samples=600, batch_size=64, lr=0.05, shift=1, flip=False,
+        snapshots=(1, 2, 3), samples=600, batch_size=64, lr=0.05, shift=1, flip=False, stronger="digits_cnn",
+        stronger_seeds=(0,),
     ),
     # A tenth of the set, at a quarter of the pixels: to see it work on people's errors, not to compare numbers.
     "cpu": Runs(
@@ -54,20 +60,22 @@ PRESETS = {
     "paper": Runs(
         "cifar10n", "resnet20", epochs=30,
         noises=("aggre", "random1", "worse", "symmetric40", "symmetric20", "asymmetric40"), seeds=(0, 1, 2),
-        fold_seeds=(0, 1, 2), snapshots=(5, 10, 15, 20, 25, 30), at_once=6,
+        fold_seeds=(0, 1, 2), snapshots=(5, 10, 15, 20, 25, 30), at_once=6, stronger="cnn13",
+        stronger_seeds=(0,),
     ),
 }  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The cells, what matters most first: every noise once, then further seeds, then the folds.
+# The cells, what matters most first: every noise once, further seeds, the stronger network, the folds.
 
 
 def cells(preset: str) -> list[Cell]:
     """One cell a noise, seed and kind."""
     of = PRESETS[preset]
     whole = [(one, seed, WHOLE) for seed in of.seeds for one in of.noises]
+    stronger = [(one, seed, STRONGER) for seed in of.stronger_seeds for one in of.noises]
     folds = [(one, seed, kind) for seed in of.fold_seeds for one in of.noises for kind in FOLDS]
-    return [Cell({"noise": one, "seed": seed, "kind": kind}) for one, seed, kind in (*whole, *folds)]
+    return [Cell({"noise": one, "seed": seed, "kind": kind}) for one, seed, kind in (*whole, *stronger, *folds)]
 
 
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
@@ -85,32 +93,49 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     pairs = [(one, seed) for one in of.noises for seed in of.seeds]
     with ThreadPoolExecutor() as pool:
         judged = dict(zip(pairs, pool.map(lambda pair: _judge_seed(folder, *pair), pairs), strict=True))
-    found: dict[str, Any] = {}
-    for one in of.noises:
-        by_seed: dict[str, list[Detection]] = {}
-        for seed in of.seeds:
-            for name, detection in judged[one, seed].items():
-                by_seed.setdefault(name, []).append(detection)
-        if by_seed:
-            found[one] = {
-                name: {metric: spread([getattr(row, metric) for row in rows]) for metric in METRICS}
-                for name, rows in by_seed.items()
-            }
-    return {"settings": dataclasses.asdict(of), "wrong_labels": _shares(folder, of), "noises": found}
+    strong = {pair: _judge_whole(_place(folder, *pair, STRONGER)) for pair in pairs if pair[1] in of.stronger_seeds}
+    return {
+        "settings": dataclasses.asdict(of),
+        "wrong_labels": _shares(folder, of),
+        "noises": _over_seeds(judged),
+        "stronger": _over_seeds(strong, STRONGER_SHOWN),
+    }
+
+
+def _over_seeds(
+    judged: Mapping[tuple[str, int], Mapping[str, Detection]], shown_: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """By noise and score, each metric over the seeds."""
+    by_noise: dict[str, dict[str, list[Detection]]] = {}
+    for (noise, _), rows in judged.items():
+        for name, detection in rows.items():
+            if shown_ is None or name in shown_:
+                by_noise.setdefault(noise, {}).setdefault(name, []).append(detection)
+    return {
+        noise: {
+            name: {metric: spread([getattr(row, metric) for row in rows]) for metric in METRICS}
+            for name, rows in scores.items()
+        }
+        for noise, scores in by_noise.items()
+    }
+
+
+def _judge_whole(place: Path) -> dict[str, Detection]:
+    """Every score of a run of the whole set; nothing where it is not finished."""
+    if status_of(place) != FINISHED:
+        return {}
+    if (place / "samples.parquet").is_file():
+        samples = pq.read_table(place / "samples.parquet")
+        return detect_all(samples) | _judge_later(place, samples) | {TAUGHT: taught(samples)}
+    if (place / "judged.json").is_file():
+        # Brought from another machine without its samples.
+        rows = json.loads((place / "judged.json").read_text(encoding="utf-8"))
+        return {name: Detection(*row) for name, row in rows.items()}
+    return {}
 
 
 def _judge_seed(folder: Path, kind: str, seed: int) -> dict[str, Detection]:
-    found: dict[str, Detection] = {}
-    whole = _place(folder, kind, seed, WHOLE)
-    if status_of(whole) != FINISHED:
-        pass
-    elif (whole / "samples.parquet").is_file():
-        samples = pq.read_table(whole / "samples.parquet")
-        found |= detect_all(samples) | _judge_later(whole, samples) | {TAUGHT: taught(samples)}
-    elif (whole / "judged.json").is_file():
-        # Brought from another machine without its samples.
-        rows = json.loads((whole / "judged.json").read_text(encoding="utf-8"))
-        found |= {name: Detection(*row) for name, row in rows.items()}
+    found = _judge_whole(_place(folder, kind, seed, WHOLE))
     folds = out_of_fold(folder, kind, seed)
     if folds is not None:
         probabilities, samples = folds
@@ -193,12 +218,14 @@ def table(results: Mapping[str, Any]) -> str:
     """All scores, best on people's errors first, mean ± standard deviation over seeds."""
     parts = [provenance(results)]
     for metric, title in TITLES.items():
-        parts.append(f"{title}:\n\n{_metric_table(results, metric)}")
+        parts.append(f"{title}:\n\n{_metric_table(results, results['noises'], metric)}")
+    if results.get("stronger"):
+        network = f"One run of a stronger network, `{results['settings']['stronger']}`, all else alike"
+        parts.append(f"{network}. Average precision:\n\n{_metric_table(results, results['stronger'], METRICS[1])}")
     return "\n\n".join(parts) + "\n"
 
 
-def _metric_table(results: Mapping[str, Any], metric: str) -> str:
-    noises: Mapping[str, Any] = results["noises"]
+def _metric_table(results: Mapping[str, Any], noises: Mapping[str, Any], metric: str) -> str:
     shares = results["wrong_labels"]
     names = {name for scores in noises.values() for name in scores}
 
@@ -209,7 +236,7 @@ def _metric_table(results: Mapping[str, Any], metric: str) -> str:
         known = [noises[one][name][metric]["mean"] if name in noises[one] else 0.0 for one in ranked_by]
         return sum(known) / len(known)
 
-    beside = metric == "average_precision" and all(one in noises for one in HUMAN)
+    beside = noises is results["noises"] and metric == METRICS[1] and all(one in noises for one in HUMAN)
     heads = ["score", *(f"{one} ({100 * shares[one]:.0f} % wrong)" if one in shares else one for one in noises)]
     heads += ["first measurement (aggre / random1 / worse)"] if beside else []
     rows = []
@@ -228,7 +255,7 @@ def worth(cell: Cell, file: str) -> int | None:
         return 0
     if file == "outputs.safetensors":
         return 1 if first_human else 4
-    return 2 if first_human or cell.settings["kind"] != WHOLE else 3
+    return 2 if first_human or cell.settings["kind"] in FOLDS else 3
 
 
 ABOUT = """Every score of one ResNet-20 run (30 epochs, SGD 0.1, momentum 0.9, weight decay 5e-4, cosine, batch 128,
@@ -245,7 +272,8 @@ symmetric noise (three seeds), with `symmetric40` in view; `aggre` and `worse` w
 judged. `snapshot_...` average looks at the training set without augmentation at six epochs, `smoothed_...` average
 predictions over the 100 nearest in feature angle, `..._posterior` weigh them by how often classes are mistaken for
 each other, estimated by the confident joint. `out_of_fold_doubt` is one minus the self-confidence of two runs on
-halves, at the cost of one run more; `cleanlab_label_quality` is cleanlab's ranking of the same probabilities."""
+halves, at the cost of one run more; `cleanlab_label_quality` is cleanlab's ranking of the same probabilities. The
+runs of a stronger network ask how much of the rest is the network's; they are shown apart."""
 
 LABEL_ERRORS = Study(
     id="label-errors",

@@ -37,7 +37,7 @@ from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import cosine
 
 HUMAN = {"aggre": "aggre_label", "random1": "random_label1", "worse": "worse_label"}
-WHOLE, FOLDS = "whole", ("fold0", "fold1")
+WHOLE, STRONGER, FOLDS = "whole", "stronger", ("fold0", "fold1")
 # Runs measured at the same time: ranking and fitting mixtures is work for the host, while a GPU waits.
 _WORKERS = 4
 
@@ -45,6 +45,8 @@ _WORKERS = 4
 @dataclass(frozen=True)
 class Runs:
     """Data, network and size of a set of runs; `fold_seeds` are those that also train halves.
+
+    `stronger`: another network, trained on the whole set with `stronger_seeds`, all else alike.
 
     `snapshots`: epochs, counted from 1, after which the training set is looked at without augmentation; the last one
     must be the last epoch. `samples`: the first so many of the set; `shrink`: average squares of so many
@@ -67,6 +69,8 @@ class Runs:
     flip: bool = True
     keep_outputs: bool = True
     at_once: int = 1
+    stronger: str | None = None
+    stronger_seeds: tuple[int, ...] = ()
 
 
 @functools.lru_cache(maxsize=1)
@@ -118,7 +122,8 @@ class NoisyRun:
         self.given = given_labels(train, str(cell.settings["noise"]), self.seed)
         self.images, self.ids = _on_device(train.images, self.device), torch.arange(len(train))
         self.trained_on, self.held_out = self.ids, self.ids[:0]
-        if self.kind != WHOLE:
+        self.half = self.kind in FOLDS
+        if self.half:
             first, second = halves(self.given, self.seed)
             self.held_out, self.trained_on = (first, second) if self.kind == FOLDS[0] else (second, first)
         self.snapshots: list[Tensor] = []
@@ -129,7 +134,8 @@ class NoisyRun:
             self.session = self._session()
 
     def _model(self) -> nn.Module:
-        model = models.create(self.runs.model, num_classes=self.classes, in_channels=self.images.shape[1])
+        network = self.runs.stronger if self.kind == STRONGER and self.runs.stronger else self.runs.model
+        model = models.create(network, num_classes=self.classes, in_channels=self.images.shape[1])
         return model.to(self.device, memory_format=self._layout)  # type: ignore[call-overload]
 
     @property
@@ -141,7 +147,7 @@ class NoisyRun:
         loader = self._loader(
             self.trained_on, of.batch_size, seed=self.seed, augmentation=Augmentation(shift=of.shift, flip=of.flip)
         )
-        self.recorder = Recorder(len(self.ids), self.classes, device=self.device) if self.kind == WHOLE else None
+        self.recorder = None if self.half else Recorder(len(self.ids), self.classes, device=self.device)
         return Session(
             self.model,
             loader,
@@ -164,7 +170,7 @@ class NoisyRun:
 
     def _after_epoch(self, epoch: int, row: Mapping[str, float | int]) -> None:
         self._watch.epoch(epoch)
-        if self.kind == WHOLE and epoch in self.runs.snapshots:
+        if not self.half and epoch in self.runs.snapshots:
             features, logits = self.look(self.ids)
             self.snapshots.append(logits)
             self.features = features
@@ -188,7 +194,7 @@ class NoisyRun:
             "test_accuracy": evaluate(self.model, test, self.device)["accuracy"],
             "wrong_labels": float((self.given != self.clean).float().mean()),
         }
-        if self.kind != WHOLE:
+        if self.half:
             return Measured(self._unseen(), results)
         samples = self._scored()
         outputs = {"features": self.features, "logits": torch.stack(self.snapshots)}

@@ -186,3 +186,19 @@ def test_networks_that_cannot_be_stacked_are_refused(problem, small):
     plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
     with pytest.raises(ValueError, match="must have forward_features and head"):
         run_together([session(plain), session(plain)], stacked=True)
+
+
+def test_a_loss_that_shares_a_weight_with_its_network_is_not_stacked(problem, small):
+    model = small(0, dropout=0.0)
+
+    class OnHead(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = model.head
+
+        def forward(self, logits, labels):
+            return torch.nn.functional.cross_entropy(logits, labels)
+
+    session = Session(model, problem.loader(seed=0), OnHead(), epochs=1, progress=False)
+    with pytest.raises(ValueError, match="losses must share no weight with their network"):
+        run_together([session], stacked=True)

@@ -3,6 +3,7 @@
 from hardsight.alignment.agreement import RankAgreement, rank_agreement
 from hardsight.alignment.analysis import align_scores
 from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations
+from hardsight.alignment.calibration import expected_calibration_error
 from hardsight.alignment.coefficients import Correlation, Interval, p_value_of
 from hardsight.alignment.comparison import (
     Comparison,
@@ -48,6 +49,7 @@ __all__ = [
     "correlate_by_granularity",
     "correlate_by_group",
     "correlate_in_bins",
+    "expected_calibration_error",
     "fisher_z_test",
     "holm",
     "match_ids",

@@ -25,7 +25,7 @@ from hardsight.losses.entropy import (
     taylor_softmax_loss,
 )
 from hardsight.losses.joint import JointOptimisation, joint_optimisation_loss
-from hardsight.losses.margins import ArcFace, CosFace, NormFace, SphereFace, margin_logits, margin_loss
+from hardsight.losses.margins import ArcFace, CosFace, CosineLinear, NormFace, SphereFace, margin_logits, margin_loss
 from hardsight.losses.pruning import TruncatedGCELoss, truncated_gce_loss
 from hardsight.losses.registry import LOSSES, LossEntry
 from hardsight.losses.rescaling import GradientRescaling, gradient_rescaling, rescaling_weights
@@ -61,6 +61,7 @@ __all__ = [
     "CenterLoss",
     "ContrastiveLoss",
     "CosFace",
+    "CosineLinear",
     "CrossEntropy",
     "FocalLoss",
     "ForwardCorrection",

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight import datasets, records
-from hardsight.alignment import bin_of, correlate
+from hardsight.alignment import bin_of, correlate, expected_calibration_error
 from hardsight.datasets.hierarchy import human_selection_frequency
 from hardsight.degradation import DEGRADATIONS, degrade
 from hardsight.hardness import angular_visual_hardness
@@ -58,7 +58,6 @@ LOSSES: dict[str, Tree] = {
 }
 # Nearly everyone agrees on nearly every image: the last bin of five would hold 95 % of them.
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96, 1.0)
-CALIBRATION_BINS = 15
 
 
 @dataclass(frozen=True)
@@ -237,16 +236,6 @@ def judge_run(place: Path) -> dict[str, Any]:
         found["agreement_avh"] = -correlate(columns["avh"], human).coefficient
         found["agreement_confidence"] = correlate(columns["confidence"], human).coefficient
     return found
-
-
-def expected_calibration_error(probability: np.ndarray, right: np.ndarray, bins: int = CALIBRATION_BINS) -> float:
-    """Mean distance of accuracy from confidence over equal bins of confidence, weighted by their samples.
-
-    In [0, 1], 0 is calibrated (Guo et al. 2017, with their 15 bins). `probability`: of the predicted class.
-    """
-    place = bin_of(probability, np.linspace(0, 1, bins + 1).tolist())
-    gaps = [abs(right[place == at].mean() - probability[place == at].mean()) * (place == at).sum() for at in set(place)]
-    return float(sum(gaps) / len(right))
 
 
 def _over_seeds(values: Sequence[Any]) -> Any:

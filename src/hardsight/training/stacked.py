@@ -194,6 +194,10 @@ def check_alike(steps: Sequence[Step]) -> None:
             raise ValueError(
                 f"networks must share one precision, float32 or bf16, to be stacked; number {place} differs"
             )
+        if _ids(step.network.model) & _ids(step.network.objective):
+            raise ValueError(
+                f"losses must share no weight with their network to be stacked; that of number {place} does"
+            )
         state = step.network.model.state_dict()
         for name in [*first, *state]:
             ours, theirs = first.get(name), state.get(name)
@@ -201,3 +205,7 @@ def check_alike(steps: Sequence[Step]) -> None:
                 raise ValueError(
                     f"networks must be of one architecture to be stacked; number {place} differs in {name}"
                 )
+
+
+def _ids(module: nn.Module) -> set[int]:
+    return {id(parameter) for parameter in module.parameters()}

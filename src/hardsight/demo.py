@@ -109,7 +109,7 @@ def run_demo(
         samples=len(train),
         flipped=flipped,
         test_accuracy=fitted.results["test_accuracy"],
-        ranked_by=issues.scores[0],
+        ranked_by=" and ".join(issues.scores),
         estimated=issues.estimated,
         found=_right_among(issues, fitted.samples),
         detections=sorted(detections, key=lambda detection: -detection.auroc),

@@ -19,8 +19,8 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
 def test_the_flipped_labels_are_found(result: DemoResult) -> None:
     by_name = {one.score: one for one in result.detections}
     assert result.best.auroc >= 0.95
-    # The ranking's own score was chosen without the clean labels and must be as good.
-    assert by_name[result.ranked_by].auroc >= 0.95
+    # The ranking's own scores were chosen without the clean labels and must be as good.
+    assert all(by_name[name].auroc >= 0.95 for name in result.ranked_by.split(" and "))
     assert by_name["avh"].auroc >= 0.9
     assert result.found >= 0.8 * result.flipped
     assert result.test_accuracy >= 0.9
@@ -29,7 +29,7 @@ def test_the_flipped_labels_are_found(result: DemoResult) -> None:
 def test_it_leaves_a_complete_record(result: DemoResult) -> None:
     run = json.loads((result.folder / "run.json").read_text())
     assert run["status"] == "finished"
-    assert run["results"]["label_issues"]["best"] == result.ranked_by
+    assert run["results"]["label_issues"]["best"] == result.ranked_by.split(" and ")[0]
     samples = pq.read_table(result.folder / "samples.parquet")
     assert len(samples) == result.samples
     assert sum(

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import hardsight.losses
 from hardsight.losses.registry import LOSSES, LossEntry, Sizes
 
-NOT_A_LOSS = {"AngularLinear"}  # a head: it makes logits
+# Heads, which make logits; and cross-entropy followed by gradient rescaling, both of which have an entry.
+NOT_A_LOSS = {"AngularLinear", "CosineLinear", "AutomaticRescaling"}
 LOW_PRECISION = (torch.float32, torch.bfloat16, torch.float16)
 
 

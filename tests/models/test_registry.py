@@ -126,7 +126,7 @@ def test_bad_options_are_refused_in_one_sentence() -> None:
 
 def test_options_tell_the_defaults() -> None:
     assert models.options("cnn28") == {"feature_dim": 128, "noise": 0.15, "dropout": 0.5}
-    assert models.options("resnet56") == {}
+    assert models.options("resnet56") == {"dropout": 0.0}
 
 
 # Entries in the state dicts of torchvision's published weights, and some of their keys.

@@ -23,7 +23,6 @@ from hardsight.geometry import (
     norms,
     widen,
 )
-from hardsight.kernels.angular_scores import angular_scores, serves
 
 Part = Literal["predicted", "angles", "logits", "spread"]
 
@@ -121,8 +120,12 @@ def summarise(
     chunk: int | None = None,
 ) -> ClassSummary:
     """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk."""
-    if features.device.type == "cuda" and features.dtype in _HALVES and serves(features, weight):
-        return _fused(features, weight, labels, bias, frozenset(parts))
+    if features.device.type == "cuda" and features.dtype in _HALVES:
+        # Imported here: registering the kernels costs more than all else that scoring on a CPU imports.
+        from hardsight.kernels.angular_scores import serves
+
+        if serves(features, weight):
+            return _fused(features, weight, labels, bias, frozenset(parts))
     elements = _CHUNK_ELEMENTS.get(features.device.type, _CHUNK_ELEMENTS["cuda"])
     rows = chunk or max(_FEWEST_SAMPLES, elements // len(weight))
     head, asked, columns = Head(weight, bias), frozenset(parts), SummaryColumns(len(features))
@@ -136,6 +139,8 @@ def _fused(
     features: Tensor, weight: Tensor, labels: Tensor | None, bias: Tensor | None, parts: frozenset[Part]
 ) -> ClassSummary:
     """The same in one kernel: half precision is multiplied as it is, and no chunk of products is written."""
+    from hardsight.kernels.angular_scores import angular_scores
+
     labels = None if labels is None else labels.long()
     found = angular_scores(features, weight, labels, bias, spread="spread" in parts)._asdict()
     always = {"feature_norm"} if labels is not None else {"feature_norm", "predicted"}

@@ -20,10 +20,10 @@ from hardsight.domains.generalization import (
     make_session,
     summarise,
 )
-from hardsight.domains.generalization_backbone import EfficientNetLite0, missing_packages
-from hardsight.domains.generalization_batches import DomainBatches, RowBatches
-from hardsight.domains.generalization_training import pixel_statistics
-from hardsight.domains.meta_learning import meta_gradients
+from hardsight.domains.generalization.backbone import EfficientNetLite0, missing_packages
+from hardsight.domains.generalization.batches import DomainBatches, RowBatches
+from hardsight.domains.generalization.meta_learning import meta_gradients
+from hardsight.domains.generalization.training import pixel_statistics
 from hardsight.losses.angular import AngularLinear
 
 PROBE = Recipe("probe", epochs=6, batch_size=24, lr=0.1)

@@ -16,7 +16,7 @@ from hardsight import models
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTrained, SelfTraining
-from hardsight.domains.self_training_record import ROUND_COLUMNS
+from hardsight.domains.self_training.record import ROUND_COLUMNS
 from hardsight.losses import GradientRescaling
 
 QUICK: dict[str, Any] = {"rounds": 3, "source_epochs": 3, "batch_size": 24}

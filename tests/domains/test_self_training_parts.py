@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from hardsight.domains.rounds import mixed_batches
-from hardsight.domains.self_training_data import in_memory, read_domain, same_channels, target_labels
-from hardsight.domains.self_training_loss import PseudoLabelLoss
+from hardsight.domains.self_training.data import in_memory, read_domain, same_channels, target_labels
+from hardsight.domains.self_training.loss import PseudoLabelLoss
+from hardsight.domains.self_training.rounds import mixed_batches
 
 
 def mixed(domains: Any, labels: Tensor, *, batch_size: int = 20, **options: Any) -> Any:

@@ -12,9 +12,9 @@ from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.rounds import select_everywhere
 from hardsight.domains.selection import SELECTORS, Evidence, select
 from hardsight.domains.self_training import SelfTraining
+from hardsight.domains.self_training.rounds import select_everywhere
 
 
 def domain(seed: int, count: int, shift: float) -> ArrayDataset:

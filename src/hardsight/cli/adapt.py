@@ -105,7 +105,7 @@ def _prepare(
     import torch
 
     from hardsight import models
-    from hardsight.domains.self_training_data import read_domain, same_channels
+    from hardsight.domains.self_training.data import read_domain, same_channels
 
     torch.manual_seed(seed)
     pixels = size or models.create(model).input_shape[-1]

@@ -18,7 +18,7 @@ from hardsight import records
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import ROOT_VARIABLE
-from hardsight.domains.self_training_data import in_memory, read_domain
+from hardsight.domains.self_training.data import in_memory, read_domain
 
 FEATURES_FOLDER = "frozen-features"
 _BACKBONE_SIZE = 224
@@ -120,7 +120,7 @@ def _read_features(path: Path, name: str) -> ArrayDataset:
 
 
 def _make_features(name: str) -> ArrayDataset:
-    from hardsight.domains.generalization_backbone import (
+    from hardsight.domains.generalization.backbone import (
         BACKBONE_MEAN,
         BACKBONE_STD,
         EfficientNetLite0,

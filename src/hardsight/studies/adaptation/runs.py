@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from hardsight import models, records
-from hardsight.domains.rounds import class_accuracy, look, plain_batches
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
-from hardsight.domains.self_training_data import pixel_options, target_labels
-from hardsight.domains.self_training_record import write_rounds
+from hardsight.domains.self_training.data import pixel_options, target_labels
+from hardsight.domains.self_training.record import write_rounds
+from hardsight.domains.self_training.rounds import class_accuracy, look, plain_batches
 from hardsight.studies.adaptation.pairs import Domains, NotThereError, Pair, load_pair
 from hardsight.studies.framework import Options
 from hardsight.training import Cell, fit

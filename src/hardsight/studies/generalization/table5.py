@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from hardsight.domains.generalization import SCALES, Recipe, make_session
-from hardsight.domains.generalization_backbone import missing_packages
+from hardsight.domains.generalization.backbone import missing_packages
 from hardsight.studies.framework import EpochWatch, Options, Study
 from hardsight.studies.generalization.judging import judge_cells
 from hardsight.studies.generalization.printed import draw, print_table

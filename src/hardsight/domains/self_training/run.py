@@ -21,12 +21,12 @@ from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains import rounds as parts
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
-from hardsight.domains.self_training import SelfTrained, SelfTraining
-from hardsight.domains.self_training_data import pixel_options, target_labels
-from hardsight.domains.self_training_loss import PseudoLabelLoss
-from hardsight.domains.self_training_record import (
+from hardsight.domains.self_training import rounds as parts
+from hardsight.domains.self_training.data import pixel_options, target_labels
+from hardsight.domains.self_training.loss import PseudoLabelLoss
+from hardsight.domains.self_training.method import SelfTrained, SelfTraining
+from hardsight.domains.self_training.record import (
     ROUND_COLUMNS,
     samples_table,
     selected_table,

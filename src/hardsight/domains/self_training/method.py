@@ -128,7 +128,7 @@ class SelfTraining:
         sentence at a time; `after_round` gets each row of `rounds`. `head` names the last linear layer where a model
         leaves a choice.
         """
-        from hardsight.domains.self_training_run import Run
+        from hardsight.domains.self_training.run import Run
 
         return Run(
             self, model, source, target, test=test, folder=folder, device=device, head=head, resume=resume, name=name,

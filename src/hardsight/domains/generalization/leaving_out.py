@@ -16,23 +16,9 @@ import torch
 from torch import nn
 
 from hardsight.datasets import ArrayDataset
-from hardsight.domains.generalization_splits import Split, leave_one_domain_out
-from hardsight.domains.generalization_training import METHODS, Recipe, make_session, title_of, with_backbone_features
+from hardsight.domains.generalization.splits import leave_one_domain_out
+from hardsight.domains.generalization.training import METHODS, Recipe, make_session, title_of
 from hardsight.training import run_together
-
-__all__ = [
-    "METHODS",
-    "SCALES",
-    "Generalized",
-    "Recipe",
-    "Split",
-    "generalize",
-    "leave_each_out",
-    "leave_one_domain_out",
-    "make_session",
-    "summarise",
-    "with_backbone_features",
-]
 
 # Candidates of the AVH loss's scale. With seven classes 5 is soft (probabilities stay below 0.999) and 20 is hard.
 SCALES = (5.0, 10.0, 20.0)

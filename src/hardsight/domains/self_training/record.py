@@ -18,8 +18,8 @@ from torch import Tensor
 
 from hardsight import records
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.rounds import Look
 from hardsight.domains.selection import Selection
+from hardsight.domains.self_training.rounds import Look
 
 # What a column of `rounds.parquet` means. Rates are shares in [0, 1]; null where the truth is not known.
 ROUND_COLUMNS = {

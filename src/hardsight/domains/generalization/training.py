@@ -17,16 +17,16 @@ from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.baselines.adaptation import accuracy_by_class
-from hardsight.domains.generalization_backbone import (
+from hardsight.domains.generalization.backbone import (
     BACKBONE_MEAN,
     BACKBONE_STD,
     EfficientNetLite0,
     Probe,
     backbone_features,
 )
-from hardsight.domains.generalization_batches import DomainBatches, RowBatches
-from hardsight.domains.generalization_splits import Split
-from hardsight.domains.meta_learning import train_by_mldg
+from hardsight.domains.generalization.batches import DomainBatches, RowBatches
+from hardsight.domains.generalization.meta_learning import train_by_mldg
+from hardsight.domains.generalization.splits import Split
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep

@@ -1,0 +1,19 @@
+"""Domain generalization: train on all domains but one, test on that one (AVH, section 5.2 and Table 5)."""
+
+from hardsight.domains.generalization.leaving_out import SCALES, Generalized, generalize, leave_each_out, summarise
+from hardsight.domains.generalization.splits import Split, leave_one_domain_out
+from hardsight.domains.generalization.training import METHODS, Recipe, make_session, with_backbone_features
+
+__all__ = [
+    "METHODS",
+    "SCALES",
+    "Generalized",
+    "Recipe",
+    "Split",
+    "generalize",
+    "leave_each_out",
+    "leave_one_domain_out",
+    "make_session",
+    "summarise",
+    "with_backbone_features",
+]

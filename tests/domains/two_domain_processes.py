@@ -54,3 +54,6 @@ def adapt(folder: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     adapt(Path(sys.argv[1]))
+    if torch.distributed.is_initialized():
+        # Left open, a thread of gloo may abort the process at its end.
+        torch.distributed.destroy_process_group()

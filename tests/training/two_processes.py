@@ -61,3 +61,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for case in sys.argv[2].split(","):
         train(Path(sys.argv[1]) / case, case)
+    if torch.distributed.is_initialized():
+        # Left open, a thread of gloo may abort the process at its end.
+        torch.distributed.destroy_process_group()

@@ -1,5 +1,7 @@
 """The command line: each command parses, calls one library function and prints."""
 
+import sys
+
 import typer
 
 from hardsight.cli.adapt import adapt
@@ -28,4 +30,17 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """The entry point of the `hardsight` command."""
-    app()
+    try:
+        app()
+    finally:
+        _leave_other_processes()
+
+
+def _leave_other_processes() -> None:
+    """Where several processes worked together, part in order: a thread of theirs left running may abort this one.
+
+    torchrun would then call a finished run failed.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

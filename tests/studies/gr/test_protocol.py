@@ -37,6 +37,7 @@ TOUCHES = {
     "decay-5e-4": {"optimizer.weight_decay"},
     "no-augmentation": {"data.shift", "data.flip"},
     "warm-up": {"schedule.warm_up"},
+    "clip": {"clip"},
     "balanced": {"data.class_balanced"},
     "mean": {"loss.options.reduction"},
     "mean-lr-tenth": {"loss.options.reduction", "optimizer.lr"},
@@ -62,10 +63,10 @@ def test_the_falls_stay_at_the_same_shares_when_it_is_longer() -> None:
         assert shares == pytest.approx([0.25, 0.5, 0.75], abs=0.02)
 
 
-def test_paper_cells_begin_with_the_anchor_and_the_base() -> None:
+def test_paper_cells_begin_with_the_base_and_train_the_long_anchor_apart() -> None:
     pairs = [(cell.settings["change"], cell.settings["method"]) for cell in cells("paper")]
-    assert pairs[0] == (ANCHOR, "cce")
-    assert {*pairs[1:4]} == {(PRINTED_AS_IT_IS, method) for method in METHODS}
+    assert {*pairs[:3]} == {(PRINTED_AS_IT_IS, method) for method in METHODS}
+    assert pairs.index((ANCHOR, "cce")) >= 8
     assert {change for change, _ in pairs} == {*_TITLES}
     assert not any(change.startswith("mean") and method == "cce" for change, method in pairs)
 

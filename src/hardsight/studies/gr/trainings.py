@@ -40,7 +40,7 @@ class Protocol:
     `limit` and `shrink`: the first so many images, squares of so many pixels averaged. `reduction`: what divides GR's
     gradients, the sum of the weights ("weight") or the number of samples ("mean"). `balanced`: classes and images of
     each in a batch, by the given labels. `warm_up`: epochs of a linear rise. `dropout`: the share of features dropped,
-    for networks that have it; None leaves the network's own.
+    for networks that have it; None leaves the network's own. `clip`: the largest norm of a gradient.
     """
 
     data: str
@@ -59,6 +59,7 @@ class Protocol:
     balanced: tuple[int, int] | None = None
     warm_up: int = 0
     dropout: float | None = None
+    clip: float | None = None
 
     def tree(self, method: str, rate: float, seed: int, *, noise: str = "symmetric") -> Tree:
         """The configuration of one training: this method on labels with that noise."""
@@ -81,6 +82,7 @@ class Protocol:
             "schedule": self._schedule(),
             "record": {"scores": [], "dynamics": False},
             "precision": self.precision,
+            "clip": self.clip,
             "epochs": self.epochs,
             "seed": seed,
         }

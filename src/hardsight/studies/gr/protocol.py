@@ -4,9 +4,9 @@ Paper (Table 3, ResNet-56): CCE ends at 60.9, GR (16, 1) at 83.3; clean anchors 
 for ResNet-56. A first trial with the printed optimiser and 20,000 iterations reached CCE 73.2, GR (8, 0.5) 69.5 and
 GR (16, 1) 18.4 instead. Ours, as printed but shortened (one seed, one H200, 2026-11-15): CCE 77.6, GR (8, 0.5) 79.2,
 GR (16, 1) 35.4, and 21.1 divided by N. Nothing is memorised (the last accuracy is the best one), and GR (16, 1) is
-still rising when the rate falls, which speaks for falls later than printed. A collapse is classes not learnt: on
-postal digits (the cpu preset) GR (16, 1) has learnt 4 of 10 as printed, 7 with warm-up or class-balanced batches, 6
-with weight decay 5e-4. The other changes are not measured yet.
+still rising when the rate falls, which speaks for falls later than printed. A collapse is classes not learnt. On
+postal digits (the cpu preset, 3 seeds) GR (16, 1) ends at 54.4 ± 14.6 as printed and highest with gradients clipped at
+1, 65.1 ± 5.8; no change stands out of that spread. The other changes are not measured yet.
 
 One factor at a time around Section 4.1 as printed, on ResNet-20 and 30 epochs, the falls of the rate at the same
 shares of the training: a shortened protocol, to find what matters, not to be the table.
@@ -108,7 +108,9 @@ def cells(preset: str) -> list[Cell]:
         return [_cell(*pair) for pair in (*pairs[:2], (ANCHOR, cce), ("balanced", strong), ("clip", strong))]
     if preset == "cpu":
         changes = ("lr-tenth", "decay-5e-4", "warm-up", "clip", "balanced", "released-falls", "mean-lr-tenth")
-        return [_cell(*pair) for pair in (*pairs, *((change, strong) for change in changes), (ANCHOR, cce))]
+        chosen = (*pairs, *((change, strong) for change in changes), (ANCHOR, cce))
+        # Three seeds: rounding alone moves a training near its collapse by twenty points.
+        return [_cell(*pair, seed) for seed in range(3) for pair in chosen]
     # What may let GR (16, 1) learn the classes that it had not learnt when the rate fell, and CCE memorise as printed.
     pairs += [("clip", strong), ("released", strong), ("warm-up", strong), ("balanced", strong), ("decay-5e-4", strong)]
     pairs += [("late-falls", strong), ("released", cce), ("no-augmentation", cce), ("late-falls", cce), ("clip", mild)]
@@ -232,8 +234,8 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
 ABOUT = """The paper's numbers did not come out of its printed protocol at a first trial: GR (16, 1) collapsed and CCE
 stayed more robust than printed. So one factor at a time is changed around the printed protocol, on CIFAR-10 with 40 %
 symmetric noise: what divides GR's weights (their sum, as in the authors' code, or the number of samples), learning
-rate, weight decay, when the rate falls, augmentation, class-balanced batches, warm-up, precision, length. For time's
-sake with ResNet-20 and 30 epochs, the falls of the learning rate at the same shares of the training; the anchor on
+rate, weight decay, when the rate falls, augmentation, class-balanced batches, warm-up, clipping, precision, length.
+For time's sake with ResNet-20 and 30 epochs, the falls of the learning rate at the same shares of the training; the anchor on
 clean labels has the full length. Dividing by N instead of by the sum of the weights multiplies GR's steps by the mean
 weight, often ten and more: a tenth of the learning rate tells the two apart. A class counts as learnt where more
 than half of its test images are recognised."""

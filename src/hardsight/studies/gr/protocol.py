@@ -235,10 +235,10 @@ ABOUT = """The paper's numbers did not come out of its printed protocol at a fir
 stayed more robust than printed. So one factor at a time is changed around the printed protocol, on CIFAR-10 with 40 %
 symmetric noise: what divides GR's weights (their sum, as in the authors' code, or the number of samples), learning
 rate, weight decay, when the rate falls, augmentation, class-balanced batches, warm-up, clipping, precision, length.
-For time's sake with ResNet-20 and 30 epochs, the falls of the learning rate at the same shares of the training; the anchor on
-clean labels has the full length. Dividing by N instead of by the sum of the weights multiplies GR's steps by the mean
-weight, often ten and more: a tenth of the learning rate tells the two apart. A class counts as learnt where more
-than half of its test images are recognised."""
+For time's sake with ResNet-20 and 30 epochs, the falls of the learning rate at the same shares of the training; the
+anchor on clean labels has the full length. Dividing by N instead of by the sum of the weights multiplies GR's steps
+by the mean weight, often ten and more: a tenth of the learning rate tells the two apart. A class counts as learnt
+where more than half of its test images are recognised."""
 
 PROTOCOL = Study(
     id="gr-protocol",

@@ -1,6 +1,7 @@
 """What tests of several rooms share: the public data sets when they are at hand, a tiny classifier, small pictures."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,15 @@ def pytest_configure() -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         # Two workers on two cores: more threads than cores only wait for each other.
         torch.set_num_threads(1)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """The test runs on one thread, whatever the process has."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Two small domains of the same three classes, and a network that every kind of state is in."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -66,8 +66,5 @@ def small() -> Callable[..., Small]:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _one_thread(one_thread: None) -> None:
+    """Networks so small that threads mostly wait for each other."""

@@ -156,7 +156,7 @@ class _Pace:
 def judge_study(study: Study, preset: str, folder: Path | str, results: Path | str) -> Path:
     """Judge the finished cells below `folder` and write the results file."""
     folder = Path(folder)
-    done = [cell for cell in study.cells(preset) if status_of(folder / cell.name) == FINISHED]
+    done = finished_cells(folder, study.cells(preset))
     if not done:
         raise ValueError(f"folder must hold at least one finished cell of {study.id}; {folder} holds none")
     about = [run_details(folder / cell.name) for cell in done]
@@ -175,6 +175,11 @@ def judge_study(study: Study, preset: str, folder: Path | str, results: Path | s
     path = results_path(study, preset, results)
     records.write_text(path, compact_json(payload))
     return path
+
+
+def finished_cells(folder: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """Those of the cells whose record below `folder` is finished."""
+    return [cell for cell in cells if status_of(folder / cell.name) == FINISHED]
 
 
 def run_details(folder: Path) -> dict[str, Any]:

@@ -29,10 +29,10 @@ from hardsight.alignment import bin_of, correlate, expected_calibration_error
 from hardsight.datasets.hierarchy import human_selection_frequency
 from hardsight.degradation import DEGRADATIONS, degrade
 from hardsight.hardness import angular_visual_hardness
-from hardsight.heads import evaluating, observe
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study, run_details, spread
 from hardsight.studies.hardness_table import figures, table
+from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
@@ -143,23 +143,18 @@ def measure(of: Runs, training: CellTraining, model: nn.Module) -> dict[str, Any
 
 def outputs(model: nn.Module, loader: "DeviceLoader") -> dict[str, Tensor]:
     """By image: id, label, prediction, its probability, that of the label, and AVH against the label."""
-    found: dict[str, list[Tensor]] = {}
-    with evaluating(model), observe(model) as seen:
-        for images, labels, ids in loader:
-            model(images)
-            probabilities = seen.logits.float().softmax(1)
-            top, predicted = probabilities.max(1)
-            row = {
-                "id": ids,
-                "label": labels,
-                "predicted": predicted,
-                "top_probability": top,
-                "confidence": probabilities.gather(1, labels.unsqueeze(1)).squeeze(1),
-                "avh": angular_visual_hardness(seen.features.float(), seen.weight.float(), labels),
-            }
-            for name, values in row.items():
-                found.setdefault(name, []).append(values.cpu())
-    return {name: torch.cat(values) for name, values in found.items()}
+    seen = outputs_of(model, loader)
+    probabilities = seen.logits.softmax(1)
+    top, predicted = probabilities.max(1)
+    columns = {
+        "id": seen.ids,
+        "label": seen.labels,
+        "predicted": predicted,
+        "top_probability": top,
+        "confidence": probabilities.gather(1, seen.labels.unsqueeze(1)).squeeze(1),
+        "avh": angular_visual_hardness(seen.features, seen.weight.float(), seen.labels),
+    }
+    return {name: values.cpu() for name, values in columns.items()}
 
 
 def human_frequency(ids: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from hardsight.hardness import model_scores
 from hardsight.studies import Options
 from hardsight.studies.avh import people
 from hardsight.studies.avh.agreement import read_answers
-from hardsight.studies.avh.people_looks import PEOPLE, ImageWatch, Look, Votes
+from hardsight.studies.avh.people_looks import PEOPLE, ImageWatch, Votes
 from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import PRESETS, run_details
+from hardsight.studies.outputs import Outputs
 from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import build
 
@@ -104,7 +105,7 @@ def test_an_interrupted_training_goes_on_to_the_same_record(
 
 def test_a_lost_look_is_refused(tmp_path: Path) -> None:
     watch = ImageWatch(tmp_path, [], Votes(torch.ones(3), torch.ones(3)))
-    nothing = Look(torch.arange(3), torch.zeros(3), torch.ones(3, 2), torch.ones(3, 4), torch.ones(4, 2), None)
+    nothing = Outputs(torch.arange(3), torch.zeros(3), torch.ones(3, 2), torch.ones(3, 4), torch.ones(4, 2), None)
     with pytest.raises(ValueError, match="must hold the looks at epoch 4; it ends at 0"):
         watch._record(nothing, 5)
 

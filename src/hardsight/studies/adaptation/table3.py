@@ -22,9 +22,17 @@ from hardsight.domains.selection import SELECTORS
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.adaptation.pairs import Pair
 from hardsight.studies.adaptation.runs import SOURCE, TABLE_4, Family, compute_cell
-from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, shown, spread
+from hardsight.studies.framework import (
+    Options,
+    Study,
+    finished_cells,
+    markdown_table,
+    provenance,
+    run_details,
+    shown,
+    spread,
+)
 from hardsight.training import Cell
-from hardsight.training.sweeps import FINISHED, status_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,10 +112,9 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
 def judge(preset: str, folder: Path) -> dict[str, Any]:
     """Accuracies by pair and method over the seeds, paired tests, the first selections, accuracy by round."""
     runs: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for cell in cells(preset):
-        if status_of(folder / cell.name) == FINISHED:
-            found = run_details(folder / cell.name)["results"]
-            runs[cell.settings["pair"], cell.settings["method"], int(cell.settings["seed"])] = found
+    for cell in finished_cells(folder, cells(preset)):
+        found = run_details(folder / cell.name)["results"]
+        runs[cell.settings["pair"], cell.settings["method"], int(cell.settings["seed"])] = found
     families = {}
     for family in PRESETS[preset]:
         of_pairs = {pair.name: _judge_pair(runs, pair.name) for pair in family.pairs}

@@ -27,9 +27,8 @@ from hardsight.studies.amc.attention_page import draw_grids, figures, table
 from hardsight.studies.amc.looking import finished, normalised, over_seeds
 from hardsight.studies.amc.recipes import LOSSES, recipe, train_at_hand
 from hardsight.studies.configured import CellTraining, Hooks, Tree
-from hardsight.studies.framework import Options, Study
+from hardsight.studies.framework import Options, Study, finished_cells
 from hardsight.training import Cell
-from hardsight.training.sweeps import FINISHED, status_of
 
 NUMBERS = (
     "test_accuracy", "energy_on_object", "pointing_game", "object_share", "energy_in_middle", "half_energy_area",
@@ -92,7 +91,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
 
     train_at_hand(mine, options, lambda cell: configure(preset, cell), Hooks(measure=measure))
     folder = mine[0][1].parent
-    done = [cell for cell in cells(preset) if status_of(folder / cell.name) == FINISHED]
+    done = finished_cells(folder, cells(preset))
     draw_grids(folder, done)
 
 

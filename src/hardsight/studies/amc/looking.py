@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.heads import evaluating, observe
-from hardsight.studies.framework import run_details, spread
+from hardsight.studies.framework import finished_cells, run_details, spread
+from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
-from hardsight.training.sweeps import FINISHED, status_of
 
 
 def normalised(loader: DeviceLoader, count: int | None = None) -> tuple[Tensor, Tensor]:
@@ -28,18 +27,13 @@ def normalised(loader: DeviceLoader, count: int | None = None) -> tuple[Tensor, 
 
 def look(model: nn.Module, loader: DeviceLoader) -> tuple[Tensor, Tensor, Tensor]:
     """Features, predictions and labels of a set, on the host."""
-    rows: list[tuple[Tensor, Tensor, Tensor]] = []
-    with evaluating(model), observe(model) as seen:
-        for images, labels, _ in loader:
-            model(images)
-            rows.append((seen.features.float().cpu(), seen.logits.argmax(1).cpu(), labels.cpu()))
-    features, predicted, labels = (torch.cat(column) for column in zip(*rows, strict=True))
-    return features, predicted, labels
+    seen = outputs_of(model, loader)
+    return seen.features.cpu(), seen.logits.argmax(1).cpu(), seen.labels.cpu()
 
 
 def finished(folder: Path, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """What the finished ones of these cells measured, in their order."""
-    return [run_details(folder / cell.name)["results"] for cell in cells if status_of(folder / cell.name) == FINISHED]
+    return [run_details(folder / cell.name)["results"] for cell in finished_cells(folder, cells)]
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:

@@ -41,8 +41,7 @@ from hardsight.studies.avh.agreement_choice import (
 )
 from hardsight.studies.avh.agreement_figures import by_origin, figures, mean_coefficients
 from hardsight.studies.avh.people_looks import FOLLOWED
-from hardsight.studies.framework import markdown_table, provenance, spread
-from hardsight.training.sweeps import FINISHED, status_of
+from hardsight.studies.framework import finished_cells, markdown_table, provenance, spread
 
 SIGNIFICANT = 0.05
 
@@ -103,12 +102,9 @@ def _curves(preset: str, folder: Path) -> dict[str, dict[str, list[float]]]:
     """Agreement after every epoch, the mean over seeds, of the networks trained here."""
     rows: dict[str, list[np.ndarray]] = {}
     names = [*(f"{name}_agreement" for name in FOLLOWED), "test_accuracy"]
-    for cell in people.trained_cells(preset):
-        if status_of(folder / cell.name) == FINISHED:
-            table = pq.read_table(folder / cell.name / "epochs.parquet")
-            rows.setdefault(people.key_of(cell), []).append(
-                np.array([table[name].to_pylist() for name in names], float)
-            )
+    for cell in finished_cells(folder, people.trained_cells(preset)):
+        table = pq.read_table(folder / cell.name / "epochs.parquet")
+        rows.setdefault(people.key_of(cell), []).append(np.array([table[name].to_pylist() for name in names], float))
     return {
         key: {name: np.round(curve, 4).tolist() for name, curve in zip(names, np.mean(found, 0), strict=True)}
         for key, found in rows.items()

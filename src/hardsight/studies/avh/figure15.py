@@ -24,12 +24,11 @@ from hardsight.studies.avh.groups import ALL
 from hardsight.studies.avh.looking import curves_of, group_statistics, look, mean_curves
 from hardsight.studies.avh.plateau import broken_stick, phases, settling_time
 from hardsight.studies.configured import Tree
-from hardsight.studies.framework import Options, Study, markdown_table, provenance, spread
+from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, provenance, spread
 from hardsight.training import Cell
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import session
 from hardsight.training.reading import build
-from hardsight.training.sweeps import FINISHED, status_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,7 +98,7 @@ def _train(of: Iterations, cell: Cell, folder: Path, device: torch.device) -> No
 
 def judge(preset: str, folder: Path) -> dict[str, Any]:
     """The mean curves over seeds, and when each of them has settled."""
-    places = [folder / cell.name for cell in cells(preset) if status_of(folder / cell.name) == FINISHED]
+    places = [folder / cell.name for cell in finished_cells(folder, cells(preset))]
     runs = [curves_of(pq.read_table(place / STEPS_FILE).to_pylist(), ALL, 1)[0] for place in places]
     measures: dict[str, list[float]] = {}
     for curves in runs:

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from hardsight import datasets, models
 from hardsight.datasets import registry
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.studies.avh.people_looks import PEOPLE, ImageWatch, Votes, look, model_columns, write_people
+from hardsight.studies.avh.people_looks import PEOPLE, ImageWatch, Votes, model_columns, write_people
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study
+from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
 from hardsight.training.record import Row, RunRecord, device_name
 
@@ -211,7 +212,7 @@ def write_public(
         data.images, data.labels, data.ids, batch_size, shuffle=False, device=device, mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
     )  # fmt: skip
-    seen = look(model, batches)
+    seen = outputs_of(model, batches)
     columns = model_columns(seen)
     write_people(folder, columns, votes_on(data), seen.logits)
     return {"test_accuracy": float((columns["predicted"] == columns["label"]).double().mean())}

@@ -20,8 +20,8 @@ from hardsight import records
 from hardsight.alignment import correlate
 from hardsight.datasets.loader import Batch
 from hardsight.dynamics import Recorder
-from hardsight.hardness import SCORES, model_scores, score
-from hardsight.heads import evaluating, observe
+from hardsight.hardness import SCORES, model_scores
+from hardsight.studies.outputs import Outputs, outputs_of
 from hardsight.training.evaluation import samples_table
 from hardsight.training.states import read_state, write_state
 
@@ -46,34 +46,7 @@ class Votes(NamedTuple):
         return Votes(self.chosen[ids], self.people[ids])
 
 
-class Look(NamedTuple):
-    """Everything of one look at some images; on the network's device."""
-
-    ids: Tensor
-    labels: Tensor
-    features: Tensor
-    logits: Tensor
-    weight: Tensor
-    bias: Tensor | None
-
-    def scores(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Scores in double precision: a confidence near 1 must not tie with its neighbours."""
-        bias = None if self.bias is None else self.bias.double()
-        return score(self.features.double(), self.weight.double(), self.labels, bias, tuple(names))
-
-
-def look(model: nn.Module, batches: Iterable[Batch]) -> Look:
-    """Pass these images through the network, in evaluation mode, and keep what goes into its head and comes out."""
-    parts = []
-    with evaluating(model), observe(model) as seen:
-        for images, labels, ids in batches:
-            model(images)
-            parts.append((ids, labels, seen.features.float(), seen.logits.float()))
-        ids, labels, features, logits = (torch.cat(part) for part in zip(*parts, strict=True))
-        return Look(ids, labels, features, logits, seen.weight, seen.bias)
-
-
-def model_columns(seen: Look) -> dict[str, Tensor]:
+def model_columns(seen: Outputs) -> dict[str, Tensor]:
     """Id, label, prediction and every score that one look at a network gives, on the CPU."""
     scores = seen.scores(one.name for one in model_scores())
     columns = {"id": seen.ids, "label": seen.labels, "predicted": seen.logits.argmax(1), **scores}
@@ -112,14 +85,14 @@ class ImageWatch:
 
     def epoch(self, model: nn.Module, epoch: int) -> dict[str, float]:
         """Record the test images after this epoch, counted from 1; how scores agree with people by now."""
-        seen = look(model, self.batches)
+        seen = outputs_of(model, self.batches)
         scores = seen.scores(FOLLOWED)
         if self.recorder.epoch < epoch:
             self._record(seen, epoch)
         frequency = self.votes.of(seen.ids.cpu()).frequency.numpy()
         return {f"{name}_agreement": _agreement(name, values, frequency) for name, values in scores.items()}
 
-    def _record(self, seen: Look, epoch: int) -> None:
+    def _record(self, seen: Outputs, epoch: int) -> None:
         if self.recorder.epoch != epoch - 1:
             raise ValueError(
                 f"{self.folder} must hold the looks at epoch {epoch - 1}; it ends at {self.recorder.epoch}"
@@ -133,7 +106,7 @@ class ImageWatch:
 
     def write(self, model: nn.Module) -> None:
         """The table of the trained network, with what was recorded on the way."""
-        seen = look(model, self.batches)
+        seen = outputs_of(model, self.batches)
         columns, rows = model_columns(seen), seen.ids.cpu()
         columns |= {name: values.cpu()[rows] for name, values in self.recorder.scores().items()}
         assert self.summed is not None

@@ -19,10 +19,9 @@ from hardsight.datasets.augment import PixelScale, pixel_scale
 from hardsight.models import Classifier
 from hardsight.studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, PUBLIC, TRAINED, public_weights
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
-from hardsight.studies.framework import Options, Study
+from hardsight.studies.framework import Options, Study, finished_cells
 from hardsight.training import Cell
 from hardsight.training.record import RunRecord, device_name
-from hardsight.training.sweeps import FINISHED, status_of
 
 FOUND = "found.json"
 
@@ -68,7 +67,7 @@ def study_of(presets: Mapping[str, Subjects], measure: Measure, **parts: Any) ->
                 _train(of, cell, folder, options, measure)
 
     def judge(preset: str, folder: Path) -> dict[str, Any]:
-        done = [cell for cell in cells(preset) if status_of(folder / cell.name) == FINISHED]
+        done = finished_cells(folder, cells(preset))
         found = {key_of(cell): json.loads((folder / cell.name / FOUND).read_text("utf-8")) for cell in done}
         return {"settings": dataclasses.asdict(presets[preset]), "networks": found}
 

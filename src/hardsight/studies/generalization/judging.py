@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from scipy import stats
 
-from hardsight.studies.framework import run_details, spread
+from hardsight.studies.framework import finished_cells, run_details, spread
 from hardsight.training import Cell
-from hardsight.training.sweeps import FINISHED, status_of
 
 AVERAGE = "average"
 
@@ -30,15 +29,14 @@ class Outcome(NamedTuple):
 def read_outcomes(cells: Sequence[Cell], folder: Path) -> list[Outcome]:
     """What the finished cells measured."""
     found = []
-    for cell in cells:
-        if status_of(folder / cell.name) == FINISHED:
-            of, results = cell.settings, run_details(folder / cell.name)["results"]
-            found.append(
-                Outcome(
-                    of["begin"], of["method"], of.get("scale"), of["held_out"], of["seed"],
-                    100 * results["test_accuracy"], 100 * results["validation_accuracy"],
-                )
-            )  # fmt: skip
+    for cell in finished_cells(folder, cells):
+        of, results = cell.settings, run_details(folder / cell.name)["results"]
+        found.append(
+            Outcome(
+                of["begin"], of["method"], of.get("scale"), of["held_out"], of["seed"],
+                100 * results["test_accuracy"], 100 * results["validation_accuracy"],
+            )
+        )  # fmt: skip
     return found
 
 

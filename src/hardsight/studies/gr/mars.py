@@ -24,7 +24,15 @@ from hardsight import datasets, models
 from hardsight.datasets import FileDataset
 from hardsight.heads import evaluating
 from hardsight.losses.registry import Sizes
-from hardsight.studies.framework import EpochWatch, Options, Study, markdown_table, provenance, run_details
+from hardsight.studies.framework import (
+    EpochWatch,
+    Options,
+    Study,
+    finished_cells,
+    markdown_table,
+    provenance,
+    run_details,
+)
 from hardsight.studies.gr.clothing1m_crops import Crops
 from hardsight.studies.gr.retrieval import Tracklets, average_tracklets, retrieve
 from hardsight.studies.gr.trainings import NOT_COMPARABLE, gr, loss_of, title_of
@@ -32,7 +40,6 @@ from hardsight.training import Cell, Plan
 from hardsight.training.assembly import make_loss
 from hardsight.training.fitting import Session
 from hardsight.training.schedules import steps
-from hardsight.training.sweeps import FINISHED, status_of
 
 
 @dataclass(frozen=True)
@@ -143,10 +150,9 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     """The retrieval results of every method that is finished."""
     names = ("mean_average_precision", "cmc_1", "cmc_5", "cmc_10", "cmc_20")
     found = {}
-    for cell in cells(preset):
-        if status_of(folder / cell.name) == FINISHED:
-            results = run_details(folder / cell.name)["results"]
-            found[cell.settings["method"]] = {name: round(results[name], 4) for name in names}
+    for cell in finished_cells(folder, cells(preset)):
+        results = run_details(folder / cell.name)["results"]
+        found[cell.settings["method"]] = {name: round(results[name], 4) for name in names}
     return {"retrieval": found}
 
 

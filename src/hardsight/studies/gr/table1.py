@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hardsight.losses.emphasis import emphasis_focus, emphasis_spread
-from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details
+from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, provenance, run_details
 from hardsight.studies.gr.emphasis import (
     gradient_weights,
     probabilities,
@@ -23,7 +23,6 @@ from hardsight.studies.gr.emphasis import (
 )
 from hardsight.studies.gr.trainings import knobs
 from hardsight.training import Cell
-from hardsight.training.sweeps import FINISHED, status_of
 
 SETTINGS = {
     "CCE": ("cce",),
@@ -74,9 +73,8 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
 def judge(preset: str, folder: Path) -> dict[str, Any]:
     """What each setting was measured to be, and the focus λ/(1+λ) that the paper's formula gives."""
     found = {}
-    for cell in cells(preset):
-        if status_of(folder / cell.name) == FINISHED:
-            found[cell.settings["supervision"]] = run_details(folder / cell.name)["results"]
+    for cell in finished_cells(folder, cells(preset)):
+        found[cell.settings["supervision"]] = run_details(folder / cell.name)["results"]
     return {"supervisions": found}
 
 

@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from machine import processor_name, wait
 from torch import Tensor, nn
 
 from hardsight.explain import grad_cam, tokens_to_maps
@@ -113,7 +114,7 @@ def main() -> None:
         print(f"nothing to compare with, grad-cam does not import ({error}): pip install grad-cam")
         return
     device = torch.device(chosen.device)
-    name = torch.cuda.get_device_name() if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
     record: dict[str, Any] = {
         "benchmark": "grad_cam",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -188,29 +189,16 @@ def _forget(package: str) -> None:
 
 
 def _milliseconds(step: Callable[[], Any], device: torch.device) -> float:
-    _wait(device)
+    wait(device)
     start = time.perf_counter()
     step()
-    _wait(device)
+    wait(device)
     return 1000 * (time.perf_counter() - start)
 
 
 def _percentiles(values: list[float]) -> dict[str, float]:
     low, *_, high = statistics.quantiles(values, n=5)
     return {"median": statistics.median(values), "p20": low, "p80": high}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
+from machine import processor_name, wait
 from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -72,11 +73,11 @@ def rates(epoch: Callable[[], Iterable[Any]], images: int, epochs: int, device: 
     """Images a second over whole epochs, after one that does not count: median, 20th and 80th percentile."""
     seen = []
     for turn in range(epochs + 1):
-        _wait(device)
+        wait(device)
         start = time.perf_counter()
         for _ in epoch():
             pass
-        _wait(device)
+        wait(device)
         if turn:
             seen.append(images / (time.perf_counter() - start))
     low, *_, high = statistics.quantiles(seen, n=5)
@@ -138,7 +139,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
-    name = torch.cuda.get_device_name() if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
     record = {
         "benchmark": "loader",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -160,19 +161,6 @@ def main() -> None:
     for setting, result in record["tried"].items():
         print(f"DeviceLoader on {device.type:4}, {setting:11} {result['median']:>12,.0f} images/s")
     print(f"{record['times_the_baseline']:.1f} times the better DataLoader; written to {path.name}")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ the machine does falls on all alike.
 import argparse
 import json
 import math
-import platform
 import random
 import statistics
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import processor_name
 from torch import Tensor
 from torch.nn import functional
 
@@ -129,16 +129,6 @@ def docs_with_table(text: str, results: dict[str, Any]) -> str:
     return before + section(results) + rest.split(END)[1]
 
 
-def processor() -> str:
-    info = Path("/proc/cpuinfo")
-    names = (
-        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
-        if info.exists()
-        else []
-    )
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--docs", action="store_true", help="only write the table of docs/losses.md")
@@ -148,7 +138,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.docs:
         sizes = Sizes(dim=512, classes=100, samples=options.batch)
-        name = torch.cuda.get_device_name() if options.device.startswith("cuda") else processor()
+        name = torch.cuda.get_device_name() if options.device.startswith("cuda") else processor_name()
         run = {
             "rounds": options.rounds,
             "batch": options.batch,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import processor_name
 from torch import nn
 
 from hardsight import models
@@ -61,7 +62,7 @@ def machine() -> dict[str, Any]:
     """Where this was measured."""
     cuda = torch.cuda.is_available()
     return {
-        "cpu": cpu_name(),
+        "cpu": processor_name(),
         "cores": os.cpu_count(),
         "load": os.getloadavg(),
         "gpu": torch.cuda.get_device_name() if cuda else None,
@@ -70,13 +71,6 @@ def machine() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def cpu_name() -> str:
-    """The processor's name, as far as the system tells."""
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    return names[0].split(":", 1)[1].strip() if names else platform.processor()
 
 
 def spread(values: list[float], digits: int = 3) -> dict[str, float]:

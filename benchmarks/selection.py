@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import processor_name
 
 from hardsight.domains.selection import SELECTORS, Evidence, select
 from hardsight.records import write_json
@@ -107,7 +108,7 @@ def loop_over_classes(rows: list[list[float]], portion: float) -> list[int]:
 def machine(threads: int) -> dict[str, Any]:
     """Where this was measured."""
     return {
-        "cpu": cpu_name(),
+        "cpu": processor_name(),
         "cores": os.cpu_count(),
         "threads": threads,
         "load": os.getloadavg(),
@@ -115,13 +116,6 @@ def machine(threads: int) -> dict[str, Any]:
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def cpu_name() -> str:
-    """The processor's name, as far as the system tells."""
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    return names[0].split(":", 1)[1].strip() if names else platform.processor()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,10 @@ DOCS = ROOT / "docs" / "losses.md"
 def benchmark() -> ModuleType:
     spec = importlib.util.spec_from_file_location("losses_benchmark", ROOT / "benchmarks" / "losses.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        # As when it is run as a script: what lies beside it can be imported.
+        patch.syspath_prepend(ROOT / "benchmarks")
+        spec.loader.exec_module(module)
     return module
 
 

@@ -1,6 +1,7 @@
 """Images a second of whole trainings: loader, augmentation, loss, metrics, and every sample recorded.
 
-    python benchmarks/training.py [--models resnet20,cnn13,resnet56] [--together resnet56:8] [--samples 51200]
+    python benchmarks/training.py [--models resnet20,cnn13,resnet56] [--together resnet56:8] [--how streams,stacked]
+        [--samples 51200]
 
 For each network, in one run: `plain` is the captured step alone (compiled, bf16, channels-last, one fixed batch),
 `whole` the training as `fit` runs it, `uncaptured` the same without capture. `--together` trains K cells at once.
@@ -159,6 +160,7 @@ def main() -> None:
     on_gpu = torch.cuda.is_available()
     parser.add_argument("--models", default="resnet20,cnn13,resnet56" if on_gpu else "resnet20")
     parser.add_argument("--together", default="resnet56:8" if on_gpu else "")
+    parser.add_argument("--how", default="streams,stacked", help="ways of training together")
     parser.add_argument("--samples", type=int, default=51_200 if on_gpu else 1_280)
     parser.add_argument("--epochs", type=int, default=4 if on_gpu else 2)
     parser.add_argument("--json", help="also write the rows to this file")
@@ -171,7 +173,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     for pair in filter(None, options.together.split(",")):
         name, cells = pair.split(":")
-        for stacked in (False, True):
+        for stacked in (how == "stacked" for how in options.how.split(",")):
             rows.append(measure_together(name, int(cells), min(options.samples, 12_800), 3, stacked=stacked))
             print(rows[-1], flush=True)
     if options.json:

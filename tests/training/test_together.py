@@ -13,6 +13,7 @@ from hardsight.losses import GradientRescaling
 from hardsight.training.data import Feed
 from hardsight.training.fitting import Session
 from hardsight.training.resident import ResidentBatches, can_reside
+from hardsight.training.stacked import Stack
 from hardsight.training.together import run_together
 
 
@@ -175,6 +176,30 @@ def test_stacked_trainings_go_on_alone_when_one_stops(problem, small):
     for one, other in zip(alone, sessions, strict=False):
         torch.testing.assert_close(other.training.model.head.weight, one.model.head.weight)
         assert len(other.training.counters.rows) == len(one.epochs)
+
+
+def test_when_one_has_ended_the_others_are_stacked_anew(problem, small, monkeypatch):
+    def session(seed, epochs):
+        model = small(seed, dropout=0.0).double()
+        batches = problem.loader(seed=seed, dtype=torch.float64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return Session(model, batches, None, optimizer, epochs=epochs, progress=False)
+
+    sizes = []
+    take = Stack.take
+
+    def counted(stack, batches, **how):
+        sizes.append(len(batches))
+        take(stack, batches, **how)
+
+    monkeypatch.setattr(Stack, "take", counted)
+    lengths = (3, 1, 2, 3)
+    alone = [session(seed, epochs).run() for seed, epochs in enumerate(lengths)]
+    together = run_together([session(seed, epochs) for seed, epochs in enumerate(lengths)], stacked=True)
+    steps = len(problem.loader())
+    assert sizes == [4] * steps + [3] * steps + [2] * steps
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(other.model.state_dict(), one.model.state_dict())
 
 
 def test_networks_that_cannot_be_stacked_are_refused(problem, small):

@@ -87,12 +87,14 @@ def sweep(
     cells: Sequence[Cell],
     *,
     at_once: int = 1,
+    stacked: bool = False,
     retry_failed: bool = False,
     progress: bool | None = None,
 ) -> list[Cell]:
     """Train `config` (plain values, as in the TOML file) with each cell's settings; only what is missing.
 
-    With `at_once` more than 1, that many cells of this process train together on the device (see `together`).
+    With `at_once` more than 1, that many cells of this process train together on the device (see `together`); with
+    `stacked`, cells of one architecture share their forward and backward passes.
     Returns the cells that this process computed.
     """
 
@@ -102,7 +104,7 @@ def sweep(
             train(settings[0], progress=progress)
             return
         device = torch.device(settings[0].device) if settings[0].device else Accelerator().device
-        run_together([session(one, device, progress=False) for one in settings])
+        run_together([session(one, device, progress=False) for one in settings], stacked=stacked)
 
     for cell in cells:
         # All of them before the first is trained: a misspelt key must not be found after hours.

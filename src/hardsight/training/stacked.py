@@ -3,12 +3,12 @@
 `vmap` turns K convolutions into one grouped convolution, K normalizations into one over K times the channels: K times
 fewer, K times larger kernels. Only forward and backward are shared. The stacked tensors are the memory of the
 networks' own parameters and buffers, so that losses, optimisers, recorders, evaluation and checkpoints of each
-training go on as if it were alone.
+training go on as if it were alone; on a GPU these small things of each network run beside those of the others.
 """
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,13 @@ from torch.func import functional_call, vmap
 from hardsight.geometry import widen
 from hardsight.training.capture import RECOMPILE_LIMIT, Replay
 from hardsight.training.loop import Training
-from hardsight.training.network import Part
+from hardsight.training.network import Losses, Part
 from hardsight.training.resident import Place, ResidentBatches
 from hardsight.training.step import Batch, Step
 
 _WHOLE = Part()
+
+Result = TypeVar("Result")
 
 
 class Stack:
@@ -32,6 +34,7 @@ class Stack:
         check_alike(self.steps)
         # A network without weights: it lends its structure, the stacked tensors are what it computes with.
         self._structure = _Look(_with_plain_statistics(copy.deepcopy(steps[0].network.model).to("meta")))
+        self.beside = Beside(len(self.steps), next(steps[0].network.parameters()).device)
         self.parameters = self._share("named_parameters")
         self.buffers = self._share("named_buffers")
         self.look: Callable[..., tuple[Tensor, Tensor]] = vmap(self._look, randomness="different")
@@ -61,31 +64,63 @@ class Stack:
         with torch.autocast(images.device.type, precision, enabled=precision != torch.float32):
             self._structure.train()
             logits, features = (self.look if fast else self.eager)(self.parameters, self.buffers, images)
-            losses = [
-                step.network.objective(logits[place], features[place], labels, ids, _WHOLE)
-                for place, (step, (_, labels, ids)) in enumerate(zip(self.steps, batches, strict=True))
-            ]
+
+        def judge(place: int) -> Losses:
+            _, labels, ids = batches[place]
+            with torch.autocast(images.device.type, precision, enabled=precision != torch.float32):
+                return self.steps[place].network.objective(logits[place], features[place], labels, ids, _WHOLE)
+
+        losses = self.beside.each(judge)
         # The gradient of a sum over networks is each network's own gradient: none sees another's weights.
         torch.stack([loss.followed for loss in losses]).sum().backward()
-        for place, (step, (_, labels, ids)) in enumerate(zip(self.steps, batches, strict=True)):
+
+        def follow(place: int) -> None:
+            step, (_, labels, ids) = self.steps[place], batches[place]
             for name, parameter in step.network.model.named_parameters():
                 grad = self.parameters[f"model.{name}"].grad
                 parameter.grad = None if grad is None else grad[place]
             step.account(losses[place].reported, logits[place], features[place], labels, ids)
             step.update()
+
+        self.beside.each(follow)
         for stacked in self.parameters.values():
             stacked.grad = None
 
 
+class Beside:
+    """What each network does for itself, on a GPU each on a stream of its own: small kernels fill it only together."""
+
+    def __init__(self, networks: int, device: torch.device) -> None:
+        self.networks = networks
+        self.streams = [torch.cuda.Stream(device) for _ in range(networks)] if device.type == "cuda" else []
+
+    def each(self, work: Callable[[int], Result]) -> list[Result]:
+        """`work(place)` for every network; what follows on the current stream waits for all of them."""
+        if not self.streams:
+            return [work(place) for place in range(self.networks)]
+        current = torch.cuda.current_stream()
+        results = []
+        for place, stream in enumerate(self.streams):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                results.append(work(place))
+        for stream in self.streams:
+            current.wait_stream(stream)
+        return results
+
+
 class StackedTrainings:
-    """Trainings whose steps are taken together: each leaves its batch, and the last one to come sets them off."""
+    """Trainings whose steps are taken together: each leaves its batch, and the last one to come sets them off.
+
+    When one has ended the others are stacked anew; the last one left goes on alone.
+    """
 
     def __init__(self, trainings: Sequence[Training]) -> None:
         self.trainings = list(trainings)
         self.alone = [training.take_step for training in trainings]
+        self.together = list(range(len(self.trainings)))
         self.waiting: dict[int, Batch | Place] = {}
         self.stack: Stack | None = None
-        self.dissolved = False
         self._sources: list[ResidentBatches] = []
         self._replay: Replay | None = None
         check_alike([training.step for training in trainings])
@@ -94,31 +129,33 @@ class StackedTrainings:
 
     def _putter(self, place: int) -> Callable[[Sequence[Any]], None]:
         def put(group: Sequence[Any]) -> None:
-            if self.dissolved or len(group) != 1:
+            if self.together == [place] or len(group) != 1:
                 self.alone[place](group)
                 return
             self.waiting[place] = group[0]
-            if len(self.waiting) == len(self.trainings):
-                batches = [self.waiting[number] for number in range(len(self.trainings))]
-                self.waiting = {}
-                self._take(batches)
+            if len(self.waiting) == len(self.together):
+                self._take_waiting()
 
         return put
 
     def end_round(self) -> None:
-        """Where a training has ended or stopped before the others, these go on one by one."""
+        """Those that left no batch in this round have ended: go on without them."""
         if not self.waiting:
             return
-        self.dissolved = True
-        for place, batch in self.waiting.items():
-            self.alone[place]([batch])
-        self.waiting = {}
+        self.together = sorted(self.waiting)
+        self.stack, self._replay, self._sources = None, None, []
+        self._take_waiting()
 
-    def _take(self, batches: Sequence[Batch | Place]) -> None:
-        on_gpu = self.trainings[0].device.type == "cuda"
+    def _take_waiting(self) -> None:
+        batches, self.waiting = [self.waiting[place] for place in self.together], {}
+        if len(batches) == 1:
+            self.alone[self.together[0]](batches)
+            return
+        trainings = [self.trainings[place] for place in self.together]
+        on_gpu = trainings[0].device.type == "cuda"
         if self.stack is None:
             # Only now: a resumed training has put back its weights in the meantime.
-            self.stack = Stack([training.step for training in self.trainings], compiled=on_gpu)
+            self.stack = Stack([training.step for training in trainings], compiled=on_gpu)
         places = [batch for batch in batches if isinstance(batch, Place)]
         if on_gpu and len(places) == len(batches) and all(place.is_full for place in places):
             self._replayed(places)
@@ -135,10 +172,11 @@ class StackedTrainings:
 
     def _round(self) -> None:
         assert self.stack is not None
-        self.stack.take([source.make() for source in self._sources])
+        self.stack.take(self.stack.beside.each(lambda place: self._sources[place].make()))
 
     def _held(self) -> Any:
-        return [training.step.settings() for training in self.trainings], [source.baked() for source in self._sources]
+        assert self.stack is not None
+        return [step.settings() for step in self.stack.steps], [source.baked() for source in self._sources]
 
 
 class _Look(nn.Module):

@@ -31,6 +31,10 @@ assert SCORES["avh"].larger_is_harder and scores["avh"].shape == (50,)
 ```
 
 """
+AT_ONCE = """`prototype_angle` needs all samples at once, so it is no column of `hs.score`: call
+`hardsight.hardness.prototype_angle(features, labels)`.
+
+"""
 COSTS = """## What scoring costs
 
 Times the matrix product alone in float32, both measured in turn in one run (median, 20th to 80th percentile;
@@ -38,9 +42,9 @@ Times the matrix product alone in float32, both measured in turn in one run (med
 each entry: where dim is large the product is what one pays for. All samples x all classes never exists: a million
 samples x 1,000 classes take no more memory than the features and the scores.
 
-On a GPU the chunks are not yet the fused kernel of [kernels.md](kernels.md), and it shows where dim is small: on an
-H200 in float32 an earlier version took 1.6 times the product at dim 2,048 (written plainly: 2.2) but 8.0 times at dim
-128 (written plainly: 3.6).
+On a GPU half precision goes through the fused kernel of [kernels.md](kernels.md); float32 goes chunk by chunk, and it
+shows where dim is small: on an H200 an earlier version took 1.6 times the product at dim 2,048 (written plainly: 2.2)
+but 8.0 times at dim 128 (written plainly: 3.6).
 
 """
 
@@ -114,9 +118,9 @@ def kernels_figure() -> "Figure":
 
 def scores_page() -> str:
     """The page of all registered scores."""
-    of_model = [one for one in SCORES.values() if one.from_summary is not None]
-    of_training = [one for one in SCORES.values() if one.from_summary is None]
-    tables = f"## Of a model\n\n{table(of_model)}\n## Of a training run\n\n{table(of_training)}"
+    of_model = [one for one in SCORES.values() if {"features", "weight", "logits", "labels"}.issuperset(one.needs)]
+    of_training = [one for one in SCORES.values() if one not in of_model]
+    tables = f"## Of a model\n\n{table(of_model)}\n{AT_ONCE}## Of a training run\n\n{table(of_training)}"
     return f"{HEAD}{tables}\n{COSTS}{costs()}"
 
 

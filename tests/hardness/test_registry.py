@@ -131,6 +131,33 @@ def test_degenerate_vectors_give_finite_numbers(one: Score, dtype: torch.dtype, 
         assert ((values >= low - 1e-5) & (values <= high + 1e-5)).all()
 
 
+@pytest.mark.parametrize("one", SCORES_OF_A_MODEL, ids=lambda one: one.name)
+def test_labels_may_be_integers_of_any_width(one: Score) -> None:
+    given = example()
+    narrow = {**given, "labels": given["labels"].int()}
+    assert torch.equal(by_definition(one, narrow), by_definition(one, given))
+    assert torch.equal(by_chunks(one, narrow), by_chunks(one, given))
+
+
+@pytest.mark.parametrize("one", SCORES_OF_A_MODEL, ids=lambda one: one.name)
+@pytest.mark.parametrize("coarse", ["features", "weight"])
+def test_of_two_precisions_the_finer_counts(one: Score, coarse: str) -> None:
+    given = example()
+    mixed = {**given, coarse: given[coarse].float()}
+    same = {**given, coarse: given[coarse].float().double()}
+    torch.testing.assert_close(by_chunks(one, mixed, 7), by_chunks(one, same), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["confidence", "margin", "entropy", "loss", "el2n", "grand"])
+def test_the_largest_logits_give_finite_numbers(name: str) -> None:
+    logits = torch.tensor([[3e38, -3e38, 0.0], [-3e38, 3e38, 1.0]])
+    given = {"features": torch.full((2, 4), 3e38), "logits": logits, "labels": torch.zeros(2, dtype=torch.long)}
+    one = get_score(name)
+    values, (low, high) = one.definition(*(given[need] for need in one.needs)), one.bounds(3)
+    assert values.isfinite().all()
+    assert ((values >= low) & (values <= high + 1e-6)).all()
+
+
 def test_every_score_says_what_it_is() -> None:
     for one in SCORES.values():
         said = one.describe(10)

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import given, settings
@@ -166,6 +167,11 @@ NAN[3] = math.inf
         ({"bias": torch.ones(3)}, ValueError, "one number for each class"),
         ({"scores": ("avhh",)}, ValueError, "did you mean 'avh'"),
         ({"scores": ()}, ValueError, "at least one score"),
+        (
+            {"scores": ("prototype_angle",)},
+            ValueError,
+            r"all samples at once: call hardsight\.hardness\.prototype_angle",
+        ),
         ({"chunk": 0}, ValueError, "chunk must be at least 1"),
     ],
 )
@@ -180,6 +186,22 @@ def test_the_definitions_refuse_the_same() -> None:
         hs.angular_visual_hardness(GOOD["features"], GOOD["weight"], torch.tensor([0, 1, 5, 0]))
     with pytest.raises(ValueError, match="logits must be finite"):
         hs.model_confidence(NAN, torch.zeros(4, dtype=torch.long))
+    with pytest.raises(ValueError, match="features must be finite"):
+        hardness.feature_norm(NAN)
+    with pytest.raises(ValueError, match="features must be finite"):
+        hardness.class_normalised_norm(NAN, GOOD["labels"])
+    with pytest.raises(ValueError, match="features must not be empty"):
+        hardness.class_normalised_norm(torch.ones(0, 3), torch.zeros(0, dtype=torch.long))
+    with pytest.raises(ValueError, match="features must be finite"):
+        hardness.last_layer_grand(NAN, GOOD["features"], GOOD["labels"])
+
+
+def test_what_is_no_tensor_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The annotations, which only the tests enforce, would refuse it first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for name, value in (("features", [[1.0]]), ("weight", [[1.0]]), ("bias", [0.0, 0.0]), ("labels", [0, 1, 0, 1])):
+        with pytest.raises(TypeError, match=f"{name} must be a torch.Tensor; got list"):
+            hs.score(**{**GOOD, name: value})
 
 
 @pytest.mark.gpu

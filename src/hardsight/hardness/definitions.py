@@ -60,6 +60,7 @@ def angular_margin(
 
 def feature_norm(features: Float[Tensor, "samples dim"]) -> Float[Tensor, "samples"]:
     """Length of the feature vector. Not negative; larger is taken to be easier."""
+    check_features(features)
     return norms(features)
 
 
@@ -70,8 +71,10 @@ def class_normalised_norm(
 
     A class whose norms are all equal gets 0.
     """
-    check_labels(labels, len(features), int(labels.max()) + 1)
-    return scale_within_class(norms(features), labels, int(labels.max()) + 1)
+    check_features(features)
+    classes = _classes_of(labels)
+    check_labels(labels, len(features), classes)
+    return scale_within_class(norms(features), labels.long(), classes)
 
 
 def prototype_angle(features: Float[Tensor, "samples dim"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
@@ -81,7 +84,7 @@ def prototype_angle(features: Float[Tensor, "samples dim"], labels: Int[Tensor, 
     among them. In [0, pi]; larger is harder. Unchanged by rotating the features or rescaling all of them at once.
     """
     check_features(features)
-    classes = int(labels.max()) + 1 if labels.numel() else 0
+    classes = _classes_of(labels)
     check_labels(labels, len(features), classes)
     # Means of features scaled by the largest entry: a sum of large finite ones would overflow. Angles do not see it.
     scaled = widen(features) / widen(features).abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
@@ -102,13 +105,14 @@ def logit_margin(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "
     """Logit of the labelled class minus the largest other logit (the margin of AUM). Larger is easier."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
-    return _of_label(logits, labels) - _without_label(logits, labels, -math.inf).amax(1)
+    return _finite(_of_label(logits, labels) - _without_label(logits, labels, -math.inf).amax(1))
 
 
 def entropy(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"]:
     """Entropy of the softmax in nats, labels not needed. In [0, log classes]; larger is harder."""
     check_logits(logits)
-    log_probabilities = logits.log_softmax(1)
+    # Of a probability of zero the log is finite here, so that their product is zero.
+    log_probabilities = _finite(logits.log_softmax(1))
     return -(log_probabilities.exp() * log_probabilities).sum(1)
 
 
@@ -116,14 +120,14 @@ def cross_entropy(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, 
     """Minus the log of the labelled class's softmax probability, in nats. Not negative; larger is harder."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
-    return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    return _finite(torch.nn.functional.cross_entropy(logits, labels.long(), reduction="none"))
 
 
 def el2n(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
     """Length of the softmax error vector p - y (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
-    error = logits.softmax(1) - torch.nn.functional.one_hot(labels, logits.shape[1])
+    error = logits.softmax(1) - torch.nn.functional.one_hot(labels.long(), logits.shape[1])
     return torch.linalg.vector_norm(error, dim=1)
 
 
@@ -139,7 +143,8 @@ def last_layer_grand(
     GraNd (Paul et al. 2021) restricted to the head. The 1 is the bias's share and is left out where there is none.
     Not negative; larger is harder.
     """
-    return el2n(logits, labels) * torch.hypot(norms(features), torch.tensor(float(bias), dtype=features.dtype))
+    check_features(features)
+    return _finite(el2n(logits, labels) * torch.hypot(norms(features), torch.tensor(float(bias), dtype=features.dtype)))
 
 
 def share_of_sum(part: Tensor, total: Tensor, classes: int) -> Tensor:
@@ -153,6 +158,16 @@ def scale_within_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
     highest = values.new_full((classes,), -math.inf).scatter_reduce(0, labels, values, "amax")[labels]
     spread = highest - lowest
     return torch.where(spread > 0, (values - lowest) / torch.where(spread > 0, spread, 1.0), 0.0)
+
+
+def _classes_of(labels: Tensor) -> int:
+    return int(labels.max()) + 1 if labels.numel() else 0
+
+
+def _finite(values: Tensor) -> Tensor:
+    """The difference of two finite logits may exceed the largest number: it is taken instead."""
+    largest = torch.finfo(values.dtype).max
+    return values.clamp(-largest, largest)
 
 
 def _of_label(values: Tensor, labels: Tensor) -> Tensor:

@@ -41,17 +41,26 @@ def score(
 
 
 def choose_scores(names: Iterable[str]) -> list[Score]:
-    """The scores of these names that one look at a model gives; refuses unknown ones and those of a training run."""
+    """The scores of these names that one look at a model gives; refuses unknown ones and those that need more."""
     names = [names] if isinstance(names, str) else list(names)
     if not names:
         raise ValueError("scores must name at least one score; got none")
     chosen = [get_score(name) for name in names]
     for one in chosen:
         if one.from_summary is None:
-            raise ValueError(f"scores must be ones that a trained model gives; {one.name!r} comes from a training run")
+            raise ValueError(
+                f"scores must be ones that a model gives sample by sample; {one.name!r} needs {_needs(one)}"
+            )
     return chosen
 
 
 def scores_of_summary(summary: ClassSummary, chosen: Iterable[Score]) -> dict[str, Tensor]:
     """Each score's values from a summary that holds its parts."""
     return {one.name: one.from_summary(summary) for one in chosen if one.from_summary is not None}
+
+
+def _needs(one: Score) -> str:
+    needs = ", ".join(one.needs)
+    if not {"features", "labels", "weight", "logits"}.issuperset(one.needs):
+        return needs
+    return f"{needs} of all samples at once: call hardsight.hardness.{one.definition.__name__}"

@@ -128,7 +128,9 @@ def summarise(
             return _fused(features, weight, labels, bias, frozenset(parts))
     elements = _CHUNK_ELEMENTS.get(features.device.type, _CHUNK_ELEMENTS["cuda"])
     rows = chunk or max(_FEWEST_SAMPLES, elements // len(weight))
-    head, asked, columns = Head(weight, bias), frozenset(parts), SummaryColumns(len(features))
+    # Features in the finer precision of the two follow chunk by chunk.
+    head = Head(weight.to(torch.promote_types(features.dtype, weight.dtype)), bias)
+    asked, columns = frozenset(parts), SummaryColumns(len(features))
     for start in range(0, len(features), rows):
         given = None if labels is None else labels[start : start + rows]
         columns.add(summarise_chunk(features[start : start + rows], head, given, asked))
@@ -176,7 +178,7 @@ def summarise_chunk(
     features: Tensor, head: Head, labels: Tensor | None, parts: frozenset[Part], logits: Tensor | None = None
 ) -> ClassSummary:
     """Summary of one chunk. `logits`, where the model computed them already, save the matrix product."""
-    features = widen(features.detach())
+    features = widen(features.detach()).to(head.weight.dtype)
     feature_norm = torch.linalg.vector_norm(features, dim=1)
     if head.safe and _norms_are_safe(feature_norm):
         scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)

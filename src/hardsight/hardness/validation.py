@@ -14,6 +14,8 @@ def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | N
         )
     if weight.shape[0] < 2:
         raise ValueError(f"weight must have a row for each of at least 2 classes; got {_shape(weight)}")
+    if bias is not None:
+        _check_tensor("bias", bias)
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias must have one number for each class {_shape(weight[:, 0])}; got {_shape(bias)}")
     check_finite("features", features)
@@ -38,6 +40,7 @@ def check_logits(logits: Tensor) -> None:
 
 def check_labels(labels: Tensor, samples: int, classes: int) -> None:
     """Labels are [N] integers in [0, C)."""
+    _check_tensor("labels", labels)
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integers, the class of each sample; got {labels.dtype}")
     if labels.shape != (samples,):
@@ -66,7 +69,13 @@ def check_finite(name: str, values: Tensor) -> None:
         )
 
 
+def _check_tensor(name: str, values: Tensor) -> None:
+    if not isinstance(values, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(values).__name__}")
+
+
 def _check_matrix(name: str, values: Tensor, layout: str) -> None:
+    _check_tensor(name, values)
     if not values.is_floating_point():
         raise TypeError(f"{name} must be floating point; got {values.dtype}")
     if values.ndim != 2:

@@ -120,18 +120,27 @@ def find_head(model: nn.Module, head: str | None = None) -> tuple[str, nn.Module
 
 
 class _WatchOne:
-    """One hook, on a head that is known beforehand."""
+    """A hook on a head that is known beforehand, and one that notices when the model does not call it."""
 
     def __init__(self, seen: Seen, inner: nn.Module, candidates: dict[str, nn.Module]) -> None:
-        self.seen, self.handle = seen, candidates[seen._name or ""].register_forward_hook(self.capture)
+        self.seen = seen
+        self.head = candidates[seen._name or ""].register_forward_hook(self.capture, with_kwargs=True)
+        self.root = inner.register_forward_hook(self.check)
 
-    def capture(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        self.seen._captured[output.device] = (inputs[0], output)
+    def capture(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        features = next(_tensors((inputs, named)), None)
+        if features is not None and isinstance(output, Tensor):
+            self.seen._captured[output.device] = (features, output)
+
+    def check(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if not self.seen._captured:
+            raise ValueError(f"head must be a layer that the model calls; {self.seen._name!r} was not in this forward")
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
-        self.handle.remove()
+        self.head.remove()
+        self.root.remove()
 
 
 class _WatchAll:
@@ -141,18 +150,21 @@ class _WatchAll:
         self.seen = seen
         self.calls: dict[torch.device, list[tuple[str, Tensor, Tensor]]] = {}
         self.handles = {
-            name: module.register_forward_hook(functools.partial(self.capture, name))
+            name: module.register_forward_hook(functools.partial(self.capture, name), with_kwargs=True)
             for name, module in candidates.items()
         }
         self.root = inner.register_forward_hook(self.decide)
 
-    def capture(self, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if not isinstance(output, Tensor) or not inputs:
+    def capture(
+        self, name: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> None:
+        features = next(_tensors((inputs, named)), None)
+        if not isinstance(output, Tensor) or features is None:
             return
         if self.seen._name is None:
-            self.calls.setdefault(output.device, []).append((name, inputs[0], output))
+            self.calls.setdefault(output.device, []).append((name, features, output))
         elif name == self.seen._name:
-            self.seen._captured[output.device] = (inputs[0], output)
+            self.seen._captured[output.device] = (features, output)
 
     def decide(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         tensors = list(_tensors(output))

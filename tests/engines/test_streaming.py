@@ -109,12 +109,53 @@ def test_half_precision_models_are_measured_in_float32(model: nn.Sequential) -> 
         ([(INPUTS, LABELS + 1)], ValueError, r"labels must lie in \[0, 3\)"),
         ([(INPUTS, LABELS, [1, 2])], ValueError, "got 2 ids for 50 samples"),
         (["text"], TypeError, "got str"),
-        ([INPUTS * math.nan], ValueError, "features must be finite; 50 of 50 rows"),
+        ([INPUTS, INPUTS * math.nan], ValueError, "features of batch 1 must be finite; 50 of 50 rows"),
+        ([(INPUTS, ["cat"] * 50)], TypeError, "labels must be whole numbers; got list"),
+        ([([[1.0]], LABELS)], TypeError, "got tuple"),
     ],
 )
 def test_loaders_that_are_refused(model: nn.Sequential, loader: Any, error: type[Exception], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
         hs.score_model(model, loader)
+
+
+def test_labels_may_be_arrays_and_lists(model: nn.Sequential) -> None:
+    expected = hs.score_model(model, [(INPUTS, LABELS)])
+    for labels in (LABELS.numpy(), LABELS.tolist(), LABELS.int()):
+        assert hs.score_model(model, [(INPUTS, labels)]).equals(expected)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_a_head_that_is_not_finite_is_refused(model: nn.Sequential, part: str, value: float) -> None:
+    with torch.no_grad():
+        getattr(model[2], part)[1] = value
+    with pytest.raises(ValueError, match=f"{part} must be finite; 1 of 3 rows"):
+        hs.score_model(model, [(INPUTS, LABELS)])
+
+
+def test_a_head_of_one_class_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        hs.score_model(nn.Linear(4, 1), [INPUTS])
+
+
+def test_logits_that_overflow_do_not_reach_the_scores() -> None:
+    model = nn.Linear(4, 3, bias=False)
+    with torch.no_grad():
+        model.weight.mul_(1e30)
+        assert not model(INPUTS * 1e10).isfinite().all()
+    table = hs.score_model(model, [(INPUTS * 1e10, LABELS)], NAMES)
+    for name in NAMES:
+        assert torch.tensor(table[name].to_numpy()).isfinite().all(), name
+
+
+def test_logits_of_another_kind_of_head_must_be_finite() -> None:
+    class Broken(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * math.nan
+
+    with pytest.raises(ValueError, match="logits of batch 0 must be finite"):
+        hs.score_model(Broken(4, 3), [(INPUTS, LABELS)])
 
 
 def test_a_progress_bar_on_request(model: nn.Sequential, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,9 +166,10 @@ def test_a_progress_bar_on_request(model: nn.Sequential, capsys: pytest.CaptureF
 
 
 @pytest.mark.gpu
-def test_cuda_gives_the_same(model: nn.Sequential) -> None:
+def test_cuda_gives_the_same_and_the_model_comes_back(model: nn.Sequential) -> None:
     on_cpu = hs.score_model(model, [(INPUTS, LABELS)], NAMES)
     on_gpu = hs.score_model(model, [(INPUTS, LABELS)], NAMES, device="cuda")
+    assert model[0].weight.device.type == "cpu"
     for name in NAMES:
         torch.testing.assert_close(
             torch.tensor(on_gpu[name].to_numpy()), torch.tensor(on_cpu[name].to_numpy()), rtol=1e-4, atol=1e-4

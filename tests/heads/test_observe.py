@@ -77,6 +77,22 @@ class Cosine(nn.Module):
         return 10 * F.linear(F.normalize(x), F.normalize(self.weight))
 
 
+class CallsByKeyword(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.fc = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(input=self.hidden(x))
+
+
+class GoesAroundItsHead(CallsByKeyword):
+    """Uses the head's weight without calling the head: a hook on it sees nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.hidden(x), self.fc.weight)
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.0), nn.Linear(6, 3))
 
@@ -97,6 +113,7 @@ def hooks(model: nn.Module) -> int:
         (TwoHeads, VECTORS, "main"),
         (Pooled, IMAGES, "fc"),
         (SaysItself, VECTORS, "head"),
+        (CallsByKeyword, VECTORS, "fc"),
         (Cosine, VECTORS, ""),
         (lambda: nn.Linear(4, 3), VECTORS, ""),
     ],
@@ -225,6 +242,17 @@ def test_a_wrong_name_and_a_model_without_a_head() -> None:
         hs.observe(TwoHeads(), head="mian").__enter__()
     with pytest.raises(ValueError, match="Conv2d has none"):
         hs.observe(nn.Conv2d(3, 3, 1)).__enter__()
+
+
+def test_a_head_by_keyword_and_one_that_is_never_called() -> None:
+    model = CallsByKeyword()
+    with hs.observe(model, head="fc") as seen:
+        model(VECTORS)
+    torch.testing.assert_close(model.fc(seen.features), seen.logits)
+    model = GoesAroundItsHead()
+    with pytest.raises(ValueError, match="a layer that the model calls; 'fc' was not"), hs.observe(model, head="fc"):
+        model(VECTORS)
+    assert hooks(model) == 0
 
 
 def test_looking_before_the_model_ran() -> None:

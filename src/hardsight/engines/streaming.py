@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
 from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_outputs
-from hardsight.hardness.validation import check_finite, check_labels
+from hardsight.hardness.validation import check_finite, check_head, check_labels
 from hardsight.heads import Seen, evaluating, observe
 
 _LABEL_KEYS = ("labels", "label")
@@ -33,31 +33,48 @@ def score_model(
     The loader yields images, (images, labels), (images, labels, ids), or dictionaries as Hugging Face's do. Without
     labels hardness is measured against the predicted class: `label` is null then and the table's metadata says so.
     Without ids, samples are counted from 0. The model runs in evaluation mode on `device` (its own by default), is
-    left as it was, and its last layer is found by `observe`. Progress is shown on a terminal unless switched off.
+    left as and where it was, and its last layer is found by `observe`. Progress is shown on a terminal unless switched
+    off.
     """
     chosen = choose_scores(scores)
-    device = _device_of(model) if device is None else torch.device(device)
+    home = _device_of(model)
+    device = home if device is None else torch.device(device)
     model.to(device)
     columns, prepared = ScoreColumns(), None
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
-    with evaluating(model), torch.inference_mode(), observe(model, head) as seen, _progress(loader, progress) as step:
-        for batch in loader:
-            inputs, labels, ids = _take_apart(batch, device)
-            _call(model, inputs)
-            prepared = prepared or Head(seen.weight, seen.bias)
-            columns.add(_summarise(seen, prepared, labels, parts), labels is not None, ids)
-            step(1)
+    try:
+        with (
+            evaluating(model),
+            torch.inference_mode(),
+            observe(model, head) as seen,
+            _progress(loader, progress) as step,
+        ):
+            for number, batch in enumerate(loader):
+                inputs, labels, ids = _take_apart(batch, device)
+                _call(model, inputs)
+                prepared = prepared or _prepared(seen)
+                columns.add(_summarise(seen, prepared, labels, parts, number), labels is not None, ids)
+                step(1)
+    finally:
+        model.to(home)
     return columns.table(chosen)
 
 
-def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozenset[Part]) -> ClassSummary:
+def _prepared(seen: Seen) -> Head:
+    check_head(seen.weight, seen.bias)
+    return Head(seen.weight, seen.bias)
+
+
+def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozenset[Part], batch: int) -> ClassSummary:
     features, logits = seen.features, seen.logits
     if features.ndim != 2:
         raise ValueError(
             f"model must give one feature vector a sample; its head {seen.name!r} sees features of shape "
             f"{list(features.shape)}"
         )
-    check_finite("features", features)
+    check_finite(f"features of batch {batch}", features)
+    if not seen.is_linear:
+        check_finite(f"logits of batch {batch}", logits)
     if labels is not None:
         check_labels(labels, len(features), len(seen.weight))
     return summarise_outputs(features, logits, prepared, labels, parts, linear=seen.is_linear)
@@ -104,17 +121,25 @@ def _take_apart(batch: Any, device: torch.device) -> tuple[Any, Tensor | None, A
     if isinstance(batch, Mapping):
         labels = next((batch[key] for key in _LABEL_KEYS if key in batch), None)
         ids = next((batch[key] for key in _ID_KEYS if key in batch), None)
-        inputs: Any = {k: v.to(device) for k, v in batch.items() if k not in (*_LABEL_KEYS, *_ID_KEYS)}
+        rest = {key: value for key, value in batch.items() if key not in (*_LABEL_KEYS, *_ID_KEYS)}
+        inputs: Any = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in rest.items()}
     elif isinstance(batch, Tensor):
         inputs, labels, ids = batch.to(device), None, None
-    elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3:
+    elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3 and isinstance(batch[0], Tensor):
         inputs, labels, ids = batch[0].to(device), *(*batch[1:], None, None)[:2]
     else:
         raise TypeError(
             "loader must yield images, (images, labels), (images, labels, ids) or a dictionary; "
             f"got {type(batch).__name__}"
         )
-    return inputs, None if labels is None else labels.to(device), ids
+    return inputs, None if labels is None else _whole_numbers(labels, device), ids
+
+
+def _whole_numbers(labels: Any, device: torch.device) -> Tensor:
+    try:
+        return torch.as_tensor(labels, device=device)
+    except (TypeError, ValueError):
+        raise TypeError(f"labels must be whole numbers; got {type(labels).__name__}") from None
 
 
 def _call(model: nn.Module, inputs: Any) -> None:

@@ -7,21 +7,26 @@ from torch import Tensor
 def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
     """Features are [N, D] floats and finite, weight is [C, D] with C >= 2, bias is [C]."""
     _check_matrix("features", features, "[samples, dim]")
-    _check_matrix("weight", weight, "[classes, dim]")
+    check_head(weight, bias)
     if features.shape[1] != weight.shape[1]:
         raise ValueError(
             f"features and weight must have the same dim; got features {_shape(features)} and weight {_shape(weight)}"
         )
+    check_finite("features", features)
+
+
+def check_head(weight: Tensor, bias: Tensor | None = None) -> None:
+    """Weight is [C, D] floats and finite with C >= 2, bias is [C] and finite."""
+    _check_matrix("weight", weight, "[classes, dim]")
     if weight.shape[0] < 2:
         raise ValueError(f"weight must have a row for each of at least 2 classes; got {_shape(weight)}")
-    if bias is not None:
-        _check_tensor("bias", bias)
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must have one number for each class {_shape(weight[:, 0])}; got {_shape(bias)}")
-    check_finite("features", features)
     check_finite("weight", weight)
-    if bias is not None:
-        check_finite("bias", bias)
+    if bias is None:
+        return
+    _check_tensor("bias", bias)
+    if bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have one number for each class {_shape(weight[:, 0])}; got {_shape(bias)}")
+    check_finite("bias", bias)
 
 
 def check_features(features: Tensor) -> None:

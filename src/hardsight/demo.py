@@ -39,10 +39,13 @@ class Detection:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found. `ranked_by` was chosen without the clean labels; `detections` are judged with them."""
+    """What the demo found. `ranked_by` was chosen without the clean labels; `detections` are judged with them.
+
+    `report` is None where the packages of a page (`hardsight[report]`) are missing.
+    """
 
     folder: Path
-    report: Path
+    report: Path | None
     samples: int
     flipped: int
     test_accuracy: float
@@ -181,14 +184,15 @@ def _right_among(issues: LabelIssues, samples: pa.Table) -> int:
 
 def _write(
     folder: Path, samples: pa.Table, issues: LabelIssues, detections: list[Detection], train: ArrayDataset
-) -> Path:
+) -> Path | None:
     """Complete the record with the findings and the pictures that the page shows, then make the page from it."""
+    records.write_table(folder / "samples.parquet", _with_suspicion(samples, issues))
     found: dict[str, Any] = {
-        "best": issues.scores[0],
         "scores": {one.score: {"auroc": one.auroc, "average_precision": one.average_precision} for one in detections},
         "flipped": int(_wrong(samples).sum()),
         "samples": len(samples),
         "estimated": issues.estimated,
+        "best": issues.scores[0],
     }
     records.update_run(folder, results={"label_issues": found})
     shown = [int(one) for one in report.samples_shown(folder)]
@@ -196,4 +200,14 @@ def _write(
     # Eight pixels wide is too small to look at: each becomes a square of eight.
     pictures = (np.kron(train.images[rows[one], 0].numpy(), np.ones((8, 8), np.uint8)) for one in shown)
     records.write_thumbnails(folder / "thumbnails.parquet", shown, pictures)
-    return report.write_report(folder)
+    try:
+        return report.write_report(folder)
+    except ImportError:
+        return None
+
+
+def _with_suspicion(samples: pa.Table, issues: LabelIssues) -> pa.Table:
+    """The samples with the ranking that was told: a page made from the record shows the same suspects."""
+    field = issues.table.schema.field("suspicion")
+    field = field.with_metadata({**field.metadata, b"title": f"Suspicion by {' and '.join(issues.scores)}".encode()})
+    return samples.append_column(field, issues.table["suspicion"].take(pa.array(np.argsort(issues.order))))

@@ -1,6 +1,8 @@
 """The demo: the flipped labels are found, the record and the page are there, bad input is one sentence."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from hardsight.cli import app
 from hardsight.demo import DemoResult, run_demo
+from hardsight.report import samples_shown
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def test_the_flipped_labels_are_found(result: DemoResult) -> None:
 def test_it_leaves_a_complete_record(result: DemoResult) -> None:
     run = json.loads((result.folder / "run.json").read_text())
     assert run["status"] == "finished"
-    assert run["results"]["label_issues"]["best"] == result.ranked_by.split(" and ")[0]
+    assert run["results"]["label_issues"]["estimated"] == result.estimated
     samples = pq.read_table(result.folder / "samples.parquet")
     assert len(samples) == result.samples
     assert sum(
@@ -37,9 +40,25 @@ def test_it_leaves_a_complete_record(result: DemoResult) -> None:
     ) == (result.flipped)
     assert {"avh", "confidence", "aum", "el2n_mean", "forgetting_events"} <= set(samples.column_names)
     assert len(pq.read_table(result.folder / "epochs.parquet")) == 8
+
+
+def test_the_page_and_the_terminal_name_the_same_suspects(result: DemoResult) -> None:
+    first = [str(one) for one in result.suspects["id"].to_pylist()[:24]]
+    assert samples_shown(result.folder)[:24] == first
+    assert result.report is not None
     page = result.report.read_text()
-    assert "Suspected wrong labels" in page
-    assert page.count("data:image/png;base64") >= 24
+    assert re.findall(r"id (\d+)</span>", page)[:24] == first
+    assert f"labels are probably wrong; {result.found} of them were really flipped" in page
+    assert f"<dd>{result.estimated}</dd>" in page
+    assert page.count("data:image/png;base64") == 48
+
+
+def test_without_the_packages_of_a_page_the_findings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    told = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(tmp_path / "run")])
+    assert told.exit_code == 0, told.output
+    assert "suspicious labels" in told.output
+    assert "hardsight[report]" in told.output
 
 
 def test_the_same_seed_gives_the_same_scores(result: DemoResult, tmp_path: Path) -> None:

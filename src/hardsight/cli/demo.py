@@ -38,7 +38,7 @@ def demo(
 
 def _as_dict(result: "DemoResult") -> dict:
     return {
-        "report": str(result.report),
+        "report": str(result.report) if result.report else None,
         "samples": result.samples,
         "flipped": result.flipped,
         "test_accuracy": result.test_accuracy,
@@ -54,6 +54,7 @@ def _as_dict(result: "DemoResult") -> dict:
 def _show(result: "DemoResult") -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     # Paths are to be copied: no line is broken for the width of the window.
     console = Console(soft_wrap=True)
@@ -76,4 +77,6 @@ def _show(result: "DemoResult") -> None:
     ]:
         scores.add_row(one.score, f"{one.auroc:.3f}", f"{one.average_precision:.3f}")
     console.print(scores)
-    console.print(f"\nreport [bold]{result.report}[/]\nrecord [bold]{result.folder}[/]")
+    page = result.report or "left out, it needs hardsight[report]"
+    for word, value in (("page", page), ("record", result.folder), ("next", f"hardsight audit {result.folder}")):
+        console.print(f"{word:<7}", Text(str(value), style="bold"), sep="")

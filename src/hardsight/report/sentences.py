@@ -44,6 +44,9 @@ def notices(view: View) -> list[str]:
 def tiles(view: View) -> list[tuple[str, str]]:
     """The headline: (value, meaning)."""
     found = []
+    if view.estimated is not None and view.suspects is not None:
+        known = f"; {view.suspects_found:,} of them were really flipped" if view.wrong is not None else ""
+        found.append((f"{view.estimated:,}", f"labels are probably wrong{known}"))
     accuracy = view.run.section("results").get("test_accuracy")
     if _is_number(accuracy):
         found.append((f"{accuracy:.1%}", "test accuracy"))
@@ -52,13 +55,13 @@ def tiles(view: View) -> list[tuple[str, str]]:
         found.append(
             (f"{ranking.auroc:.3f}", f"AUROC of the suspects' ranking, by {ranking.score.name}; chance is 0.5")
         )
-    if view.wrong is not None and view.suspects is not None:
+    if view.estimated is None and view.wrong is not None and view.suspects is not None:
         flipped = int(view.wrong.sum())
         if flipped:
             found.append(
                 (f"{view.suspects_found / flipped:.1%}", f"of the first {flipped:,} suspects were really flipped")
             )
-    elif view.confusion is not None:
+    elif view.wrong is None and view.confusion is not None:
         apart = int(view.confusion.counts[view.confusion.given != view.confusion.predicted].sum())
         found.append((f"{apart:,}", "labels the model disagrees with"))
     if view.run.samples is not None:

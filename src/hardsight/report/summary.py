@@ -20,14 +20,16 @@ def write_summary_picture(run: Path | str, path: Path | str) -> Path:
     """One PNG of 1600 x 700 pixels for the top of a README, on white."""
     view = look_at(read_run(run))
     ranking = view.suspects
-    counted = next((counted for score, counted in view.histograms if ranking and score == ranking.score), None)
-    if ranking is None or counted is None:
+    drawn = {score.name: (score, counted) for score, counted in view.histograms}
+    lines = [line for line in (view.ranking_line, *(line for line in view.lines if line.best)) if line]
+    line = next((line for line in lines if line.score.name in drawn), None)
+    if ranking is None or line is None:
         raise ValueError(f"{run} has no suspected labels to picture: samples.parquet needs 'label' and a score column")
     with drawing(16.0, 7.0, panels=0) as figure:
         figure.set_layout_engine("constrained", rect=(0.008, 0.015, 0.984, 0.97))
         parts: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)
         _strip(parts[0], view.run, ranking)
-        _histogram(parts[1], view.ranking_line, ranking.score, counted)
+        _histogram(parts[1], line, *drawn[line.score.name])
         save_png(figure, path, dots_per_inch=100)
     return Path(path)
 
@@ -55,9 +57,9 @@ def _verdict(card: Card) -> tuple[str, str]:
     return ("✓ was flipped", RED) if card.flipped else ("label is right", BLUE)
 
 
-def _histogram(part: Any, line: ScoreLine | None, score: Score, counted: Histogram) -> None:
-    known = f" ranks them:  AUROC {line.auroc:.3f}" if line and line.auroc is not None else " of every sample"
-    part.suptitle(score.title + known, fontsize=18, x=0.02, ha="left")
+def _histogram(part: Any, line: ScoreLine, score: Score, counted: Histogram) -> None:
+    known = "" if line.auroc is None else f":  AUROC {line.auroc:.3f}"
+    part.suptitle(f"{score.title}, of every sample{known}", fontsize=18, x=0.02, ha="left")
     axes = part.subplots()
     fill_histogram(axes, score, counted)
     axes.xaxis.label.set_size(15)

@@ -72,6 +72,7 @@ class View:
     wrong: np.ndarray | None
     groups: dict[str, np.ndarray]
     suspects: Ranking | None
+    estimated: int | None
     suspects_found: int
     hardest: Ranking | None
     hardest_agreed: bool
@@ -101,7 +102,7 @@ def look_at(run: Run) -> View:
     """Read what the page needs of a record, one column after the other."""
     samples = run.samples
     if samples is None:
-        return View(run, None, 0, None, {}, None, 0, None, False, [], [], None, None, None, [])
+        return View(run, None, 0, None, {}, None, None, 0, None, False, [], [], None, None, None, [])
     labels = samples.labels(run.class_names)
     classes = len(run.class_names) or samples.classes or len(labels.values)
     wrong = _wrong(labels)
@@ -113,6 +114,8 @@ def look_at(run: Run) -> View:
     hardest_rows = _ranked(samples, hardness, agreed)
     table_rows = _first_of(suspect_rows, hardest_rows)
     histograms, lines = _scores(run, samples, groups)
+    estimated = _estimated(run)
+    believed = estimated if estimated is not None or wrong is None else int(wrong.sum())
     return View(
         run=run,
         labels=labels,
@@ -120,7 +123,8 @@ def look_at(run: Run) -> View:
         wrong=wrong,
         groups=groups,
         suspects=_ranking(deal, suspicion, suspect_rows),
-        suspects_found=0 if wrong is None else int(wrong[suspect_rows[: int(wrong.sum())]].sum()),
+        estimated=estimated,
+        suspects_found=0 if wrong is None else int(wrong[suspect_rows[:believed]].sum()),
         hardest=_ranking(deal, hardness, hardest_rows),
         hardest_agreed=agreed is not None,
         lines=lines,
@@ -200,6 +204,12 @@ def _suspicion(run: Run, samples: Samples, labels: Labels) -> Score | None:
     return samples.score("suspicion", str(best)) or _hardness(samples)
 
 
+def _estimated(run: Run) -> int | None:
+    """How many labels an audit expects to be wrong; None where nobody estimated it."""
+    said = run.section("results", "label_issues").get("estimated")
+    return said if isinstance(said, int) and said >= 0 else None
+
+
 def _ranked(samples: Samples, score: Score | None, among: np.ndarray | None = None) -> np.ndarray:
     if score is None:
         return np.zeros(0, np.int64)
@@ -228,7 +238,8 @@ def _scores(
     for score in samples.scores:
         values = samples.values(score.name)
         made = histogram(values, dict(groups) or everyone)
-        if made is not None:
+        # A suspicion is a rank, spread evenly over the samples: its histogram says nothing.
+        if made is not None and score.name != "suspicion":
             histograms.append((score, made))
         lines.append(_line(score, values, recorded.pop(score.name, None), groups, best))
     lines += [_line(Score(name, name, None), np.zeros(0), numbers, groups, best) for name, numbers in recorded.items()]

@@ -84,6 +84,12 @@ def test_timm() -> None:
         ),
         ({"size": {"shortest_edge": 224}}, ((224, 224), 224)),
         ({"size": 256, "do_center_crop": True, "crop_size": 224}, ((224, 224), 256)),
+        (
+            {"size": 256, "do_center_crop": True, "crop_size": 224, "feature_extractor_type": "DeiTFeatureExtractor"},
+            ((224, 224), (256, 256)),
+        ),
+        ({"size": 224, "crop_pct": 0.875, "feature_extractor_type": "ConvNextFeatureExtractor"}, ((224, 224), 256)),
+        ({"size": 224, "do_resize": False}, (None, None)),
     ],
 )
 def test_huggingface_sizes(said: dict, expected: tuple, tmp_path: Path) -> None:
@@ -93,6 +99,41 @@ def test_huggingface_sizes(said: dict, expected: tuple, tmp_path: Path) -> None:
     found = from_huggingface(tmp_path)
     assert (found.size, found.resize) == expected
     assert (found.interpolation, found.mean, found.std) == ("bicubic", (0.1,) * 3, (0.2,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ViT", {}),
+        ("Beit", {}),
+        ("CLIP", {}),
+        ("DeiT", {}),
+        ("Levit", {}),
+        ("MobileNetV2", {}),
+        ("PoolFormer", {}),
+        ("EfficientNet", {}),
+        ("ConvNext", {"size": {"shortest_edge": 224}}),
+        ("ConvNext", {"size": {"shortest_edge": 384}}),
+    ],
+)
+def test_equal_to_the_processors_of_transformers(name: str, options: dict, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    build = getattr(transformers, f"{name}ImageProcessorPil", None) or getattr(transformers, f"{name}ImageProcessor")
+    processor = build(**options)
+    processor.save_pretrained(tmp_path)
+    photo = Image.fromarray(IMAGE.permute(1, 2, 0).numpy()).resize((500, 333), Image.Resampling.BICUBIC)
+    ours = from_huggingface(tmp_path)(torch.from_numpy(np.array(photo)).permute(2, 0, 1))
+    np.testing.assert_allclose(ours.numpy(), np.asarray(processor(photo)["pixel_values"][0]), atol=1e-5)
+
+
+def test_the_longer_side_is_not_one_short_by_rounding() -> None:
+    # 285 * (224 / 190) is 335.99... in floating point.
+    image = torch.zeros(3, 190, 285, dtype=torch.uint8)
+    image[:, :, -1] = 255
+    whole = Preprocessing((224, 336), 224, "nearest", (0.0,) * 3, (1.0,) * 3)
+    torch.testing.assert_close(whole(image), Preprocessing((224, 336), None, "nearest", (0.0,) * 3, (1.0,) * 3)(image))
+    narrow = Preprocessing((224, 334), 224, "nearest", (0.0,) * 3, (1.0,) * 3)
+    torch.testing.assert_close(narrow(image), whole(image)[:, :, 1:-1])
 
 
 def test_huggingface_without_normalisation(tmp_path: Path) -> None:
@@ -106,6 +147,10 @@ def test_huggingface_without_normalisation(tmp_path: Path) -> None:
         ("{", "not readable JSON"),
         ("[]", "must hold a JSON object"),
         ('{"rescale_factor": 1.0}', "must scale pixels by 1/255"),
+        ('{"do_rescale": false}', "must scale pixels by 1/255; it says 1"),
+        ('{"do_flip_channel_order": true}', "it says do_flip_channel_order, which is not known here"),
+        ('{"size": 224, "do_center_crop": true, "crop_size": 256}', "crop_size .* must not exceed size"),
+        ('{"do_resize": false, "do_center_crop": true, "crop_size": 256}', "must resize before it crops"),
         ('{"size": "big"}', "must be a number, shortest_edge or height and width"),
     ],
 )
@@ -130,6 +175,7 @@ def test_flags_change_what_they_name() -> None:
     own = Preprocessing((224, 224), 256, "bicubic")
     assert own.changed(size=None, mean=None) == own
     assert own.changed(size=(112, 112)).resize == 128
+    assert Preprocessing((224, 224), (256, 256)).changed(size=(112, 112)).resize == (128, 128)
     assert Preprocessing().changed(size=(32, 48)) == Preprocessing((32, 48), 32)
     assert Preprocessing((8, 8)).changed(size=(32, 32)) == Preprocessing((32, 32), None)
     assert own.changed(mean=(0.25,)).mean == (0.25,) * 3

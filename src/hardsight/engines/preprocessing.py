@@ -23,12 +23,13 @@ class Preprocessing:
     """What a model wants its images to be. A uint8 image [C, H, W] becomes (pixels / 255 - mean) / std.
 
     `size` is height and width of the input; None keeps each image's own. `resize` is the length of the shorter side
-    before the middle is cut out; None squashes the whole image to `size`. `mean` and `std` have one number a channel,
+    before the middle is cut out, or height and width where the image is squashed before that; None squashes the whole
+    image to `size`. `mean` and `std` have one number a channel,
     for pixels in [0, 1].
     """
 
     size: tuple[int, int] | None = None
-    resize: int | None = None
+    resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
@@ -36,7 +37,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         if self.size is not None and min(self.size) < 1:
             raise ValueError(f"size must be at least 1 pixel; got {self.size!r}")
-        if self.resize is not None and (self.size is None or self.resize < 1):
+        if self.resize is not None and (self.size is None or min(_pair(self.resize)) < 1):
             raise ValueError(f"resize must be at least 1 pixel and come with a size; got {self.resize!r}")
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {self.interpolation!r}")
@@ -69,7 +70,10 @@ class Preprocessing:
         if "size" in given and self.size is None:
             given["resize"] = min(given["size"])
         elif "size" in given and self.size is not None and self.resize is not None:
-            given["resize"] = round(self.resize * min(given["size"]) / min(self.size))
+            scale = min(given["size"]) / min(self.size)
+            squashed = isinstance(self.resize, tuple)
+            sides = tuple(round(side * scale) for side in _pair(self.resize))
+            given["resize"] = sides if squashed else sides[0]
         return replace(self, **given)
 
 
@@ -90,7 +94,7 @@ def from_timm(configuration: Mapping[str, Any]) -> Preprocessing:
 
 
 def from_huggingface(folder: Path) -> Preprocessing:
-    """What `preprocessor_config.json` says: size, crop_size, resample, rescale_factor, image_mean, image_std."""
+    """What `preprocessor_config.json` says: sizes, resample, image_mean, image_std; refuses what it cannot follow."""
     path = folder / "preprocessor_config.json"
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
@@ -100,18 +104,21 @@ def from_huggingface(folder: Path) -> Preprocessing:
         raise ValueError(f"{path} is not readable JSON: {error}") from None
     if not isinstance(said, dict):
         raise ValueError(f"{path} must hold a JSON object; it holds a {type(said).__name__}")
-    if abs(said.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
-        raise ValueError(f"{path} must scale pixels by 1/255; it says {said['rescale_factor']!r}")
-    shortest, size = _huggingface_size(said.get("size", 224))
-    cut = _huggingface_size(said["crop_size"])[1] if said.get("do_center_crop") and "crop_size" in said else None
+    if abs(said.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9 or not said.get("do_rescale", True):
+        raise ValueError(f"{path} must scale pixels by 1/255; it says {said.get('rescale_factor', 1)!r}")
+    for key in ("do_flip_channel_order", "rescale_offset"):
+        if said.get(key):
+            raise ValueError(
+                f"{path} must want RGB in [0, 1] before mean and std; it says {key}, which is not known here"
+            )
     normalised = said.get("do_normalize", True)
     mean = tuple(said.get("image_mean", (0.5,) * 3)) if normalised else (0.0,) * 3
     std = tuple(said.get("image_std", (0.5,) * 3)) if normalised else (1.0,) * 3
-    if cut is not None:
-        resize = shortest or (min(size) if size is not None else None)
-        return Preprocessing(cut, resize, _PILLOW.get(said.get("resample", 2), "bilinear"), mean, std)
-    final = size or ((shortest, shortest) if shortest else None)
-    return Preprocessing(final, shortest, _PILLOW.get(said.get("resample", 2), "bilinear"), mean, std)
+    if said.get("include_top") and normalised:
+        # EfficientNet's divides by the spread twice.
+        std = tuple(value**2 for value in std)
+    resize, size = _huggingface_sizes(said)
+    return Preprocessing(size, resize, _PILLOW.get(said.get("resample", 2), "bilinear"), mean, std)
 
 
 def from_torchvision(transforms: Any) -> Preprocessing:
@@ -120,6 +127,34 @@ def from_torchvision(transforms: Any) -> Preprocessing:
     interpolation = str(getattr(getattr(transforms, "interpolation", None), "value", "bilinear"))
     size = crop or resize or 224
     return Preprocessing((size, size), resize or size, interpolation, tuple(transforms.mean), tuple(transforms.std))
+
+
+def _huggingface_sizes(said: Mapping[str, Any]) -> tuple[int | tuple[int, int] | None, tuple[int, int] | None]:
+    """The size before the middle is cut out, and the final one; the meaning of `size` depends on the processor."""
+    kind = str(said.get("image_processor_type") or said.get("feature_extractor_type"))
+    cut = _huggingface_size(said["crop_size"])[1] if said.get("do_center_crop") and "crop_size" in said else None
+    if not said.get("do_resize", True):
+        if cut is not None:
+            raise ValueError("preprocessor_config.json must resize before it crops; it says do_resize false")
+        return None, None
+    shortest, whole = _huggingface_size(said.get("size", 224))
+    if isinstance(said.get("size"), int) and cut is not None and not kind.startswith(("Beit", "DeiT")):
+        # One number, as old configurations write it, is the shorter side for most that cut.
+        shortest, whole = said["size"], None
+    if kind.startswith("ConvNext"):
+        side = shortest or min(whole or (224,))
+        # Its authors cut only below 384 pixels.
+        return (int(side / said.get("crop_pct", 0.875)) if side < 384 else None), (side, side)
+    if shortest is not None and kind.startswith("Levit"):
+        shortest = int(shortest * 256 / 224)
+    elif shortest is not None and said.get("crop_pct"):
+        shortest = int(shortest / said["crop_pct"])
+    if cut is None:
+        return shortest, whole or (shortest, shortest)  # type: ignore[return-value]
+    resize = shortest or whole or cut
+    if any(before < after for before, after in zip(_pair(resize), cut, strict=True)):
+        raise ValueError(f"crop_size in preprocessor_config.json must not exceed size, {resize}; got {cut}")
+    return resize, cut
 
 
 def _huggingface_size(said: Any) -> tuple[int | None, tuple[int, int] | None]:
@@ -133,6 +168,10 @@ def _huggingface_size(said: Any) -> tuple[int | None, tuple[int, int] | None]:
     raise ValueError(
         f"size in preprocessor_config.json must be a number, shortest_edge or height and width; got {said!r}"
     )
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
 
 
 def _first(value: Any) -> int | None:
@@ -159,13 +198,15 @@ def _resized(image: Tensor, wanted: Preprocessing) -> Tensor:
     height, width = wanted.size
     if wanted.resize is None:
         return _pillow_resize(image, height, width, wanted.interpolation)
-    long = image.shape[1:]
-    scale = wanted.resize / min(long)
-    # The shorter side is exact, the longer one cut to whole pixels, and never below what is cut out of it.
-    sides = [wanted.resize if side == min(long) else max(1, int(side * scale)) for side in long]
-    sides = [max(side, final) for side, final in zip(sides, (height, width), strict=True)]
-    image = _pillow_resize(image, sides[0], sides[1], wanted.interpolation)
-    top, left = (round((side - final) / 2) for side, final in zip(sides, (height, width), strict=True))
+    before = _pair(wanted.resize)
+    if not isinstance(wanted.resize, tuple):
+        # The shorter side is exact, the longer one cut to whole pixels.
+        shorter = min(image.shape[1:])
+        before = (wanted.resize * image.shape[1] // shorter, wanted.resize * image.shape[2] // shorter)
+    # Never below what is cut out of it.
+    tall, wide = max(before[0], height), max(before[1], width)
+    image = _pillow_resize(image, tall, wide, wanted.interpolation)
+    top, left = round((tall - height) / 2), round((wide - width) / 2)
     return image[:, top : top + height, left : left + width]
 
 

@@ -205,8 +205,8 @@ def summarise_outputs(
     Where they are something else (an angular head), angles come from features and weight, the rest from the logits.
     """
     if linear:
-        # Half-precision logits are too coarse for an angle, and logits that overflowed tell nothing: the product is made
-        # again from the features then.
+        # Half-precision logits are too coarse for an angle, and logits that overflowed tell nothing: the product is
+        # made again from the features then.
         usable = logits.dtype in (torch.float32, torch.float64) and bool(logits.sum().isfinite())
         return summarise_chunk(features, head, labels, parts, logits if usable else None)
     predicted = logits.argmax(1)

@@ -66,6 +66,16 @@ def test_curves_are_grouped_by_what_they_measure() -> None:
     assert [len(axes.lines) for axes in drawn.axes] == [2, 1, 1]
 
 
+def test_what_is_measured_seldom_is_seen() -> None:
+    nothing = np.full(12, np.nan)
+    at_the_end, now_and_then = nothing.copy(), nothing.copy()
+    at_the_end[-1], now_and_then[::4] = 0.5, 0.25
+    (axes,) = figures.draw_curves({"end_accuracy": at_the_end, "few_accuracy": now_and_then}, np.arange(12.0)).axes
+    end, few = axes.lines
+    assert (end.get_xdata().tolist(), end.get_marker()) == ([11.0], "o")
+    assert few.get_xdata().tolist() == [0.0, 4.0, 8.0]
+
+
 def test_an_svg_takes_its_colours_from_the_page_and_keeps_its_ids_apart() -> None:
     values = np.arange(10.0)
     counted = histogram(values, {"intact": values < 5, "flipped": values >= 5})

@@ -84,8 +84,11 @@ def draw_curves(columns: Mapping[str, np.ndarray], epochs: np.ndarray) -> "Figur
     with drawing(8.6, 2.8 * -(-len(panels) // 2), panels=len(panels)) as figure:
         for axes, (kind, names) in zip(figure.axes, panels.items(), strict=False):
             for name, (colour, dash) in zip(names, _LINES * len(names), strict=False):
-                marker = "o" if len(epochs) < 3 else None
-                axes.plot(epochs, columns[name], dash, color=colour, marker=marker, label=name.replace("_", " "))
+                # What is measured every few epochs, or at the end alone, is joined over the gaps and not invisible.
+                known = np.isfinite(columns[name])
+                marker = "o" if known.sum() < 3 else None
+                x, y = epochs[known], columns[name][known]
+                axes.plot(x, y, dash, color=colour, marker=marker, label=name.replace("_", " "))
             axes.set_title(kind.replace("_", " "))
             axes.set_xlabel("epoch")
             axes.locator_params(axis="x", integer=True)

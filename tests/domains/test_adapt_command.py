@@ -76,6 +76,9 @@ def test_a_data_set_by_name_beside_a_folder_in_colour(tmp_path: Path) -> None:
         (("--model", "lenett"), "did you mean 'lenet'?"),
         (("--regenerate", "hour"), "--regenerate must be round or epoch; got 'hour'"),
         (("--rounds", 0), "rounds must be at least 1; got 0"),
+        (("--size", 0), "--size must be at least 1; got 0"),
+        (("--device", "cudda"), "device must be one that is there; got 'cudda'"),
+        (("--limit", 0), "--limit must be at least 1; got 0"),
     ],
 )
 def test_bad_options_are_one_sentence(change: tuple[object, ...], sentence: str, tmp_path: Path) -> None:
@@ -88,7 +91,12 @@ def test_bad_options_are_one_sentence(change: tuple[object, ...], sentence: str,
 def test_bad_domains_are_one_sentence(folders: tuple[Path, Path, Path], tmp_path: Path) -> None:
     day, night, _ = folders
     (night / "beside").rename(night / "below")
-    for target, sentence in ((night, "the source has no 'below'"), ("nowhere", "name must be one of")):
+    (tmp_path / "empty").mkdir()
+    for target, sentence in (
+        (night, "the source has no 'below'"),
+        ("nowhere", "name must be one of"),
+        (tmp_path / "empty", "empty must hold images, or one folder of them for each class; it holds none"),
+    ):
         done = run(day, target, "-m", "digits_cnn", *QUICK, "-o", tmp_path / "run")
         assert done.exit_code == 2
         assert sentence in done.stderr

@@ -74,11 +74,14 @@ class Interrupted(Exception):  # noqa: N818
     pass
 
 
-@pytest.mark.parametrize(("regenerate", "stop_at"), [("round", 2), ("epoch", 1), ("round", 0)])
+@pytest.mark.parametrize(
+    ("selector", "regenerate", "stop_at"),
+    [("avh", "round", 2), ("avh", "epoch", 1), ("crst", "epoch", 1), ("crst", "round", 0)],
+)
 def test_resumed_equals_uninterrupted(
-    regenerate: Any, stop_at: int, domains: Any, small: Callable[..., nn.Module], tmp_path: Path
+    selector: str, regenerate: Any, stop_at: int, domains: Any, small: Callable[..., nn.Module], tmp_path: Path
 ) -> None:
-    plan = SelfTraining("crst", regenerate=regenerate, **QUICK | {"epochs_per_round": 2})
+    plan = SelfTraining(selector, regenerate=regenerate, **QUICK | {"epochs_per_round": 2})
     whole = plan.fit(small(), *domains[:2], test=domains.test, folder=tmp_path / "whole")
 
     def interrupt(row: dict[str, Any]) -> None:
@@ -95,7 +98,7 @@ def test_resumed_equals_uninterrupted(
     drop = ["seconds"]
     tables = [pq.read_table(tmp_path / one / "epochs.parquet").drop_columns(drop) for one in ("whole", "parts")]
     assert tables[0].equals(tables[1])
-    for file in ("rounds", "selected", "samples"):
+    for file in ("rounds", "selected", "samples", "thumbnails"):
         one, other = (pq.read_table(tmp_path / name / f"{file}.parquet") for name in ("whole", "parts"))
         assert one.equals(other)
 
@@ -235,6 +238,31 @@ def test_bad_domains_are_one_sentence(domains: Any, small: Callable[..., nn.Modu
     ):
         with pytest.raises(ValueError, match=sentence):
             plan.fit(small(), bad_source, bad_target)
+    for bad_test, sentence in (
+        (target.with_labels(torch.full((150,), -1)), "test must be labelled throughout"),
+        (renamed, "test must hold classes of the source only"),
+        (target.subset([]), "test must hold at least one sample"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            plan.fit(small(), source, target, test=bad_test)
+
+
+def test_a_model_or_device_that_does_not_fit_is_one_sentence(
+    domains: Any, small: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    plan = SelfTraining("cbst", **QUICK)
+    for model, device, sentence in (
+        (small(classes=5), None, r"model must give one logit for each of the source's 3 classes; it gives 5"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(7, 3)),
+            None,
+            r"model must take samples of shape \[1, 6, 6\]; it says: ",
+        ),
+        (small(), "cudda", "device must be one that is there; got 'cudda'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            plan.fit(model, *domains[:2], device=device, folder=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_classes_are_matched_by_name(domains: Any, small: Callable[..., nn.Module]) -> None:
@@ -252,6 +280,39 @@ def test_another_configuration_does_not_continue_a_record(
 ) -> None:
     with pytest.raises(ValueError, match=r"holds a run with portion = 0\.2; got 0\.3"):
         SelfTraining("avh", portion=0.3, **QUICK).fit(small(), *domains[:2], folder=recorded.folder)
+
+
+def test_other_data_do_not_continue_a_record(
+    recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    source, target, test = domains
+    other = dataclasses.replace(target, images=target.images.flip(0))
+    for given, name in (
+        ((source.subset(range(119)), target, test), "source"),
+        ((source, other, test), "target"),
+        ((source, target.with_labels(torch.full((150,), -1)), test), "target"),
+        ((source, target, None), "test"),
+    ):
+        with pytest.raises(ValueError, match=rf"holds a run with data\.{name} = '.*choose another folder"):
+            SelfTraining("avh", **QUICK).fit(small(), *given[:2], test=given[2], folder=recorded.folder)
+
+
+def test_begun_anew_nothing_of_the_earlier_run_stays(
+    recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    assert recorded.folder is not None
+    assert (recorded.folder / "thumbnails.parquet").is_file()
+    SelfTraining("cbst", **QUICK).fit(small(), *domains[:2], folder=recorded.folder, resume=False)
+    assert not (recorded.folder / "thumbnails.parquet").exists()
+
+
+def test_pictures_of_any_number_of_channels(domains: Any, tmp_path: Path) -> None:
+    wide = [dataclasses.replace(one, images=one.images.expand(-1, 5, -1, -1).contiguous()) for one in domains[:2]]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(180, 3))
+    done = SelfTraining("avh", **QUICK).fit(model, *wide, folder=tmp_path)
+    assert done.rounds[0]["beyond_cbst"] > 0
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "finished"
 
 
 @pytest.mark.gpu

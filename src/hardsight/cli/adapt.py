@@ -107,8 +107,9 @@ def _prepare(
     from hardsight import models
     from hardsight.domains.self_training.data import read_domain, same_channels
 
+    _at_least_one(size=size, limit=limit)
     torch.manual_seed(seed)
-    pixels = size or models.create(model).input_shape[-1]
+    pixels = models.create(model).input_shape[-1] if size is None else size
     first = read_domain(source, data, size=pixels)
     names = [target, *([test] if test else [])]
     rest = [read_domain(name, data, size=pixels, class_names=first.class_names) for name in names]
@@ -125,9 +126,13 @@ def _some(domain: Any, limit: int | None, generator: Any) -> Any:
 
     if limit is None or limit >= len(domain):
         return domain
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1; got {limit}")
     return domain.subset(torch.randperm(len(domain), generator=generator)[:limit].sort().values)
+
+
+def _at_least_one(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ValueError(f"--{name} must be at least 1; got {count}")
 
 
 def _one_of(name: str, value: str, *choices: str) -> Any:

@@ -1,6 +1,7 @@
 """Two domains made ready for each other: the same classes, sizes and channels; source and target read by name."""
 
 import dataclasses
+import hashlib
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,9 +16,12 @@ from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.training.assembly import Sets
 
 
-def target_labels(source: ArrayDataset, target: ArrayDataset) -> Tensor:
-    """The target's labels in the source's class numbers, by class name; -1 stays. Refuses what cannot be adapted."""
-    _check_pair(source, target)
+def target_labels(source: ArrayDataset, target: ArrayDataset, name: str = "target") -> Tensor:
+    """The target's labels in the source's class numbers, by class name; -1 stays. Refuses what cannot be adapted.
+
+    `name` is what a refusal calls the target.
+    """
+    _check_pair(source, target, name)
     there = torch.bincount(source.labels[source.labels >= 0], minlength=source.num_classes)
     if int((source.labels < 0).sum()):
         raise ValueError("source must be labelled throughout; it has samples without a label")
@@ -25,15 +29,15 @@ def target_labels(source: ArrayDataset, target: ArrayDataset) -> Tensor:
         raise ValueError(f"source must hold two classes or more; it holds {_named(source, there)}")
     known = torch.bincount(target.labels[target.labels >= 0], minlength=target.num_classes)
     if int((known > 0).sum()) == 1:
-        raise ValueError(f"target must hold two classes or more; it holds {_named(target, known)}")
-    number = {name: place for place, name in enumerate(source.class_names) if int(there[place])}
-    missing = [name for place, name in enumerate(target.class_names) if int(known[place]) and name not in number]
+        raise ValueError(f"{name} must hold two classes or more; it holds {_named(target, known)}")
+    number = {one: place for place, one in enumerate(source.class_names) if int(there[place])}
+    missing = [one for place, one in enumerate(target.class_names) if int(known[place]) and one not in number]
     if missing:
         raise ValueError(
-            f"target must hold classes of the source only, which no self-training can find otherwise; the source has "
+            f"{name} must hold classes of the source only, which no self-training can find otherwise; the source has "
             f"no {', '.join(map(repr, missing))}"
         )
-    renumbered = torch.tensor([number.get(name, -1) for name in (*target.class_names, "")])
+    renumbered = torch.tensor([number.get(one, -1) for one in (*target.class_names, "")])
     # Label -1 reads the last entry, which is -1.
     return renumbered[target.labels]
 
@@ -52,13 +56,33 @@ def pixel_options(source: ArrayDataset, device: torch.device) -> dict[str, Any]:
 _STATISTICS: WeakKeyDictionary[ArrayDataset, tuple[list[float], list[float]]] = WeakKeyDictionary()
 
 
-def _check_pair(source: ArrayDataset, target: ArrayDataset) -> None:
-    for name, data in (("source", source), ("target", target)):
+def labels_to_measure(source: ArrayDataset, test: ArrayDataset) -> Tensor:
+    """`target_labels` of samples that measure alone: every one must have a label."""
+    labels = target_labels(source, test, "test")
+    if int((labels < 0).sum()):
+        raise ValueError("test must be labelled throughout; it has samples without a label")
+    return labels
+
+
+def fingerprint(data: ArrayDataset | None) -> str | None:
+    """Samples, labels and classes in one short line: equal for equal data, whatever they are called."""
+    if data is None:
+        return None
+    digest = hashlib.blake2b(digest_size=8)
+    for column in (data.images, data.labels):
+        digest.update(f"{column.dtype} {list(column.shape)}".encode())
+        digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    digest.update("\0".join(data.class_names).encode())
+    return f"{len(data)} samples, {digest.hexdigest()}"
+
+
+def _check_pair(source: ArrayDataset, target: ArrayDataset, called: str) -> None:
+    for name, data in (("source", source), (called, target)):
         if not len(data):
             raise ValueError(f"{name} must hold at least one sample; got none")
     if source.images.shape[1:] != target.images.shape[1:] or source.images.dtype != target.images.dtype:
         raise ValueError(
-            f"target images must have the source's shape and type, {list(source.images.shape[1:])} "
+            f"{called} images must have the source's shape and type, {list(source.images.shape[1:])} "
             f"{source.images.dtype}; got {list(target.images.shape[1:])} {target.images.dtype}"
         )
 
@@ -94,8 +118,9 @@ def _read_folder(folder: Path, class_names: tuple[str, ...] | None) -> FileDatas
         return datasets.read_image_folder(folder, name=folder.name)
     if class_names is None:
         raise ValueError(f"{folder} must hold one folder for each class; it holds none")
-    paths = images_below(folder, ".")
-    paths = [path.removeprefix("./") for path in paths]
+    paths = [path.removeprefix("./") for path in images_below(folder, ".")]
+    if not paths:
+        raise ValueError(f"{folder} must hold images, or one folder of them for each class; it holds none")
     return collect(folder, paths, [-1] * len(paths), class_names=class_names, name=folder.name, split="all")
 
 

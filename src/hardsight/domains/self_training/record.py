@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from torch import Tensor
 
 from hardsight import records
@@ -87,11 +88,16 @@ def samples_table(seen: Look, ids: Tensor, truth: Tensor) -> pa.Table:
 
 
 def write_thumbnails(folder: Path, selected: pa.Table, target: ArrayDataset) -> None:
-    """The least confident of what only this selector selects, labelled rightly where that is known (AVH, Fig. 21)."""
-    if target.images.ndim != 4:
+    """What only this selector selects in the first round, least confident first (AVH, Fig. 21).
+
+    Of samples whose label is known, those that are labelled rightly. Only grey and colour images can be shown.
+    """
+    if target.images.ndim != 4 or target.images.shape[1] not in (1, 3):
         return
-    beyond = [row for row in selected.to_pylist() if not row["by_cbst"] and row["label"] in (-1, row["pseudo_label"])]
-    wanted = [row["id"] for row in sorted(beyond, key=lambda row: row["confidence"])[:_THUMBNAILS]]
+    first = selected.filter((pc.field("round") == 0) & ~pc.field("by_cbst"))
+    beyond = [row for row in first.to_pylist() if row["label"] in (-1, row["pseudo_label"])]
+    # Where labels are made anew every epoch, a sample may be selected several times in a round.
+    wanted = list(dict.fromkeys(row["id"] for row in sorted(beyond, key=lambda row: row["confidence"])))[:_THUMBNAILS]
     place = {one: at for at, one in enumerate(target.ids.tolist())}
     pictures = [target.images[place[one]].permute(1, 2, 0).squeeze(2).numpy() for one in wanted]
     if wanted:

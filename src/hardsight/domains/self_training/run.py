@@ -1,12 +1,6 @@
-"""One self-training under way: source training, rounds, the record, and how it goes on after an interruption.
+"""One self-training under way: source training, rounds, and how it goes on after an interruption.
 
-run.json, epochs.parquet      as of every training; an epoch also says its round
-rounds.parquet                one row a look at the target: accuracies, and the numbers of what was selected
-selected.parquet              every selected sample of every round, and whether CBST selects it as well
-samples.parquet               the target at the end
-thumbnails.parquet            samples that this selector selects, rightly, and CBST does not
-source/                       the record of the source training
-checkpoint/                   model and optimiser after the last complete round
+What it leaves on disk is described in `record`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +17,7 @@ from torch import nn
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
 from hardsight.domains.self_training import rounds as parts
-from hardsight.domains.self_training.data import pixel_options, target_labels
+from hardsight.domains.self_training.data import fingerprint, labels_to_measure, pixel_options, target_labels
 from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.domains.self_training.method import SelfTrained, SelfTraining
 from hardsight.domains.self_training.record import (
@@ -79,7 +73,7 @@ class Run:
         self.truth = target_labels(source, target)
         # First of all: started by torchrun, this is what makes the processes know each other.
         own = Accelerator().device
-        self.device = own if device is None else torch.device(device)
+        self.device = own if device is None else _there(device)
         self.rank, world = process()
         self.folder = None if folder is None else Path(folder)
         self.resume, self.name, self.after_round = resume, name, after_round
@@ -92,15 +86,38 @@ class Run:
         self.looking = parts.plain_batches(target, self.truth, rows, **plain)
         self.test = None
         if test is not None:
-            self.test = parts.plain_batches(test, target_labels(source, test), _LOOK_BATCH, **plain)
+            self.test = parts.plain_batches(test, labels_to_measure(source, test), _LOOK_BATCH, **plain)
         self.training = {**self.pixels, "seed": settings.seed, "rank": self.rank, "world_size": world}
-        self.head = head
+        self.head = self._fitting_head(head)
+        self.data = {} if folder is None else self._fingerprints(test)
         self.rows: list[dict[str, Any]] = []
         self.epochs: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.tables: list[pa.Table] = []
         self.selection: Selection | None = None
         self.done = 0
+
+    def _fitting_head(self, head: str | None) -> str:
+        """The head's name, from one forward: angles need it, a step that knows it is captured as it is, and a model
+        that does not fit the data is refused before anything is written.
+        """
+        images, _, _ = next(iter(self.looking))
+        with evaluating(self.model.to(self.device)), observe(self.model, head) as seen:
+            try:
+                self.model(images[:2])
+            except RuntimeError as reason:
+                shape = list(images.shape[1:])
+                raise ValueError(f"model must take samples of shape {shape}; it says: {reason}") from reason
+        classes = len(self.source.class_names)
+        if seen.logits.shape[1] != classes:
+            raise ValueError(
+                f"model must give one logit for each of the source's {classes} classes; it gives {seen.logits.shape[1]}"
+            )
+        return seen.name
+
+    def _fingerprints(self, test: ArrayDataset | None) -> dict[str, str | None]:
+        """What a record must agree on, so that it is never continued with other data."""
+        return {"source": fingerprint(self.source), "target": fingerprint(self.target), "test": fingerprint(test)}
 
     # -----------------------------------------------------------------------------------------------------------------
     # From the first step to the last.
@@ -130,7 +147,12 @@ class Run:
             "kind": "adaptation",
             "name": self.name,
             "seed": self.settings.seed,
-            "config": {**self.settings.settings(), "source": self.source.name, "target": self.target.name},
+            "config": {
+                **self.settings.settings(),
+                "source": self.source.name,
+                "target": self.target.name,
+                "data": self.data,
+            },
             "device": device_name(self.device),
             "class_names": list(self.source.class_names),
         }
@@ -140,6 +162,8 @@ class Run:
             return
         if self.checkpoints is not None:
             self.checkpoints.clear()
+        if self.record.folder is not None:
+            (self.record.folder / "thumbnails.parquet").unlink(missing_ok=True)
         self.record.begin(**details)
 
     def _train_on_source(self) -> None:
@@ -153,7 +177,7 @@ class Run:
             folder=None if self.folder is None else self.folder / "source",
             resume=self.resume,
             seed=of.seed,
-            head=self._head_name(),
+            head=self.head,
             precision=of.precision,
             capture=of.capture,
             device=self.device,
@@ -161,25 +185,14 @@ class Run:
             name="source",
         )
         self.epochs = [{"round": 0, **row} for row in fitted.epochs]
-        self.say(f"source: {of.source_epochs} epochs, training accuracy {fitted.epochs[-1]['train_accuracy']:.4f}")
+        epochs = "1 epoch" if of.source_epochs == 1 else f"{of.source_epochs} epochs"
+        self.say(f"source: {epochs}, training accuracy {fitted.epochs[-1]['train_accuracy']:.4f}")
 
     def _augmented(self, options: dict[str, Any]) -> dict[str, Any]:
         return options | ({"augmentation": self.settings.augmentation} if self.source.images.ndim == 4 else {})
 
-    def _head_name(self) -> str:
-        """The head's name, from one forward: angles need it, and a step that knows it is captured as it is."""
-        if self.head is None:
-            self.model.to(self.device)
-            images, _, _ = next(iter(self.looking))
-            with evaluating(self.model), observe(self.model) as seen:
-                self.model(images[:2])
-            self.head = seen.name
-        return self.head
-
     def _prepare(self) -> None:
         of, classes = self.settings, len(self.source.class_names)
-        self.model.to(self.device)
-        self._head_name()
         self.batches = parts.mixed_batches(self.source, self.target, of.batch_size, **self._augmented(self.training))
         self.batches.mix(
             len(self.source),
@@ -231,7 +244,7 @@ class Run:
         self._close_row({"round": self.done, **self._accuracy(seen)})
         self.record.write_samples(samples_table(seen, self.target.ids, self.truth))
         if self.record.folder is not None and self.tables:
-            write_thumbnails(self.record.folder, self.tables[0], self.target)
+            write_thumbnails(self.record.folder, pa.concat_tables(self.tables), self.target)
         if self.checkpoints is not None:
             self.checkpoints.save_weights("last", self.model.state_dict())
         last = {key: value for key, value in self.rows[-1].items() if value is not None and key != "round"}
@@ -332,3 +345,11 @@ class Run:
             table = pq.read_table(kept)
             self.tables = [table.filter(pa.compute.less(table["round"], self.done))]
         self.say(f"going on after round {self.done}")
+
+
+def _there(device: torch.device | str) -> torch.device:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise ValueError(f"device must be one that is there; got {str(device)!r}") from None
+    return torch.device(device)

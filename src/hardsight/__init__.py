@@ -1,6 +1,21 @@
 """How hard is each of your samples, and what should training do about it?
 
-The whole public API is on this screen. What costs time to import is imported when it is first used.
+The whole public API; what costs time to import is imported when it is first used.
+
+| name | what it does |
+|---|---|
+| `score_model(model, loader)` | scores of every sample, as a table: `avh`, `confidence`, `el2n`, ... |
+| `score(features, weight, labels)` | the same from features and the weights of the last layer |
+| `find_label_issues(table)` | which labels are probably wrong, how many, and what they should be |
+| `Recorder(num_samples)` | what every sample did while you train: forgotten, learned late, never agreed |
+| `observe(model)` | features, logits and weights of the last layer in a forward that runs anyway |
+| `angular_visual_hardness`, `angular_visual_confidence`, `model_confidence`, `angle_between` | single scores |
+| `AngularLinear(dim, classes)` | a last layer on angles: cross-entropy on it is the AVH loss |
+| `SelfTraining(selector)` | adapts a classifier to a domain without labels |
+| `losses`, `training`, `models`, `datasets` | what a training is made of |
+| `cleaning`, `report` | audits, samplers and label correction; pages made from records |
+| `noise`, `degradation` | wrong labels and worse pictures, made on purpose |
+| `alignment`, `explain`, `domains`, `kernels` | people, pictures, other domains, fused GPU operations |
 """
 
 import importlib
@@ -31,21 +46,13 @@ if TYPE_CHECKING:
     from hardsight.engines import score_model
     from hardsight.losses import AngularLinear
 
-_ROOMS = (
-    "alignment",
-    "cleaning",
-    "datasets",
-    "degradation",
-    "domains",
-    "explain",
-    "kernels",
-    "losses",
-    "models",
-    "noise",
-    "report",
-    "training",
-)
-_NAMES = {
+__all__ = [
+    "AngularLinear", "Recorder", "SelfTraining", "alignment", "angle_between", "angular_visual_confidence",
+    "angular_visual_hardness", "cleaning", "datasets", "degradation", "domains", "explain", "find_label_issues",
+    "kernels", "losses", "model_confidence", "models", "noise", "observe", "report", "score", "score_model", "training",
+]  # fmt: skip
+
+_HOMES = {
     "AngularLinear": "losses",
     "Recorder": "dynamics",
     "SelfTraining": "domains",
@@ -53,38 +60,12 @@ _NAMES = {
     "score_model": "engines",
 }
 
-__all__ = [
-    "AngularLinear",
-    "Recorder",
-    "SelfTraining",
-    "alignment",
-    "angle_between",
-    "angular_visual_confidence",
-    "angular_visual_hardness",
-    "cleaning",
-    "datasets",
-    "degradation",
-    "domains",
-    "explain",
-    "find_label_issues",
-    "kernels",
-    "losses",
-    "model_confidence",
-    "models",
-    "noise",
-    "observe",
-    "report",
-    "score",
-    "score_model",
-    "training",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"hardsight.{_HOMES[name]}"), name)
+    if name in __all__:
         return importlib.import_module(f"hardsight.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"hardsight.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'hardsight' has no attribute {name!r}")
 
 

@@ -47,7 +47,7 @@ def train(folder: Path) -> None:
         test=plain,
         samples=plain,
         clean_labels=clean,
-        recorder=Recorder(60),
+        recorder=Recorder(60, history=folder / "dynamics"),
         average_decay=0.9,
         fit_every=1,
         checkpoint_every=2,

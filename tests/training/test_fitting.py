@@ -4,6 +4,7 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -218,9 +219,56 @@ def test_loss_that_is_no_number_stops_with_step_and_ids(problem, small, tmp_path
     assert [path.name for path in sorted((tmp_path / "checkpoint").iterdir())] == ["step-00000006"]
 
 
+class _NoGradient(torch.autograd.Function):
+    """The same value, a gradient that is no number."""
+
+    @staticmethod
+    def forward(ctx, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * float("nan")
+
+
+@pytest.mark.parametrize("poisoned", [8, 6, 18])
+def test_weights_that_are_no_numbers_never_replace_the_last_good_checkpoint(problem, small, tmp_path, poisoned):
+    """A finite loss whose gradient is no number, right before a checkpoint: within an epoch, at its end, the last."""
+    model, seen = small(), []
+
+    def broken(logits, labels, ids):
+        seen.append(ids.tolist())
+        return nn.functional.cross_entropy(_NoGradient.apply(logits) if len(seen) == poisoned else logits, labels)
+
+    with pytest.raises(training.NonFiniteLossError) as stopped:
+        training.fit(
+            model,
+            problem.loader(),
+            broken,
+            adam(model),
+            epochs=3,
+            folder=tmp_path,
+            test=problem.loader(),
+            checkpoint_every=4,
+            progress=False,
+        )
+    good = {8: "step-00000006", 6: "step-00000004", 18: "step-00000016"}[poisoned]
+    assert f"the weights are no finite numbers after step {poisoned} (epoch {-(-poisoned // 6)})" in str(stopped.value)
+    assert f"ids {', '.join(map(str, seen[-1]))};" in str(stopped.value)
+    assert good in str(stopped.value)
+    kept = safetensors.torch.load_file(tmp_path / "checkpoint" / good / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in kept.values())
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        ({"epochs": 1, "checkpoint_every": 0}, "checkpoint_every must be at least 1; got 0"),
+        ({"epochs": 1, "clip": -1.0}, "clip must be positive and finite"),
+        ({"epochs": 1, "clip": float("nan")}, "clip must be positive and finite"),
+        ({"epochs": 1, "device": "gpu"}, "device must be one that this machine has, .* got 'gpu'"),
+        ({"epochs": 1, "device": "cuda:99"}, "device must be one that this machine has, .* got 'cuda:99'"),
+        ({"epochs": 1, "scores": ("avhh",)}, "scores must be known names; got 'avhh'"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"epochs": 1, "accumulate": 0}, "accumulate must be at least 1"),
         ({"epochs": 1, "precision": "fp8"}, "precision must be auto, float32, bf16, fp16; got 'fp8'"),
@@ -229,7 +277,7 @@ def test_loss_that_is_no_number_stops_with_step_and_ids(problem, small, tmp_path
 )
 def test_bad_arguments_are_refused_in_one_sentence(problem, small, options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        training.fit(small(), problem.loader(), progress=False, **options)
+        training.fit(small(), problem.loader(), progress=False, after_epoch=pytest.fail, **options)
 
 
 def test_batches_that_are_no_batches_are_refused(problem, small):

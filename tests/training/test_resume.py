@@ -13,6 +13,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from hardsight import training
+from hardsight.dynamics import Recorder
+from hardsight.losses.center import CenterLoss
 from hardsight.training import checkpoints, states
 
 
@@ -32,6 +34,9 @@ def same_bits(one: Path, other: Path) -> None:
     epochs = [pq.read_table(folder / "epochs.parquet").drop_columns(["seconds"]) for folder in (one, other)]
     assert epochs[0].equals(epochs[1])
     assert (one / "samples.parquet").read_bytes() == (other / "samples.parquet").read_bytes()
+    history = [sorted((folder / "dynamics").iterdir()) for folder in (one, other)]
+    assert [path.name for path in history[0]] == [f"epoch-{epoch:05d}.parquet" for epoch in range(3)]
+    assert [path.read_bytes() for path in history[0]] == [path.read_bytes() for path in history[1]]
     results = [json.loads((folder / "run.json").read_text()) for folder in (one, other)]
     assert results[0]["results"] == results[1]["results"]
     assert results[0]["status"] == results[1]["status"] == "finished"
@@ -128,6 +133,69 @@ def test_checkpoint_of_another_model_names_the_first_mismatch(problem, small, tm
         run(problem, other, tmp_path)
 
 
+def interrupted(problem, small, folder, **options):
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, small(), folder, stop_at=10, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"average_decay": 0.9}, "average_decay was not given there; got given"),
+        ({"precision": "fp16"}, "precision fp16 was not given there; got given"),
+        ({"recorder": Recorder(90)}, "recorder was not given there; got given"),
+        ({"loss": training.Objective(None, CenterLoss(8, 3))}, "weights of this loss; it has no feature_loss.centers"),
+    ],
+)
+def test_other_parts_than_the_checkpoints_are_named(problem, small, tmp_path, options, sentence):
+    interrupted(problem, small, tmp_path)
+    with pytest.raises(ValueError, match=sentence):
+        run(problem, small(), tmp_path, **options)
+
+
+def test_another_optimiser_than_the_checkpoints_is_named(problem, small, tmp_path):
+    interrupted(problem, small, tmp_path)
+    with pytest.raises(ValueError, match="optimizer was Breaking there; got SGD"):
+        training.fit(small(), problem.loader(), epochs=3, folder=tmp_path, progress=False)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "shared.json", "process-0.safetensors"])
+def test_a_damaged_checkpoint_is_one_sentence(problem, small, tmp_path, file):
+    interrupted(problem, small, tmp_path)
+    (checkpoints.Checkpoints(tmp_path).latest() / file).write_bytes(b"{")
+    with pytest.raises(ValueError, match=r"step-00000008 is damaged and cannot be continued: .*; begin anew$"):
+        run(problem, small(), tmp_path)
+
+
+def test_only_what_a_run_wrote_is_ever_removed(problem, small, tmp_path):
+    """A run's folder may be a project's: its hidden folders and files, and checkpoints of others, are not ours."""
+    others = (".git/HEAD", ".config-settings.json", ".run.json", "checkpoint/theirs.pth", "checkpoint/.hidden/file")
+    for name in others:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("theirs")
+    crumbs = (".run-ab3_9zzq.json", ".epochs-ab3_9zzq.parquet", "checkpoint/.best-ab3_9zzq.safetensors")
+    for name in crumbs:
+        (tmp_path / name).write_text("half")
+    (tmp_path / "checkpoint/.step-00000004").mkdir()
+    for resume in (True, False):
+        run(problem, small(), tmp_path, resume=resume)
+        assert [(tmp_path / name).read_text() for name in others] == ["theirs"] * len(others)
+        assert not any((tmp_path / name).exists() for name in (*crumbs, "checkpoint/.step-00000004"))
+
+
+def test_a_run_that_begins_anew_holds_nothing_of_the_earlier_one(problem, small, tmp_path):
+    def options():
+        samples = problem.loader(shuffle=False)
+        return {"samples": samples, "recorder": Recorder(90, history=tmp_path / "dynamics")}
+
+    run(problem, small(), tmp_path, **options())
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, small(), tmp_path, resume=False, stop_at=8, **options())
+    assert pq.read_table(tmp_path / "epochs.parquet").num_rows == 1
+    assert not (tmp_path / "samples.parquet").exists()
+    assert [path.name for path in (tmp_path / "dynamics").iterdir()] == ["epoch-00000.parquet"]
+
+
 def test_without_resume_a_run_begins_anew(problem, small, tmp_path):
     first = small()
     run(problem, first, tmp_path)
@@ -151,11 +219,12 @@ def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(problem, sm
     def full(path, data):
         if ".step-" in str(path):
             write(path, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            # As Python raises it where a write fails: without the file's name.
+            raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, data)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'"):
         run(problem, small(), tmp_path)
     monkeypatch.undo()
     assert {path: path.read_bytes() for path in tmp_path.glob("checkpoint/*/*")} == before

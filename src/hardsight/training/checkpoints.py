@@ -21,14 +21,18 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight import records
 from hardsight.training.states import read_state, write_state
 
-# Endings of the files that a run writes under a hidden name first.
-_WRITTEN = (".json", ".parquet", ".safetensors")
 _NAME = re.compile(r"step-(\d+)$")
+# What a run writes under its own name, and what it may leave under a hidden one when it is killed. A run's folder may
+# hold other things, its owner's: nothing else is ever removed.
+_OWN = re.compile(r"step-\d+|(best|last)\.safetensors")
+_CRUMBS = re.compile(r"\.(run|epochs|samples)-[a-z0-9_]{8}\.(json|parquet)")
+_CHECKPOINT_CRUMBS = re.compile(r"\.(step-\d+|gone-.+|(best|last)-[a-z0-9_]{8}\.safetensors)")
 
 
 class Checkpoints:
@@ -79,14 +83,17 @@ class Checkpoints:
         own = path / f"process-{self.rank}"
         if not own.with_suffix(".json").is_file():
             raise ValueError(f"{path} was written by fewer processes: it holds no state for process {self.rank}")
-        model = safetensors.torch.load((path / "model.safetensors").read_bytes())
-        return model, read_state(path / "shared"), read_state(own)
+        try:
+            return read_weights(path / "model.safetensors"), read_state(path / "shared"), read_state(own)
+        except (ValueError, KeyError, SafetensorError) as damage:
+            raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
 
     def clear(self) -> None:
         """Remove every checkpoint: a run that begins anew must not be continued from an earlier one's."""
         if self.rank == 0 and self.folder.is_dir():
             for path in self.folder.iterdir():
-                _discard(path)
+                if _OWN.fullmatch(path.name):
+                    _discard(path)
         self._wait()
 
     def save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
@@ -103,30 +110,38 @@ class Checkpoints:
 
 
 def clear_crumbs(folder: Path) -> None:
-    """Remove what a killed process left half-written: hidden files and folders that no reader looks at."""
-    for path in (*folder.glob(".*"), *(folder / "checkpoint").glob(".*")):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.suffix in _WRITTEN:
-            path.unlink(missing_ok=True)
+    """Remove what a killed process left half-written, under the hidden names that a run gives such files."""
+    for place, crumbs in ((folder, _CRUMBS), (folder / "checkpoint", _CHECKPOINT_CRUMBS)):
+        for path in place.glob(".*"):
+            if not crumbs.fullmatch(path.name):
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
-def check_fits(model: nn.Module, state: Mapping[str, Tensor], source: Path | str) -> None:
-    """Refuse weights of another model, naming the first tensor that does not fit."""
-    wanted = model.state_dict()
+def read_weights(path: Path | str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU."""
+    try:
+        return safetensors.torch.load(Path(path).read_bytes())
+    except SafetensorError as problem:
+        raise ValueError(f"{path} must be a safetensors file: {problem}") from None
+
+
+def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | str, kind: str = "model") -> None:
+    """Refuse the state of another module, naming the first tensor that does not fit; `kind` is what it is."""
+    wanted, must = module.state_dict(), f"{source} must hold the weights of this {kind}"
     for name, tensor in wanted.items():
         if name not in state:
-            raise ValueError(f"{source} must hold the weights of this model; it has no {name}")
+            raise ValueError(f"{must}; it has no {name}")
         if state[name].shape != tensor.shape:
             raise ValueError(
-                f"{source} must hold the weights of this model; {name} is {list(state[name].shape)} there and "
-                f"{list(tensor.shape)} in the model"
+                f"{must}; {name} is {list(state[name].shape)} there and {list(tensor.shape)} in the {kind}"
             )
     extra = next((name for name in state if name not in wanted), None)
     if extra is not None:
-        raise ValueError(
-            f"{source} must hold the weights of this model; it also holds {extra}, which the model has not"
-        )
+        raise ValueError(f"{must}; it also holds {extra}, which the {kind} has not")
 
 
 def random_states() -> dict[str, Any]:

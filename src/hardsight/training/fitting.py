@@ -11,7 +11,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from hardsight.hardness.scoring import DEFAULT_SCORES
+from hardsight.dynamics.history import PHASES
+from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.training.averaging import WeightAverage
 from hardsight.training.between_epochs import check_samples, looks_at_samples
 from hardsight.training.capture import CapturedStep, can_capture, make_capturable
@@ -119,8 +120,14 @@ class Session:
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     ) -> None:
         _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every)
+        if checkpoint_every is not None:
+            _check_counts(checkpoint_every=checkpoint_every)
+        if clip is not None and not 0 < clip < float("inf"):
+            raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {clip!r}")
+        if scores:
+            choose_scores(scores)  # refuses unknown ones now, not after the last epoch
         accelerator = Accelerator()
-        device = accelerator.device if device is None else torch.device(device)
+        device = accelerator.device if device is None else usable_device(device)
         rank, world = process()
         self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
         if self.folder is not None and rank == 0:
@@ -194,6 +201,9 @@ class Session:
             yield from self.training.stepwise()
             return self._finish()
         except (NonFiniteLossError, OSError) as reason:
+            if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
+                # Python names the file where opening fails, not where writing does: say whose disk is full.
+                reason.filename = None if self.folder is None else str(self.folder)
             # On a full disk this cannot be written either; the reason itself is what must reach the caller.
             with contextlib.suppress(OSError):
                 if self.record.details:
@@ -214,6 +224,16 @@ class Session:
         if training.checkpoints is not None:
             training.checkpoints.clear()
         self.record.begin(**self.details)
+        self._forget_earlier()
+
+    def _forget_earlier(self) -> None:
+        """Remove what an earlier run measured: a record holds numbers of one run only."""
+        self.record.clear_tables()
+        history = getattr(self.training.step.recorder, "history", None)
+        if history is None or self.record.folder is None or self.record.folder not in history.folder.parents:
+            return
+        for phase in PHASES:
+            history.trim(phase, 0)
 
     def _finish(self) -> Fitted:
         training = self.training
@@ -281,6 +301,18 @@ def _precision(wanted: str, accelerator: Accelerator, device: torch.device) -> t
     if wanted not in PRECISIONS:
         raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {wanted!r}")
     return PRECISIONS[wanted]
+
+
+def usable_device(name: torch.device | str) -> torch.device:
+    """The device of this name; refuses one that torch does not know or that is not there."""
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError, NotImplementedError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise ValueError(
+            f"device must be one that this machine has, cpu or cuda:0, say; got {name!r}: {reason}"
+        ) from None
 
 
 def _check_counts(**counts: int) -> None:

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,16 +19,17 @@ from hardsight.training.checkpoints import (
     restore_random_states,
 )
 from hardsight.training.data import Feed
-from hardsight.training.evaluation import add_up, evaluate, process
+from hardsight.training.evaluation import add_up, evaluate, gather, process
 from hardsight.training.progress import Progress
 from hardsight.training.record import Row, RunRecord
+from hardsight.training.resident import Place
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan, Position
-from hardsight.training.step import Step
+from hardsight.training.step import Batch, Step
 
 
 class NonFiniteLossError(ValueError):
-    """The loss was no finite number; the sentence says at which step, on which samples, and what was kept."""
+    """The loss, or a weight, was no finite number; the sentence says at which step, on which samples, what was kept."""
 
 
 @dataclass
@@ -108,6 +110,7 @@ class Training:
                 self.check()
             if not last and self._due(self.checkpoint_every):
                 self.counters.seconds = time.perf_counter() - began
+                self._check_weights(group)
                 self.save(within_epoch=True)
         if self.counters.step % per_epoch:
             raise ValueError(
@@ -115,6 +118,7 @@ class Training:
                 f"epoch {epoch + 1} ended after {self.counters.step % per_epoch}"
             )
         self.check()
+        self._check_weights(group)
         self.counters.seconds = time.perf_counter() - began
 
     def _due(self, every: int | None) -> bool:
@@ -157,15 +161,27 @@ class Training:
         ids[rank] = meter.bad_ids if steps[rank] == first else -1
         if world > 1:
             torch.distributed.all_reduce(ids, torch.distributed.ReduceOp.MAX)
-        raise NonFiniteLossError(self._stopped(first, ids[ids >= 0].tolist()))
+        raise self._stopped("the loss is not a finite number at", first, ids[ids >= 0].tolist())
 
-    def _stopped(self, step: int, ids: list[int]) -> str:
-        per_epoch = self.feed.steps()
-        where = f"step {step + 1} (epoch {step // per_epoch + 1})"
+    def _check_weights(self, group: Sequence[Batch | Place]) -> None:
+        """Stop if the step on `group` left weights that are no finite numbers.
+
+        A finite loss can have a gradient that is not. The next step would notice, but a checkpoint between the two
+        would take the place of the last good one. Gradients are shared: every process sees the same weights.
+        """
+        finite = [parameter.isfinite().all() for parameter in self.step.network.parameters()]
+        if bool(torch.stack(finite).all()):
+            return
+        batches = [one.batch() if isinstance(one, Place) else one for one in group]
+        (ids,) = gather([torch.cat([ids.cpu() for _, _, ids in batches if ids is not None] or [torch.empty(0)])])
+        raise self._stopped("the weights are no finite numbers after", self.counters.step - 1, ids.tolist())
+
+    def _stopped(self, what: str, step: int, ids: list[int]) -> NonFiniteLossError:
+        where = f"step {step + 1} (epoch {step // self.feed.steps() + 1})"
         shown = ", ".join(map(str, ids)) if ids else "unknown: the batches carry no ids"
         kept = None if self.checkpoints is None else self.checkpoints.latest()
         saved = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before it"
-        return f"the loss is not a finite number at {where}, in the batch with ids {shown}; {saved}"
+        return NonFiniteLossError(f"{what} {where}, in the batch with ids {shown}; {saved}")
 
     def _close_epoch(self, epoch: int) -> None:
         meter, counters = self.step.meter, self.counters
@@ -206,6 +222,7 @@ class Training:
             "best_epoch": counters.best_epoch,
             "within_epoch": within_epoch,
             "optimizer": step.optimizer.state_dict(),
+            "optimizer_kind": type(step.optimizer).__name__,
             "objective": step.network.objective.state_dict(),
             "average": None if step.average is None else step.average.state_dict(),
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
@@ -227,10 +244,8 @@ class Training:
         weights, shared, own = self.checkpoints.load(path)
         step = self.step
         check_fits(self.model, weights, path)
-        if shared["processes"] != process()[1]:
-            raise ValueError(
-                f"{path} must be continued by as many processes as wrote it, {shared['processes']}; got {process()[1]}"
-            )
+        check_fits(step.network.objective, shared["objective"], path, "loss")
+        self._check_parts(path, shared, own)
         self.model.load_state_dict(weights)
         step.network.objective.load_state_dict(shared["objective"])
         load_optimizer(step.optimizer, shared["optimizer"])
@@ -244,3 +259,21 @@ class Training:
         self.feed.load_state_dict(own["feed"], within_epoch=shared["within_epoch"])
         restore_random_states(own["random"])
         return True
+
+    def _check_parts(self, path: Path, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Refuse to go on with other parts than the checkpoint was written with, naming the first."""
+        step = self.step
+        optimizer = type(step.optimizer).__name__
+        for part, saved, ours in (
+            ("processes", shared["processes"], process()[1]),
+            ("optimizer", shared.get("optimizer_kind", optimizer), optimizer),
+            ("average_decay", _given(shared["average"]), _given(step.average)),
+            ("precision fp16", _given(shared["scaler"]), _given(step.scaler)),
+            ("recorder", _given(own["recorder"]), _given(step.recorder)),
+        ):
+            if saved != ours:
+                raise ValueError(f"{path} must be continued as it began: {part} was {saved} there; got {ours}")
+
+
+def _given(part: object) -> str:
+    return "not given" if part is None else "given"

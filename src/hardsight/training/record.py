@@ -70,7 +70,7 @@ class RunRecord:
             if key not in _MAY_DIFFER and ours.get(key) != theirs.get(key):
                 raise ValueError(
                     f"{self.folder} holds a run with {key} = {theirs.get(key)!r}; got {ours.get(key)!r}: "
-                    "choose another folder, or begin anew"
+                    "choose another folder, or begin anew (--restart, or resume=False)"
                 )
 
     def go_on(self, **details: Any) -> None:
@@ -102,6 +102,12 @@ class RunRecord:
             for name, array, meaning in zip(names, arrays, described, strict=True)
         ]
         records.write_table(self.folder / "epochs.parquet", pa.table(arrays, schema=pa.schema(fields)))
+
+    def clear_tables(self) -> None:
+        """Remove the tables of an earlier run in this folder."""
+        if self.folder is not None:
+            for name in ("epochs.parquet", "samples.parquet"):
+                (self.folder / name).unlink(missing_ok=True)
 
     def write_samples(self, table: pa.Table) -> None:
         """One row a sample."""

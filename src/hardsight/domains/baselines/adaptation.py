@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.domains.baselines.methods import Baseline, MakeOptimizer, make_baseline
+from hardsight.domains.devices import chosen_device
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
 from hardsight.training.evaluation import take_apart
@@ -30,7 +31,7 @@ class ClassAccuracy:
     @property
     def overall(self) -> float:
         """Share of all samples that are right, in [0, 1]."""
-        return float(self.right.sum() / self.count.sum())
+        return int(self.right.sum()) / int(self.count.sum())
 
     @property
     def by_class(self) -> list[float | None]:
@@ -42,7 +43,7 @@ class ClassAccuracy:
     def class_mean(self) -> float:
         """Mean over the classes that have samples: the `Mean` of AVH's Table 3."""
         present = self.count > 0
-        return float((self.right[present] / self.count[present]).mean())
+        return float((self.right[present].double() / self.count[present]).mean())
 
 
 @dataclass(frozen=True)
@@ -83,22 +84,30 @@ def adapt_baseline(
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1; got {epochs!r}")
     playing = make_baseline(method) if isinstance(method, str) else method
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = chosen_device(device)
+    if not hasattr(source, "__len__"):
+        raise TypeError(
+            f"source must be batches that can be counted and gone through again; got {type(source).__name__}"
+        )
     check_classes(source, test)
     record = RunRecord(None if folder is None else Path(folder))
     name = type(playing).__name__
     settings = {key: value for key, value in vars(playing).items() if isinstance(value, int | float | str)}
-    record.begin(
-        name=name, seed=seed, config={"method": name, "epochs": epochs, **settings}, device=device_name(device),
-        class_names=list(class_names),
-    )  # fmt: skip
     model.to(device)
     with _seeded(seed, device), _watched(model) as network:
         training = _Adaptation(playing, network, source, target, epochs, device, _autocast(precision, device))
         training.begin(optimizer, plan or Plan())
+        record.begin(
+            name=name, seed=seed, config={"method": name, "epochs": epochs, **settings}, device=device_name(device),
+            class_names=list(class_names),
+        )  # fmt: skip
         rows, accuracy = [], None
         for epoch in range(1, epochs + 1):
-            row: Row = {"epoch": epoch, **training.epoch(epoch - 1)}
+            try:
+                row: Row = {"epoch": epoch, **training.epoch(epoch - 1)}
+            except NonFiniteLossError as reason:
+                record.fail(str(reason))
+                raise
             if test is not None:
                 accuracy = accuracy_by_class(model, test, training.classes, device)
                 row |= {"test_accuracy": accuracy.overall, "test_class_mean": accuracy.class_mean}
@@ -120,7 +129,10 @@ def accuracy_by_class(
         for batch in batches:
             images, labels, _ = take_apart(batch, device)
             predicted, known = model(images).argmax(1), labels >= 0
-            count += torch.bincount(labels[known], minlength=classes)
+            found = torch.bincount(labels[known], minlength=classes)
+            if len(found) > classes:
+                raise ValueError(f"labels must lie below {classes}, the number of logits; got {len(found) - 1}")
+            count += found
             right += torch.bincount(labels[known & (predicted == labels)], minlength=classes)
     if int(count.sum()) == 0:
         raise ValueError("the evaluation batches must hold at least one labelled sample; they hold none")
@@ -129,13 +141,16 @@ def accuracy_by_class(
 
 def check_classes(source: Iterable[Any], test: Iterable[Any] | None) -> None:
     """Refuse a source of one class, and a target with classes that the source has not: they could never be found."""
-    known = _labels_of(source)
-    if known is not None and len(known) < 2:
-        raise ValueError(f"source must hold at least two classes; got {len(known)}")
-    wanted = None if test is None else _labels_of(test)
+    known = _labels_of(source, "source")
+    # Class-balanced batches leave out what has no label.
+    if known is not None and -1 in known and not getattr(source, "class_balanced", None):
+        raise ValueError("source must be labelled throughout; it has samples without a label")
+    if known is not None and len(known - {-1}) < 2:
+        raise ValueError(f"source must hold at least two classes; got {len(known - {-1})}")
+    wanted = None if test is None else _labels_of(test, "test")
     if known is None or wanted is None:
         return
-    unknown = sorted(wanted - known)
+    unknown = sorted(wanted - known - {-1})
     if unknown:
         raise ValueError(
             f"target must hold classes of the source only, which no method can find otherwise; the source has no "
@@ -143,12 +158,17 @@ def check_classes(source: Iterable[Any], test: Iterable[Any] | None) -> None:
         )
 
 
-def _labels_of(batches: Iterable[Any]) -> set[int] | None:
-    """The labels that occur, where the batches know them all."""
+def _labels_of(batches: Iterable[Any], name: str) -> set[int] | None:
+    """The labels that occur, -1 for all that are none, where the batches know them."""
     labels = getattr(batches, "labels", None)
     if isinstance(batches, list | tuple):
-        labels = torch.cat([torch.as_tensor(batch[1]) for batch in batches])
-    return {label for label in labels.unique().tolist() if label >= 0} if isinstance(labels, Tensor) else None
+        columns = [batch[1] for batch in batches]
+        if not columns or any(column is None for column in columns):
+            raise ValueError(
+                f"{name} must hold batches of (images, labels); got {'none' if not columns else 'no labels'}"
+            )
+        labels = torch.cat([torch.as_tensor(column) for column in columns])
+    return {max(label, -1) for label in labels.unique().tolist()} if isinstance(labels, Tensor) else None
 
 
 class _Adaptation:
@@ -178,6 +198,9 @@ class _Adaptation:
             logits, features = self.network.look(images[:2])
         assert features is not None
         self.classes = logits.shape[1]
+        largest = max(_labels_of(self.source, "source") or {0})
+        if largest >= self.classes:
+            raise ValueError(f"labels must lie below {self.classes}, the number of logits; got {largest}")
         self.method.begin(self.network, features.float(), optimizer)
         self.rates = [[group["lr"] for group in one.param_groups] for one in self.method.optimizers]
 

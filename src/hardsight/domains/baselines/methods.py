@@ -229,6 +229,8 @@ class ADR(_TwoPlayers):
         self.measure = measure
         if not 0 < dropout < 1:
             raise ValueError(f"dropout must lie in (0, 1), the share of features left out; got {dropout!r}")
+        if hidden < 1:
+            raise ValueError(f"hidden must be at least 1 unit; got {hidden!r}")
         self.dropout, self.hidden = dropout, hidden
 
     def classifiers(self, head: nn.Module, dim: int, classes: int) -> list[nn.Module]:

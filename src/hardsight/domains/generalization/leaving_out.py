@@ -61,6 +61,8 @@ def generalize(
     equals). `seed` draws weights, order and validation samples. `folder`: where the records go, one a training.
     """
     recipe = recipe or Recipe()
+    if method == "avh" and not scales:
+        raise ValueError("scales must hold at least one scale of the AVH loss; got none")
     split = leave_one_domain_out(data, held_out, validation=validation, generator=torch.Generator().manual_seed(seed))
     found: list[Generalized] = []
     for scale in scales if method == "avh" else (None,):

@@ -30,17 +30,31 @@ def leave_one_domain_out(
     """
     _check_domain(data, held_out)
     if isinstance(validation, ArrayDataset):
+        if validation.class_names != data.class_names or validation.domain_names != data.domain_names:
+            raise ValueError("validation must have the classes and domains of data, by name and in their order")
         train, kept = _without(data, held_out), _without(validation, held_out)
         test = _joined(data.in_domain(held_out), validation.in_domain(held_out))
     else:
         if not 0 < validation < 1:
             raise ValueError(f"validation must lie in (0, 1), the share of training samples; got {validation!r}")
-        rest = _without(data, held_out)
+        rest = _labelled(_without(data, held_out), "training domains")
         places = _share_of_groups(rest, validation, generator)
         train, kept = rest.subset(places[1]), rest.subset(places[0])
         test = data.in_domain(held_out)
-    _check_classes(train, test, held_out)
+    _check_classes(_labelled(train, "training domains"), test, held_out)
+    _labelled(kept, "validation samples")
+    if not bool((test.labels >= 0).any()):
+        raise ValueError(f"held_out must name a domain with labelled samples; {held_out} has none")
     return Split(held_out, train, kept, test)
+
+
+def _labelled(data: ArrayDataset, called: str) -> ArrayDataset:
+    if not len(data):
+        raise ValueError(f"the {called} must hold at least one sample; they hold none")
+    unknown = int((data.labels < 0).sum())
+    if unknown:
+        raise ValueError(f"the {called} must be labelled throughout; {unknown} of {len(data)} samples have no label")
+    return data
 
 
 def _without(data: ArrayDataset, held_out: str) -> ArrayDataset:
@@ -50,8 +64,6 @@ def _without(data: ArrayDataset, held_out: str) -> ArrayDataset:
 
 def _joined(one: ArrayDataset, other: ArrayDataset) -> ArrayDataset:
     """Samples of two sets with the same classes; their ids are new, because each set counted its own."""
-    if one.class_names != other.class_names or one.domain_names != other.domain_names:
-        raise ValueError("validation must have the classes and domains of data")
     assert one.domains is not None
     assert other.domains is not None
     return dataclasses.replace(

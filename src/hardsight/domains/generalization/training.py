@@ -17,6 +17,7 @@ from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.baselines.adaptation import accuracy_by_class
+from hardsight.domains.devices import chosen_device
 from hardsight.domains.generalization.backbone import (
     BACKBONE_MEAN,
     BACKBONE_STD,
@@ -76,7 +77,7 @@ def make_session(
 ) -> Session:
     """A training ready to run; its results hold `test_accuracy` (of the domain left out) and `validation_accuracy`."""
     _check_method(method, scale)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = chosen_device(device)
     head: Any = nn.Linear if scale is None else partial(AngularLinear, scale=scale)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)

@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
+from hardsight.domains.devices import chosen_device
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
 from hardsight.domains.self_training import rounds as parts
 from hardsight.domains.self_training.data import fingerprint, labels_to_measure, pixel_options, target_labels
@@ -73,7 +74,7 @@ class Run:
         self.truth = target_labels(source, target)
         # First of all: started by torchrun, this is what makes the processes know each other.
         own = Accelerator().device
-        self.device = own if device is None else _there(device)
+        self.device = own if device is None else chosen_device(device)
         self.rank, world = process()
         self.folder = None if folder is None else Path(folder)
         self.resume, self.name, self.after_round = resume, name, after_round
@@ -345,11 +346,3 @@ class Run:
             table = pq.read_table(kept)
             self.tables = [table.filter(pa.compute.less(table["round"], self.done))]
         self.say(f"going on after round {self.done}")
-
-
-def _there(device: torch.device | str) -> torch.device:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise ValueError(f"device must be one that is there; got {str(device)!r}") from None
-    return torch.device(device)

@@ -15,7 +15,7 @@ from hardsight.cleaning.combined import combined_scores
 from hardsight.hardness import SCORES, model_scores
 from hardsight.studies import Options, get_study, judge_study, read_results, run_study
 from hardsight.studies.detection import detect, detect_all, suspicions, wrong_labels
-from hardsight.studies.framework import Clock
+from hardsight.studies.framework import Clock, spread
 from hardsight.studies.label_errors import OUT_OF_FOLD, PRESETS, cells, out_of_fold, table
 from hardsight.studies.noisy_runs import given_labels, halves
 from hardsight.training.sweeps import status_of
@@ -167,6 +167,27 @@ def test_the_table_shows_ours_beside_the_first_measurement() -> None:
     ours = "0.791 ± 0.003"
     assert f"| `el2n_mean` | {ours} | {ours} | {ours} | 0.782 / 0.890 / 0.937 |" in printed
     assert "| score | aggre (9 % wrong) | random1 | worse |" in printed
+
+
+def test_the_table_begins_with_what_holds_of_the_claim() -> None:
+    def number(*values: float) -> dict[str, Any]:
+        return {"average_precision": spread(values), "auroc": spread(values), "precision_at_count": spread(values)}
+
+    scores = {"el2n_mean": number(0.8, 0.9), OUT_OF_FOLD: number(0.7), "cleanlab_label_quality": number(0.7002)}
+    results = {
+        "preset": "paper", "cells": 9, "cells_planned": 54, "seeds": [0, 1], "hardware": ["H"], "date": "2026-01-01",
+        "versions": {"torch": "2"}, "wrong_labels": {},
+        "noises": {"aggre": scores, "worse": scores | {OUT_OF_FOLD: number(0.9)}},
+    }  # fmt: skip
+    printed = table(results)
+    assert "two runs on halves on 1 of 2 noises, in average precision: aggre +0.150, worse -0.050." in printed
+    assert "differs from their self-confidence by 0.1998 at most" in printed
+    assert "the mean over up to 2 seeds" in printed
+    # Nothing is said of what is not measured.
+    assert "told half the truth" not in printed
+    assert "`training_and_margin`" not in printed
+    results["noises"] = {"aggre": {"el2n_mean": number(0.8)}}
+    assert "All numbers are of one seed." in table(results)
 
 
 @pytest.mark.data

@@ -58,7 +58,7 @@ def test_a_loss_to_cross_entropy_is_said(tmp_path: Path) -> None:
 
 def test_half_finished_results_have_a_table() -> None:
     printed = table(results({(0.4, "cce"): 0.8, (0.2, AUTO): 0.7}))
-    assert "| GR, auto | 70.0 (70.0) | – |" in printed
+    assert "| GR (auto) | 70.0 (70.0) | – |" in printed
     assert standing(0.1) == "level (+0.1) with"
 
 

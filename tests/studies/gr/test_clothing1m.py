@@ -78,4 +78,4 @@ def test_smoke_from_files_to_table(tmp_path: Path) -> None:
     assert 0 <= details["results"]["test_accuracy"] <= 1
     results = read_results(TABLE6, tmp_path, "smoke")
     assert 0 <= results["choices"]["method=auto"]["rate"]["mean"] <= 1
-    assert "| GR, auto |" in table(results)
+    assert "| GR (auto) |" in table(results)

@@ -40,7 +40,7 @@ def test_the_table_names_the_winner() -> None:
     printed = table(results)
     assert (
         "CIFAR-10N worse (40 %): GCE ends best (75.0); GR (β = 8, λ = 0.5) 2.0 points below CCE, "
-        "GR, auto 4.0 points above CCE (70.0)."
+        "GR (auto) 4.0 points above CCE (70.0)."
     ) in printed
     assert printed.count("| CIFAR-10N worse (40 %) |") == 4
     assert HUMAN_NOISE.figures is not None

@@ -1,9 +1,14 @@
 """Which part of the protocol carries GR's result: one factor at a time, and sentences from numbers alone."""
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from hardsight.studies.gr.collapse import finding, pulls, weakest_classes
+from hardsight.studies.gr.collapse import judge as judge_classes
 from hardsight.studies.gr.protocol import (
     _TITLES,
     ANCHOR,
@@ -16,6 +21,8 @@ from hardsight.studies.gr.protocol import (
     table,
 )
 from hardsight.studies.gr.trainings import gr
+from hardsight.training import Cell
+from hardsight.training.record import RunRecord
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> set[str]:
@@ -117,3 +124,79 @@ def test_nothing_is_claimed_of_what_is_not_measured() -> None:
     assert "anchor" not in printed
     assert "moves it most" not in printed
     assert "above CCE" not in printed
+
+
+def collapsed(recalls: dict[str, list[float]], losses: dict[str, float], **more: Any) -> dict[str, Any]:
+    def keyed(values: dict[str, Any]) -> dict[str, Any]:
+        return {f"change={change},method={gr(16, 1)}": value for change, value in values.items()}
+
+    found = {name: keyed(values) for name, values in more.items()}
+    return {"recalls": keyed(recalls), "test_loss": keyed(losses), "label_probabilities": {}} | found
+
+
+def test_a_collapse_is_told_by_its_classes() -> None:
+    results = collapsed(
+        {"clip": [0.8, 0.0, 0.6, 0.0], "balanced": [0.7, 0.9, 0.4, 0.0]}, {"clip": 3.1, "balanced": 2.8}
+    )
+    said = finding(results, gr(16, 1))
+    assert "of 8 classes, 4 in each of 2 trainings, it has not learnt 4, and 3 of these are recognised in no" in said
+    assert "those that it has learnt, in 75 % of theirs" in said
+    assert "3 of the 4 classes are learnt under at least one, 1 under all" in said
+    assert "is 2.8 to 3.1 nats, above the 1.4 of" in said
+    assert "mean probability" not in said
+
+
+def test_a_loss_below_a_blind_guess_rules_nothing_out() -> None:
+    said = finding(collapsed({"clip": [0.8, 0.0, 0.6, 0.0]}, {"clip": 1.2}), gr(16, 1))
+    assert "has not learnt 2" in said
+    assert "ruled out" not in said
+    assert "changes with the protocol" not in said
+
+
+def test_what_labels_are_left_with_is_said_where_it_was_recorded() -> None:
+    results = collapsed(
+        {"clip": [0.8, 0.0], "balanced": [0.9, 0.0]}, {"clip": 3.1, "balanced": 3.2},
+        label_probabilities={"clip": [0.7, 0.02]},
+    )  # fmt: skip
+    said = finding(results, gr(16, 1))
+    assert "of a class not learnt has a mean probability of 0.020, one of a class learnt of 0.700." in said
+
+
+def test_nothing_is_said_of_a_method_that_learnt_every_class_or_was_not_counted() -> None:
+    assert finding(collapsed({"clip": [0.8, 0.6]}, {"clip": 0.5}), gr(16, 1)) == ""
+    assert finding(collapsed({"clip": [0.8, 0.0]}, {"clip": 0.5}), "cce") == ""
+    assert finding({}, gr(16, 1)) == ""
+
+
+def test_pulls_are_those_of_the_formula() -> None:
+    # exp(16 p (1 - p)): 54.6 at a half, 4.2 at a tenth, 1 at nought; cross-entropy's 2 (1 - p): 1, 1.8 and 2.
+    assert pulls(["cce", gr(16, 1)]).endswith(
+        "CCE 0.6 and 0.5 times as hard; GR (β = 16, λ = 1) 12.9 and 54.6 times as hard."
+    )
+
+
+def test_a_table_says_how_many_trainings_have_no_count_of_classes() -> None:
+    results = results_of({(PRINTED_AS_IT_IS, "cce"): 75.0, ("clip", "cce"): 76.0})
+    assert "2 of them came before classes were counted." in table(results)
+    results["classes_learnt"] = {key: [10, 10] for key in results["accuracies"]}
+    assert "came before" not in table(results)
+
+
+def test_classes_of_a_record_are_judged(tmp_path: Path) -> None:
+    cells_ = [Cell({"change": "clip", "method": gr(16, 1), "seed": seed}) for seed in (0, 1)]
+    for cell in cells_:
+        record = RunRecord(tmp_path / cell.name)
+        record.begin(name=cell.name, seed=0, config={}, device="cpu", class_names=["ape", "bee"])
+        columns = {
+            "label": [0, 0, 1, 1], "clean_label": [0, 1, 1, 1], "predicted": [0, 0, 0, 1],
+            "confidence": [0.9, 0.5, 0.1, 0.3],
+        }  # fmt: skip
+        pq.write_table(pa.table(columns), tmp_path / cell.name / "samples.parquet")
+        record.finish({"test_loss": 0.123456, "recalls": [0.5, cell.settings["seed"]]})
+    key = f"change=clip,method={gr(16, 1)}"
+    assert judge_classes(cells_, tmp_path) == {
+        "recalls": {key: [0.5, 0]},
+        "test_loss": {key: 0.1235},
+        "label_probabilities": {key: [0.7, 0.2]},
+    }
+    assert weakest_classes(cells_, tmp_path) == {key: ("bee", 0.3333)}

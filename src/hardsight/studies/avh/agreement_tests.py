@@ -3,10 +3,9 @@
 Paper (ImageNet, n = 29,987), Spearman's coefficient of AVH against confidence: ResNet-50 0.360 / 0.325 (Z 4.85),
 AlexNet 0.339 / 0.325 (1.92), VGG-19 0.349 / 0.335 (1.94), DenseNet-121 0.367 / 0.329 (Z printed 6.2; by its own formula
 5.30). First measurement here (CIFAR-10H, public networks): ResNet-20 0.359 / 0.369, ResNet-56 0.302 / 0.331.
-Ours (public ResNet-20 / 32 / 44 / 56; CPU, 2026-11-15): by ranks confidence follows people more closely, Meng's Z
--2.70 / -5.33 / -5.06 / -5.99; by values (Pearson) AVH does, 6.28 / 4.22 / 6.42 / 5.46. Trained here (n=5 seeds, one
-H200, 2026-11-15): ResNet-20 0.348 / 0.373 (Meng's Z -6.39 ± 1.12), CNN-13 0.356 / 0.382 (-6.53 ± 0.58). AlexNet,
-VGG-19, ResNet-56 and DenseNet-121: not measured yet.
+Ours (23 runs of nine networks, one H200, 2026-11-15): by ranks no run has AVH significantly ahead and most have it
+behind; by values (Pearson) AVH is ahead for the four public ResNets alone. DenseNet-121 is not measured yet. The
+numbers: docs/studies/avh-table2.md and avh-tables6-9.md, made from the results files.
 
 The paper's Z is Fisher's, for correlations of different samples. Both scores here rate the same images: Steiger's and
 Meng, Rosenthal and Rubin's tests are made for that, and stand beside it. Kendall's coefficient has an interval instead.

@@ -1,8 +1,8 @@
 """AVH, Figures 5 and 16: human selection frequency against AVH, confidence and norm, as two-dimensional histograms.
 
 Paper (ImageNet): a band for AVH, mass in the upper right corner for confidence, no shape for the norm (which is scaled
-within each class). Ours, four public ResNets on CIFAR-10H: |ρ| of AVH 0.30 to 0.36, of confidence 0.33 to 0.37, of
-the norm 0.14 to 0.29. The cells are those of the tables of section 4.
+within each class). Ours, on CIFAR-10H: the norm has a shape too (docs/studies/avh-figure5.md, made from the results
+files). The cells are those of the tables of section 4.
 """
 
 from collections.abc import Mapping
@@ -105,7 +105,9 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
                 edges = np.linspace(0, 1, BINS + 1)
                 shown = axes.pcolormesh(edges, edges, counts, cmap="viridis", norm=LogNorm(1, largest))
                 medians = np.array(of["medians"], dtype=np.float64)
-                axes.plot(centres, medians, "--o", color=RED, markersize=4.5, linewidth=1.5, label="median of a fifth")
+                axes.plot(
+                    centres, medians, "--o", color=RED, markersize=4.5, linewidth=1.5, label="median in each fifth"
+                )
                 axes.set_xlim(0, 1)
                 axes.set_ylim(0, 1)
                 axes.set_xlabel("human selection frequency")
@@ -125,8 +127,9 @@ def _signed(value: float | None) -> str:
 
 ABOUT = """Each panel counts CIFAR-10's test images by how often people chose their class (CIFAR-10H) and by a score of
 the network; AVH is scaled linearly to [0, 1], the norm within each class, as in the paper. Most people agree on most of
-these images: the mass is at the right edge, and the scale of the counts is logarithmic. The cells are those of
-`avh-table1`: with the same `--output` nothing is computed again."""
+these images: the mass is at the right edge, and the scale of the counts is logarithmic. The table holds the medians
+that the dots show, of the images in each fifth of the frequencies; a network trained several times is shown by its
+first seed. The cells are those of `avh-table1`: with the same `--output` nothing is computed again."""
 
 FIGURE_5 = study(
     id="avh-figure5",

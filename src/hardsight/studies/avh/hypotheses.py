@@ -3,10 +3,8 @@
 Paper (ImageNet, ResNet-50): H1, AVH correlates with human selection frequency (0.360): accepted. H2, so does model
 confidence (0.325): accepted. H3, AVH's correlation is the stronger one (Z 4.85): accepted, more so for better models.
 H4, the class-normalised norm correlates too (0.0017): not accepted.
-Ours, on CIFAR-10H with ResNet-20 and CNN-13 (n=5 seeds each) and four public ResNets (one H200, 2026-11-15): H1 holds
-(0.302 to 0.361), H2 holds (0.331 to 0.387), H3 is contradicted (confidence's ranks follow people more closely in all 14
-runs, Meng's Z -7.89 to -2.70; by Pearson's coefficient AVH is ahead in 4 runs and behind in 8), H4 holds (0.145 to
-0.324). AlexNet, VGG-19, ResNet-56 and DenseNet-121 trained here: not measured yet.
+Ours, on CIFAR-10H (23 runs of nine networks, one H200, 2026-11-15): H1, H2 and H4 hold, H3 is contradicted. The
+numbers: docs/studies/avh-hypotheses.md, made from the results files.
 
 A hypothesis is said to hold where it does in every run, at 5 %: H1, H2 and H4 by the p-value of Spearman's coefficient,
 H3 by Meng, Rosenthal and Rubin's test for correlations of the same images, with the paper's Fisher Z beside it.

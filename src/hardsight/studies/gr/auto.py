@@ -67,7 +67,7 @@ def method_loss(method: str, rate: float, data: str) -> Tree:
 
 def method_title(method: str) -> str:
     """A method as it is printed."""
-    return "GR, auto" if method == AUTO else title_of(method)
+    return "GR (auto)" if method == AUTO else title_of(method)
 
 
 def cells(preset: str) -> list[Cell]:

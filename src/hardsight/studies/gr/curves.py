@@ -1,5 +1,6 @@
 """Learning curves as figures: test and training accuracy over the epochs, one row of panels a noise rate."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def learning_curves(
     there = {title: lines for title, lines in there.items() if lines}
     if not there:
         return None
-    with drawing(8.2, 2.7 * len(there) + 0.2, panels=len(kinds) * len(there), columns=len(kinds)) as figure:
+    with drawing(9.2, 2.7 * len(there) + 0.2, panels=len(kinds) * len(there), columns=len(kinds)) as figure:
         for row, (title, lines) in enumerate(there.items()):
             for column, kind in enumerate(kinds):
                 axes = figure.axes[row * len(kinds) + column]
@@ -48,6 +49,8 @@ def learning_curves(
                 axes.set_ylabel(_KINDS[kind])
                 axes.tick_params(color=FAINT)
                 axes.locator_params(axis="x", integer=True)
-            # One legend a row: the panels of a row show the same methods.
-            axes.legend(fontsize=7, loc="best")
+            # One legend a row, beside it: the panels of a row show the same methods, and curves fill them.
+            handles, names = axes.get_legend_handles_labels()
+            wrapped = [textwrap.fill(name, 24) for name in names]
+            axes.legend(handles, wrapped, fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure

@@ -30,12 +30,12 @@ from hardsight.studies.framework import (
     Study,
     finished_cells,
     markdown_table,
-    provenance,
     run_details,
 )
 from hardsight.studies.gr.clothing1m_crops import Crops
 from hardsight.studies.gr.retrieval import Tracklets, average_tracklets, retrieve
-from hardsight.studies.gr.trainings import NOT_COMPARABLE, gr, loss_of, title_of
+from hardsight.studies.gr.tables import page
+from hardsight.studies.gr.trainings import gr, loss_of, title_of
 from hardsight.training import Cell, Plan
 from hardsight.training.assembly import make_loss
 from hardsight.training.fitting import Session
@@ -164,14 +164,8 @@ def table(results: Mapping[str, Any]) -> str:
         numbers = [f"{100 * ours[name]:.1f}" if ours else "–" for name in ("mean_average_precision", "cmc_1", "cmc_5")]
         beside = [f"{number} [{printed}]" for number, printed in zip(numbers, PAPER[method], strict=False)]
         rows.append([title_of(method), *beside, numbers[2]])
-    parts = [
-        provenance(results),
-        "Each entry in percent: ours [paper]; – is not measured yet.",
-        markdown_table(["method", "mAP", "CMC-1", "CMC-5"], rows),
-        _gain(found),
-        "" if results["preset"] == "paper" else NOT_COMPARABLE,
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [markdown_table(["method", "mAP", "CMC-1", "CMC-5"], rows), _gain(found)]
+    return page(results, parts, "Each entry in percent: ours [paper]; – is not measured yet.")
 
 
 def _gain(found: Mapping[str, Any]) -> str:

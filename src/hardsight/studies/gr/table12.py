@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.configured import train_cells
-from hardsight.studies.framework import Options, Study, markdown_table, provenance
+from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.table5 import PROTOCOLS
-from hardsight.studies.gr.trainings import NOT_COMPARABLE, first_of, gr, judge_cells, mean_of, shown_accuracy
+from hardsight.studies.gr.tables import page
+from hardsight.studies.gr.trainings import first_of, gr, judge_cells, mean_of, shown_accuracy
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -59,15 +60,14 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Last accuracy over the grid, by rate, and the best pair of each."""
-    parts = [provenance(results)]
+    parts = []
     for rate in RATES:
         rows = [_row(results, rate, lam) for lam in LAMBDAS]
         if any(any(row[1:-1]) for row in rows):
             heads = ["λ", *(f"β = {beta}" for beta in BETAS), "paper (β)"]
             parts.append(f"{100 * rate:.0f} % noise, last test accuracy:\n\n{markdown_table(heads, rows)}")
             parts.append(_best(results, rate))
-    parts.append("" if results["preset"] == "paper" else NOT_COMPARABLE)
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return page(results, parts, legend="")
 
 
 def _row(results: Mapping[str, Any], rate: float, lam: float) -> list[str]:

@@ -1,7 +1,7 @@
 """GR, Table 2: on clean labels GR loses nothing to CCE, and treating all examples alike loses little.
 
 Paper (CCE / GR with λ = 0, β = 2 / GR with β = 0): CIFAR-10 ResNet-20 91.8/91.8/91.0, ResNet-56 92.4/92.5/91.9;
-CIFAR-100 ResNet-44 68.1/68.4/66.4. Ours: not measured yet.
+CIFAR-100 ResNet-44 68.1/68.4/66.4. Ours: not measured yet at full size.
 
 The two networks on CIFAR-10 are the anchors of everything else: a protocol that misses them explains no other table.
 Figures 4 and 5, the spreads of λ = 0, come last.

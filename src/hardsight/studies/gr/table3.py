@@ -1,7 +1,7 @@
 """GR, Table 3: which examples to emphasise when a fifth to four fifths of CIFAR-10's labels are wrong.
 
 Paper (ResNet-56, last test accuracy at 20/40/60/80 % symmetric noise): CCE 76.8/60.9/37.2/16.1, the best GR
-87.8/83.3/72.5/32.8; more noise asks for a larger lambda. Ours: not measured yet.
+87.8/83.3/72.5/32.8; more noise asks for a larger lambda. Ours: not measured yet at full size.
 
 CCE and GR with five emphasis focuses, for each the paper's best of four spreads; the other spreads (its Figures 7 to
 10) come last. The protocol is Section 4.1's as printed; what it leaves open, and which part of it carries the result,
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.studies.configured import Hooks, train_cells
-from hardsight.studies.framework import Options, Study, markdown_table, provenance
+from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.curves import learning_curves
+from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import (
     DIGITS,
-    NOT_COMPARABLE,
     PRINTED,
     TINY,
     first_of,
@@ -143,10 +143,7 @@ def table(results: Mapping[str, Any]) -> str:
         beside = (f"{one} ({paper})" if paper is not None else one for one, paper in zip(numbers, printed, strict=True))
         rows.append([f"{100 * rate:.0f} %", title_of(method), *beside, shown_classes(results, _key(rate, method))])
     notes = [_gain(results, rate) for rate in RATES]
-    parts = [provenance(results), markdown_table(heads, rows), _trend(results), *(note for note in notes if note)]
-    if results["preset"] != "paper":
-        parts.append(NOT_COMPARABLE)
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return page(results, [markdown_table(heads, rows), _trend(results), *notes], legend="")
 
 
 def _gain(results: Mapping[str, Any], rate: float) -> str:

@@ -1,7 +1,7 @@
 """GR, Table 8: GR against weight decay and dropout, on CIFAR-100 with 40 % wrong labels.
 
 Paper (ResNet-44): baseline 44.7, L2 51.5, Dropout+L2 52.8, GR 55.7, GR+L2 59.3, GR+L2+Dropout 58.3, mean of five seeds.
-Ours: not measured yet.
+Ours: not measured yet at full size.
 """
 
 from hardsight.studies.gr.regularisers import Regularisers

@@ -4,10 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.gr.trainings import NOT_COMPARABLE, first_of, mean_of, shown_accuracy
+from hardsight.studies.gr.trainings import first_of, mean_of, shown_accuracy
 
 # Row title to column title to (kind of cell, what the paper prints for it).
 Layout = Mapping[str, Mapping[str, tuple[str, str]]]
+# What the smaller presets must say of their numbers.
+NOT_COMPARABLE = (
+    "A preset for looking at the machinery: other images, another network, far fewer steps; its numbers do not compare "
+    "with the paper's."
+)
 LEGEND = (
     "Each entry: ours at the end of training (ours at its best epoch, chosen by the test set) [paper]; – is not "
     "measured yet."
@@ -35,10 +40,10 @@ def _entry(results: Mapping[str, Any], key: str, printed: str) -> str:
     return f"{ours} [{printed}]" if printed else ours
 
 
-def page(results: Mapping[str, Any], parts: Sequence[str]) -> str:
-    """Where the numbers come from, the legend, the parts, and for a small preset that it does not compare."""
-    last = "" if results["preset"] == "paper" else NOT_COMPARABLE
-    return "\n\n".join(part for part in (provenance(results), LEGEND, *parts, last) if part) + "\n"
+def page(results: Mapping[str, Any], parts: Sequence[str], legend: str = LEGEND) -> str:
+    """Where the numbers come from, for a small preset that they do not compare, the legend, and the parts."""
+    warning = "" if results["preset"] == "paper" else NOT_COMPARABLE
+    return "\n\n".join(part for part in (provenance(results), warning, legend, *parts) if part) + "\n"
 
 
 def ranking(

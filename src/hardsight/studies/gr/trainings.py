@@ -103,12 +103,6 @@ TINY = Protocol("usps", "digits_cnn", epochs=10, limit=2000, shrink=2, shift=1, 
 # scikit-learn's digits: seconds.
 DIGITS = Protocol("digits", "digits_cnn", epochs=3, limit=400, shift=1, flip=False, batch_size=64, lr=0.05)
 
-# What the smaller presets must say of their numbers.
-NOT_COMPARABLE = (
-    "A preset for looking at the machinery: other images, another network, far fewer steps; its numbers do not compare "
-    "with the paper's."
-)
-
 
 def gr(beta: int | float, lam: int | float) -> str:
     """The name of GR with these two knobs."""

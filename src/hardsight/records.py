@@ -16,6 +16,7 @@ Every file appears whole or not at all: it is written under a temporary name, sy
 """
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -31,6 +32,18 @@ import pyarrow.parquet as pq
 # The only way to read the mask is to set it, for the whole process: once, before there are threads that write.
 _UMASK = os.umask(0)
 os.umask(_UMASK)
+
+
+def check_writable(path: Path | str) -> None:
+    """Refuse, before the work, a path that could not be written after it; nothing is made."""
+    path = Path(path).absolute()
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    folder = next(parent for parent in path.parents if parent.exists())
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """`hardsight score`: both forms end to end, the summary, and one sentence with exit code 2 for every bad input."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -121,8 +123,39 @@ def test_bad_files_and_options(tmp_path: Path) -> None:
     refused(run(path, *out, "--score", "avhh"), "did you mean 'avh'?", tmp_path)
     refused(run(*out), "give either a FILE of features, or --model and --data", tmp_path)
     refused(run(path, *out, "--model", "hf:x"), "give either a FILE of features, or --model and --data", tmp_path)
+    for option in (("--unlabelled",), ("--size", "8"), ("--split", "val"), ("--head", "fc"), ("--num-classes", "3")):
+        refused(run(path, *out, *option), f"{option[0]} belongs to --model and --data", tmp_path)
+    refused(
+        run("--model", "hf:x", "--data", tmp_path, *out, "--head-file", path), "--head-file belongs to a FILE", tmp_path
+    )
     path.write_bytes(path.read_bytes()[:100])
     refused(run(path, *out), "is truncated or is not an .npz file", tmp_path)
+
+
+def test_what_could_not_be_written_is_said_before_the_work(tmp_path: Path) -> None:
+    # The file of features is not even there: the output is looked at first.
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.parquet").mkdir()
+    nothing = tmp_path / "none.npz"
+    refused(run(nothing, "-o", tmp_path / "file" / "new" / "s.parquet"), "Not a directory", tmp_path / "file")
+    result = run(nothing, "-o", tmp_path / "folder.parquet")
+    assert (result.exit_code, "Is a directory" in result.stderr) == (2, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes are Linux's")
+def test_names_with_newlines_and_names_that_are_no_text(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    home = (tmp_path / "my photos\nof 2020").absolute()
+    photos.rename(home)
+    (home / "cat" / "0.png").rename(home / "cat" / "a b\n[c].png")
+    (home / "cat" / "1.png").rename(home / "cat" / os.fsdecode(b"\xff.png"))
+    common = ("--model", f"hf:{tiny_vit}", "--data", home, "-o", tmp_path / "s c.parquet")
+    result = run(*common)
+    assert result.exit_code == 0, result.output
+    assert r"1 images were left out, first cat/\udcff.png: its name is not UTF-8" in result.stdout
+    assert "cat/a b\n[c].png" in pq.read_table(tmp_path / "s c.parquet").column("path").to_pylist()
+    (tmp_path / "s c.parquet").unlink()
+    (home / "dog").rename(home / os.fsdecode(b"\xfe"))
+    refused(run(*common), r"the folder \udcfe in", tmp_path)
 
 
 def test_bad_models_and_data(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
@@ -130,6 +163,7 @@ def test_bad_models_and_data(tiny_vit: Path, photos: Path, tmp_path: Path) -> No
         refused(run(*arguments, "-o", tmp_path / "scores.parquet"), sentence, tmp_path)
 
     model, data = ("--model", f"hf:{tiny_vit}"), ("--data", photos)
+    (tmp_path / "classes.json").write_text("[")
     refuse("--model and --data belong together", *model)
     refuse("the data folder", *model, "--data", tmp_path / "nowhere")
     refuse("must be timm:NAME", "--model", "vit", *data)
@@ -137,9 +171,10 @@ def test_bad_models_and_data(tiny_vit: Path, photos: Path, tmp_path: Path) -> No
     refuse("--mean must be 1 or 3 numbers", *model, *data, "--mean", "a,b,c")
     refuse("mean must be for pixels in [0, 1]", *model, *data, "--mean", "127")
     refuse("interpolation must be one of", *model, *data, "--interpolation", "magic")
-    refuse("--device must be one that is there", *model, *data, "--device", "abacus")
+    for device in ("abacus", "meta"):
+        refuse("--device must be one that is there", *model, *data, "--device", device)
+    refuse("classes.json is a file", *model, "--data", tmp_path / "classes.json")
     refuse("nothing is not there", *model, *data, "--split", "nothing")
-    (tmp_path / "classes.json").write_text("[")
     refuse("is not readable JSON", *model, *data, "--classes", tmp_path / "classes.json")
     refuse("give one of them", *model, *data, "--unlabelled", "--classes", tmp_path / "classes.json")
     (photos / "cat").rename(photos / "toad")

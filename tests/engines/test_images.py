@@ -1,9 +1,11 @@
 """A user's own model and images: classes matched, heads reduced and put back, files that do not decode left out."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -143,6 +145,36 @@ def test_images_of_different_sizes_need_a_size(photos: Path) -> None:
         score_images(loaded(), open_images(photos), ("avh",), preprocessing=Preprocessing())
 
 
+def test_images_of_different_sizes_are_one_sentence_from_other_processes_too(photos: Path) -> None:
+    with pytest.raises(ValueError, match=r"^size must be given \(--size\), because the images differ: .*\)$"):
+        score_images(loaded(), open_images(photos), ("avh",), preprocessing=Preprocessing(), workers=1)
+
+
+def test_a_model_that_asserts_its_input(photos: Path) -> None:
+    class Asserts(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.shape[-1] == 224, "Input width doesn't match model"
+            return super().forward(x)
+
+    small = loaded()
+    strict = LoadedModel(Asserts(*small.model), small.preprocessing, NAMES, "")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"does not take images of shape \[3, 16, 16\] .*Input width doesn't match"):
+        score_images(strict, open_images(photos), ("avh",))
+
+
+def test_a_compiled_model_is_reduced_to_the_datas_classes(photos: Path) -> None:
+    plain = loaded()
+    compiled = LoadedModel(torch.compile(plain.model, backend="eager"), plain.preprocessing, NAMES, "")  # type: ignore[arg-type]
+    expected = score_images(plain, open_images(photos), ("avh",))
+    assert score_images(compiled, open_images(photos), ("avh",)).column("avh").equals(expected.column("avh"))
+
+
+def test_classes_that_differ_only_in_their_spelling_are_not_matched_by_name(photos: Path) -> None:
+    (photos / "dog").rename(photos / "Cat")
+    with pytest.raises(ValueError, match="'Cat' is there twice"):
+        score_images(loaded(), open_images(photos), ("avh",))
+
+
 def test_images_the_model_does_not_take(photos: Path) -> None:
     grey = Preprocessing((16, 16), 16, mean=(0.5,), std=(0.5,))
     with pytest.raises(ValueError, match=r"does not take images of shape \[1, 16, 16\]"):
@@ -173,6 +205,30 @@ def test_layouts_are_told_by_what_is_there(tmp_path: Path, photos: Path) -> None
         open_images(photos, layout="nonsense")
     with pytest.raises(ValueError, match="must hold one folder for each class"):
         open_images(photos / "cat")
+
+
+def test_scores_written_among_the_images_do_not_change_their_layout(photos: Path) -> None:
+    pq.write_table(score_images(loaded(), open_images(photos), ("avh",)), photos / "scores.parquet")
+    assert len(open_images(photos)) == 9
+
+
+def test_splits_are_not_taken_for_classes(photos: Path, tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        shutil.copytree(photos, tmp_path / "both" / split)
+    with pytest.raises(ValueError, match="holds the splits train, val: choose one with --split"):
+        open_images(tmp_path / "both")
+    assert open_images(tmp_path / "both", split="val").class_names == ("cat", "dog", "frog")
+    # Classes of these names hold images, not classes.
+    (photos / "cat").rename(photos / "train")
+    (photos / "dog").rename(photos / "test")
+    (photos / "frog").rename(photos / "val")
+    assert open_images(photos).class_names == ("test", "train", "val")
+
+
+def test_sets_that_need_no_folder(tmp_path: Path) -> None:
+    assert len(open_images(tmp_path, layout="digits")) == 1797
+    with pytest.raises(ValueError, match="data must be images; two-gaussians holds points"):
+        open_images(tmp_path, layout="two-gaussians")
 
 
 @pytest.mark.data

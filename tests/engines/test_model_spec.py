@@ -104,7 +104,16 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
         "    return model\n"
         "def number():\n"
         "    return 5\n"
+        "def lazy():\n"
+        "    import my_layers\n"
+        "    return my_layers.build()\n"
+        "def needy(width):\n"
+        "    return nn.Linear(3, 2)\n"
+        "def fails():\n"
+        "    raise RuntimeError('no luck\\nat all')\n"
     )
+    (tmp_path / "my_layers.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(3, 2)\n")
+    (tmp_path / "my_slip.py").write_text("def (:\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     grey = load_model("my_networks:grey")
@@ -118,8 +127,18 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
         load_model("my_networks:number")
     with pytest.raises(ValueError, match="it has no 'missing' to call"):
         load_model("my_networks:missing")
+    assert isinstance(load_model("my_networks:lazy").model, nn.Linear)
+    with pytest.raises(ValueError, match=r"needy\(\) must build a model; TypeError: .*'width'$"):
+        load_model("my_networks:needy")
+    with pytest.raises(ValueError, match=r"RuntimeError: no luck \(my_networks\.py, line 18\)$"):
+        load_model("my_networks:fails")
+    with pytest.raises(ImportError, match=r"'my_slip' does not: SyntaxError: invalid syntax \(my_slip\.py, line 1\)$"):
+        load_model("my_slip:make")
+    with pytest.raises(ValueError, match="num_classes must be left out for my_networks:grey"):
+        load_model("my_networks:grey", num_classes=3)
     assert sys.path == before
-    del sys.modules["my_networks"]
+    for name in ("my_networks", "my_layers"):
+        del sys.modules[name]
 
 
 def test_own_networks_need_weights(tmp_path: Path) -> None:
@@ -150,6 +169,7 @@ def fake_timm(name: str, pretrained: bool, num_classes: int = 5) -> nn.Module:
     model[3] = nn.Linear(4, num_classes)
     model.asked_for_published = pretrained
     model.pretrained_cfg = {
+        "num_classes": 5,
         "input_size": (3, 16, 16),
         "crop_pct": 0.5,
         "interpolation": "bicubic",
@@ -170,6 +190,10 @@ def test_timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = load_model("timm:small", tmp_path / "w.pth", num_classes=7)
     assert not own.model.asked_for_published
     assert own.model[3].out_features == 7  # type: ignore[index]
+    # A head of another size would be drawn at random.
+    with pytest.raises(ValueError, match="weights must be given with num_classes"):
+        load_model("timm:small", num_classes=7)
+    assert load_model("timm:small", num_classes=5).model.asked_for_published
     with pytest.raises(ValueError, match=r"timm could not build 'other': Unknown model \(other\)$"):
         load_model("timm:other")
 

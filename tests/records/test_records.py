@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.records import atomic_path, write_json, write_table, write_text
+from hardsight.records import atomic_path, check_writable, write_json, write_table, write_text
 
 
 def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
@@ -46,3 +46,20 @@ def test_tables_keep_their_field_metadata(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("avh", pa.float32(), metadata={"direction": "larger is harder"})])
     write_table(tmp_path / "samples.parquet", pa.table([pa.array([0.5], pa.float32())], schema=schema))
     assert pq.read_schema(tmp_path / "samples.parquet").field("avh").metadata[b"direction"] == b"larger is harder"
+
+
+def test_what_could_not_be_written_is_known_beforehand_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    check_writable(tmp_path / "new" / "newer" / "x.parquet")
+    check_writable(tmp_path / "file")
+    with pytest.raises(IsADirectoryError):
+        check_writable(tmp_path)
+    with pytest.raises(NotADirectoryError):
+        check_writable(tmp_path / "file" / "x" / "y.parquet")
+    # The tests may run as root, whom no mode stops.
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)
+    with pytest.raises(PermissionError, match=str(tmp_path)):
+        check_writable(tmp_path / "new" / "x.parquet")
+    assert os.listdir(tmp_path) == ["file"]

@@ -74,66 +74,63 @@ def score(
         hardsight score --model timm:resnet50 --weights mine.safetensors --num-classes 7 --data photos/
     """
     with one_sentence():
-        from hardsight.records import write_table
+        from hardsight.hardness.scoring import choose_scores
+        from hardsight.records import check_writable, write_table
 
         # Before the work, not after it.
-        output = _parquet(output)
+        check_writable(_parquet(output))
         chosen = tuple(scores or _SCORES)
+        choose_scores(chosen)
         if (file is None) == (model is None and data is None):
             raise ValueError("give either a FILE of features, or --model and --data")
+        flags = {
+            "size": _size(size),
+            "mean": _numbers("mean", mean),
+            "std": _numbers("std", std),
+            "interpolation": interpolation,
+        }
         if file is not None:
             from hardsight.engines.files import score_file
 
+            of_images: dict[str, Any] = {"layout": layout, "split": split, "weights": weights, "head": head, **flags}
+            of_images |= {"num-classes": num_classes, "classes": classes, "unlabelled": unlabelled or None}
+            of_images["device"] = device
+            _refuse_given("--model and --data", of_images)
             table = score_file(file, chosen, head=head_file)
         else:
-            flags = {
-                "size": _size(size),
-                "mean": _numbers("mean", mean),
-                "std": _numbers("std", std),
-                "interpolation": interpolation,
-            }
-            options = {"head": head, "device": _device(device), "batch_size": batch_size, "workers": workers}
-            table = _score_images(
-                model, data, layout, split, weights, num_classes, classes, unlabelled, flags, chosen, options
+            from hardsight.engines.images import open_images, score_images
+            from hardsight.engines.model_spec import load_model
+
+            _refuse_given("a FILE of features", {"head-file": head_file})
+            if model is None or data is None:
+                raise ValueError("--model and --data belong together; give both")
+            if classes is not None and unlabelled:
+                raise ValueError("--classes says what the labels mean and --unlabelled ignores them; give one of them")
+            groups, where = None if classes is None else _groups(classes), _device(device)
+            images = open_images(data, layout, split)
+            loaded = load_model(model, weights, num_classes=num_classes)
+            table = score_images(
+                loaded,
+                images,
+                chosen,
+                classes=groups,
+                labelled=not unlabelled,
+                preprocessing=loaded.preprocessing.changed(**flags),
+                head=head,
+                device=where,
+                batch_size=batch_size,
+                workers=workers,
+                origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
             )
         write_table(output, table)
     _tell(table, output, as_json)
 
 
-def _score_images(
-    model: str | None,
-    data: Path | None,
-    layout: str | None,
-    split: str | None,
-    weights: Path | None,
-    num_classes: int | None,
-    classes: Path | None,
-    unlabelled: bool,
-    flags: dict[str, Any],
-    scores: tuple[str, ...],
-    options: dict[str, Any],
-) -> Any:
-    from hardsight.engines.images import open_images, score_images
-    from hardsight.engines.model_spec import load_model
-    from hardsight.hardness.scoring import choose_scores
-
-    if model is None or data is None:
-        raise ValueError("--model and --data belong together; give both")
-    if classes is not None and unlabelled:
-        raise ValueError("--classes says what the labels mean and --unlabelled ignores them; give one of them")
-    choose_scores(scores)
-    images = open_images(data, layout, split)
-    loaded = load_model(model, weights, num_classes=num_classes)
-    return score_images(
-        loaded,
-        images,
-        scores,
-        classes=None if classes is None else _groups(classes),
-        labelled=not unlabelled,
-        preprocessing=loaded.preprocessing.changed(**flags),
-        origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
-        **options,
-    )
+def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
+    """An option that would be left alone is not taken in silence."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"--{name} belongs to {belongs_to}; leave it out here")
 
 
 def _tell(table: Any, output: Path, as_json: bool) -> None:
@@ -189,7 +186,8 @@ def _device(name: str | None) -> str:
 
     chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(0, device=chosen)
+        # Read back: a device that only pretends to compute does not give the number.
+        torch.ones(1, device=chosen).item()
     except (RuntimeError, AssertionError):
         raise ValueError(f"--device must be one that is there; {chosen!r} is not") from None
     return chosen

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hardsight.datasets.decoding import EXTENSIONS
 from hardsight.datasets.interface import FileDataset, Size, Skipped
-from hardsight.datasets.paths import Below
+from hardsight.datasets.paths import Below, is_text, printable
 
 
 def read_image_folder(
@@ -155,7 +155,7 @@ def collect(
         domains=None if domains is None else torch.as_tensor(domains, dtype=torch.int64)[kept],
         columns={key: column[kept] for key, column in (columns or {}).items()},
         skipped=tuple(
-            Skipped(path, problem, int(number))
+            Skipped(printable(path), problem, int(number))
             for path, problem, number in zip(paths, problems, numbers, strict=True)
             if problem is not None
         ),
@@ -171,7 +171,11 @@ def subfolders(folder: Path) -> list[str]:
     """Names of the folders in `folder`, sorted; hidden ones are not looked at."""
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder {folder} is not there")
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    for name in names:
+        if not is_text(name):
+            raise ValueError(f"the folder {printable(name)} in {folder} must have a name in UTF-8: rename it")
+    return names
 
 
 def images_below(root: Path, folder: str) -> list[str]:

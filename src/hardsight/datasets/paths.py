@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 
+NOT_TEXT = "its name is not UTF-8"
 OUTSIDE = "the path points outside the root"
 LINK_OUTSIDE = "a link in the path leads outside the root"
 
@@ -17,6 +18,20 @@ def stays_inside(entry: str) -> bool:
     # A list written on Windows separates with backslashes and may name a drive: neither may lead out.
     parts = entry.replace("\\", "/").split("/")
     return parts[0] not in ("", "..") and parts[0][1:2] != ":" and ".." not in parts and "\0" not in entry
+
+
+def is_text(name: str) -> bool:
+    """Whether a file's name is UTF-8; on Linux it may be any bytes, and no table or page could hold those."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(name: str) -> str:
+    """The name as it is, or with what is not UTF-8 written as escapes."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def follow(root: Path, entry: str) -> Path:
@@ -41,6 +56,8 @@ class Below:
         """None for a file that is there and inside the root; else the reason."""
         if not stays_inside(entry):
             return OUTSIDE
+        if not is_text(entry):
+            return NOT_TEXT
         folder = os.path.dirname(entry)
         if folder not in self._folders:
             self._folders[folder] = self._leads_outside(folder)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hardsight.datasets.folders import read_image_folder
+from hardsight.datasets.folders import images_below, read_image_folder, subfolders
 from hardsight.datasets.huggingface import read_huggingface, splits
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.registry import find, reader, source
@@ -24,6 +24,7 @@ from hardsight.hardness.scoring import DEFAULT_SCORES
 
 Images = ArrayDataset | FileDataset
 _ANYWHERE = ("folder", "huggingface")
+_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
 _THUMBNAIL_SIDE = 96
 
 
@@ -35,19 +36,21 @@ def open_images(root: Path | str, layout: str | None = None, split: str | None =
     """
     root = Path(root)
     if not root.is_dir():
-        raise FileNotFoundError(f"the data folder {root} is not there")
+        raise FileNotFoundError(f"the data folder {root} is {'a file' if root.exists() else 'not there'}")
     known = _by_name(root) if layout is None else source(layout)
-    name = known.name if known else "huggingface" if next(root.rglob("*.parquet"), None) else "folder"
     images: Images
-    if name == "huggingface":
+    if known is None:
+        known = source("huggingface" if _is_huggingface(root) else "folder")
+    if known.name == "huggingface":
         images = read_huggingface(root, split or next(iter(splits(root)), "train"))
-    elif known is None or name == "folder":
-        images = read_image_folder(root, split or "all", name=root.resolve().name)
+    elif known.name == "folder":
+        images = read_image_folder(root, split or _only_split(root), name=root.resolve().name)
     else:
         chosen = next(iter(known.splits)) if split is None else split
         if chosen not in known.splits:
             raise ValueError(f"split of {known.name} must be one of {', '.join(known.splits)}; got {chosen!r}")
-        images = reader(known)(root if _is_named(known, root) else find(known, root), chosen)
+        here = not known.folders or _is_named(known, root)
+        images = reader(known)(root if here else find(known, root), chosen)
     if isinstance(images, ArrayDataset) and images.images.dtype != torch.uint8:
         raise ValueError(f"data must be images; {images.name} holds points")
     return images
@@ -142,14 +145,19 @@ class _Prepared(Dataset[tuple[Tensor | str, int, int]]):
         raise ValueError(f"data must hold at least one image that decodes; {self.images.name} holds none")
 
 
-def _collate(rows: list[tuple[Tensor | str, int, int]]) -> tuple[Tensor | None, Tensor, Tensor, list[str]]:
+def _collate(rows: list[tuple[Tensor | str, int, int]]) -> tuple[Tensor | str | None, Tensor, Tensor, list[str]]:
+    """A batch of what decoded, and the reasons of the rest; a sentence in its place where the images do not fit.
+
+    An error raised here would reach the caller as the traceback of another process.
+    """
     images = [image for image, _, _ in rows if isinstance(image, Tensor)]
     kept = [row for row in rows if isinstance(row[0], Tensor)]
     reasons = [image for image, _, _ in rows if isinstance(image, str)]
+    labels, ids = (torch.tensor([row[at] for row in kept], dtype=torch.int64) for at in (1, 2))
     shapes = sorted({tuple(image.shape) for image in images})
     if len(shapes) > 1:
-        raise ValueError(f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}")
-    labels, ids = (torch.tensor([row[at] for row in kept], dtype=torch.int64) for at in (1, 2))
+        sentence = f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}"
+        return sentence, labels, ids, reasons
     return torch.stack(images) if images else None, labels, ids, reasons
 
 
@@ -167,6 +175,8 @@ class _Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
         for images, labels, ids, reasons in self.loader:
             self.skipped += reasons
+            if isinstance(images, str):
+                raise ValueError(images)
             if images is not None:
                 yield images, labels if self.labelled else None, ids
 
@@ -205,6 +215,21 @@ def same_images(images: Images, table: pa.Table) -> bool:
 def _rows_of(images: Images, ids: Sequence[int]) -> list[int]:
     where = {one: at for at, one in enumerate(images.ids.tolist())}
     return [where[one] for one in ids]
+
+
+def _is_huggingface(root: Path) -> bool:
+    """Parquet files and no image: a folder of images may also hold the scores that were made of it."""
+    if next(root.rglob("*.parquet"), None) is None:
+        return False
+    return not any(images_below(root, each) for each in subfolders(root))
+
+
+def _only_split(root: Path) -> str:
+    """`all`; refused where the folders are splits, which would be taken for classes."""
+    folders = subfolders(root)
+    if folders and _SPLITS.issuperset(folders) and all(subfolders(root / each) for each in folders):
+        raise ValueError(f"{root} holds the splits {', '.join(folders)}: choose one with --split")
+    return "all"
 
 
 def _by_name(root: Path) -> Source | None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.engines.model_spec import LoadedModel
-from hardsight.heads import observe
+from hardsight.heads import observe, unwrap
 
 Groups = Mapping[str, Sequence[int | str] | int | str]
 """For each class of the data the model's classes that it means, as numbers or names."""
@@ -31,7 +31,7 @@ class Matched:
         if self.rows is None:
             yield
             return
-        layer = self.model.get_submodule(self.head)
+        layer = unwrap(self.model)[0].get_submodule(self.head)
         before = dict(layer.named_parameters(recurse=False))
         try:
             for name in ("weight", "bias"):
@@ -84,8 +84,12 @@ def match_classes(
         rows = tuple(_rows(one, classes, loaded.class_names, outputs) for one in names)
         return Matched(loaded.model, name, rows, names)
     known = {_plain(each): at for at, each in enumerate(loaded.class_names or ())}
-    if known and all(_plain(each) in known for each in names):
-        order = tuple((known[_plain(each)],) for each in names)
+    wanted = [_plain(each) for each in names]
+    if known and all(each in known for each in wanted):
+        if len(set(wanted)) < len(wanted):
+            twice = next(each for each in names if wanted.count(_plain(each)) > 1)
+            raise ValueError(f"classes must differ by more than case, spaces and underscores; {twice!r} is there twice")
+        order = tuple((known[each],) for each in wanted)
         same = [one[0] for one in order] == list(range(outputs))
         return Matched(loaded.model, name, None if same else order, names)
     if len(names) == outputs:
@@ -102,7 +106,10 @@ def _look_at_head(model: nn.Module, image: Tensor, head: str | None) -> tuple[st
     with torch.inference_mode(), observe(model, head) as seen:
         try:
             model(image.unsqueeze(0).to(device))
-        except RuntimeError as error:
+        except ValueError:
+            # Ours, of a head that is not clear.
+            raise
+        except Exception as error:  # a user's model, timm's assertions
             shape, reason = list(image.shape), (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ValueError(f"the model does not take images of shape {shape} (--size, --mean): {reason}") from None
         return seen.name, len(seen.weight)
@@ -112,7 +119,7 @@ def _rows(one: str, classes: Groups, model_names: Sequence[str] | None, outputs:
     if one not in classes:
         raise ValueError(f"classes must say what each class of the data means; {one!r} is missing")
     meant = classes[one]
-    members = [meant] if isinstance(meant, int | str) else list(meant)
+    members = [*meant] if isinstance(meant, list | tuple) else [meant]
     if not members:
         raise ValueError(
             f"classes must name at least one of the model's classes for each of the data's; {one!r} has none"

@@ -12,13 +12,15 @@ Weights come from a safetensors file or a checkpoint that holds tensors only. A 
 is refused: a pickle is a program.
 """
 
+import functools
 import importlib
 import os
 import pickle
 import sys
+import traceback
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,15 +50,15 @@ class LoadedModel:
 def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int | None = None) -> LoadedModel:
     """Build the classifier that SPEC names; `weights` take the place of the published ones.
 
-    `num_classes` sizes the head where the builder takes it (timm, torchvision, hardsight).
+    `num_classes` sizes the head where the builder takes it (timm, torchvision, hardsight); elsewhere it is refused.
     """
     kind, colon, name = spec.partition(":")
     if not colon or not kind or not name:
         raise ValueError(
             f"model must be timm:NAME, hf:FOLDER, torchvision:NAME or package.module:factory; got {spec!r}"
         )
-    build = _BUILDERS.get(kind)
-    loaded = _from_factory(kind, name) if build is None else build(name, weights is None, num_classes)
+    build = _BUILDERS.get(kind, functools.partial(_from_factory, kind))
+    loaded = build(name, weights is None, num_classes)
     if weights is not None:
         load_weights(loaded.model, weights)
     loaded.model.eval()
@@ -132,12 +134,16 @@ def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedMo
     except Exception as error:  # timm, its hub and their libraries fail in many types
         raise ValueError(f"timm could not build {name!r}: {_first_line(error)}") from None
     configuration = getattr(model, "pretrained_cfg", {})
-    names = configuration.get("label_names")
+    if pretrained and num_classes is not None and num_classes != configuration.get("num_classes"):
+        # timm would draw that head at random.
+        raise ValueError(f"weights must be given with num_classes: without them timm:{name}'s head has learned nothing")
+    names = configuration.get("label_names") if num_classes is None else None
     return LoadedModel(model, from_timm(configuration), tuple(names) if names else None, "")
 
 
 def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
     folder = Path(name)
+    _refuse_num_classes(f"hf:{name}", num_classes)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"hf:FOLDER must be a folder that save_pretrained made; {folder} holds no config.json")
     transformers = _import("transformers", f"hf:{name}", "hardsight[huggingface]")
@@ -176,16 +182,23 @@ def _from_hardsight(name: str, pretrained: bool, num_classes: int | None) -> Loa
     return LoadedModel(model, _own_preprocessing(model), None, "")
 
 
-def _from_factory(module_name: str, factory_name: str) -> LoadedModel:
+def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+    _refuse_num_classes(f"{module_name}:{factory_name}", num_classes)
+    # The factory, too, may import what lies beside its module.
     with _working_directory_importable():
         try:
             module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise ImportError(f"model must name a module that imports; {module_name!r} does not: {error}") from None
-    factory = getattr(module, factory_name, None)
-    if not callable(factory):
-        raise ValueError(f"model must name a function of {module_name}; it has no {factory_name!r} to call")
-    model = factory()
+        except Exception as error:  # a user's module fails in any type, a slip of the pen among them
+            raise ImportError(
+                f"model must name a module that imports; {module_name!r} does not: {_what_and_where(error)}"
+            ) from error
+        factory = getattr(module, factory_name, None)
+        if not callable(factory):
+            raise ValueError(f"model must name a function of {module_name}; it has no {factory_name!r} to call")
+        try:
+            model = factory()
+        except Exception as error:  # likewise
+            raise ValueError(f"{module_name}:{factory_name}() must build a model; {_what_and_where(error)}") from error
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"{module_name}:{factory_name} must return a torch.nn.Module; it returned {type(model).__name__}"
@@ -242,11 +255,23 @@ def _import(module: str, spec: str, package: str) -> Any:
         ) from None
 
 
+def _refuse_num_classes(spec: str, num_classes: int | None) -> None:
+    if num_classes is not None:
+        raise ValueError(f"num_classes must be left out for {spec}, which sizes its own head; got {num_classes}")
+
+
+def _what_and_where(error: BaseException) -> str:
+    """The error in one line, with the line that raised it where that is a user's."""
+    said, last = f"{type(error).__name__}: {_first_line(error)}", traceback.extract_tb(error.__traceback__)[-1]
+    nobodys = last.filename == __file__ or last.filename.startswith("<")
+    return said if nobodys else f"{said} ({Path(last.filename).name}, line {last.lineno})"
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-_BUILDERS = {
+_BUILDERS: dict[str, Callable[[str, bool, int | None], LoadedModel]] = {
     "timm": _from_timm,
     "hf": _from_huggingface,
     "torchvision": _from_torchvision,

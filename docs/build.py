@@ -33,6 +33,10 @@ scores = hs.score(torch.randn(50, 8), torch.randn(4, 8), torch.randint(0, 4, (50
 assert SCORES["avh"].larger_is_harder and scores["avh"].shape == (50,)
 ```
 
+Which one? Wrong labels: leave the choice to [`find_label_issues`](cleaning.md#which-labels-are-wrong). Samples that are
+hard and rightly labelled: `avh` (chance is 1/C for C classes), among those whose label the model agrees with. Ambiguous
+ones: `variability` of a training run, `entropy` of a model. Close to people: [measured](studies/avh-agreement.md).
+
 """
 AT_ONCE = """`prototype_angle` needs all samples at once, so it is no column of `hs.score`: call
 `hardsight.hardness.prototype_angle(features, labels)`.
@@ -45,9 +49,8 @@ Times the matrix product alone in float32, both measured in turn in one run (med
 each entry: where dim is large the product is what one pays for. All samples x all classes never exists: a million
 samples x 1,000 classes take no more memory than the features and the scores.
 
-On a GPU half precision goes through the fused kernel of [kernels.md](kernels.md); float32 goes chunk by chunk, and it
-shows where dim is small: on an H200 an earlier version took 1.6 times the product at dim 2,048 (written plainly: 2.2)
-but 8.0 times at dim 128 (written plainly: 3.6).
+On a GPU half precision goes through the fused kernel, [measured apart](kernels.md#measured); float32 goes chunk
+by chunk and has not been measured there in this form.
 
 """
 

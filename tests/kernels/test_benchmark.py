@@ -1,6 +1,10 @@
 """`hardsight bench`: rows are appended; an unknown op and a machine without a GPU are refused in one sentence."""
 
 import csv
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from hardsight.cli.bench import bench
+from hardsight.kernels import benchmark
 from hardsight.kernels.benchmark import Measured, append, cases
 
 ROW = Measured("op", "2 x 3", "bfloat16", "ours", 1.0, 0.9, 1.1, 4.0, "a GPU", "2", "3", "3.11", "2026-01-01")
@@ -44,8 +49,31 @@ def test_every_op_has_a_benchmark_of_its_name() -> None:
 def test_an_unknown_op_is_refused_in_one_sentence() -> None:
     code, said = run("--only", "angles")
     assert code == 2
-    assert "--only must be one of" in said
+    assert "only must be one of angular_cross_entropy, " in said
     assert said.count("\n") == 1
+
+
+def test_what_was_measured_before_an_interruption_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.csv"
+
+    def interrupted(only: str | None, compiled: bool, seen: Callable[[Measured], None]) -> list[Measured]:
+        seen(ROW)
+        raise ValueError("the cable was pulled")
+
+    monkeypatch.setattr(benchmark, "run", interrupted)
+    assert run("--output", str(path)) == (2, "hardsight: the cable was pulled\n")
+    with path.open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 1
+
+
+def test_a_variant_without_numbers_is_null_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    too_large = replace(ROW, median_ms=math.nan, p20_ms=math.nan, p80_ms=math.nan, peak_mib=math.nan)
+    monkeypatch.setattr(benchmark, "run", lambda only, compiled, seen: [too_large])
+    app = typer.Typer()
+    app.command()(bench)
+    done = CliRunner().invoke(app, ["--json", "--output", str(tmp_path / "results.csv")])
+    assert '"median_ms": null' in done.stdout
+    assert json.loads(done.stdout)[0]["peak_mib"] is None
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -29,16 +29,23 @@ def bench(
     with one_sentence():
         from hardsight.kernels import benchmark
 
-        known = sorted({op for op, _, _ in benchmark.cases()})
-        if only is not None and only not in known:
-            raise ValueError(f"--only must be one of {', '.join(known)}; got {only!r}")
-        rows = benchmark.run(only, compiled, seen=(lambda row: None) if as_json else _tell)
-        benchmark.append(rows, output)
+        def keep(row: Any) -> None:
+            # At once: what was measured before an interruption stays.
+            benchmark.append([row], output)
+            if not as_json:
+                _tell(row)
+
+        rows = benchmark.run(only, compiled, seen=keep)
     if as_json:
-        print(json.dumps([asdict(row) for row in rows]))
+        print(json.dumps([_plain(row) for row in rows]))
     else:
         first = rows[0]
         print(f"{first.device}, torch {first.torch}, triton {first.triton}; appended to {output}")
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    """A variant that did not fit into memory has no numbers, and JSON no NaN."""
+    return {name: None if value != value else value for name, value in asdict(row).items()}
 
 
 def _tell(row: Any) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision
+from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
 
 
@@ -33,6 +34,11 @@ def angular_cross_entropy(
     Lengths beyond float32's squares (about 1e-19 to 1e19) count as zero vectors in the fused version: a right angle
     and no gradient.
     """
+    check_head(features, weight)
+    check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
+    check_sample_weight(sample_weight, len(features))
+    check_choice("reduction", reduction, ("mean", "sum", "none"))
+    check_number("scale", scale)
     features, weight = same_precision((features, weight))
     if not _serves(features, weight):
         return reference(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed
+from hardsight.kernels.inputs import check_head, check_labels
 
 # Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
 _PLAIN_ELEMENTS = 2**22
@@ -18,7 +19,8 @@ class AngularScores(NamedTuple):
     """Per-sample numbers over all classes, float32; "other" means every class but the labelled one. Angles in radians.
 
     `other_probability` is summed over the other classes alone, so it is exact where the labelled probability rounds
-    to 1; `other_squares` is the sum of their squared probabilities. The last two are 0 unless `spread` was asked for.
+    to 1; `other_squares` is the sum of their squared probabilities. It and `entropy` are 0 unless `spread` was asked
+    for. With one class there is no other: its nearest angle is infinite, its largest logit minus infinity.
     """
 
     feature_norm: Float[Tensor, "samples"]
@@ -47,9 +49,12 @@ def angular_scores(
 
     Half precision is multiplied as it is and accumulated in float32. On a CUDA device at most 64 MiB beyond the result.
     """
+    check_head(features, weight)
     if labels is None:
         nothing = torch.zeros(len(features), dtype=torch.int64, device=features.device)
         labels = angular_scores(features, weight, nothing, bias).predicted
+    check_labels(labels, len(features), len(weight))
+    labels = labels.long()
     features, weight = same_precision((features.detach(), weight.detach()))
     if not serves(features, weight):
         return reference(features, weight, labels, bias, spread=spread)

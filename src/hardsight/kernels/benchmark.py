@@ -185,11 +185,16 @@ def measure(work: Callable[[], Any]) -> tuple[list[float], float]:
 def run(
     only: str | None = None, compiled: bool = True, seen: Callable[[Measured], None] = lambda row: None
 ) -> list[Measured]:
-    """Every case, one row a variant; `seen` is told of each as it comes."""
+    """Every case, or those of one op, one row a variant; `seen` is told of each as it comes."""
+    known = sorted({op for op, _, _ in cases()})
+    if only is not None and only not in known:
+        raise ValueError(f"only must be one of {', '.join(known)}; got {only!r}")
     if not torch.cuda.is_available():
         raise ValueError("the kernels' benchmark needs a CUDA device; there is none")
-    import triton
-
+    try:
+        import triton
+    except ImportError:
+        raise ImportError("the kernels' benchmark needs triton: pip install 'hardsight[gpu]'") from None
     about = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

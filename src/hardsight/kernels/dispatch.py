@@ -15,6 +15,8 @@ FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 # Triton decides at its own import whether kernels are interpreted.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
+# Products of half precision that come out in float32 are in torch from 2.8 on.
+_WIDE_PRODUCTS = hasattr(torch.ops.aten.mm, "dtype_out")
 # The kernels need bfloat16 and asynchronous copies.
 _LEAST_CAPABILITY = (8, 0)
 
@@ -54,7 +56,7 @@ def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
 
     A float32 product is torch's own, so TF32 is used only where the user allowed it.
     """
-    if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
+    if _comes_out_wide(left):
         return torch.ops.aten.mm.dtype_out(left, right, torch.float32, out=out)
     return torch.mm(widen(left), widen(right), out=out)
 
@@ -66,9 +68,13 @@ def aligned(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -
 
 def add_product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """out += left @ right, in float32."""
-    if left.dtype in (torch.float16, torch.bfloat16) and left.device.type == "cuda":
+    if _comes_out_wide(left):
         return torch.ops.aten.addmm.dtype_out(out, left, right, torch.float32, out=out)
     return out.addmm_(widen(left), widen(right))
+
+
+def _comes_out_wide(operand: Tensor) -> bool:
+    return _WIDE_PRODUCTS and operand.device.type == "cuda" and operand.dtype in (torch.float16, torch.bfloat16)
 
 
 # Tracing cannot follow the question, and the answer is a setting of the process.

@@ -9,6 +9,7 @@ from torch import Tensor
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.angular_cross_entropy import project_gradient
 from hardsight.kernels.dispatch import call, runs_fused
+from hardsight.kernels.inputs import check_labels, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels
 
 
@@ -26,6 +27,9 @@ def pairwise_angular_contrast(
     "mean" divides by the sum of the pairs' weights (products of the samples'; 0 where a label is ignored), "sum" by
     nothing. In the fused version lengths beyond float32's squares count as zero vectors.
     """
+    check_labels(labels, len(features))
+    check_sample_weight(sample_weight, len(features))
+    check_number("margin_radians", margin_radians)
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum'; all pairs are not returned one by one; got {reduction!r}")
     if torch.is_autocast_enabled(features.device.type) and features.dtype == torch.float32:

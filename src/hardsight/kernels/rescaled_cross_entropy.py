@@ -9,7 +9,7 @@ CCE, MAE and GCE are special cases: transform "identity" with (beta, lam) = (2, 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +18,10 @@ from torch import Tensor
 
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused
+from hardsight.kernels.inputs import check_choice, check_labels, check_number, check_sample_weight
 
 Transform = str | Callable[[Tensor], Tensor]
+REDUCTIONS = ("weight", "mean", "sum")
 
 
 class RowStatistics(NamedTuple):
@@ -61,9 +63,12 @@ def rescaled_cross_entropy(
     Reductions "weight" (by the sum of the weights, or `normaliser`), "mean" (by the sum of the sample weights), "sum"
     and "none". `in_place` writes the gradient over the logits during the backward pass: nothing may read them after.
     """
+    check_labels(labels, len(logits), logits.shape[1], ignore_index=ignore_index)
+    check_sample_weight(sample_weight, len(logits))
+    check_rescaling(beta, lam, transform, reduction, (*REDUCTIONS, "none"))
     labels, weight = kept_labels(labels, sample_weight, ignore_index)
     with torch.no_grad():
-        rows = row_statistics(logits, labels)
+        rows = _statistics(logits.detach(), labels)
         log_w = log_weights(rows, beta, lam, transform) + weight.log()
         if reduction == "weight":
             divisor = log_w.logsumexp(0) if normaliser is None else torch.as_tensor(normaliser).to(log_w).log()
@@ -96,7 +101,11 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
 
 def row_statistics(logits: Float[Tensor, "rows classes"], labels: Int[Tensor, "rows"]) -> RowStatistics:
     """The label's logit and the others' log-sum-exp of every row, in one read of the logits. No gradient."""
-    logits = logits.detach()
+    check_labels(labels, len(logits), logits.shape[1])
+    return _statistics(logits.detach(), labels.long())
+
+
+def _statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
     if _serves(logits):
         return RowStatistics(*call(_row_statistics_op, _row_statistics, logits, labels))
     return RowStatistics(*_plain_statistics(widen(logits), labels))
@@ -130,6 +139,17 @@ def coefficients(log_w: Float[Tensor, "rows"], log_divisor: Float[Tensor, ""]) -
     """w / divisor: 0 where the weight is 0, the largest number where it overflows."""
     ratio = torch.where(log_w == -math.inf, 0.0, (log_w - log_divisor).exp())
     return ratio.clamp(max=torch.finfo(ratio.dtype).max)
+
+
+def check_rescaling(
+    beta: float, lam: float, transform: Transform, reduction: str, reductions: Sequence[str] = REDUCTIONS
+) -> None:
+    """Refuse what no weight can be made of."""
+    check_number("beta", beta)
+    check_number("lam", lam)
+    if not callable(transform):
+        check_choice("transform", transform, ("exp", "identity"))
+    check_choice("reduction", reduction, reductions)
 
 
 def kept_labels(labels: Tensor, sample_weight: Tensor | None, ignore_index: int) -> tuple[Tensor, Tensor]:

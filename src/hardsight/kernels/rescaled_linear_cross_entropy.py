@@ -14,7 +14,14 @@ from torch import Tensor
 
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision
-from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
+from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_sample_weight
+from hardsight.kernels.rescaled_cross_entropy import (
+    check_rescaling,
+    kept_labels,
+    log_weights,
+    reduced,
+    row_statistics,
+)
 from hardsight.kernels.rescaled_cross_entropy import reference as from_logits
 
 
@@ -38,6 +45,11 @@ def rescaled_linear_cross_entropy(
     `log_divisor` turns the log of this process's sum of weights into the log of what the gradient is divided by, to
     sum over processes; it belongs to reduction "weight".
     """
+    check_head(features, weight)
+    check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
+    check_sample_weight(sample_weight, len(features))
+    check_rescaling(beta, lam, transform, reduction)
+    check_choice("transform", transform, ("exp", "identity"))
     features, weight = same_precision((features, weight))
     options = {"beta": beta, "lam": lam, "transform": transform, "reduction": reduction, "normaliser": normaliser}
     if not runs_fused(features, weight) or not features.numel():
@@ -92,8 +104,6 @@ def _log_weight_sum(
     ignore_index: int,
     options: dict[str, Any],
 ) -> Tensor:
-    from hardsight.kernels.rescaled_cross_entropy import log_weights, row_statistics
-
     labels, sample_weight = kept_labels(labels, sample_weight, ignore_index)
     with torch.no_grad():
         rows = row_statistics(_plain_logits(features, weight, bias), labels)

@@ -1,0 +1,67 @@
+"""What the doors of this room refuse, each in one sentence.
+
+Shapes and types are looked at everywhere. Values are looked at on a CPU alone: on a GPU the answer would have to be
+waited for, longer than a kernel takes, and under `torch.compile` there are no values yet.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_labels(labels: Any, samples: int, classes: int | None = None, *, ignore_index: int | None = None) -> None:
+    """One whole number for each sample; below `classes` where that is given, or `ignore_index`."""
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
+        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise TypeError(f"labels must be a tensor of integers, a class for each sample; got {kind}")
+    if labels.shape != (samples,):
+        raise ValueError(f"labels must be one class for each of the {samples} samples; got shape {list(labels.shape)}")
+    if classes is None or not _may_look(labels):
+        return
+    kept = labels if ignore_index is None else labels[labels != ignore_index]
+    if kept.numel() and not (int(kept.min()) >= 0 and int(kept.max()) < classes):
+        ignored = "" if ignore_index is None else f", or be {ignore_index} where a sample is ignored"
+        raise ValueError(
+            f"labels must lie in [0, {classes}), the classes{ignored}; got values from {int(kept.min())} "
+            f"to {int(kept.max())}"
+        )
+
+
+def check_head(features: Tensor, weight: Tensor) -> None:
+    """Features [samples, dim] and weight [classes, dim], of one dim and at least one class."""
+    if features.ndim != 2 or weight.ndim != 2 or features.shape[1] != weight.shape[1] or not len(weight):
+        raise ValueError(
+            f"features must be [samples, dim] and weight [classes, dim], of the same dim and at least one class; "
+            f"got {list(features.shape)} and {list(weight.shape)}"
+        )
+
+
+def check_sample_weight(sample_weight: Tensor | None, samples: int) -> None:
+    """One number for each sample, 0 or more."""
+    if sample_weight is None:
+        return
+    if sample_weight.shape != (samples,):
+        raise ValueError(
+            f"sample_weight must be one number for each of the {samples} samples; got shape {list(sample_weight.shape)}"
+        )
+    if _may_look(sample_weight) and not bool((sample_weight >= 0).all()):
+        raise ValueError(f"sample_weight must be 0 or more throughout; got {float(sample_weight.min())}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """One of a few words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_number(name: str, value: Any, least: float = 0.0) -> None:
+    """A finite number not below `least`; a tensor, which may be trained, is taken as it is."""
+    if not isinstance(value, Tensor) and not least <= value < math.inf:
+        raise ValueError(f"{name} must be finite and at least {least:g}; got {value!r}")
+
+
+def _may_look(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

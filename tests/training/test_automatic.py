@@ -11,10 +11,10 @@ from hardsight import training
 from hardsight.losses.automatic import AutomaticRescaling, rescaling_knobs
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training import between_epochs
-from hardsight.training.assembly import clip_of, make_objective
 from hardsight.training.config import TrainingConfig
 from hardsight.training.fitting import Session
 from hardsight.training.network import Network
+from hardsight.training.objectives import clip_of, make_objective
 from hardsight.training.reading import build
 
 AUTO = {"name": "gr", "options": {"beta": "auto", "lam": "auto"}}

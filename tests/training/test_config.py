@@ -9,9 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from hardsight import training
-from hardsight.cli.train import runs, train
+from hardsight.cli.train import _table, runs, train
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.training import TrainingConfig, assembly, read_settings
+from hardsight.training import TrainingConfig, assembly, objectives, read_settings
 from hardsight.training.config import OptimizerConfig, ScheduleConfig
 from hardsight.training.schedules import Position
 
@@ -65,6 +65,7 @@ def test_every_value_arrives_typed(config_file):
     ("change", "sentence"),
     [
         ("optimizer.momentun=0.5", "optimizer.momentun is no known key; did you mean optimizer.momentum?"),
+        ("loss.beta=8.0", "loss.beta is no known key; did you mean loss.options.beta?"),
         ("epoch=3", "epoch is no known key; did you mean epochs?"),
         ("optimizer.lr=fast", "optimizer.lr must be a number; got 'fast'"),
         ("epochs=1.5", "epochs must be a whole number; got 1.5"),
@@ -84,11 +85,41 @@ def test_every_value_arrives_typed(config_file):
         ("model.name=digit_cnn", "model: name must be a known network; got 'digit_cnn', did you mean 'digits_cnn'?"),
         ("record.tracker=tensorbord", "record.tracker must be one of"),
         ("epochs", "a change must be written key=value; got 'epochs'"),
-        ("noise.kind=human", "noise.column must name a column of the data"),
+        (["noise.kind=human", "noise.rate=0.0"], "noise.column must name a column of the data"),
+        ("noise.kind=none", "noise.kind must be one with a rate where a rate is given, 0.2; got 'none'"),
+        ("noise.seed=-1", "noise.seed must lie in [0, "),
+        ("seed=99999999999999999999", "seed must lie in [0, 9223372036854775807]; got 99999999999999999999"),
+        ("data.limit=0", "data.limit must be at least 1; got 0"),
+        ("data.shrink=100", "data.shrink must be at most the images' side, 8; got 100"),
+        ("data.held_out=0.0001", "data: held_out must leave samples on both sides, of 1797; got 0.0001"),
+        ("data.held_out=0.9999", "data: held_out must leave samples on both sides, of 1797; got 0.9999"),
+        ("data.name=digit", "data: name must be one of digits, "),
+        ("data.class_balanced=[3, 4]", "data: class_balanced must be"),
+        ("record.scores=['avhh']", "record.scores must be known names; got 'avhh'"),
+        ("record.checkpoint_every=0", "record.checkpoint_every must be at least 1; got 0"),
+        ("optimizer.lr=inf", "optimizer.lr must be a finite number; got inf"),
+        ("optimizer.weight_decay=nan", "optimizer.weight_decay must be a finite number; got nan"),
+        ("optimizer.momentum=-1.0", "optimizer: Invalid momentum value: -1.0"),
+        ("schedule.milestones=[-3]", "schedule: milestones must be 0 or later; got [-3]"),
+        ("clip=0.0", "clip must be positive, the largest norm of the gradient; got 0.0"),
+        ("device=gpu", "device must be one that this machine has, cpu or cuda:0, say; got 'gpu'"),
+        ("name=", "name must not be empty"),
+        ("model.options.num_classes=5", "model.options.num_classes must be left out"),
+        ("model.weights=/nowhere.safetensors", "No such file or directory: /nowhere.safetensors"),
+        (f"model.weights={__file__}", "test_config.py must be a safetensors file"),
+        (["loss=gr", "loss.options.beta='8'"], "loss.options.beta must be a number; got '8'"),
+        (
+            ["loss=forward_correction", "loss.options.transition=[[1, 2], [3]]"],
+            "must be a rate or 10 rows of 10 numbers",
+        ),
+        ("feature_loss=gce", "feature_loss.name must be a loss on features, avh, "),
+        (["feature_loss=amc", "feature_loss.weight=-1.0"], "feature_loss.weight must be at least 0; got -1.0"),
     ],
 )
 def test_errors_name_the_key_in_one_sentence(config_file, command, tmp_path, change, sentence):
-    answer = command("train", config_file, "--set", f"folder={tmp_path / 'run'}", "--set", change)
+    changes = [change] if isinstance(change, str) else change
+    sets = [part for one in (f"folder={tmp_path / 'run'}", *changes) for part in ("--set", one)]
+    answer = command("train", config_file, *sets)
     assert answer.exit_code == 2
     assert sentence in answer.stderr
     assert answer.stderr.count("\n") == 1
@@ -128,6 +159,38 @@ def test_command_trains_lists_and_goes_on(config_file, command, tmp_path):
     assert "there is no folder" in command("runs", tmp_path / "nowhere").stderr
 
 
+def test_what_was_not_measured_is_no_number_in_json_and_a_dash_in_text(config_file, command, tmp_path):
+    """Without wrong labels there is no accuracy on them; NaN is not JSON."""
+    sets = ["--set", f"folder={tmp_path / 'run'}", "--set", "noise.rate=0.0", "--set", "epochs=1", "--quiet"]
+    answer = command("train", config_file, *sets, "--json")
+    results = json.loads(answer.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert results["noisy_accuracy"] is None
+    assert "noisy accuracy: -\n" in command("train", config_file, *sets).stdout
+
+
+def test_any_folder_can_be_listed(command, tmp_path, monkeypatch, capsys):
+    """Names with markup, tabs and newlines, files that are no records, and links that lead back."""
+    contents = {
+        "[/red] a": {"status": "finished", "results": {"test_accuracy": 0.5}},
+        "line\nand\ttab": {"status": "running"},
+        "number": {"results": 5, "created": 7, "status": ["x"]},
+        "text": {"results": {"test_accuracy": "much"}},
+        "list": [],
+    }
+    for name, details in contents.items():
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.json").write_text(json.dumps(details))
+    (tmp_path / "back").symlink_to(tmp_path)
+    lines = command("runs", tmp_path).stdout.splitlines()
+    assert len(lines) == len(contents)
+    assert {line.count("\t") for line in lines} == {6}
+    assert [line for line in lines if line.startswith(f"{tmp_path}/[/red] a\tfinished\t-\t-\t50.00 %")]
+    assert [line for line in lines if line.startswith(f"{tmp_path}/line\\nand\\ttab\trunning")]
+    monkeypatch.setenv("COLUMNS", "300")
+    _table([run | {"folder": run["folder"].removeprefix(str(tmp_path))} for run in training.list_runs(tmp_path)])
+    assert "/[/red] a" in capsys.readouterr().out
+
+
 def test_the_record_alone_gives_the_run_again(config_file, tmp_path):
     """A record is complete: a training from its own configuration ends with the same results."""
     first = training.train(read_settings(TrainingConfig, config_file, [f"folder={tmp_path / 'a'}"]), progress=False)
@@ -147,7 +210,7 @@ def _without_none(value):
 def test_every_registered_loss_trains(name, problem, small):
     model = small()
     sizes = Sizes(model.feature_dim, 3, 90)
-    loss = assembly.make_loss(name, {}, sizes, "loss")
+    loss = objectives.make_loss(name, {}, sizes, "loss")
     if LOSSES[name].pairs or name == "center":
         loss = training.Objective(None, loss, pairs="labels")
     before = model.convolution.weight.detach().clone()
@@ -159,15 +222,15 @@ def test_every_registered_loss_trains(name, problem, small):
 
 def test_loss_options_reach_the_loss():
     sizes = Sizes(8, 3, 90)
-    assert assembly.make_loss("gradient_rescaling", {"beta": 4.0}, sizes, "loss").beta == 4.0
-    assert assembly.make_loss("amc_all_pairs", {"margin_radians": 0.3}, sizes, "loss").pairs == "all"
-    assert assembly.make_loss("forward_correction", {"reduction": "sum"}, sizes, "loss").transition.shape == (3, 3)
-    noisy = assembly.make_loss("backward_correction", {"transition": 0.5}, sizes, "loss").transition
+    assert objectives.make_loss("gradient_rescaling", {"beta": 4.0}, sizes, "loss").beta == 4.0
+    assert objectives.make_loss("amc_all_pairs", {"margin_radians": 0.3}, sizes, "loss").pairs == "all"
+    assert objectives.make_loss("forward_correction", {"reduction": "sum"}, sizes, "loss").transition.shape == (3, 3)
+    noisy = objectives.make_loss("backward_correction", {"transition": 0.5}, sizes, "loss").transition
     assert noisy.tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
-    rows = assembly.make_loss("forward_correction", {"transition": [[0.5, 0.5], [0.0, 1.0]]}, sizes, "loss").transition
-    assert rows.tolist() == [[0.5, 0.5], [0.0, 1.0]]
+    rows = [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0, 0, 1]]
+    assert objectives.make_loss("forward_correction", {"transition": rows}, sizes, "loss").transition.tolist() == rows
     with pytest.raises(ValueError, match=r"loss\.options: beta must"):
-        assembly.make_loss("gradient_rescaling", {"beta": -4.0}, sizes, "loss")
+        objectives.make_loss("gradient_rescaling", {"beta": -4.0}, sizes, "loss")
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,9 @@ def test_lines_in_a_pipe(problem, small, capsys):
 def test_a_bar_on_a_terminal(problem, small, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    training.fit(small(), problem.loader(), epochs=2, name="a run")
+    training.fit(small(), problem.loader(), epochs=2, name="[/a] run")
     shown = terminal.getvalue()
+    assert "[/a] run" in shown
     assert "12/12" in shown
     assert "epoch 1/2" not in shown
 

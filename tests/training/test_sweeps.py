@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hardsight import records, training
-from hardsight.training import locks
+from hardsight.training import configured, locks
 from hardsight.training.sweeps import Cell, grid, missing, run_sweep
 
 BASE = {
@@ -44,6 +44,22 @@ def test_unfinished_and_failed_cells(tmp_path):
         records.write_json(tmp_path / cell.name / "run.json", {"status": status})
     assert missing(tmp_path, cells) == cells[:1]
     assert missing(tmp_path, cells, retry_failed=True) == cells[:2]
+
+
+def test_values_reach_the_configuration_as_they_are(tmp_path):
+    """Also those that TOML cannot write: nothing at all, and tables."""
+    cells = grid(clip=[None, 2.0], loss=[{"name": "gce", "options": {"q": 0.5}}])
+    made = [configured._with_settings(BASE, cell, tmp_path) for cell in cells]
+    assert [config.clip for config in made] == [None, 2.0]
+    assert made[0].loss.options == {"q": 0.5}
+    assert BASE["loss"] == {"name": "gradient_rescaling"}
+
+
+def test_cells_of_another_configuration_are_refused(tmp_path):
+    cells = grid(seed=[0])
+    assert training.sweep(BASE, tmp_path, cells, progress=False) == cells
+    with pytest.raises(ValueError, match=r"seed=0 holds a run with epochs = 1; got 2"):
+        training.sweep(BASE | {"epochs": 2}, tmp_path, cells, progress=False)
 
 
 def test_many_processes_and_a_killed_one(tmp_path):

@@ -35,7 +35,8 @@ def train(
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes speaks for all
     if as_json:
-        print(json.dumps({"folder": str(fitted.folder), **fitted.results}))
+        results = {name: None if value != value else value for name, value in fitted.results.items()}
+        print(json.dumps({"folder": str(fitted.folder), **results}))
         return
     for name, value in fitted.results.items():
         print(f"{name.replace('_', ' ')}: {_shown(name, value)}")
@@ -67,26 +68,31 @@ _COLUMNS = ("folder", "status", "epochs", "seed", "last", "best", "created")
 
 
 def _cells(run: dict[str, Any]) -> list[str]:
-    results = run["results"] or {}
+    results = run["results"] if isinstance(run["results"], dict) else {}
     numbers = {"last": results.get("test_accuracy"), "best": results.get("test_accuracy_best")}
     return [_shown("accuracy", numbers[key]) if key in numbers else _text(run[key]) for key in _COLUMNS]
 
 
 def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
+    # One record a line, one tab a column, whatever a folder is called.
+    return "-" if value is None else str(value).translate({9: "\\t", 10: "\\n", 13: "\\r"})
 
 
 def _shown(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value != value:
         return "-"
+    if not isinstance(value, int | float):
+        return _text(value)
     return f"{100 * value:.2f} %" if "accuracy" in name else f"{value:.4g}"
 
 
 def _table(found: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*_COLUMNS)
     for run in found:
-        table.add_row(*_cells(run))
+        # As text: a folder may be called what rich takes for markup.
+        table.add_row(*map(Text, _cells(run)))
     Console().print(table)

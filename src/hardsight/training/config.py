@@ -7,7 +7,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hardsight.hardness.scoring import choose_scores
 from hardsight.training.schedules import PLANS
+
+# What torch's generators take.
+_LARGEST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, batch_size=self.batch_size, test_batch_size=self.test_batch_size, shrink=self.shrink)
+        _at_least(1, limit=self.limit)
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must lie in (0, 1), the share kept for testing; got {self.held_out!r}")
         if self.class_balanced is not None and len(self.class_balanced) != 2:
@@ -59,6 +64,9 @@ class NoiseConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
             raise ValueError(f"rate must lie in [0, 1], the share of labels to change; got {self.rate!r}")
+        if self.rate and self.kind in ("none", "human"):
+            raise ValueError(f"kind must be one with a rate where a rate is given, {self.rate!r}; got {self.kind!r}")
+        _check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,9 @@ class FeatureLossConfig:
     weight: float = 1.0
     pairs: Literal["predictions", "labels"] = "predictions"
     options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _at_least(0, weight=self.weight)
 
 
 @dataclass(frozen=True)
@@ -132,6 +143,7 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         _at_least(0, warm_up=self.warm_up, ramp_up=self.ramp_up, ramp_down=self.ramp_down)
+        _at_least(0, factor=self.factor, final=self.final)
         if self.preset is not None and self.preset not in PLANS:
             raise ValueError(f"preset must be one of {', '.join(PLANS)}; got {self.preset!r}")
         if not self.stretch > 0:
@@ -153,6 +165,9 @@ class RecordConfig:
 
     def __post_init__(self) -> None:
         _at_least(0, fit_every=self.fit_every)
+        _at_least(1, checkpoint_every=self.checkpoint_every)
+        if self.scores:
+            choose_scores(self.scores)
 
 
 @dataclass(frozen=True)
@@ -181,7 +196,11 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, accumulate=self.accumulate)
-        _at_least(0, seed=self.seed)
+        _check_seed(self.seed)
+        if not self.name:
+            raise ValueError("name must not be empty: it names the run's folder")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip must be positive, the largest norm of the gradient; got {self.clip!r}")
         if self.optimizer.name == "sgd" and (self.schedule.preset or self.schedule.last_beta1 is not None):
             raise ValueError("optimizer.name must be adam or adamw for a schedule of beta1; got 'sgd'")
         if self.average_decay is not None and not 0 <= self.average_decay < 1:
@@ -192,7 +211,12 @@ class TrainingConfig:
         return dataclasses.asdict(self)
 
 
-def _at_least(least: int, **values: int) -> None:
+def _at_least(least: int, **values: float | int | None) -> None:
     for name, value in values.items():
-        if value < least:
+        if value is not None and value < least:
             raise ValueError(f"{name} must be at least {least}; got {value!r}")
+
+
+def _check_seed(seed: int | None) -> None:
+    if seed is not None and not 0 <= seed <= _LARGEST_SEED:
+        raise ValueError(f"seed must lie in [0, {_LARGEST_SEED}]; got {seed!r}")

@@ -9,10 +9,11 @@ import torch
 from accelerate import Accelerator
 
 from hardsight.losses.registry import Sizes
-from hardsight.training import assembly
+from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
-from hardsight.training.fitting import Fitted, Session, fit
-from hardsight.training.reading import apply_change, build
+from hardsight.training.fitting import Fitted, Session, fit, usable_device
+from hardsight.training.reading import build, put
+from hardsight.training.record import RunRecord
 from hardsight.training.sweeps import Cell, run_sweep
 from hardsight.training.together import run_together
 from hardsight.training.tracking import Tracker
@@ -20,8 +21,7 @@ from hardsight.training.tracking import Tracker
 
 def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None = None) -> Fitted:
     """Train as the configuration says; the record lies in its folder. Started again, it goes on."""
-    accelerator = Accelerator()
-    device = torch.device(config.device) if config.device else accelerator.device
+    device = _device(config)
     folder = Path(config.folder or Path("runs") / config.name)
     parts = prepare(config, device, folder)
     tracker = Tracker(config.record.tracker, folder, config) if config.record.tracker else None
@@ -39,6 +39,12 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
             tracker.close()
 
 
+def _device(config: TrainingConfig) -> torch.device:
+    # Made first in any case: it joins the processes that were launched together.
+    launched = Accelerator().device
+    return usable_device(config.device) if config.device else launched
+
+
 def session(config: TrainingConfig, device: torch.device, **options: Any) -> Session:
     """The training of a configuration, ready to run beside others; `options` are further ones of `Session`."""
     folder = Path(config.folder or Path("runs") / config.name)
@@ -50,7 +56,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
     sets = assembly.load_sets(config)
     model = assembly.make_model(config, sets)
     sizes = Sizes(getattr(model, "feature_dim", 0), sets.train.num_classes, sets.id_count)
-    objective = assembly.make_objective(config, sizes, getattr(model, "head", None))
+    objective = objectives.make_objective(config, sizes, getattr(model, "head", None))
     channels_last = device.type == "cuda" if config.channels_last is None else config.channels_last
     loaders = assembly.make_loaders(config, sets, device, channels_last=channels_last)
     parameters = [*model.parameters(), *objective.parameters()]
@@ -69,7 +75,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
         "capture": config.capture,
         "channels_last": channels_last,
         "accumulate": config.accumulate,
-        "clip": assembly.clip_of(config, objective),
+        "clip": objectives.clip_of(config, objective),
         "average_decay": config.average_decay,
         "fit_every": config.record.fit_every,
         "checkpoint_every": config.record.checkpoint_every,
@@ -103,17 +109,19 @@ def sweep(
         if len(settings) == 1:
             train(settings[0], progress=progress)
             return
-        device = torch.device(settings[0].device) if settings[0].device else Accelerator().device
+        device = _device(settings[0])
         run_together([session(one, device, progress=False) for one in settings], stacked=stacked)
 
     for cell in cells:
-        # All of them before the first is trained: a misspelt key must not be found after hours.
-        _with_settings(config, cell, Path(folder) / cell.name)
+        # All of them before the first is trained: a misspelt key must not be found after hours, and a cell that
+        # another configuration finished is not this sweep's.
+        place = Path(folder) / cell.name
+        RunRecord(place).check_same_run(_with_settings(config, cell, place).as_dict())
     return run_sweep(folder, cells, run, at_once=at_once, retry_failed=retry_failed)
 
 
 def _with_settings(config: dict[str, Any], cell: Cell, place: Path) -> TrainingConfig:
     tree = copy.deepcopy(config)
-    for change in cell.changes():
-        apply_change(tree, change)
+    for key, value in cell.settings.items():
+        put(tree, key, value)
     return build(TrainingConfig, tree | {"folder": str(place), "name": cell.name})

@@ -23,7 +23,9 @@ class Progress:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 
-            columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            # Without markup: a run may be called what rich takes for a tag.
+            name = TextColumn("{task.description}", markup=False)
+            columns = (name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self._bar = Bar(*columns, TextColumn("{task.fields[latest]}"), console=Console(stderr=True))
             self._task = self._bar.add_task(self.name, total=self.epochs * self.steps, completed=self.done, latest="")
             self._bar.start()

@@ -3,12 +3,14 @@
 A table that has a name may be written as its name alone: `loss = "gr"` is `loss = { name = "gr" }`.
 """
 
+import contextlib
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,14 +33,19 @@ def apply_change(tree: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"a change must be written key=value; got {change!r}")
-    *tables, name = key.strip().split(".")
+    put(tree, key.strip(), _value(text.strip()))
+
+
+def put(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Set one key of the tree; keys of tables are written with dots."""
+    *tables, name = key.split(".")
     for table in tables:
         if isinstance(tree.get(table), str):
             tree[table] = {"name": tree[table]}
         tree = tree.setdefault(table, {})
         if not isinstance(tree, dict):
-            raise ValueError(f"{key.strip()} cannot be set: {table} is no table")
-    tree[name] = _value(text.strip())
+            raise ValueError(f"{key} cannot be set: {table} is no table")
+    tree[name] = value
 
 
 def _value(text: str) -> Any:
@@ -48,16 +55,23 @@ def _value(text: str) -> Any:
         return text
 
 
+@contextlib.contextmanager
+def about(key: str) -> Iterator[None]:
+    """What is refused inside is said of this key of the configuration."""
+    try:
+        yield
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"{key}: {refusal}") from None
+
+
 def build(kind: type[Settings], tree: Mapping[str, Any], prefix: str = "") -> Settings:
     """The dataclass from a tree of plain values; unknown keys are refused with the nearest known one."""
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in tree:
         if key not in fields:
-            # Some key is always nearest; a cutoff of zero says it even when it is far.
-            near = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)
-            raise ValueError(f"{prefix}{key} is no known key; did you mean {prefix}{near[0]}?")
-    given = {key: _typed(hints[key], value, f"{prefix}{key}") for key, value in tree.items()}
+            raise ValueError(f"{prefix}{key} is no known key; did you mean {prefix}{_nearest(key, fields)}?")
+    given = {key: typed(hints[key], value, f"{prefix}{key}") for key, value in tree.items()}
     for name, field in fields.items():
         if name not in given and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{prefix}{name} must be given")
@@ -67,7 +81,17 @@ def build(kind: type[Settings], tree: Mapping[str, Any], prefix: str = "") -> Se
         raise ValueError(f"{prefix}{refusal}") from None
 
 
-def _typed(hint: Any, value: Any, key: str) -> Any:
+def _nearest(key: str, known: Mapping[str, Any]) -> str:
+    """The known key that is most like this one; what is like none may be an option that lacks its table."""
+    near = difflib.get_close_matches(key, known, n=1)
+    if not near and "options" in known:
+        return f"options.{key}"
+    # Some key is always nearest; a cutoff of zero says it even when it is far.
+    return difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+
+
+def typed(hint: Any, value: Any, key: str) -> Any:
+    """The value as a setting of type `hint`; refuses any other, naming the key."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         if isinstance(value, str) and any(field.name == "name" for field in dataclasses.fields(hint)):
@@ -86,7 +110,7 @@ def _typed(hint: Any, value: Any, key: str) -> Any:
     if origin in (list, tuple):
         if not isinstance(value, list):
             raise ValueError(f"{key} must be a list; got {value!r}")
-        items = [_typed(arguments[0], item, f"{key}[{index}]") for index, item in enumerate(value)]
+        items = [typed(arguments[0], item, f"{key}[{index}]") for index, item in enumerate(value)]
         return items if origin is list else tuple(items)
     if origin is dict:
         if not isinstance(value, Mapping):
@@ -103,7 +127,7 @@ def _one_of_several(arguments: tuple[Any, ...], value: Any, key: str) -> Any:
                 return None
             continue
         try:
-            return _typed(argument, value, key)
+            return typed(argument, value, key)
         except ValueError as refusal:
             refusals.append(refusal)
     raise refusals[0]
@@ -119,4 +143,6 @@ def _plain(hint: Any, value: Any, key: str) -> Any:
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ValueError(f"{key} must be {_WORDS.get(hint, hint.__name__)}; got {value!r}")
+    if hint is float and not math.isfinite(value):
+        raise ValueError(f"{key} must be a finite number; got {value!r}")
     return value

@@ -7,21 +7,28 @@ from typing import Any
 
 
 def list_runs(folder: Path | str) -> list[dict[str, Any]]:
-    """Every record at or below `folder`, oldest first: folder, name, kind, status, created, epochs, results."""
+    """Every record at or below `folder`, oldest first: folder, name, kind, status, created, epochs, results.
+
+    A record inside another is a part of that one and not listed.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"folder must be one that holds run records; there is no folder {folder}")
-    runs = [_line(path) for path in _records(folder)]
+    runs = [_line(path) for path in _records(folder, set())]
     return sorted(runs, key=lambda run: (str(run["created"] or ""), run["folder"]))
 
 
-def _records(folder: Path) -> Iterator[Path]:
+def _records(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    place = folder.resolve()
+    if place in seen:
+        return  # a link that leads back
+    seen.add(place)
     if (folder / "run.json").is_file():
         yield folder
         return
     for inner in sorted(folder.iterdir()):
         if inner.is_dir() and not inner.name.startswith("."):
-            yield from _records(inner)
+            yield from _records(inner, seen)
 
 
 def _line(folder: Path) -> dict[str, Any]:

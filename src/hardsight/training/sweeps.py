@@ -33,10 +33,6 @@ class Cell:
         ]
         return ",".join(parts).replace("/", "_") or "only"
 
-    def changes(self) -> list[str]:
-        """The settings as changes of a configuration, `key=value` in TOML."""
-        return [f"{key}={json.dumps(value)}" for key, value in self.settings.items()]
-
 
 def grid(**axes: Sequence[Any]) -> list[Cell]:
     """Every combination of the axes' values; the last axis changes fastest. `__` in a name stands for a dot.

@@ -7,8 +7,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
+import typer
 
+from hardsight.cli import app
 from hardsight.training import TrainingConfig
 from hardsight.training.reading import build
 
@@ -20,6 +23,12 @@ FENCE = re.compile(r"^```(python|console)[ \t]*(\([^)\n]*\))?\n(.*?)^```", re.MU
 
 def examples(page: Path, language: str) -> list[str]:
     return [code for kind, excuse, code in FENCE.findall(page.read_text()) if kind == language and not excuse]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a heading is linked by: its words in small letters, joined by hyphens."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def run_python(arguments: list[str], folder: Path) -> None:
@@ -59,6 +68,19 @@ def test_console_examples_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_marked_and_have_known_options(page: Path) -> None:
+    """Those that are not run, too: a command stands in a console fence, and it and its options exist."""
+    text = page.read_text()
+    assert not re.search(r"^hardsight ", text, re.MULTILINE), "write `$ hardsight` in a console fence"
+    root = typer.main.get_command(app)
+    for line in re.findall(r"^\$ hardsight ((?:.*\\\n)*.*)", text, re.MULTILINE):
+        command, words = root, shlex.split(line, comments=True)
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        command.make_parser(click.Context(command)).parse_args(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_configurations_have_known_keys_and_values(page: Path) -> None:
     for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         # An example may leave out what every configuration needs.
@@ -68,6 +90,8 @@ def test_configurations_have_known_keys_and_values(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+    for target, anchor in re.findall(r"\]\(([^)#\s]+)(?:#([^)]*))?\)", page.read_text()):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+            there = page.parent / target
+            assert there.exists(), f"{page.name} links to {target}, which is not there"
+            assert not anchor or anchor in anchors(there), f"{target} has no heading for #{anchor}"

@@ -17,7 +17,7 @@ from hardsight.cli.train import runs, train
 
 app = typer.Typer(
     name="hardsight",
-    help="How hard is each of your samples, and what should training do about it?",
+    help="Which of your samples are hard, ambiguous or mislabelled? Begin with `hardsight demo`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -78,5 +79,9 @@ def _show(result: "DemoResult") -> None:
         scores.add_row(one.score, f"{one.auroc:.3f}", f"{one.average_precision:.3f}")
     console.print(scores)
     page = result.report or "left out, it needs hardsight[report]"
-    for word, value in (("page", page), ("record", result.folder), ("next", f"hardsight audit {result.folder}")):
+    for word, value in (
+        ("page", page),
+        ("record", result.folder),
+        ("next", f"hardsight audit {quote(str(result.folder))}"),
+    ):
         console.print(f"{word:<7}", Text(str(value), style="bold"), sep="")

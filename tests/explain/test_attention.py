@@ -105,8 +105,20 @@ def test_bad_input_in_one_sentence(maps: Tensor, masks: Tensor, sentence: str) -
             measure(maps, masks)
 
 
+def test_a_tolerance_beyond_the_picture_allows_every_place() -> None:
+    maps, masks = torch.zeros(2, 4, 6), torch.zeros(2, 4, 6)
+    maps[:, 0, 0], masks[0, 3, 5] = 1.0, 1.0
+    for tolerance in (math.hypot(3, 5), 1e6, math.inf):
+        assert pointing_game(maps, masks, tolerance=tolerance).tolist() == [1.0, 0.0]
+    assert pointing_game(maps, masks, tolerance=5.8).tolist() == [0.0, 0.0]
+
+
 def test_bad_boxes_and_tolerance() -> None:
-    with pytest.raises(ValueError, match=r"boxes must be \[samples, 4\], left, top, right, bottom; got shape \[4\]"):
+    with pytest.raises(ValueError, match=r"size must be \(height, width\), 1 or more each; got \(0, 2\)"):
+        box_masks(torch.zeros(1, 4), (0, 2))
+    with pytest.raises(
+        ValueError, match=r"boxes must be a tensor \[samples, 4\], left, top, right, bottom; got shape \[4\]"
+    ):
         box_masks(torch.zeros(4), (2, 2))
     with pytest.raises(ValueError, match=r"left <= right and top <= bottom; boxes\[1\] is \[2.0, 0.0, 1.0, 1.0\]"):
         box_masks(torch.tensor([[0.0, 0.0, 1.0, 1.0], [2.0, 0.0, 1.0, 1.0]]), (2, 2))

@@ -128,3 +128,5 @@ def test_bad_groups_in_one_sentence() -> None:
         agreement([0, 1, 2], [0, 1])
     with pytest.raises(TypeError, match=r"groups must be integers, the class of each sample; got torch.float32"):
         agreement([0.5, 0.1], [0, 1])
+    with pytest.raises(TypeError, match=r"labels must be integers, in a tensor or a list; got \['cat', 'dog'\]"):
+        agreement([0, 1], ["cat", "dog"])

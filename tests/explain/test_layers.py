@@ -61,6 +61,11 @@ def test_a_layer_by_name_and_by_module() -> None:
     assert find_layer(model, block) == ("layer2.1", block)
 
 
+def test_a_model_of_one_layer_has_no_nearest_ones() -> None:
+    with pytest.raises(ValueError, match="got 'body', Linear has none"):
+        find_layer(nn.Linear(2, 2), "body")
+
+
 def test_tokens_keep_their_places() -> None:
     places = torch.arange(12.0).reshape(3, 4)
     tokens = torch.stack([places.flatten(), -places.flatten()], 1).unsqueeze(0)
@@ -75,6 +80,7 @@ def test_tokens_keep_their_places() -> None:
     ((2, 16, 3), {}, "tokens must fill a square grid after 1 class tokens; 16 tokens leave 15"),
     ((2, 1, 3), {}, "tokens must fill a square grid after 1 class tokens; 1 tokens leave 0"),
     ((2, 17, 3), {"grid": (3, 5)}, "tokens must fill the 3 x 5 grid after 1 class tokens; 17 tokens leave 16"),
+    ((2, 17, 3), {"grid": (-4, -4)}, "tokens must fill the -4 x -4 grid after 1 class tokens"),
     ((2, 17), {}, r"tokens must be \[samples, tokens, dim\]; got shape \[2, 17\]"),
 ])  # fmt: skip
 def test_tokens_that_do_not_fit(shape: tuple[int, ...], options: dict, sentence: str) -> None:

@@ -109,7 +109,15 @@ def test_umap_without_its_library_says_what_to_install(monkeypatch: pytest.Monke
         umap(torch.randn(40, 3), seed=0)
 
 
+@pytest.mark.parametrize("features", [torch.zeros(12, 3), torch.ones(12, 3), torch.eye(3)[[0] * 12]])
+def test_samples_that_are_all_one_have_a_view(features: Tensor) -> None:
+    assert t_sne(features, seed=0, perplexity=3.0).isfinite().all()
+
+
 def test_bad_input_in_one_sentence() -> None:
+    for view in (t_sne, umap):
+        with pytest.raises(ValueError, match="dimensions must be 1 or more; got 0"):
+            view(torch.ones(50, 3), seed=0, dimensions=0)
     with pytest.raises(ValueError, match=r"neighbours must lie in \[2, 5\), below the number of samples; got 15"):
         umap(torch.ones(5, 3), seed=0)
     for view in (t_sne, umap):

@@ -7,6 +7,7 @@ serves the whole batch.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -63,7 +64,11 @@ def grad_cam(
 
 def resize(maps: Float[Tensor, "batch h w"], size: tuple[int, ...]) -> Float[Tensor, "batch height width"]:
     """Bilinear, pixel centres at one half: what image libraries call linear."""
-    if len(size) != 2 or min(size) < 1:
+    if (
+        not isinstance(size, tuple | list)
+        or len(size) != 2
+        or any(not isinstance(one, Integral) or one < 1 for one in size)
+    ):
         raise ValueError(f'size must be "input" or (height, width), 1 or more each; got {size!r}')
     return F.interpolate(maps.unsqueeze(1), size=list(size), mode="bilinear", align_corners=False).squeeze(1)
 

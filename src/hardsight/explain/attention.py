@@ -5,6 +5,8 @@ that is zero everywhere, or the same everywhere, says nothing about places: it g
 share of the picture.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -32,7 +34,8 @@ def pointing_game(maps: Tensor, masks: Tensor, *, tolerance: float = 0.0) -> Flo
     maps, masks = _checked(maps, masks)
     inside = masks >= 0.5
     if tolerance > 0:
-        inside = _dilated(inside, tolerance)
+        # No two places of a picture are farther apart than its diagonal.
+        inside = _dilated(inside, min(tolerance, math.hypot(*maps.shape[1:])))
     largest = maps == maps.amax((1, 2), keepdim=True)
     return (largest & inside).sum((1, 2)) / largest.sum((1, 2))
 
@@ -43,8 +46,11 @@ def box_masks(boxes: Tensor, size: tuple[int, int]) -> Float[Tensor, "batch heig
     The picture spans [0, width] x [0, height]; what lies outside is cut off. To use boxes of the input with maps of
     another size, scale them by the ratio of the sizes first.
     """
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"boxes must be [samples, 4], left, top, right, bottom; got shape {list(boxes.shape)}")
+    if not isinstance(boxes, Tensor) or boxes.ndim != 2 or boxes.shape[1] != 4:
+        got = f"shape {list(boxes.shape)}" if isinstance(boxes, Tensor) else type(boxes).__name__
+        raise ValueError(f"boxes must be a tensor [samples, 4], left, top, right, bottom; got {got}")
+    if min(size) < 1:
+        raise ValueError(f"size must be (height, width), 1 or more each; got {size!r}")
     left, top, right, bottom = boxes.to(torch.promote_types(boxes.dtype, torch.float32)).unsqueeze(2).unbind(1)
     wrong = ~((left <= right) & (top <= bottom)).squeeze(1)
     if bool(wrong.any()):

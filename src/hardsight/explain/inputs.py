@@ -17,7 +17,7 @@ def as_classes(classes: Tensor | int | None, logits: Float[Tensor, "batch classe
     if classes is None:
         return logits.detach().argmax(1)
     samples, number = logits.shape
-    chosen = torch.as_tensor(classes, device=logits.device)
+    chosen = _numbers(classes, "classes").to(logits.device)
     if chosen.is_floating_point() or chosen.dtype == torch.bool:
         raise TypeError(f"classes must be integers; got {chosen.dtype}")
     if chosen.ndim and chosen.shape != (samples,):
@@ -47,7 +47,7 @@ def check_features(features: Tensor, name: str = "features") -> None:
 
 def class_positions(labels: Any, samples: int | None = None, name: str = "labels") -> tuple[Tensor, Int[Tensor, "n"]]:
     """The classes that occur, in order, and each sample's position among them; any integers will do."""
-    values = torch.as_tensor(labels).detach()
+    values = _numbers(labels, name).detach()
     if values.is_floating_point() or values.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, the class of each sample; got {values.dtype}")
     if values.ndim != 1 or (samples is not None and len(values) != samples):
@@ -55,6 +55,13 @@ def class_positions(labels: Any, samples: int | None = None, name: str = "labels
         raise ValueError(f"{name} must be one class for each{expected}; got shape {list(values.shape)}")
     classes, positions = values.unique(return_inverse=True)
     return classes, positions
+
+
+def _numbers(values: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be integers, in a tensor or a list; got {values!r:.60}") from None
 
 
 def check_several(classes: Tensor, purpose: str, name: str = "labels") -> None:

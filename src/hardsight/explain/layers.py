@@ -21,10 +21,13 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module
             if module is layer:
                 return name, module
         raise ValueError(f"layer must be a part of the model; this {type(layer).__name__} is not")
+    if not isinstance(layer, str):
+        raise TypeError(f"layer must be a module of the model or its dotted name; got {type(layer).__name__}")
     if layer in layers:
         return layer, layers[layer]
     near = difflib.get_close_matches(layer, [name for name in layers if name], n=_NEAREST, cutoff=0.0)
-    raise ValueError(f"layer must name a layer of the model; got {layer!r}, the nearest are {', '.join(near)}")
+    nearest = f"the nearest are {', '.join(near)}" if near else f"{type(unwrap(model)[0]).__name__} has none"
+    raise ValueError(f"layer must name a layer of the model; got {layer!r}, {nearest}")
 
 
 def last_spatial_layer(model: nn.Module, images: Tensor, head: str | None = None) -> str:
@@ -74,7 +77,7 @@ def tokens_to_maps(
     places = tokens.shape[1] - class_tokens
     side = math.isqrt(max(places, 0))
     height, width = grid or (side, side)
-    if class_tokens < 0 or places < 1 or height * width != places:
+    if class_tokens < 0 or min(places, height, width) < 1 or height * width != places:
         expected = f"the {height} x {width} grid" if grid else "a square grid"
         raise ValueError(
             f"tokens must fill {expected} after {class_tokens} class tokens; {tokens.shape[1]} tokens leave {places}"

@@ -49,6 +49,7 @@ def t_sne(
     "euclidean" among the features as they are.
     """
     points = _points(features, metric)
+    _check_dimensions(dimensions)
     if not 0 < perplexity < len(features):
         raise ValueError(
             f"perplexity must lie in (0, {len(features)}), below the number of samples; got {perplexity!r}"
@@ -56,8 +57,9 @@ def t_sne(
 
     from sklearn.manifold import TSNE
 
-    # PCA, the library's usual start, gives at most as many directions as there are features.
-    start = "pca" if dimensions <= min(points.shape) else "random"
+    # PCA, the library's usual start, gives at most as many directions as there are features, and is scaled by the
+    # deviation of the first: of points that are all one it is NaN, on which the library crashes.
+    start = "pca" if dimensions <= min(points.shape) and np.ptp(points, axis=0).any() else "random"
     method = "barnes_hut" if dimensions < 4 else "exact"
     view = TSNE(dimensions, perplexity=perplexity, init=start, method=method, random_state=seed).fit_transform(points)
     return torch.from_numpy(view).to(features.device, torch.float32)
@@ -74,6 +76,7 @@ def umap(
 ) -> Float[Tensor, "samples dimensions"]:
     """umap-learn's UMAP of the features (McInnes et al. 2018); the same for the same seed. `metric` as in `t_sne`."""
     points = _points(features, metric)
+    _check_dimensions(dimensions)
     if not 2 <= neighbours < len(features):
         raise ValueError(f"neighbours must lie in [2, {len(features)}), below the number of samples; got {neighbours}")
     try:
@@ -85,6 +88,11 @@ def umap(
         n_components=dimensions, n_neighbors=neighbours, min_dist=min_distance, random_state=seed, n_jobs=1
     ).fit_transform(points)
     return torch.from_numpy(view).to(features.device, torch.float32)
+
+
+def _check_dimensions(dimensions: int) -> None:
+    if dimensions < 1:
+        raise ValueError(f"dimensions must be 1 or more; got {dimensions!r}")
 
 
 def _points(features: Tensor, metric: str) -> Float[np.ndarray, "samples dim"]:

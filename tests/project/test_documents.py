@@ -42,6 +42,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     if not blocks:
         pytest.skip("no Python example on this page")
     if any(block.startswith(">>>") for block in blocks):
+        assert all(block.startswith(">>>") for block in blocks), "doctest would pass over the other blocks"
         return run_python(["-m", "doctest", str(page)], tmp_path)
     script = tmp_path / "example.py"
     script.write_text("import torch\ntorch.set_num_threads(1)\n" + "\n".join(blocks))

@@ -147,3 +147,11 @@ class TestCommand:
             archive.writestr("set/x", "1")
         done = command("unpack", str(tmp_path / "a.zip"), str(tmp_path / "data"))
         assert done.stdout.strip() == str(tmp_path / "data" / "set")
+
+
+def test_a_folder_of_ones_own_lacks_no_split(tmp_path, save_picture):
+    for name in ("cat", "dog"):
+        save_picture(tmp_path / "photos" / name / "0.png", 0)
+    assert only(tmp_path / "photos", "folder").state == "complete"
+    assert only(tmp_path / "photos", "huggingface").state == "absent"
+    assert only(tmp_path / "photos", "huggingface").problems == ()

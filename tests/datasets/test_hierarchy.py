@@ -91,3 +91,28 @@ def test_files(tmp_path):
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"must have the columns fine and coarse; got \['a', 'b'\]"):
         read_hierarchy(tmp_path / "bad.csv", PETS.fine_names)
+
+
+def test_labels_that_name_no_class_are_refused():
+    for labels in ([-2], [10]):
+        with pytest.raises(ValueError, match=r"labels must lie in \[-1, 9\]"):
+            CIFAR10_HIERARCHY.coarsen(torch.tensor(labels))
+        with pytest.raises(ValueError, match=r"labels must lie in \[-1, 9\]"):
+            human_selection_frequency(torch.ones(1, 10), torch.tensor(labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("h.json", b"{", r"h\.json is not readable JSON"),
+        ("h.json", b"[]", "must hold"),
+        ("h.json", b'{"x": ["a", ["b"]]}', "must hold"),
+        ("h.csv", b"\xff\xfe", r"h\.csv is not readable CSV"),
+        ("h.csv", b"fine,coarse\na,x\nb\n", "row 3 must name a fine and a coarse class"),
+    ],
+)
+def test_files_that_hold_no_hierarchy_are_named(tmp_path, name, content, sentence):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=sentence) as refusal:
+        read_hierarchy(tmp_path / name, ["a", "b"])
+    assert str(tmp_path / name) in str(refusal.value)

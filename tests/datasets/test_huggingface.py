@@ -115,3 +115,9 @@ def test_a_loading_script_is_never_run(build, tmp_path):
     (root / "huggingface.py").write_text("raise SystemExit(3)")
     assert len(read_huggingface(root)) == 10
     assert np.array_equal(read_huggingface(root).ids.numpy(), np.arange(10))
+
+
+def test_a_label_column_that_counts_no_classes_is_refused(tmp_path):
+    pq.write_table(pa.table({"image": [b"x"], "label": [2**40]}), tmp_path / "train-0.parquet")
+    with pytest.raises(ValueError, match="must count classes from 0, or name them in the schema; got 1099511627776"):
+        read_huggingface(tmp_path)

@@ -116,3 +116,16 @@ def test_v2_counts_its_folders_as_numbers(build):
     assert dataset.class_names == tuple(str(label) for label in range(12))
     assert dataset.labels.tolist() == list(range(12))
     assert dataset.paths[10].startswith("10/")
+
+
+@pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"ImageId,PredictionString\nx,\n", b"\xff\xfe"])
+def test_a_solution_file_without_wnids_is_refused(tmp_path, text):
+    (tmp_path / "LOC_val_solution.csv").write_bytes(text)
+    with pytest.raises(ValueError, match="must be a CSV of ImageId and PredictionString"):
+        read_imagenet_val(tmp_path)
+
+
+def test_a_frequency_that_is_no_number_names_the_file(tmp_path):
+    (tmp_path / "f.csv").write_text("image,hsf\na,often\n")
+    with pytest.raises(ValueError, match=r"f\.csv is not a table of images and selection frequencies"):
+        read_selection_frequency(tmp_path / "f.csv")

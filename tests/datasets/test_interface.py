@@ -222,3 +222,9 @@ class TestFiles:
     def test_sizes_below_one_are_refused(self, tmp_path, size, fit):
         with pytest.raises(ValueError, match="size must be at least 1 pixel"):
             files(tmp_path, ["a.png"]).resized(size, fit)
+
+
+def test_indices_are_not_rounded():
+    assert len(small().subset([])) == 0
+    with pytest.raises(ValueError, match=r"indices must be integers; got torch\.float32"):
+        small().subset(torch.tensor([0.5]))

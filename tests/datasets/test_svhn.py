@@ -23,7 +23,10 @@ def test_axes_and_the_digit_zero(build):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [2], [3]]}, "must hold 2 labels y from 1 to 10; got 3"),
+        (
+            {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [2], [3]]},
+            "must hold 2 labels y from 1 to 10; its 3 are not",
+        ),
         ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[0], [1]]}, "must hold 2 labels y from 1 to 10"),
         ({"X": np.zeros((2, 3, 32, 32), np.uint8), "y": [[1], [2]]}, r"must hold X as uint8 \[32, 32, 3, N\]"),
         ({"X": np.zeros((32, 32, 3, 2)), "y": [[1], [2]]}, "must hold X as uint8"),
@@ -56,3 +59,11 @@ def test_damage_is_one_sentence(tmp_path, compressed):
 def test_splits(tmp_path):
     with pytest.raises(ValueError, match='split must be "train", "test" or "extra"'):
         read_svhn(tmp_path, "all")
+
+
+@pytest.mark.parametrize("digit", [1.5, np.nan, 0.0])
+def test_labels_that_are_no_digits_are_refused(tmp_path, digit):
+    content = {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1.0], [digit]])}
+    savemat(tmp_path / "train_32x32.mat", content)
+    with pytest.raises(ValueError, match="must hold 2 labels y from 1 to 10; its 2 are not"):
+        read_svhn(tmp_path)

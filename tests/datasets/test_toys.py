@@ -51,3 +51,8 @@ def test_the_classes_overlap_but_can_be_told_apart():
 def test_nonsense_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         made(**options)
+
+
+def test_an_angle_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="angle_radians must be finite"):
+        two_gaussians_on_sphere(2, angle_radians=math.nan, generator=torch.Generator())

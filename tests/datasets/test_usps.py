@@ -76,3 +76,10 @@ def test_a_missing_file_is_named(tmp_path):
         read_usps(tmp_path, "test")
     with pytest.raises(ValueError, match='split must be "train" or "test"'):
         read_usps(tmp_path, "all")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_values_that_are_not_finite_are_refused(tmp_path, value):
+    (tmp_path / "usps").write_text(f"1 1:{value} 2:0.5\n")
+    with pytest.raises(ValueError, match=r"must hold values in \[-1, 1\]"):
+        read_usps(tmp_path)

@@ -1,5 +1,6 @@
 """Unpacking a downloaded archive: whole or not at all, and never outside its folder."""
 
+import contextlib
 import lzma
 import shutil
 import stat
@@ -19,14 +20,27 @@ def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
     Refused before anything is written: an entry that points outside (`../`, absolute), a link, a device, a name that
     is there already. A truncated archive leaves nothing behind.
     """
-    archive, folder = Path(archive), Path(folder)
+    archive, folder = Path(archive).expanduser(), Path(folder).expanduser()
     if not archive.is_file():
         raise FileNotFoundError(f"the archive {archive} is not there")
+    new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return _unpack(archive, folder)
+    finally:
+        if new:
+            # Stays where something was put into it.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
     # Beside its goal, so that the last step is a rename on one disk.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as place:
         try:
             _extract(archive, Path(place), folder)
+        except RuntimeError as error:
+            raise ValueError(f"{archive} is encrypted, or compressed in a way that is not known here") from error
         except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 # A full disk, say: nothing is wrong with the archive.

@@ -43,6 +43,7 @@ class Hierarchy:
 
     def coarsen(self, labels: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
         """The coarse label of each fine one; -1 (no label) stays -1."""
+        _check_labels(labels, len(self.fine_names))
         table = torch.tensor([*self.parents, -1], device=labels.device)
         return table[labels]
 
@@ -68,6 +69,9 @@ def human_selection_frequency(
 
     In [0, 1], larger is easier; NaN for a sample without votes or without a label.
     """
+    if labels.shape != votes.shape[:1]:
+        raise ValueError(f"labels must be one for each of the {len(votes)} samples with votes; got {len(labels)}")
+    _check_labels(labels, votes.shape[1])
     if hierarchy is not None:
         votes, labels = hierarchy.coarsen_votes(votes), hierarchy.coarsen(labels)
     chosen = votes.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1).to(torch.float64)
@@ -78,16 +82,36 @@ def human_selection_frequency(
 def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
     """A hierarchy from JSON ({"coarse": ["fine", ...]}) or CSV (columns fine, coarse): WordNet's for ImageNet, say."""
     path = Path(path)
-    if path.suffix.lower() == ".json":
-        groups = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
-            raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
-    else:
-        groups = {}
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            if not {"fine", "coarse"} <= set(rows.fieldnames or ()):
-                raise ValueError(f"{path} must have the columns fine and coarse; got {rows.fieldnames}")
-            for row in rows:
-                groups.setdefault(row["coarse"], []).append(row["fine"])
+    try:
+        groups = _json_groups(path) if path.suffix.lower() == ".json" else _csv_groups(path)
+    except (json.JSONDecodeError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not readable {path.suffix[1:].upper() or 'text'}: {error}") from None
     return Hierarchy.from_groups(fine_names, groups)
+
+
+def _json_groups(path: Path) -> dict[str, list[str]]:
+    groups = json.loads(path.read_text(encoding="utf-8"))
+    lists = list(groups.values()) if isinstance(groups, dict) else [None]
+    if not all(isinstance(members, list) and all(isinstance(one, str) for one in members) for members in lists):
+        raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
+    return groups
+
+
+def _csv_groups(path: Path) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        if not {"fine", "coarse"} <= set(rows.fieldnames or ()):
+            raise ValueError(f"{path} must have the columns fine and coarse; got {rows.fieldnames}")
+        for number, row in enumerate(rows, start=2):
+            if not row["fine"] or not row["coarse"]:
+                raise ValueError(f"{path}, row {number} must name a fine and a coarse class")
+            groups.setdefault(row["coarse"], []).append(row["fine"])
+    return groups
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    if labels.numel() and not -1 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(
+            f"labels must lie in [-1, {classes - 1}], -1 for none; got {int(labels.min())} to {int(labels.max())}"
+        )

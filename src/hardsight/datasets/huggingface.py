@@ -21,6 +21,8 @@ from torch import Tensor
 
 from hardsight.datasets.interface import FileDataset, Size
 
+# A larger number is no class but an identity, a hash or a date.
+_MOST_CLASSES = 1_000_000
 _LABEL_NAMES = ("label", "labels", "fine_label")
 
 
@@ -166,7 +168,10 @@ def _class_names(features: Mapping[str, Any], label: str, labels: Tensor) -> tup
     feature = features.get(label)
     if isinstance(feature, dict) and isinstance(feature.get("names"), list):
         return tuple(str(name) for name in feature["names"])
-    return tuple(str(number) for number in range(int(labels.max()) + 1 if len(labels) else 0))
+    count = int(labels.max()) + 1 if len(labels) else 0
+    if count > _MOST_CLASSES:
+        raise ValueError(f"the column {label!r} must count classes from 0, or name them in the schema; got {count - 1}")
+    return tuple(str(number) for number in range(count))
 
 
 def _whole_numbers(column: pa.ChunkedArray) -> Tensor:

@@ -76,7 +76,9 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
         table: dict[str, dict[str, float]] = {}
         for image, wnid, share in _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path):
             table.setdefault(Path(image).stem, {})[wnid] = float(share)
-    except (json.JSONDecodeError, UnicodeDecodeError, csv.Error, TypeError, KeyError, AttributeError) as error:
+    except _ColumnsError as refusal:
+        raise ValueError(str(refusal)) from None
+    except (ValueError, csv.Error, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is not a table of images and selection frequencies") from error
     for image, shares in table.items():
         if not all(0 <= share <= 1 for share in shares.values()):
@@ -103,8 +105,11 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
 
 
 def _kaggle(folder: Path, path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]
+    except (KeyError, IndexError, AttributeError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} must be a CSV of ImageId and PredictionString, a wnid first in it") from error
     classes = sorted({wnid for _, wnid in rows})
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     rows.sort()
@@ -142,11 +147,15 @@ def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
             yield (inner, key, share) if _WNID.fullmatch(key) else (key, inner, share)
 
 
+class _ColumnsError(ValueError):
+    pass
+
+
 def _columns(path: Path, header: Sequence[str]) -> tuple[str, str]:
     image = next((name for name in _IMAGE_COLUMNS if name in header), None)
     share = next((name for name in _FREQUENCY_COLUMNS if name in header), None)
     if image is None or share is None:
-        raise ValueError(
+        raise _ColumnsError(
             f"{path} must have an image column ({', '.join(_IMAGE_COLUMNS)}) and a frequency column "
             f"({', '.join(_FREQUENCY_COLUMNS)}); got {list(header)}"
         )

@@ -224,6 +224,8 @@ def _as_indices(indices: Tensor | Sequence[int], count: int) -> Tensor:
     chosen = torch.as_tensor(indices)
     if chosen.dtype == torch.bool:
         raise ValueError("indices must be integers; for a mask pass mask.nonzero().squeeze(1)")
+    if chosen.is_floating_point() and chosen.numel():
+        raise ValueError(f"indices must be integers; got {chosen.dtype}")
     chosen = chosen.to(torch.int64)
     if chosen.ndim != 1:
         raise ValueError(f"indices must be a list of positions; got shape {list(chosen.shape)}")

@@ -294,6 +294,7 @@ SOURCES: tuple[Source, ...] = (
         num_classes=None,
         folders=(".",),
         layout="<class>/<file>, or <split>/<class>/<file>, directly below the root",
+        optional=frozenset({"all", "train", "val", "test"}),
     ),
     Source(
         name="huggingface",
@@ -303,5 +304,6 @@ SOURCES: tuple[Source, ...] = (
         num_classes=None,
         folders=(".",),
         layout="Parquet files with image bytes, directly below the root",
+        optional=frozenset({"train", "validation", "test"}),
     ),
 )

@@ -17,8 +17,8 @@ def read_svhn(folder: Path | str, split: str = "train") -> ArrayDataset:
     images, digits = load_matlab(path, "X"), load_matlab(path, "y").reshape(-1)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
         raise ValueError(f"{path} must hold X as uint8 [32, 32, 3, N]; got {images.dtype} {list(images.shape)}")
-    if len(digits) != images.shape[3] or not 1 <= int(digits.min()) <= int(digits.max()) <= 10:
-        raise ValueError(f"{path} must hold {images.shape[3]} labels y from 1 to 10; got {len(digits)}")
+    if len(digits) != images.shape[3] or not np.isin(digits, range(1, 11)).all():
+        raise ValueError(f"{path} must hold {images.shape[3]} labels y from 1 to 10; its {len(digits)} are not")
     return ArrayDataset(
         images=torch.from_numpy(np.ascontiguousarray(images.transpose(3, 2, 0, 1))),
         labels=torch.from_numpy(digits.astype(np.int64) % 10),

@@ -24,6 +24,8 @@ def two_gaussians_on_sphere(
         raise ValueError(f"samples_per_class must be at least 1; got {samples_per_class}")
     if spread < 0 or not math.isfinite(spread):
         raise ValueError(f"spread must be a standard deviation, finite and at least 0; got {spread}")
+    if not math.isfinite(angle_radians):
+        raise ValueError(f"angle_radians must be finite; got {angle_radians}")
     half = angle_radians / 2
     means = torch.tensor([[math.cos(half), -math.sin(half), 0.0], [math.cos(half), math.sin(half), 0.0]])
     labels = torch.arange(2).repeat_interleave(samples_per_class)

@@ -21,7 +21,7 @@ def read_usps(folder: Path | str, split: str = "train") -> ArrayDataset:
     values, digits = _parse(_text(path), path)
     if digits.min() < 1 or digits.max() > 10 or not np.array_equal(digits, np.rint(digits)):
         raise ValueError(f"{path} must hold labels 1 to 10; got {digits.min():g} to {digits.max():g}")
-    if np.abs(values).max() > 1:
+    if not np.abs(values).max() <= 1:  # so written, NaN is refused too
         raise ValueError(f"{path} must hold values in [-1, 1]; got {np.abs(values).max():g}")
     images = np.rint((values + 1) * 127.5).astype(np.uint8).reshape(-1, 1, _SIDE, _SIDE)
     return ArrayDataset(

@@ -65,6 +65,7 @@ def test_page_with_pictures_of_a_folder(tiny_vit: Path, photos: Path, tmp_path: 
     folder = tmp_path / "scores-audit"
     assert len(pq.read_table(folder / "thumbnails.parquet")) == 9
     page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "actions.csv, beside this page, is the list to edit" in page
     assert page.count("data:image/png;base64,") >= 9
     assert "frog" in page
 

@@ -171,6 +171,7 @@ def test_the_page_says_what_the_record_holds(digits_record: Path, digits_page: s
     table = pq.read_table(digits_record / "samples.parquet").sort_by([("avh", "descending")]).to_pydict()
     wrong = np.array(table["label"]) != np.array(table["clean_label"])
     assert f"{wrong[:24].sum()} of these 24 were really flipped" in words
+    assert "hardsight audit, on this folder, writes a list of them to edit" in words
     flipped = int(wrong.sum())
     assert flipped == 359
     assert f"{wrong[:flipped].mean():.1%}" in words

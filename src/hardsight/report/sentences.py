@@ -6,7 +6,7 @@ from hardsight.report.figures import MOST_CLASSES, MOST_POINTS
 from hardsight.report.reading import Score
 from hardsight.report.view import TABLE_ROWS, View
 
-_KINDS = {"demo": "Demo run", "train": "Training run", "score": "Scoring", "audit": "Audit"}
+_KINDS = {"demo": "Demo run", "training": "Training run", "score": "Scoring", "audit": "Audit", "adaptation": "Adaptation"}
 _AVH = ("avh", "angular_visual_hardness")
 
 
@@ -97,12 +97,18 @@ def _suspects(view: View) -> str:
     ranking = view.suspects
     text = (
         f"Given label → label the model expects, the first {len(ranking.cards)} of {ranking.total:,} samples ranked by "
-        f"{_spoken(ranking.score)} ({ranking.score.reading}). A person should look at these first."
+        f"{_spoken(ranking.score)} ({ranking.score.reading}). A person should look at these first; {_next(view)}."
     )
     if view.wrong is not None:
         right = sum(bool(card.flipped) for card in ranking.cards)
         text += f" The true labels are known here: {right} of these {len(ranking.cards)} were really flipped."
     return text
+
+
+def _next(view: View) -> str:
+    if view.run.details.get("kind") == "audit":
+        return "actions.csv, beside this page, is the list to edit: keep, relabel or drop"
+    return "hardsight audit, on this folder, writes a list of them to edit: keep, relabel or drop"
 
 
 def _hardest(view: View) -> str:

@@ -110,6 +110,14 @@ def test_a_human_column_where_larger_is_harder(data: dict[str, Any]) -> None:
     assert turned["bins"]["outside"] == 0
 
 
+def test_values_a_rounding_apart_share_fewer_bins() -> None:
+    human = np.tile([2.0, np.nextafter(2.0, 3.0)], 10)
+    score = Column("avh", np.arange(20) + 30 * (human > 2), "easier")
+    found = align_scores([score], Column("ratings", human), resamples=0)
+    assert found["bins"]["edges"] == [2.0, human[1]]
+    assert found["bins"]["outside"] == 0
+
+
 def test_a_perfect_score_has_correlations_but_no_test(data: dict[str, Any]) -> None:
     scores = [Column("same", data["frequency"], "easier"), Column("avh", data["hardness"], "harder")]
     found = align_scores(scores, Column("hsf", data["frequency"]), resamples=20, generator=np.random.default_rng(0))

@@ -99,8 +99,10 @@ def align_scores(
 
 def _edges(human: np.ndarray) -> tuple[float, ...]:
     """The paper's five bins for a frequency, five equal ones over the range for anything else."""
-    frequency = human_range(human) == (0.0, 1.0)
-    return FIVE_BINS if frequency else tuple(np.linspace(human.min(), human.max(), len(FIVE_BINS)).tolist())
+    if human_range(human) == (0.0, 1.0):
+        return FIVE_BINS
+    # Values that differ by a few roundings have fewer edges between them.
+    return tuple(np.unique(np.linspace(human.min(), human.max(), len(FIVE_BINS))).tolist())
 
 
 def _describe(score: Column, data: Turned, at: int, edges: Sequence[float]) -> dict[str, Any]:

@@ -79,13 +79,14 @@ def read_coarse(path: Path | str) -> dict[str, str]:
 
 
 def _read_parquet(path: Path, id_column: str) -> pa.Table:
-    # Opened here: Python names a missing file in words a person knows.
     try:
-        with path.open("rb") as file:
-            table = pq.read_table(file)
+        table = pq.read_table(_opened(path))
     except pa.ArrowException as problem:
         raise ValueError(f"{path} is not a readable Parquet table: {str(problem).split('.')[0]}") from None
     _need(table, id_column, path)
+    ids = table.column(id_column)
+    if pa.types.is_dictionary(ids.type):
+        table = table.set_column(table.column_names.index(id_column), id_column, ids.cast(ids.type.value_type))
     return table
 
 
@@ -100,10 +101,20 @@ def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
 def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     options = pyarrow.csv.ConvertOptions(column_types=dict(types))
     try:
-        with path.open("rb") as file:
-            return pyarrow.csv.read_csv(file, convert_options=options)
+        table = pyarrow.csv.read_csv(_opened(path), convert_options=options)
     except pa.ArrowException as problem:
         raise ValueError(f"{path} is not a readable CSV table: {problem}") from None
+    repeated = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{path} must name each column once; it has {repeated!r} more than once")
+    return table
+
+
+def _opened(path: Path) -> pa.NativeFile:
+    """The file as pyarrow's own: a thread that lets go of something of Python's may abort a process that ends."""
+    # Python names a missing file, or a folder, in words a person knows.
+    path.open("rb").close()
+    return pa.OSFile(str(path))
 
 
 def _need(table: pa.Table, column: str, path: Path) -> None:

@@ -93,3 +93,81 @@ def test_a_table_without_labels(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [0], "avh": [0.1]}), tmp_path / "s.parquet")
     with pytest.raises(ValueError, match="column 'label'"):
         audit(read_scored(tmp_path / "s.parquet"))
+
+
+def _rewritten(scores: Path, metadata: dict[str, str] | None = None, **columns: list) -> Path:
+    table = pq.read_table(scores)
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    pq.write_table(table.replace_schema_metadata(metadata), scores)
+    return scores
+
+
+def _edited(scores: Path, old: str, new: str) -> tuple[pa.Table, dict[str, int]]:
+    scored = read_scored(scores)
+    write_audit(scored.output, scored, audit(scored))
+    actions = scored.output / "actions.csv"
+    actions.write_text(actions.read_text().replace(old, new, 1))
+    table, applied = apply_to(scored, actions)
+    return table, applied.counts
+
+
+def test_classes_that_are_text_are_applied_by_their_names(scores: Path) -> None:
+    _rewritten(scores, label=["cat", "dog", "dog", "cat"], predicted=["cat", "=fox", "dog", "dog"])
+    table, counts = _edited(scores, "keep", "relabel")
+    assert counts == {"keep": 1, "relabel": 1, "drop": 0}
+    assert table.column("new_label").to_pylist() == ["cat", "=fox", "dog", "cat"]
+
+
+def test_samples_without_a_label_stay_without_one(scores: Path) -> None:
+    _rewritten(scores, label=[None, 1, 1, 0])
+    table, _ = _edited(scores, "1,0,keep", "1,0,drop")
+    assert table.column("id").to_pylist() == [4, 6, 7]
+    assert table.column("new_label").to_pylist() == [None, 1, 0]
+
+
+def test_two_classes_of_one_name_are_told_apart(scores: Path) -> None:
+    _rewritten(scores, {"class names": '["crane", "crane"]'})
+    table, _ = _edited(scores, "keep,crane (0)", "relabel,crane (0)")
+    assert table.column("new_label").to_pylist() == [0, 0, 1, 0]
+
+
+def test_ids_that_repeat_are_refused_before_a_list_is_written(scores: Path) -> None:
+    _rewritten(scores, id=[4, 5, 5, 7])
+    with pytest.raises(ValueError, match=r"ids must be unique, .*; 5 occurs twice"):
+        audit(read_scored(scores))
+
+
+def test_class_names_that_do_not_read_are_named(scores: Path) -> None:
+    with pytest.raises(ValueError, match="must hold its 'class names' as a JSON list"):
+        read_scored(_rewritten(scores, {"class names": "{bad"}))
+
+
+def test_neither_an_edited_list_nor_another_record_is_overwritten(scores: Path, tmp_path: Path) -> None:
+    scored = read_scored(scores)
+    issues = audit(scored)
+    write_audit(scored.output, scored, issues)
+    write_audit(scored.output, scored, issues)
+    actions = scored.output / "actions.csv"
+    edited = actions.read_text().replace("keep", "drop", 1)
+    actions.write_text(edited)
+    with pytest.raises(ValueError, match=r"actions\.csv has been edited"):
+        write_audit(scored.output, scored, issues)
+    assert actions.read_text() == edited
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text('{"kind": "train"}')
+    with pytest.raises(ValueError, match="output must be a folder of its own"):
+        write_audit(run, scored, issues)
+    assert [path.name for path in run.iterdir()] == ["run.json"]
+    audited = read_scored(scored.output)
+    with pytest.raises(ValueError, match="output must be a folder of its own"):
+        write_audit(scored.output, audited, audit(audited))
+
+
+def test_pictures_of_an_earlier_audit_are_taken_away(scores: Path) -> None:
+    scored = read_scored(scores)
+    scored.output.mkdir()
+    (scored.output / "thumbnails.parquet").write_bytes(b"of other samples")
+    write_audit(scored.output, scored, audit(scored))
+    assert not (scored.output / "thumbnails.parquet").exists()

@@ -1,12 +1,15 @@
 """The audit of a scored data set: suspects with reasons, a list to edit, and a record that a page is made from."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
@@ -40,26 +43,32 @@ def read_scored(path: Path | str) -> Scored:
         raise FileNotFoundError(f"there is no run folder and no scores file at {path}")
     if not path.is_dir():
         table = _read_table(path)
-        written = (table.schema.metadata or {}).get(b"class names")
-        return Scored(table, json.loads(written) if written else None, path.stem, path)
+        return Scored(table, _distinct(_written_names(table, path)), path.stem, path)
     if not (path / SAMPLES_FILE).is_file():
         raise FileNotFoundError(f"{path} holds no {SAMPLES_FILE}: it is no run record, or the run kept no samples")
     details = _read_details(path / "run.json")
-    names = details.get("class_names")
     name = str(details.get("name") or path.resolve().name)
-    return Scored(_read_table(path / SAMPLES_FILE), [str(each) for each in names] if names else None, name, path)
+    return Scored(_read_table(path / SAMPLES_FILE), _distinct(details.get("class_names")), name, path)
 
 
 def audit(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> LabelIssues:
     """`find_label_issues` of what was read; class names are used where the labels are numbers that they name."""
-    require_column(scored.table, "label")
+    for column in ("id", "label"):
+        require_column(scored.table, column)
+    _refuse_repeated_ids(scored.table)
     names = scored.class_names if pa.types.is_integer(scored.table.schema.field("label").type) else None
     return find_label_issues(scored.table, score, class_names=names, estimate=estimate)
 
 
 def write_audit(folder: Path | str, scored: Scored, issues: LabelIssues, *, action: str = "keep") -> None:
-    """Write the record: `samples.parquet` (most suspicious first), `actions.csv` for the suspects, `run.json` last."""
+    """Write the record: `samples.parquet` (most suspicious first), `actions.csv` for the suspects, `run.json` last.
+
+    Refused where it would take the place of another record, or of a list that a person has edited.
+    """
     folder = Path(folder)
+    _refuse_to_overwrite(folder, scored.path)
+    # Pictures of an earlier audit would stand beside the wrong samples.
+    (folder / "thumbnails.parquet").unlink(missing_ok=True)
     samples = scored.table.take(pa.array(issues.order))
     for name in ("expected", "suspicion", "rank", "issue", "reasons"):
         if name in samples.column_names:
@@ -74,16 +83,63 @@ def write_audit(folder: Path | str, scored: Scored, issues: LabelIssues, *, acti
 
 
 def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
-    """The data's labels after an edited action list: id, label, new_label and path, without the dropped samples."""
-    labels = torch.from_numpy(labels_of(scored.table).astype("int64", casting="safe"))
-    applied = apply_actions(
-        read_actions(actions), scored.table.column("id").to_pylist(), labels, class_names=scored.class_names
-    )
+    """The data's labels after an edited action list: id, label, new_label and path, without the dropped samples.
+
+    A sample without a label is kept without one.
+    """
+    for column in ("id", "label"):
+        require_column(scored.table, column)
+    labelled = scored.table.column("label").is_valid().to_numpy(zero_copy_only=False)
+    table = scored.table.filter(pa.array(labelled))
+    names, labels = _numbered(scored, table)
+    listed = read_actions(actions)
+    applied = apply_actions(listed, table.column("id").to_pylist(), torch.from_numpy(labels), class_names=names)
+    new = pa.array(applied.labels.numpy())
+    if not pa.types.is_integer(table.column("label").type):
+        new = pa.array(names).take(new)
+    places, kept = np.full(len(labelled), -1), np.ones(len(labelled), bool)
+    places[labelled], kept[labelled] = np.arange(len(labels)), applied.kept.numpy()
     columns = {"id": scored.table.column("id"), "label": scored.table.column("label")}
-    columns["new_label"] = pa.chunked_array([pa.array(applied.labels.numpy())])
+    columns["new_label"] = pa.chunked_array([new.take(pa.array(places, mask=~labelled))])
     if "path" in scored.table.column_names:
         columns["path"] = scored.table.column("path")
-    return pa.table(columns).filter(pa.array(applied.kept.numpy())), applied
+    return pa.table(columns).filter(pa.array(kept)), applied
+
+
+def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.ndarray]:
+    """Class names and each label as a number; classes that are text are their own names, predicted ones among them."""
+    labels = labels_of(table)
+    if labels.dtype.kind in "iu":
+        return scored.class_names, labels.astype(np.int64)
+    columns = [table.column(name) for name in ("label", "expected", "predicted") if name in table.column_names]
+    names = sorted({str(one) for column in columns for one in column.unique().to_pylist() if one is not None})
+    return names, np.searchsorted(names, labels.astype(str))
+
+
+def _refuse_repeated_ids(table: pa.Table) -> None:
+    counted = pc.value_counts(table.column("id").combine_chunks())
+    often = counted.field("counts").to_numpy()
+    if len(often) and often.max() > 1:
+        first = counted.field("values")[int(np.argmax(often > 1))].as_py()
+        raise ValueError(f"ids must be unique, or the list would not say which sample is meant; {first!r} occurs twice")
+
+
+def _refuse_to_overwrite(folder: Path, source: Path) -> None:
+    record = folder / "run.json"
+    if folder.resolve() == source.resolve() or (record.is_file() and _read_details(record).get("kind") != "audit"):
+        raise ValueError(f"output must be a folder of its own; {folder} holds a record that is no audit, or is audited")
+    path = folder / ACTIONS_FILE
+    if path.is_file() and any(one.action != "keep" for one in read_actions(path)):
+        raise ValueError(f"{path} has been edited: apply it, move it away, or say with --output where to write")
+
+
+def _distinct(names: Any) -> list[str] | None:
+    """Class names of which none means two classes: one that occurs again is followed by its number."""
+    if not isinstance(names, list) or not names:
+        return None
+    texts = [str(name) for name in names]
+    often = Counter(texts)
+    return [f"{text} ({at})" if often[text] > 1 else text for at, text in enumerate(texts)]
 
 
 def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
@@ -98,11 +154,21 @@ def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
     }
 
 
+def _written_names(table: pa.Table, path: Path) -> Any:
+    try:
+        return json.loads((table.schema.metadata or {}).get(b"class names", b"null"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path} must hold its 'class names' as a JSON list in the schema's metadata: {error}"
+        ) from None
+
+
 def _read_table(path: Path) -> pa.Table:
     try:
         return pq.read_table(path)
-    except (pa.ArrowException, OSError):
-        raise ValueError(f"{path} is truncated or is not a Parquet table") from None
+    except (pa.ArrowException, OSError) as problem:
+        reason = str(problem).partition("\n")[0].split(". ")[0]
+        raise ValueError(f"{path} is truncated or is not a Parquet table: {reason}") from None
 
 
 def _read_details(path: Path) -> dict[str, Any]:

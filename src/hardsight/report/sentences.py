@@ -6,7 +6,7 @@ from hardsight.report.figures import MOST_CLASSES, MOST_POINTS
 from hardsight.report.reading import Score
 from hardsight.report.view import TABLE_ROWS, View
 
-_KINDS = {"demo": "Demo run", "training": "Training run", "score": "Scoring", "audit": "Audit", "adaptation": "Adaptation"}
+_KINDS = {"demo": "Demo run", "training": "Training run", "score": "Scoring"}
 _AVH = ("avh", "angular_visual_hardness")
 
 
@@ -14,7 +14,7 @@ def facts(view: View) -> list[str]:
     """The line under the title."""
     details = view.run.details
     kind = str(details.get("kind") or "run")
-    parts = [_KINDS.get(kind, kind)]
+    parts = [_KINDS.get(kind, kind.capitalize())]
     if details.get("created"):
         parts.append(str(details["created"]).replace("T", " ").replace("+00:00", " UTC"))
     if details.get("device"):

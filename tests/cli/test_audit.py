@@ -40,8 +40,10 @@ def test_suspects_list_and_estimate(scores: Path) -> None:
     result = run("audit", scores, "--no-page", "--top", "2", "--by", "domain")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert lines[0].split("\t")[:5] == ["1", "5", "dog", "[bold]cat", "1.0000"]
-    assert lines[2].split("\t")[:3] == ["rain", "2", "0.7500"]
+    assert lines[:2] == ["most suspicious first", "rank\tsample\tlabel\texpected\tsuspicion\treasons"]
+    assert lines[2].split("\t")[:5] == ["1", "5", "dog", "[bold]cat", "1.0000"]
+    assert lines[4:6] == ["avh by domain, hardest first", "domain\tcount\tmean\tlow\thigh\tdifference"]
+    assert lines[6].split("\t")[:3] == ["rain", "2", "0.7500"]
     assert "about 2 of 4 labels (50.0%) are probably wrong, by disagreement; ranked by avh" in result.stdout
     assert (scores.parent / "scores-audit" / "actions.csv").is_file()
 

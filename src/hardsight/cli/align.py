@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.tables import print_table
 
 RESULTS_FILE = "alignment.json"
 
@@ -146,17 +147,17 @@ def _print(results: Mapping[str, Any]) -> None:
     method = results["method"]
     rows = sorted(results["scores"], key=lambda score: -score["correlations"][method]["coefficient"])
     header = ("score", "larger is", "spearman", "interval", "p", "pearson", "kendall", "given correctness")
-    _table(header, [_row(score, results) for score in rows], f"agreement with {results['human']['name']}")
+    print_table(f"agreement with {results['human']['name']}", header, [_row(score, results) for score in rows])
     pairs = results["comparisons"]
     if pairs:
         header = ("stronger", "weaker", "difference", "interval", "Meng p", "Holm", "Steiger p", "Fisher p")
-        _table(header, [_pair(pair) for pair in pairs], f"tests between the scores, by {method}")
+        print_table(f"tests between the scores, by {method}", header, [_pair(pair) for pair in pairs])
     bins = results["bins"]
     groups = next(iter(bins["groups"].values()))
     edges = ("score", *(f"{low:.2g} to {high:.2g}" for low, high in (group["group"] for group in groups)))
     lines = [["samples", *(f"{group['n']:,}" for group in groups)]]
     lines += [[row["name"], *(_within(group) for group in bins["groups"][row["name"]])] for row in rows]
-    _table(edges, lines, f"within bins of {results['human']['name']}, by {method}")
+    print_table(f"within bins of {results['human']['name']}, by {method}", edges, lines)
     if results["classes"]:
         count = len(next(iter(results["classes"].values())))
         print(f"{count} classes: in {RESULTS_FILE} and on the page")
@@ -199,21 +200,3 @@ def _p(value: float | None) -> str:
 
 def _interval(interval: Mapping[str, Any] | None, decimals: int = 3) -> str:
     return "" if not interval else f"{interval['low']:.{decimals}f} to {interval['high']:.{decimals}f}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-    """A table on a terminal, tab-separated lines with a header in a pipe; cells are text, never markup."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    if console.is_terminal:
-        table = Table(*header, title=Text(title))
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
-        return
-    print(title)
-    for row in (header, *rows):
-        print("\t".join(" ".join(cell.split()) for cell in row))

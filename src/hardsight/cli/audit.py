@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.tables import print_table
 
 
 def audit(
@@ -110,7 +111,10 @@ def _images(scored: Any, data: Path | None, layout: str | None, split: str | Non
     images = open_images(root, layout or metadata.get("layout") or None, split or metadata.get("split") or None)
     if not same_images(images, scored.table):
         # Another picture beside a label would be worse than none.
-        raise ValueError(f"the images below {root} are not those that were scored: say where they are with --data")
+        raise ValueError(
+            f"the images below {root} are not those that were scored: say where they are with --data, or leave out "
+            "the page with --no-page"
+        )
     return images
 
 
@@ -183,11 +187,11 @@ def _print(
         [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
         for row in _rows(issues, scored, top)
     ]
-    _table(("rank", "sample", "label", "expected", "suspicion", "reasons"), rows)
+    print_table("most suspicious first", ("rank", "sample", "label", "expected", "suspicion", "reasons"), rows)
     if groups is not None:
         numbers = ("mean", "low", "high", "difference")
         lines = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]
-        _table((str(by), "count", *numbers), lines)
+        print_table(f"{issues.scores[0]} by {by}, hardest first", (str(by), "count", *numbers), lines)
     share = issues.estimated / issues.table.num_rows
     print(
         f"about {issues.estimated:,} of {issues.table.num_rows:,} labels ({share:.1%}) are probably wrong, "
@@ -199,21 +203,3 @@ def _print(
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on a terminal, tab-separated lines in a pipe; cells are text, never markup."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    console = Console()
-    if console.is_terminal:
-        table = Table(*header)
-        for row in cells:
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
-        return
-    for row in cells:
-        print("\t".join(" ".join(cell.split()) for cell in row))

@@ -6,6 +6,7 @@ import torch
 from scipy import ndimage, stats
 
 from hardsight.degradation import brightness, contrast, gaussian_blur, occlusion, uniform_noise
+from hardsight.degradation.pictures import opened
 
 
 @pytest.mark.parametrize("level", [0.1, 0.2, 0.3, 0.6, 1.0])
@@ -92,3 +93,15 @@ def test_occlusion_stands_everywhere_equally_often(generator):
 def test_occlusion_refuses_a_fill_outside_the_range(pictures, generator):
     with pytest.raises(ValueError, match="fill must lie"):
         occlusion(pictures, 0.2, generator=generator, fill=2.0)
+
+
+def test_a_blur_far_wider_than_the_image_is_its_mean_and_takes_no_memory() -> None:
+    images = torch.rand(1, 1, 7, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for sigma in (1e4, 1e9, 1e30):
+        blurred = gaussian_blur(images, sigma)
+        torch.testing.assert_close(blurred, images.mean().expand_as(images), rtol=0, atol=1e-5)
+
+
+def test_one_image_without_a_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"images must be a batch \[N, C, H, W\]; got shape \[3, 8, 8\]"):
+        opened(torch.rand(3, 8, 8), 0.5, "contrast", 0.0, 1.0)

@@ -130,7 +130,11 @@ def test_missing_and_unknown_files(tmp_path: Path) -> None:
         ({"features": FEATURES[:0], "weight": WEIGHT}, ValueError, "features must not be empty"),
         ({"features": FEATURES.long(), "weight": WEIGHT}, TypeError, "features must be floating point"),
         ({"features": FEATURES}, ValueError, "must hold weight"),
-        ({"features": FEATURES, "weight": WEIGHT, "ids": torch.arange(3)}, ValueError, "3 ids for 9 samples"),
+        (
+            {"features": FEATURES, "weight": WEIGHT, "ids": torch.arange(3)},
+            ValueError,
+            r"one for each sample, 9; got shape \[3\]",
+        ),
         (
             {"features": FEATURES, "weight": WEIGHT, "ids": torch.tensor(3)},
             ValueError,
@@ -171,3 +175,34 @@ def test_a_broken_head_in_the_metadata_is_refused(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "f.parquet")
     with pytest.raises(ValueError, match=r"base64 of safetensors in 'hardsight\.head'"):
         score_file(tmp_path / "f.parquet")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_bfloat16_survives_every_format(ending: str, tmp_path: Path) -> None:
+    features, weight = torch.randn(4, 3).bfloat16(), torch.randn(2, 3).bfloat16()
+    write_features(tmp_path / f"f{ending}", features, weight)
+    read = read_features(tmp_path / f"f{ending}")
+    assert torch.equal(read.features.float(), features.float())
+    assert torch.equal(read.weight.float(), weight.float())
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_columns_of_another_length_are_not_written(ending: str, tmp_path: Path) -> None:
+    for name, column in (("labels", torch.zeros(3).long()), ("ids", [1, 2, 3])):
+        with pytest.raises(ValueError, match=f"{name} must be one for each of the 4 samples; got 3"):
+            write_features(tmp_path / f"f{ending}", torch.ones(4, 3), torch.ones(2, 3), **{name: column})
+    assert not list(tmp_path.iterdir())
+
+
+def test_ids_that_do_not_fit(tmp_path: Path) -> None:
+    arrays = {"features": np.ones((4, 3), np.float32), "weight": np.ones((2, 3), np.float32)}
+    for ids, shape in (
+        (np.arange(3), r"\[3\]"),
+        (np.array("abcd"), r"\[\]"),
+        (np.array([["a", "b"]] * 4), r"\[4, 2\]"),
+    ):
+        np.savez(tmp_path / "f.npz", **arrays, ids=ids)
+        with pytest.raises(ValueError, match=f"ids of .* must be one for each sample, 4; got shape {shape}"):
+            score_file(tmp_path / "f.npz")
+    with pytest.raises(TypeError, match="ids must be whole numbers in a safetensors file"):
+        write_features(tmp_path / "f.safetensors", torch.ones(2, 3), torch.ones(2, 3), ids=["a", "b"])

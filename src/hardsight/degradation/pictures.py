@@ -70,6 +70,8 @@ def occlusion(images: Images, level: Level, *, generator: torch.Generator, fill:
 
 def opened(images: Tensor, level: Level, name: str, lowest: float, highest: float) -> tuple[Tensor, Tensor]:
     """Pixels as floats in [0, 1], and the level as [1 or N, 1, 1, 1] beside them; refuses what is neither."""
+    if images.ndim != 4:
+        raise ValueError(f"images must be a batch [N, C, H, W]; got shape {list(images.shape)}")
     if images.dtype == torch.uint8:
         pixels = images.float() / 255
     elif images.is_floating_point():
@@ -95,13 +97,18 @@ def closed(pixels: Tensor, images: Tensor) -> Tensor:
 
 def _blur_matrices(sigma: Tensor, size: int) -> Tensor:
     """[len(sigma), size, size]: row i holds the weights of the pixels that make pixel i."""
+    # Beyond a thousand lengths the blur is the mean, to the last digit.
+    sigma = sigma.clamp(max=1000.0 * size)
     radius = int(4 * float(sigma.max()) + 0.5) if len(sigma) else 0
     offsets = torch.arange(-radius, radius + 1, device=sigma.device)
     wide = sigma.double().unsqueeze(1)
     weights = torch.exp(-0.5 * (offsets / torch.where(wide == 0, 1.0, wide)) ** 2)
     weights = torch.where(offsets.abs() <= (4 * wide + 0.5).floor(), weights, 0.0)
     weights = weights / weights.sum(1, keepdim=True)
-    # Mirrored at both borders, the line repeats itself after two lengths.
+    # Mirrored at both borders, the line repeats itself after two lengths: what lies farther is folded back first.
+    if len(offsets) > 2 * size:
+        weights = weights.new_zeros(len(sigma), 2 * size).index_add_(1, offsets % (2 * size), weights)
+        offsets = torch.arange(2 * size, device=sigma.device)
     place = (torch.arange(size, device=sigma.device).unsqueeze(1) + offsets) % (2 * size)
     source = torch.where(place < size, place, 2 * size - 1 - place)
     matrices = torch.zeros(len(sigma), size, size, device=sigma.device, dtype=torch.float64)

@@ -83,10 +83,11 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
     if text:
         raise TypeError(f"{text[0]} of {path} must be numbers; it holds text")
     ids = arrays.get("ids")
-    if isinstance(ids, Tensor):
-        if ids.ndim != 1:
-            raise ValueError(f"ids of {path} must be one for each sample; got shape {list(ids.shape)}")
-        ids = ids.tolist()
+    if ids is not None:
+        shape = list(np.shape(ids))
+        if shape != [len(arrays["features"])]:
+            raise ValueError(f"ids of {path} must be one for each sample, {len(arrays['features'])}; got shape {shape}")
+        ids = ids.tolist() if isinstance(ids, Tensor) else ids
     features, weight, bias = _one_precision(arrays["features"], arrays["weight"], arrays.get("bias"))
     return FeatureFile(features, weight, bias, arrays.get("labels"), ids)
 
@@ -108,11 +109,21 @@ def write_features(
     bias: Tensor | None = None,
     ids: Sequence[Any] | Tensor | None = None,
 ) -> None:
-    """Write what `hardsight score FILE` reads; the ending of `path` chooses the format."""
+    """Write what `hardsight score FILE` reads; the ending of `path` chooses the format.
+
+    NumPy and Parquet know no bfloat16: there it becomes float32, which holds it exactly.
+    """
     path = _known(Path(path))
+    for name, column in (("labels", labels), ("ids", ids)):
+        if column is not None and len(column) != len(features):
+            raise ValueError(f"{name} must be one for each of the {len(features)} samples; got {len(column)}")
     named = {"features": features, "weight": weight, "bias": bias, "labels": labels}
     tensors = {name: value.detach().cpu().contiguous() for name, value in named.items() if value is not None}
+    if path.suffix != ".safetensors":
+        tensors = {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in tensors.items()}
     numbers = ids.tolist() if isinstance(ids, Tensor) else ids
+    if path.suffix == ".safetensors" and numbers is not None and not all(isinstance(one, int) for one in numbers):
+        raise TypeError("ids must be whole numbers in a safetensors file; text goes into .npz or .parquet")
     with atomic_path(path) as temporary:
         if path.suffix == ".npz":
             own = {} if numbers is None else {"ids": np.asarray(numbers)}

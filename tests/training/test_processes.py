@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from hardsight.training.processes import SharedStatistics, own_batch_statistics, share_batch_statistics
+from hardsight.training.states import read_state
 
-CASES = ("plain", "accumulated", "rescaling", "amc")
+CASES = ("plain", "accumulated", "rescaling", "amc", "d2l")
 # Last, since it breaks the script that runs it: statistics of slices must not pass for those of the batch.
 WRONG = "unshared"
 
@@ -44,6 +45,9 @@ def test_two_processes_equal_one(tmp_path):
             torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-5)
         assert json.loads((two / "run.json").read_text())["status"] == "finished"
         assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
+    states = [read_state(next((tmp_path / how / "d2l").glob("checkpoint/step-*")) / "shared") for how in ("two", "one")]
+    # One batch of 61 features: halves of it would have other neighbours.
+    torch.testing.assert_close(*(state["objective"]["loss.smallest"] for state in states), rtol=1e-4, atol=0)
     wrong, right = (
         safetensors.torch.load_file(tmp_path / how / WRONG / "checkpoint" / "last.safetensors")
         for how in ("two", "one")

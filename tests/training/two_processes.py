@@ -14,7 +14,7 @@ from hardsight import training
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
-from hardsight.losses import AMCLoss, GradientRescaling
+from hardsight.losses import D2L, AMCLoss, GradientRescaling
 
 
 def train(folder: Path, case: str) -> None:
@@ -30,6 +30,7 @@ def train(folder: Path, case: str) -> None:
         "accumulated": lambda: None,
         "rescaling": lambda: GradientRescaling(beta=4.0),
         "amc": lambda: training.Objective(None, AMCLoss(odd="drop_last")),
+        "d2l": lambda: D2L(),
         "unshared": lambda: None,
     }
     if case == "unshared":

@@ -16,7 +16,7 @@ from hardsight.losses.curriculum import SelfPaced
 from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
-from hardsight.training.evaluation import add_up, gather, process, share
+from hardsight.training.evaluation import gather, gather_batches, process, share
 from hardsight.training.network import Network
 from hardsight.training.record import Row
 
@@ -92,19 +92,19 @@ def _look(network: Network, samples: Iterable[Any], device: torch.device) -> Ite
 
 
 def _dimensionality(network: Network, samples: Iterable[Any], device: torch.device) -> float:
-    """Mean local intrinsic dimensionality of the features, over the first samples of every process."""
+    """Mean local intrinsic dimensionality of the features, over the first samples; any number of processes agree."""
     kept: list[Tensor] = []
     for seen in _look(network, samples, device):
         assert seen.features is not None
         kept.append(seen.features.float())
-        if sum(map(len, kept)) >= _DIMENSION_SAMPLES:
+        if process()[1] * sum(map(len, kept)) >= _DIMENSION_SAMPLES:
             break
-    batches = torch.cat(kept)[:_DIMENSION_SAMPLES].split(_DIMENSION_BATCH)
+    batches = torch.cat(gather_batches(kept))[:_DIMENSION_SAMPLES].split(_DIMENSION_BATCH)
     # A last batch of too few has no neighbours to measure by.
     measured = [
         local_intrinsic_dimensionality(one, neighbours=min(20, len(one) - 1)).mean() for one in batches if len(one) > 2
     ]
-    return float(add_up(torch.stack(measured).mean())) / process()[1]
+    return float(torch.stack(measured).mean())
 
 
 def check_samples(loss: nn.Module | object, samples: Iterable[Any] | None) -> None:

@@ -33,6 +33,8 @@ class Preprocessing:
     interpolation: str = "bilinear"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
+    cut_early: bool = False
+    """Of an odd number of pixels to cut off, the smaller half comes first, as in transformers; torchvision rounds."""
 
     def __post_init__(self) -> None:
         if self.size is not None and min(self.size) < 1:
@@ -118,7 +120,8 @@ def from_huggingface(folder: Path) -> Preprocessing:
         # EfficientNet's divides by the spread twice.
         std = tuple(value**2 for value in std)
     resize, size = _huggingface_sizes(said)
-    return Preprocessing(size, resize, _PILLOW.get(said.get("resample", 2), "bilinear"), mean, std)
+    interpolation = _PILLOW.get(said.get("resample", 2), "bilinear")
+    return Preprocessing(size, resize, interpolation, mean, std, cut_early=resize is not None)
 
 
 def from_torchvision(transforms: Any) -> Preprocessing:
@@ -206,7 +209,8 @@ def _resized(image: Tensor, wanted: Preprocessing) -> Tensor:
     # Never below what is cut out of it.
     tall, wide = max(before[0], height), max(before[1], width)
     image = _pillow_resize(image, tall, wide, wanted.interpolation)
-    top, left = round((tall - height) / 2), round((wide - width) / 2)
+    half = math.floor if wanted.cut_early else round
+    top, left = half((tall - height) / 2), half((wide - width) / 2)
     return image[:, top : top + height, left : left + width]
 
 

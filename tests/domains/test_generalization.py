@@ -21,9 +21,10 @@ from hardsight.domains.generalization import (
     summarise,
 )
 from hardsight.domains.generalization.backbone import EfficientNetLite0, missing_packages
-from hardsight.domains.generalization.batches import DomainBatches, RowBatches
+from hardsight.domains.generalization.batches import DomainBatches
 from hardsight.domains.generalization.meta_learning import meta_gradients
-from hardsight.domains.generalization.training import pixel_statistics
+from hardsight.domains.pixels import pixel_statistics
+from hardsight.domains.rows import RowBatches
 from hardsight.losses.angular import AngularLinear
 
 PROBE = Recipe("probe", epochs=6, batch_size=24, lr=0.1)

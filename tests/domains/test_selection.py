@@ -303,8 +303,11 @@ def test_bad_selectors_are_one_sentence() -> None:
         select("avh", _evidence([[0.6, 0.4]]), 0.5)
     with pytest.raises(ValueError, match="entropy_weight must be a number not below 0"):
         Selector("mine", entropy_weight=-1.0)
-    with pytest.raises(ValueError, match="entropy_weight must be 0 where"):
-        Selector("mine", keep_by="visual", entropy_weight=0.25)
+    for angular in ({"keep_by": "visual"}, {"label_by": "visual"}):
+        with pytest.raises(ValueError, match="entropy_weight must be 0 where"):
+            Selector("mine", entropy_weight=0.25, **angular)
+    with pytest.raises(ValueError, match="features and weight must be given together"):
+        evidence_of(torch.zeros(2, 3), torch.zeros(2, 4))
 
 
 def test_every_selector_names_its_source() -> None:

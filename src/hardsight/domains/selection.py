@@ -19,6 +19,7 @@ from torch import Tensor
 from hardsight.hardness import angular_visual_confidence
 
 Measure = Literal["softmax", "visual"]
+_MEASURES, _BALANCES = ("softmax", "visual"), ("class", "overall", "none")
 # n * portion is a whole number more often than its floating-point product is: 100 * 0.29 must be 29.
 _ROUNDING = 1e-9
 # Numbers of one piece: 2**19 floats are 2 MiB.
@@ -90,8 +91,11 @@ class Selector:
         for name in ("entropy_weight", "divergence_weight"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a number not below 0; got {getattr(self, name)!r}")
-        if self.entropy_weight and (self.balance != "class" or self.keep_by != "softmax"):
-            raise ValueError("entropy_weight must be 0 where labels are not kept by a softmax threshold of each class")
+        for name, choices in (("label_by", _MEASURES), ("keep_by", _MEASURES), ("balance", _BALANCES)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
+        if self.entropy_weight and (self.balance != "class" or self.needs_visual):
+            raise ValueError("entropy_weight must be 0 where labels are not made by a softmax threshold of each class")
 
     @property
     def needs_visual(self) -> bool:
@@ -132,6 +136,8 @@ def evidence_of(
     weight: Float[Tensor, "classes dim"] | None = None,
 ) -> Evidence:
     """Softmax probabilities, and visual confidences (AVH, Eq. 3) where features and weight are given."""
+    if (features is None) != (weight is None):
+        raise ValueError("features and weight must be given together, or neither; got one of them")
     visual = None
     if features is not None and weight is not None:
         visual = angular_visual_confidence(features.float(), weight.detach().float())

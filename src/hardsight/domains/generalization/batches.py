@@ -1,41 +1,14 @@
-"""Batches for training on several domains: the same number of each domain in every batch, and rows of features."""
+"""Batches for training on several domains: the same number of each domain in every batch."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Unpack
 
 import torch
-from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.datasets.loader import DeviceLoader, EpochLoader, EpochPlan, LoaderOptions
+from hardsight.datasets.loader import DeviceLoader, EpochPlan
+from hardsight.domains.rows import RowBatches
 
 Part = tuple[Tensor, Tensor, Tensor]
-
-
-class RowBatches(EpochLoader):
-    """Batches of feature vectors float [N, D] that lie on the device: a `DeviceLoader` for what a backbone made.
-
-    Takes the options of `EpochLoader`; rows are handed out as they are, so augmentation and normalisation do nothing.
-    """
-
-    def __init__(
-        self,
-        rows: Float[Tensor, "samples dim"],
-        labels: Integer[Tensor, "samples"],
-        ids: Integer[Tensor, "samples"] | None = None,
-        batch_size: int = 128,
-        **options: Unpack[LoaderOptions],
-    ) -> None:
-        super().__init__(labels, ids, batch_size, device=rows.device, channels=1, **options)
-        self.rows = rows
-
-    def batch(self, plan: EpochPlan, index: int) -> Any:
-        """This process's part of batch `index` of the planned epoch: rows, labels, ids."""
-        where = plan.order[self._share(plan, index)]
-        return self.rows.index_select(0, where), self.labels.index_select(0, where), self.ids.index_select(0, where)
-
-    def _batches(self, plan: EpochPlan, first: int) -> Iterator[Any]:
-        return (self.batch(plan, index) for index in range(first, len(self)))
 
 
 class DomainBatches:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import UInt8
-from torch import Tensor, nn
+from torch import nn
 
 from hardsight import models
 from hardsight.datasets import ArrayDataset
@@ -25,9 +24,11 @@ from hardsight.domains.generalization.backbone import (
     Probe,
     backbone_features,
 )
-from hardsight.domains.generalization.batches import DomainBatches, RowBatches
+from hardsight.domains.generalization.batches import DomainBatches
 from hardsight.domains.generalization.meta_learning import train_by_mldg
 from hardsight.domains.generalization.splits import Split
+from hardsight.domains.pixels import pixel_statistics
+from hardsight.domains.rows import RowBatches
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep
@@ -131,20 +132,6 @@ def with_backbone_features(data: ArrayDataset, device: torch.device | str = "cpu
     return dataclasses.replace(data, images=backbone_features(backbone, loader, device).cpu())
 
 
-def pixel_statistics(images: UInt8[Tensor, "samples channels height width"]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel as shares of full brightness, computed where the images are."""
-    total, squares = torch.zeros(2, images.shape[1], dtype=torch.float64, device=images.device)
-    for part in images.split(256):
-        values = part.float()
-        total += values.sum((0, 2, 3), dtype=torch.float64)
-        squares += values.square().sum((0, 2, 3), dtype=torch.float64)
-    count = images.numel() / images.shape[1]
-    mean = total / count
-    # A channel that never changes is left as it is.
-    deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
-    return (mean / 255).tolist(), torch.where(deviation == 0, 1.0, deviation / 255).tolist()
-
-
 class _Feeds:
     """The loaders of one training, and what is measured with them in the end."""
 
@@ -202,7 +189,7 @@ class _Feeds:
     def _loader(self, data: ArrayDataset, batch_size: int, **options: Any) -> DeviceLoader | RowBatches:
         if self.pixels:
             return DeviceLoader(data.images, data.labels, data.ids, batch_size, **self.pixels, **options)
-        return RowBatches(data.images.to(self.device), data.labels, data.ids, batch_size, **options)
+        return RowBatches(data.images, data.labels, data.ids, batch_size, device=self.device, **options)
 
 
 def _make_model(recipe: Recipe, data: ArrayDataset, head: Any) -> models.Classifier:

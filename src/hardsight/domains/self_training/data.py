@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from hardsight import datasets
 from hardsight.datasets.folders import collect, images_below, subfolders
 from hardsight.datasets.interface import ArrayDataset, FileDataset
-from hardsight.training.assembly import Sets
+from hardsight.domains.pixels import pixel_statistics
 
 
 def target_labels(source: ArrayDataset, target: ArrayDataset, name: str = "target") -> Tensor:
@@ -47,7 +47,7 @@ def pixel_options(source: ArrayDataset, device: torch.device) -> dict[str, Any]:
     if source.images.ndim != 4:
         return {"device": device}
     if source not in _STATISTICS:
-        _STATISTICS[source] = Sets(source, source.labels, None, source).statistics()
+        _STATISTICS[source] = pixel_statistics(source.images)
     mean, std = _STATISTICS[source]
     return {"device": device, "mean": mean, "std": std, "channels_last": device.type == "cuda"}
 

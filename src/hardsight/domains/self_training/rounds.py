@@ -4,7 +4,7 @@ The order of an epoch is drawn from (seed, epoch) and has the same length in eve
 selected: a captured step stays valid, and any epoch can be made without those before it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hardsight.datasets.augment import Draws, draw
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader, EpochLoader, EpochPlan
+from hardsight.domains.rows import RowBatches
 from hardsight.domains.selection import (
     Confidences,
     Evidence,
@@ -92,42 +93,22 @@ class MixedPictures(_Mixing, DeviceLoader):
     """Mixed batches of uint8 images."""
 
 
-class VectorLoader(EpochLoader):
-    """Batches of points or features, float32 [N, D], on the device: given out as they are."""
-
-    def __init__(self, vectors: Float[Tensor, "samples dim"], labels: Tensor, batch_size: int, **options: Any) -> None:
-        super().__init__(labels, None, batch_size, channels=1, **options)
-        self.vectors = vectors.to(self.device)
-
-    def _batches(self, plan: EpochPlan, first: int) -> Iterator[Any]:
-        for index in range(first, len(self)):
-            rows = plan.order[self._share(plan, index)]
-            yield self.vectors[rows], self._labels[rows], self.ids[rows]
-
-
-class MixedVectors(_Mixing, VectorLoader):
-    """Mixed batches of vectors."""
+class MixedRows(_Mixing, RowBatches):
+    """Mixed batches of points or features."""
 
 
 def plain_batches(data: ArrayDataset, labels: Tensor, batch_size: int, **options: Any) -> EpochLoader:
-    """Batches of one domain: pictures or vectors; ids are rows."""
-    if data.images.ndim == 4:
-        return DeviceLoader(data.images, labels, None, batch_size, **options)
-    return VectorLoader(data.images, labels, batch_size, **for_vectors(options))
+    """Batches of one domain, of pictures or of rows; ids are places in it."""
+    kind: Any = DeviceLoader if data.images.ndim == 4 else RowBatches
+    return kind(data.images, labels, None, batch_size, **options)
 
 
 def mixed_batches(source: ArrayDataset, target: ArrayDataset, batch_size: int, **options: Any) -> "_Mixing":
     """Batches of both domains, the source's rows first, the target without labels yet; `mix` them before use."""
     images = torch.cat([source.images, target.images])
     labels = torch.cat([source.labels, torch.full((len(target),), -1)])
-    if images.ndim == 4:
-        return MixedPictures(images, labels, None, batch_size, **options)
-    return MixedVectors(images, labels, batch_size, **for_vectors(options))
-
-
-def for_vectors(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that are not about pixels."""
-    return {key: value for key, value in options.items() if key in ("device", "shuffle", "seed", "rank", "world_size")}
+    kind: Any = MixedPictures if images.ndim == 4 else MixedRows
+    return kind(images, labels, None, batch_size, **options)
 
 
 class Look(NamedTuple):

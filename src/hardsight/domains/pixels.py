@@ -1,0 +1,19 @@
+"""How bright a domain's images are: what every domain is normalised by."""
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+
+def pixel_statistics(images: UInt8[Tensor, "samples channels height width"]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel as shares of full brightness, computed where the images are."""
+    total, squares = torch.zeros(2, images.shape[1], dtype=torch.float64, device=images.device)
+    for part in images.split(256):
+        values = part.float()
+        total += values.sum((0, 2, 3), dtype=torch.float64)
+        squares += values.square().sum((0, 2, 3), dtype=torch.float64)
+    count = images.numel() / images.shape[1]
+    mean = total / count
+    # A channel that never changes is left as it is.
+    deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
+    return (mean / 255).tolist(), torch.where(deviation == 0, 1.0, deviation / 255).tolist()

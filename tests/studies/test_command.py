@@ -55,10 +55,49 @@ def test_import_unpacks_and_judges(smoke: Any, tmp_path: Path) -> None:
         (("run", "lable-errors"), "nearest are: label-errors"),
         (("table", "label-errors", "--results", "nowhere"), "were looked for in nowhere"),
         (("run", "label-errors", "--preset", "huge"), "preset must be one of"),
+        (("import", "label-errors", "any.tar", "--preset", "huge"), "preset must be one of"),
+        (("run", "gr-figure1", "--at-once", "0"), "at_once must be at least 1"),
+        (("run", "gr-figure1", "--limit-seconds", "nan"), "limit_seconds must be a finite number"),
+        (("run", "gr-figure1", "--limit-seconds", "-5"), "limit_seconds must be a finite number"),
+        (("run", "gr-table3", "--device", "quantum"), "device must be one that is there; got 'quantum'"),
+        (("table", "gr-figure1", "--preset", "cpu", "--results", "nowhere"), "study run gr-figure1 --preset cpu`"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = run(*arguments)
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"a": 1}', b"\xff", b'{"study": "gr-table1"}'])
+def test_a_file_that_is_no_result_of_the_study_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "gr-figure1-cpu.json").write_bytes(content)
+    for command in ("table", "figures"):
+        done = run(command, "gr-figure1", "--results", tmp_path)
+        assert done.exit_code == 2
+        assert "gr-figure1-cpu.json must be a results file of gr-figure1" in done.stderr
+
+
+def test_a_results_folder_that_cannot_be_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("run", "gr-figure1", "--output", tmp_path / "records", "--results", tmp_path / "file")
+    assert done.exit_code == 2
+    assert not (tmp_path / "records").exists()
+
+
+def test_a_study_without_figures_says_so(smoke: Any, tmp_path: Path) -> None:
+    done = run("figures", "label-errors", "--results", smoke.results, "-o", tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "label-errors has no figures" in done.stderr
+
+
+def test_a_file_that_is_no_tar_file_is_refused_in_words(tmp_path: Path) -> None:
+    for content in (b"", b"junk"):
+        (tmp_path / "junk.tar").write_bytes(content)
+        done = run("import", "gr-figure1", tmp_path / "junk.tar", "--output", tmp_path / "records")
+        assert done.exit_code == 2
+        assert done.stderr.endswith("must be a file that `pack` wrote; it is no tar file, or cut short\n")

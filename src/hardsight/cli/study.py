@@ -1,6 +1,7 @@
 """`hardsight study`: list the studies, run what is missing of one, print its table, carry records between machines."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -59,8 +60,8 @@ def run(
     from hardsight.studies.framework import Clock
     from hardsight.studies.transport import pack
 
-    clock = Clock.of(limit_seconds)
     with one_sentence():
+        clock = Clock.of(limit_seconds)
         study = get_study(id)
         folder = _folder(id, preset, output)
         options = Options(device, at_once, stacked, clock, lambda line: print(line, flush=True))
@@ -104,8 +105,11 @@ def figures(
     from hardsight.studies.page import write_figures
 
     with one_sentence():
-        for path in write_figures(get_study(id), results, output, preset):
-            print(path)
+        paths = write_figures(get_study(id), results, output, preset)
+    for path in paths:
+        print(path)
+    if not paths:
+        print(f"{id} has no figures: `hardsight study table {id}` prints what it found", file=sys.stderr)
 
 
 @study_app.command("import")
@@ -121,10 +125,12 @@ def import_records(
     Example: hardsight study import label-errors packed/*.tar --preset paper
     """
     from hardsight.studies import get_study, judge_study
+    from hardsight.studies.framework import check_preset
     from hardsight.studies.transport import unpack
 
     with one_sentence():
         study = get_study(id)
+        check_preset(preset)
         folder = _folder(id, preset, output)
         print(f"{len(unpack(files, folder))} cells")
         print(judge_study(study, preset, folder, results))

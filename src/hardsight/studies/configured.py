@@ -65,7 +65,7 @@ def train_cells(
     mine: Sequence[tuple[Cell, Path]], options: Options, configure: Callable[[Cell], Tree], hooks: Hooks | None = None
 ) -> list[Fitted]:
     """Train these cells, together where they are several; each leaves its record and goes on where it stopped."""
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = options.torch_device
     hooks = hooks or Hooks()
     sessions = [_session(cell, folder, configure(cell), device, options, hooks) for cell, folder in mine]
     if len(sessions) == 1:

@@ -8,6 +8,7 @@ hardware, versions and date; every printed table is made from such a file and fr
 import datetime
 import difflib
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from hardsight import records
+from hardsight.domains.devices import chosen_device
 from hardsight.training.record import commit
 from hardsight.training.sweeps import FINISHED, Cell, run_sweep, status_of
 
@@ -38,6 +42,8 @@ class Clock:
     @classmethod
     def of(cls, seconds: float | None) -> "Clock":
         """A clock that runs out after so many seconds."""
+        if seconds is not None and not 0 <= seconds < math.inf:
+            raise ValueError(f"limit_seconds must be a finite number of seconds, 0 or more; got {seconds!r}")
         return cls(None if seconds is None else time.monotonic() + seconds)
 
     def check(self, needed: float = 0.0) -> None:
@@ -71,6 +77,11 @@ class Options:
     stacked: bool = False
     clock: Clock = Clock()
     say: Callable[[str], None] = print
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device that was asked for; left open, a GPU where there is one."""
+        return chosen_device(self.device)
 
 
 def curves_first(cell: Cell, file: str) -> int | None:
@@ -122,13 +133,17 @@ def run_study(
     """
     check_preset(preset)
     folder, options = Path(folder), options or Options()
+    # Refused before anything is computed, whether or not a cell asks for it.
+    _ = options.torch_device
+    at_once = study.at_once[preset] if options.at_once is None else options.at_once
+    Path(results).mkdir(parents=True, exist_ok=True)
     cells = [cell for cell in study.cells(preset) if not only or any(word in cell.name for word in only)]
     if not cells:
         names = ", ".join(cell.name for cell in study.cells(preset)[:3])
         raise ValueError(f"cells must match a cell of {study.id}, such as {names}; got {', '.join(only)}")
     pace = _Pace(study, preset, options)
     try:
-        run_sweep(folder, cells, pace.run, at_once=options.at_once or study.at_once[preset])
+        run_sweep(folder, cells, pace.run, at_once=at_once)
     except OutOfTime:
         left = sum(status_of(folder / cell.name) != FINISHED for cell in cells)
         options.say(f"out of time: {left} of {len(cells)} cells are left for next time")
@@ -155,6 +170,7 @@ class _Pace:
 
 def judge_study(study: Study, preset: str, folder: Path | str, results: Path | str) -> Path:
     """Judge the finished cells below `folder` and write the results file."""
+    check_preset(preset)
     folder = Path(folder)
     done = finished_cells(folder, study.cells(preset))
     if not done:
@@ -205,10 +221,19 @@ def read_results(study: Study, results: Path | str, preset: str | None = None) -
     for one in (preset,) if preset else reversed(PRESETS):
         path = results_path(study, one, results)
         if path.is_file():
-            return json.loads(path.read_text(encoding="utf-8"))
-    raise FileNotFoundError(
-        f"results of {study.id} were looked for in {results} and are not there: run `hardsight study run {study.id}`"
-    )
+            return _read(study, path)
+    command = f"hardsight study run {study.id}" + (f" --preset {preset}" if preset else "")
+    raise FileNotFoundError(f"results of {study.id} were looked for in {results} and are not there: run `{command}`")
+
+
+def _read(study: Study, path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("study") != study.id:
+        raise ValueError(f"{path} must be a results file of {study.id}, as `hardsight study run` writes it")
+    return found
 
 
 def nearest_names(name: str, known: Sequence[str]) -> str:

@@ -116,7 +116,7 @@ class NoisyRun:
     def __init__(self, runs: Runs, cell: Cell, folder: Path, options: Options) -> None:
         self.runs, self.cell, self.folder, self.options = runs, cell, folder, options
         self.kind, self.seed = str(cell.settings["kind"]), int(cell.settings["seed"])
-        self.device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = options.torch_device
         train, self.test, self.statistics = _load(runs.data, runs.samples, runs.shrink)
         self.clean, self.classes = train.labels, train.num_classes
         self.given = given_labels(train, str(cell.settings["noise"]), self.seed)

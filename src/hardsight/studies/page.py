@@ -17,7 +17,7 @@ again computes only what is missing, on any number of machines. What is printed 
 $ hardsight study list
 $ hardsight study run label-errors --preset smoke     # seconds, on scikit-learn's digits
 $ hardsight study table label-errors
-$ hardsight study figures label-errors                # PNG files, where a study has figures
+$ hardsight study figures avh-figure3                 # PNG files, where a study has figures
 ```
 
 `--preset cpu` takes minutes on two cores, on real data below `$HARDSIGHT_DATA`; `--preset paper` wants a GPU.

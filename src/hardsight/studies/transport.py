@@ -74,7 +74,9 @@ def unpack(files: Sequence[Path | str], folder: Path | str) -> list[str]:
                 archive = stack.enter_context(tarfile.open(fileobj=data))
                 # The filter refuses absolute names, ways out of the folder, links and devices.
                 archive.extractall(folder, filter="data")
-            except (tarfile.TarError, EOFError) as error:
+            except (tarfile.ReadError, EOFError):
+                raise ValueError(f"{path} must be a file that `pack` wrote; it is no tar file, or cut short") from None
+            except tarfile.TarError as error:
                 raise ValueError(f"{path} must be a file that `pack` wrote; {error}") from None
             cells |= {name.split("/")[0] for name in archive.getnames()}
     return sorted(cells)

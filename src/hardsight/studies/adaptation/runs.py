@@ -61,7 +61,7 @@ class AdaptationRun:
     def __init__(self, family: Family, pair: Pair, cell: Cell, folder: Path, options: Options) -> None:
         self.family, self.pair, self.cell, self.folder = family, pair, cell, folder
         self.method, self.seed = str(cell.settings["method"]), int(cell.settings["seed"])
-        self.device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = options.torch_device
         key = (family.name, pair.name)
         if key not in _PAIRS:
             while len(_PAIRS) >= 20:

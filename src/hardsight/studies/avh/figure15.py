@@ -74,7 +74,7 @@ def cells(preset: str) -> list[Cell]:
 
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
     """Train step by step, and look at the test images after each."""
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = options.torch_device
     for cell, folder in mine:
         options.clock.check()
         _train(PRESETS[preset], cell, folder, device)

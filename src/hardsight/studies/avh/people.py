@@ -186,7 +186,7 @@ class Watching:
 
 
 def _look_at_public(cell: Cell, folder: Path, options: Options) -> None:
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = options.torch_device
     data = _images("cifar10h", "test")
     depth = int(str(cell.settings["network"]).removeprefix("resnet"))
     model = models.load_cifar10_resnet(depth, public_weights()).to(device)

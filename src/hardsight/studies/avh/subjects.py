@@ -86,7 +86,7 @@ def worth(cell: Cell, file: str) -> int | None:
 
 
 def _measure_public(of: Subjects, cell: Cell, folder: Path, options: Options, measure: Measure) -> None:
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = options.torch_device
     data = datasets.load("cifar10", "test")
     assert isinstance(data, datasets.ArrayDataset)
     depth = int(str(cell.settings["network"]).removeprefix("resnet"))

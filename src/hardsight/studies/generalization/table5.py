@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hardsight.domains.generalization import SCALES, Recipe, make_session
 from hardsight.domains.generalization.backbone import missing_packages
 from hardsight.studies.framework import EpochWatch, Options, Study
@@ -117,7 +115,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
 def _session(of: Setup, cell: Cell, folder: Path, options: Options) -> Session:
     begin, seed = str(cell.settings["begin"]), int(cell.settings["seed"])
     recipe = of.recipes[begin]
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = str(options.torch_device)
     split = split_of(
         of.data,
         # Fewer samples and pixels are for networks that a CPU trains from scratch.

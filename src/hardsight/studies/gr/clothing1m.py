@@ -86,7 +86,7 @@ def session(
     settings: Settings, train: FileDataset, test: FileDataset, cell: Cell, folder: Path, options: Options
 ) -> Session:
     """One training on the noisy labels, tested on the clean ones after every epoch."""
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = options.torch_device
     method, seed = cell.settings["method"], cell.settings["seed"]
     torch.manual_seed(seed)
     model = models.create(settings.model, num_classes=train.num_classes, **settings.options)

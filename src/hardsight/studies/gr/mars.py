@@ -80,7 +80,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
 
 def session(settings: Settings, root: Path | None, cell: Cell, folder: Path, options: Options) -> Session:
     """One training to name the people of the first half; at the end those of the other half are looked for."""
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = options.torch_device
     train = _frames("train", root, settings.every)
     method, seed = cell.settings["method"], cell.settings["seed"]
     torch.manual_seed(seed)

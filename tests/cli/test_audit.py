@@ -69,6 +69,9 @@ def test_page_with_pictures_of_a_folder(tiny_vit: Path, photos: Path, tmp_path: 
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "actions.csv, beside this page, is the list to edit" in page
     assert page.count("data:image/png;base64,") >= 9
+    assert "cat/0.png</span>" in page
+    assert "the model expects another class" in page
+    assert "Histogram of Suspicion" not in page
     assert "frog" in page
 
 

@@ -111,6 +111,8 @@ def _context(view: View, svgs: Mapping[str, Any]) -> dict[str, Any]:
         "detection": any(line.auroc is not None for line in view.lines),
         "missing": any(line.missing for line in view.lines),
         "truth": view.wrong is not None,
+        "paths": any(card.path for card in view.table),
+        "reasons": any(card.reasons for card in view.table),
         "expected_column": "expected" if view.labels and "expected" in view.labels.codes else "predicted",
         "confusions": _confusions(view),
         "run_rows": _flat({key: details.get(key) for key in ("kind", "status", "created", "seed", "device", "commit")}),

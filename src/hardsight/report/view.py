@@ -18,7 +18,7 @@ HISTOGRAMS = 12
 
 @dataclass(frozen=True)
 class Card:
-    """One sample as a page shows it; `flipped` is None where the truth is not known."""
+    """One sample as a page shows it; `flipped` is None where the truth is not known, `reasons` are an audit's."""
 
     id: str
     given: str
@@ -26,6 +26,8 @@ class Card:
     true: str
     flipped: bool | None
     values: tuple[float, ...]
+    path: str = ""
+    reasons: str = ""
 
     @property
     def agreed(self) -> bool:
@@ -148,6 +150,7 @@ class _Dealer:
         names = {column: self._names(column, rows) for column in ("label", "clean_label")}
         expected = self._names("expected" if "expected" in self.labels.codes else "predicted", rows)
         values = [self.samples.values(name)[rows] for name in scores]
+        paths, reasons = (self._texts(column, rows) for column in ("path", "reasons"))
         known = _known(self.labels)
         return [
             Card(
@@ -157,9 +160,14 @@ class _Dealer:
                 true=names["clean_label"][at],
                 flipped=bool(self.wrong[row]) if self.wrong is not None and known[row] else None,
                 values=tuple(float(column[at]) for column in values),
+                path=paths[at],
+                reasons=reasons[at],
             )
             for at, (row, identity) in enumerate(zip(rows, self.samples.texts("id", rows), strict=True))
         ]
+
+    def _texts(self, column: str, rows: np.ndarray) -> list[str]:
+        return self.samples.texts(column, rows) if column in self.samples else [""] * len(rows)
 
     def _names(self, column: str, rows: np.ndarray) -> list[str]:
         if column not in self.labels.codes:

@@ -189,8 +189,8 @@ def rescaling() -> str:
         return f"{sum(last[f'{one},method={method}'] > last[f'{one},method=cce'] for one in both)} of {len(both)}"
 
     return (
-        "Gradient rescaling on CIFAR-10 with 40 % wrong labels, in shortened trainings "
-        f"(seeds: {len(found['seeds'])}): with β 8, λ 0.5 it ends above cross-entropy in {above('gr-8-0.5')} protocols, "
+        "Gradient rescaling on CIFAR-10 with 40 % wrong labels, in shortened trainings (seeds: "
+        f"{len(found['seeds'])}): with β 8, λ 0.5 it ends above cross-entropy in {above('gr-8-0.5')} protocols, "
         f"with the paper's β 16, λ 1 in {above('gr-16-1')} ([gr-protocol](docs/studies/gr-protocol.md))."
     )
 

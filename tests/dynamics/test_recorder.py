@@ -302,3 +302,8 @@ def test_the_step_compiles_whole_and_stays_the_same():
     # In a process of its own: the shape checks that tests switch on cannot be traced.
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "same", done.stderr[-2000:]
+
+
+def test_whole_numbers_are_no_logits_even_where_the_classes_are_known() -> None:
+    with pytest.raises(ValueError, match="logits must be floats"):
+        Recorder(4, 3).update(torch.arange(2), torch.ones(2, 3, dtype=torch.int64), torch.tensor([0, 1]))

@@ -13,11 +13,13 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     console = Console()
     if console.is_terminal:
-        table = Table(*(Text(name) for name in header), title=Text(title))
+        table = Table(title=Text(title))
+        for name in header:
+            table.add_column(Text(name))
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))
         console.print(table)
         return
     print(title)
-    for row in (header, *cells):
-        print("\t".join(" ".join(cell.split()) for cell in row))
+    for line in (header, *cells):
+        print("\t".join(" ".join(cell.split()) for cell in line))

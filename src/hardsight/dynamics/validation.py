@@ -24,7 +24,8 @@ def check_positive(name: str, value: Any, meaning: str) -> None:
 def check_batch(ids: Tensor, logits: Tensor, labels: Tensor, num_classes: int | None) -> None:
     """Logits are [batch, classes] floats; ids and labels are [batch] integers."""
     batch, classes = logits.shape if logits.ndim == 2 else (None, None)
-    if classes == num_classes and ids.shape == labels.shape == (batch,) and ids.dtype == labels.dtype == torch.int64:
+    right_types = ids.dtype == labels.dtype == torch.int64 and logits.is_floating_point()
+    if right_types and classes == num_classes and ids.shape == labels.shape == (batch,):
         # The ordinary case, at every step.
         return
     if logits.ndim != 2 or not logits.is_floating_point():

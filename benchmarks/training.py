@@ -1,7 +1,7 @@
 """Images a second of whole trainings: loader, augmentation, loss, metrics, and every sample recorded.
 
     python benchmarks/training.py [--models resnet20,cnn13,resnet56] [--together resnet56:8] [--how streams,stacked]
-        [--samples 51200]
+        [--samples 51200] [--save]
 
 For each network, in one run: `plain` is the captured step alone (compiled, bf16, channels-last, one fixed batch),
 `whole` the training as `fit` runs it, `uncaptured` the same without capture. `--together` trains K cells at once.
@@ -9,11 +9,15 @@ CIFAR-sized random images; batch 128. On a machine without a GPU only `uncapture
 """
 
 import argparse
+import datetime
 import json
+import os
 import platform
 import time
+from pathlib import Path
 
 import torch
+from machine import processor_name
 
 from hardsight import models
 from hardsight.datasets.augment import Augmentation
@@ -163,9 +167,9 @@ def main() -> None:
     parser.add_argument("--how", default="streams,stacked", help="ways of training together")
     parser.add_argument("--samples", type=int, default=51_200 if on_gpu else 1_280)
     parser.add_argument("--epochs", type=int, default=4 if on_gpu else 2)
-    parser.add_argument("--json", help="also write the rows to this file")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/training-DEVICE.json")
     options = parser.parse_args()
-    device = torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine()
+    device = torch.cuda.get_device_name() if on_gpu else processor_name()
     print(f"{device}, torch {torch.__version__}, batch {BATCH}", flush=True)
     rows = []
     for name in filter(None, options.models.split(",")):
@@ -176,9 +180,16 @@ def main() -> None:
         for stacked in (how == "stacked" for how in options.how.split(",")):
             rows.append(measure_together(name, int(cells), min(options.samples, 12_800), 3, stacked=stacked))
             print(rows[-1], flush=True)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"device": device, "torch": torch.__version__, "rows": rows}, file, indent=2)
+    if options.save:
+        about = {
+            "benchmark": "training",
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "hardware": {"device": device, "cores": os.cpu_count()},
+            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        }
+        path = Path(__file__).parent / "results" / f"training-{'-'.join(device.lower().split())}.json"
+        path.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+        print(path)
 
 
 if __name__ == "__main__":

@@ -86,3 +86,12 @@ def test_bad_input_is_one_sentence(tmp_path: Path, arguments: list[str], sentenc
     assert sentence in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    for output in (tmp_path / "taken", tmp_path / "taken" / "run"):
+        refused = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(output)])
+        assert refused.exit_code == 2
+        assert f"a folder is needed where there is a file: {tmp_path / 'taken'}" in refused.stderr
+    assert (tmp_path / "taken").read_text() == "mine"

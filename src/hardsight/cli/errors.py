@@ -20,6 +20,8 @@ def one_sentence() -> Iterator[None]:
 
 
 def _sentence(refusal: Exception) -> str:
+    if isinstance(refusal, FileExistsError | NotADirectoryError) and refusal.filename:
+        return f"a folder is needed where there is a file: {refusal.filename}"
     if isinstance(refusal, OSError) and refusal.strerror:
         where = f": {refusal.filename}" if refusal.filename else ""
         return f"{refusal.strerror}{where}"

@@ -28,8 +28,8 @@ from hardsight.studies.gr.clothing1m_crops import Crops, load_backbone
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
 from hardsight.studies.gr.trainings import gr, judge_cells
 from hardsight.training import Cell, Plan
-from hardsight.training.objectives import make_loss
 from hardsight.training.fitting import Session
+from hardsight.training.objectives import make_loss
 from hardsight.training.schedules import steps
 
 

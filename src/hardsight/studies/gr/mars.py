@@ -37,8 +37,8 @@ from hardsight.studies.gr.retrieval import Tracklets, average_tracklets, retriev
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import gr, loss_of, title_of
 from hardsight.training import Cell, Plan
-from hardsight.training.objectives import make_loss
 from hardsight.training.fitting import Session
+from hardsight.training.objectives import make_loss
 from hardsight.training.schedules import steps
 
 

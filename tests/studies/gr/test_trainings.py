@@ -28,7 +28,7 @@ from hardsight.studies.gr.trainings import (
     shown_accuracy,
     title_of,
 )
-from hardsight.training import Cell, assembly
+from hardsight.training import Cell, objectives
 from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import build
 
@@ -65,7 +65,7 @@ def test_every_cell_is_a_training_that_can_be_made(name: str, preset: str, monke
     for config in kept.values():
         # Every network knows its options, every loss too.
         assert set(config.model.options) <= set(models.options(config.model.name))
-        assembly.make_loss(config.loss.name, config.loss.options, Sizes(4, 10, 8), "loss")
+        objectives.make_loss(config.loss.name, config.loss.options, Sizes(4, 10, 8), "loss")
     assert len({json.dumps(one.as_dict(), sort_keys=True) for one in made.values()}) >= len(cells) - (
         len(cells) // 2 if name == "table11" else 0
     ), "two cells would train the same"
@@ -93,7 +93,7 @@ def test_names_of_methods() -> None:
 
 def test_corrections_know_the_rate_and_sl_its_data() -> None:
     forward = loss_of("forward", 0.4, "cifar100")
-    made = assembly.make_loss(forward["name"], forward["options"], Sizes(4, 5, 8), "loss")
+    made = objectives.make_loss(forward["name"], forward["options"], Sizes(4, 5, 8), "loss")
     assert made.transition[0].tolist() == pytest.approx([0.6, 0.1, 0.1, 0.1, 0.1])
     assert loss_of("sl", 0.4, "cifar100")["options"] == {"alpha": 6.0, "beta": 0.1}
     assert "options" not in loss_of("sl", 0.4, "cifar10")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import socket
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from hardsight import training
 from hardsight.cli.train import _table, runs, train
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.training import TrainingConfig, assembly, objectives, read_settings
+from hardsight.training import TrainingConfig, assembly, locks, objectives, read_settings
 from hardsight.training.config import OptimizerConfig, ScheduleConfig
 from hardsight.training.schedules import Position
 
@@ -124,6 +125,19 @@ def test_errors_name_the_key_in_one_sentence(config_file, command, tmp_path, cha
     assert sentence in answer.stderr
     assert answer.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_which_another_trains_is_refused(config_file, command, tmp_path):
+    folder = tmp_path / "run"
+    with locks.claim(folder / ".training") as mine:
+        assert mine
+        answer = command("train", config_file, "--set", f"folder={folder}", "--quiet")
+    assert answer.exit_code == 2
+    assert f"another process is training in {folder}" in answer.stderr
+    dead = {"host": socket.gethostname(), "pid": 2**22 + 1, "started": "1"}
+    (folder / ".training").write_text(json.dumps(dead))
+    assert command("train", config_file, "--set", f"folder={folder}", "--set", "epochs=1", "--quiet").exit_code == 0
+    assert not (folder / ".training").exists()
 
 
 def test_missing_key_and_broken_file_are_named(command, tmp_path):

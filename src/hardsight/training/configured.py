@@ -1,7 +1,8 @@
 """Trainings from configurations alone: `train` one, `sweep` a grid of them; both go on where they stopped."""
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from accelerate import Accelerator
 from hardsight.losses.registry import Sizes
 from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
+from hardsight.training.evaluation import process
 from hardsight.training.fitting import Fitted, Session, fit, usable_device
+from hardsight.training.locks import claim
 from hardsight.training.reading import build, put
 from hardsight.training.record import RunRecord
 from hardsight.training.sweeps import Cell, run_sweep
@@ -24,19 +27,40 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
     device = _device(config)
     folder = Path(config.folder or Path("runs") / config.name)
     parts = prepare(config, device, folder)
-    tracker = Tracker(config.record.tracker, folder, config) if config.record.tracker else None
-    try:
-        return fit(
-            **parts,
-            epochs=config.epochs,
-            folder=folder,
-            resume=resume,
-            progress=progress,
-            after_epoch=None if tracker is None else tracker.epoch,
-        )
-    finally:
-        if tracker is not None:
-            tracker.close()
+    with _alone_in(folder):
+        tracker = Tracker(config.record.tracker, folder, config) if config.record.tracker else None
+        try:
+            return fit(
+                **parts,
+                epochs=config.epochs,
+                folder=folder,
+                resume=resume,
+                progress=progress,
+                after_epoch=None if tracker is None else tracker.epoch,
+            )
+        finally:
+            if tracker is not None:
+                tracker.close()
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Refuse a folder in which a living process trains: the two would write over each other's record."""
+    with contextlib.ExitStack() as held:
+        # The claim makes the folder; a training that is refused must not leave it behind.
+        held.callback(_remove_if_empty, folder)
+        mine = True
+        # Where no claim can be made, nothing can be written either: `fit` has the sentence for it.
+        with contextlib.suppress(OSError):
+            mine = process()[0] > 0 or held.enter_context(claim(folder / ".training"))
+        if not mine:
+            raise ValueError(f"another process is training in {folder}: wait for its end, or give another folder")
+        yield
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _device(config: TrainingConfig) -> torch.device:

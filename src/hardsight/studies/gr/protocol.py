@@ -60,6 +60,7 @@ _TITLES = {
     "balanced": "class-balanced batches of 8 classes",
     "mean": "gradients divided by N",
     "mean-lr-tenth": "divided by N, a tenth of the learning rate",
+    "falls-and-decay": "falls and weight decay of the authors' code",
     "released": "the authors' code: falls, weight decay, balanced batches",
     "float32": "float32",
     "twice-as-long": "twice as long",
@@ -84,6 +85,7 @@ def changed(base: Protocol, change: str) -> Protocol:
         "balanced": {"balanced": (8, base.batch_size // 8)},
         "mean": {"reduction": "mean"},
         "mean-lr-tenth": {"reduction": "mean", "lr": base.lr / 10},
+        "falls-and-decay": {"drops": RELEASED_DROPS, "weight_decay": 5e-4},
         "released": {
             "drops": RELEASED_DROPS,
             "weight_decay": 5e-4,
@@ -112,9 +114,10 @@ def cells(preset: str) -> list[Cell]:
         # Three seeds: rounding alone moves a training near its collapse by twenty points.
         return [_cell(*pair, seed) for seed in range(3) for pair in chosen]
     # What may let GR (16, 1) learn the classes that it had not learnt when the rate fell, and CCE memorise as printed.
+    pairs += [("lr-tenth", strong), ("falls-and-decay", mild)]
     pairs += [("clip", strong), ("released", strong), ("warm-up", strong), ("balanced", strong), ("decay-5e-4", strong)]
     pairs += [("late-falls", strong), ("released", cce), ("no-augmentation", cce), ("late-falls", cce), ("clip", mild)]
-    pairs += [("released", mild), ("lr-tenth", strong), ("mean-lr-tenth", strong), ("no-augmentation", strong)]
+    pairs += [("released", mild), ("mean-lr-tenth", strong), ("no-augmentation", strong)]
     pairs += [("late-falls", mild), ("float32", strong), ("mean", strong), ("decay-5e-4", cce)]
     pairs.append((ANCHOR, cce))
     rest = [(change, method) for change in _TITLES if change != ANCHOR for method in METHODS]

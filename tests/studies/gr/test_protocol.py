@@ -48,6 +48,7 @@ TOUCHES = {
     "balanced": {"data.class_balanced"},
     "mean": {"loss.options.reduction"},
     "mean-lr-tenth": {"loss.options.reduction", "optimizer.lr"},
+    "falls-and-decay": {"schedule.milestones", "optimizer.weight_decay"},
     "released": {"schedule.milestones", "optimizer.weight_decay", "data.class_balanced"},
     "float32": {"precision"},
     "twice-as-long": {"epochs", "schedule.milestones"},

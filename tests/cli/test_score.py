@@ -137,7 +137,11 @@ def test_what_could_not_be_written_is_said_before_the_work(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.parquet").mkdir()
     nothing = tmp_path / "none.npz"
-    refused(run(nothing, "-o", tmp_path / "file" / "new" / "s.parquet"), "a folder is needed where there is a file", tmp_path / "file")
+    refused(
+        run(nothing, "-o", tmp_path / "file" / "new" / "s.parquet"),
+        "a folder is needed where there is a file",
+        tmp_path / "file",
+    )
     result = run(nothing, "-o", tmp_path / "folder.parquet")
     assert (result.exit_code, "Is a directory" in result.stderr) == (2, True)
 

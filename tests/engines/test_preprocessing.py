@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from hardsight.engines import preprocessing
 from hardsight.engines.preprocessing import Preprocessing, from_huggingface, from_timm, from_torchvision
 
 IMAGE = torch.randint(256, (3, 50, 80), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -57,6 +58,18 @@ def test_channels_follow_the_model() -> None:
 
 def test_an_image_smaller_than_the_cut_still_fills_it() -> None:
     assert Preprocessing((32, 40), 32)(IMAGE[:, :5, :5]).shape == (3, 32, 40)
+
+
+def test_a_thread_of_an_image_is_cut_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Preprocessing((224, 224), 256, "bicubic")
+    generator = torch.Generator().manual_seed(0)
+    thread = torch.randint(256, (3, 1, 60_000), generator=generator, dtype=torch.uint8)
+    assert wanted(thread).shape == (3, 224, 224)
+    # Made in one piece or cut first: the same pixels, up to the rounding of a level.
+    image = torch.randint(256, (3, 60, 400), generator=generator, dtype=torch.uint8)
+    whole = wanted(image)
+    monkeypatch.setattr(preprocessing, "_LARGEST", 0)
+    torch.testing.assert_close(wanted(image), whole, rtol=0, atol=1.01 / 255 / min(wanted.std))
 
 
 def test_timm() -> None:

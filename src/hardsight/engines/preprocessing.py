@@ -14,6 +14,8 @@ from torch import Tensor
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 # ImageNet's, which most published classifiers of photographs were trained with.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Pixels of a resized image before its middle is cut out; a larger one would fill the memory.
+_LARGEST = 2**26
 # Pillow's numbers, as Hugging Face's configurations write them.
 _PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
@@ -208,19 +210,30 @@ def _resized(image: Tensor, wanted: Preprocessing) -> Tensor:
         before = (wanted.resize * image.shape[1] // shorter, wanted.resize * image.shape[2] // shorter)
     # Never below what is cut out of it.
     tall, wide = max(before[0], height), max(before[1], width)
-    image = _pillow_resize(image, tall, wide, wanted.interpolation)
     half = math.floor if wanted.cut_early else round
     top, left = half((tall - height) / 2), half((wide - width) / 2)
+    if tall * wide > _LARGEST:
+        # A thread of an image: only what is cut out of it is made.
+        down, across = image.shape[1] / tall, image.shape[2] / wide
+        box = (left * across, top * down, (left + width) * across, (top + height) * down)
+        return _pillow_resize(image, height, width, wanted.interpolation, box)
+    image = _pillow_resize(image, tall, wide, wanted.interpolation)
     return image[:, top : top + height, left : left + width]
 
 
-def _pillow_resize(image: Tensor, height: int, width: int, interpolation: str) -> Tensor:
+def _pillow_resize(
+    image: Tensor,
+    height: int,
+    width: int,
+    interpolation: str,
+    box: tuple[float, float, float, float] | None = None,
+) -> Tensor:
     """Pillow's resampling, the one that models are trained with; tensors' own differs where images shrink."""
     from PIL import Image
 
-    if tuple(image.shape[1:]) == (height, width):
+    if box is None and tuple(image.shape[1:]) == (height, width):
         return image
     pixels = image.permute(1, 2, 0).numpy()
     picture = Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))
-    resized = np.array(picture.resize((width, height), Image.Resampling[interpolation.upper()]))
+    resized = np.array(picture.resize((width, height), Image.Resampling[interpolation.upper()], box))
     return torch.from_numpy(resized if resized.ndim == 3 else resized[:, :, None]).permute(2, 0, 1)

@@ -15,17 +15,13 @@ with fresh weights on noise, and a small ViT through a reshape.
 
 import argparse
 import importlib
-import json
 import os
-import platform
 import random
-import re
 import statistics
 import sys
 import time
 import types
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -33,13 +29,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from machine import processor_name, wait
+from machine import about, save, wait
 from torch import Tensor, nn
 
 from hardsight.explain import grad_cam, tokens_to_maps
 from hardsight.models import create, load_cifar10_resnet
 
-RESULTS = Path(__file__).parent / "results"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -114,30 +109,9 @@ def main() -> None:
         print(f"nothing to compare with, grad-cam does not import ({error}): pip install grad-cam")
         return
     device = torch.device(chosen.device)
-    name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
-    record: dict[str, Any] = {
-        "benchmark": "grad_cam",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "hardware": {
-            "device": name,
-            "cores": len(os.sched_getaffinity(0)),
-            "threads": torch.get_num_threads(),
-            "load_before": os.getloadavg()[0],
-        },
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "grad-cam": version("grad-cam"),
-            "torchvision": torchvision_version,
-        },
-        "cases": {
-            label: measure(*case, chosen.rounds, package) for label, case in cases(device).items()
-        },
-    }  # fmt: skip
-    RESULTS.mkdir(exist_ok=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower() if device.type == "cuda" else "cpu").strip("-")
-    path = RESULTS / f"grad_cam-{slug}.json"
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    record = about("grad_cam", device, **{"grad-cam": version("grad-cam"), "torchvision": torchvision_version})
+    record["cases"] = {label: measure(*case, chosen.rounds, package) for label, case in cases(device).items()}
+    path = save(record, device)
     for label, found in record["cases"].items():
         mine, yours = (found["milliseconds"][who]["median"] for who in ("ours", "grad-cam"))
         print(

@@ -10,21 +10,17 @@ CIFAR-10 in its binary layout where HARDSIGHT_DATA points to it.
 """
 
 import argparse
-import json
 import os
-import platform
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL
 import torch
-from machine import processor_name, wait
+from machine import about, save, wait
 from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -33,7 +29,6 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-RESULTS = Path(__file__).parent / "results"
 
 
 class PillowSet(Dataset[tuple[Tensor, int, int]]):
@@ -139,23 +134,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
-    name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
-    record = {
-        "benchmark": "loader",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "hardware": {
-            "device": name,
-            "cores": len(os.sched_getaffinity(0)),
-            "threads": torch.get_num_threads(),
-            "load_before": os.getloadavg()[0],
-        },
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "pillow": PIL.__version__},
-        **measure(device, chosen.epochs, chosen.batch_size, chosen.baseline_epochs),
-    }
-    RESULTS.mkdir(exist_ok=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower() if device.type == "cuda" else "cpu").strip("-")
-    path = RESULTS / f"loader-{slug}.json"
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    record = about("loader", device, pillow=PIL.__version__)
+    record |= measure(device, chosen.epochs, chosen.batch_size, chosen.baseline_epochs)
+    path = save(record, device)
     for setting, result in record["baseline"].items():
         print(f"DataLoader + Pillow, {setting:10} {result['median']:>12,.0f} images/s")
     for setting, result in record["tried"].items():

@@ -9,15 +9,10 @@ CIFAR-sized random images; batch 128. On a machine without a GPU only `uncapture
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import time
-from pathlib import Path
 
 import torch
-from machine import processor_name
+from machine import about, save
 
 from hardsight import models
 from hardsight.datasets.augment import Augmentation
@@ -169,8 +164,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4 if on_gpu else 2)
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/training-DEVICE.json")
     options = parser.parse_args()
-    device = torch.cuda.get_device_name() if on_gpu else processor_name()
-    print(f"{device}, torch {torch.__version__}, batch {BATCH}", flush=True)
+    device = torch.device("cuda" if on_gpu else "cpu")
+    record = about("training", device)
+    print(f"{record['hardware']['device']}, torch {torch.__version__}, batch {BATCH}", flush=True)
     rows = []
     for name in filter(None, options.models.split(",")):
         rows.append(measure(name, options.samples, options.epochs))
@@ -181,15 +177,7 @@ def main() -> None:
             rows.append(measure_together(name, int(cells), min(options.samples, 12_800), 3, stacked=stacked))
             print(rows[-1], flush=True)
     if options.save:
-        about = {
-            "benchmark": "training",
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "hardware": {"device": device, "cores": os.cpu_count()},
-            "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        }
-        path = Path(__file__).parent / "results" / f"training-{'-'.join(device.lower().split())}.json"
-        path.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n", encoding="utf-8")
-        print(path)
+        print(save({**record, "rows": rows}, device))
 
 
 if __name__ == "__main__":

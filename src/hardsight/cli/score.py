@@ -92,10 +92,9 @@ def score(
         if file is not None:
             from hardsight.engines.files import score_file
 
-            of_images: dict[str, Any] = {"layout": layout, "split": split, "weights": weights, "head": head, **flags}
-            of_images |= {"num-classes": num_classes, "classes": classes, "unlabelled": unlabelled or None}
-            of_images["device"] = device
-            _refuse_given("--model and --data", of_images)
+            of_data = {"layout": layout, "split": split, "classes": classes, "unlabelled": unlabelled or None}
+            of_model = {"weights": weights, "num-classes": num_classes, "head": head, "device": device}
+            _refuse_given("--model and --data", {**of_data, **of_model, **flags})
             table = score_file(file, chosen, head=head_file)
         else:
             from hardsight.engines.images import open_images, score_images

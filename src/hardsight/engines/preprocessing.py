@@ -26,8 +26,7 @@ class Preprocessing:
 
     `size` is height and width of the input; None keeps each image's own. `resize` is the length of the shorter side
     before the middle is cut out, or height and width where the image is squashed before that; None squashes the whole
-    image to `size`. `mean` and `std` have one number a channel,
-    for pixels in [0, 1].
+    image to `size`. `mean` and `std` have one number a channel, for pixels in [0, 1].
     """
 
     size: tuple[int, int] | None = None

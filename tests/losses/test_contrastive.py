@@ -47,6 +47,20 @@ def test_equal_slow_loops(features: Tensor, labels: Tensor, pairs: str) -> None:
     torch.testing.assert_close(euclidean, loop(features, labels, pairs, 2.0, distance))
 
 
+@pytest.mark.parametrize("pairs", ["halves", "all"])
+def test_a_distance_per_dimension_is_the_root_of_a_mean(features: Tensor, labels: Tensor, pairs: str) -> None:
+    """SNTG's reading of Eq. 1, and the law that ties the two: the sum's loss of a margin sqrt(dim) as wide, by dim."""
+
+    def root_mean_square(x: Tensor, y: Tensor) -> float:
+        return math.sqrt(sum((a - b) ** 2 for a, b in zip(x.tolist(), y.tolist(), strict=True)) / len(x))
+
+    found = contrastive_loss(features, labels, margin=1.2, per_dimension=True, pairs=pairs, reduction="none")
+    torch.testing.assert_close(found, loop(features, labels, pairs, 1.2, root_mean_square))
+    by_length = contrastive_loss(features, labels, margin=1.2 * math.sqrt(3), pairs=pairs, reduction="none")
+    torch.testing.assert_close(found, by_length / 3)
+    torch.testing.assert_close(ContrastiveLoss(1.2, per_dimension=True, pairs=pairs)(features, labels), found.mean())
+
+
 def test_hand_computed() -> None:
     """Neighbours at a right angle cost (pi/2)^2; strangers at 0.3 cost (0.5 - 0.3)^2, at 1 nothing."""
     features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.0], [0.0, 0.0]])

@@ -4,6 +4,11 @@ What makes two samples neighbours is given by `pair_labels`: logits, whose argma
 the paper trains), or class indices, the true labels. Pairs are the batch's first half against its second, sample by
 sample ("halves": doubly stochastic sampling when batches are shuffled), or every two samples ("all").
 
+Of the Euclidean loss there are two readings. The paper's Eq. 1 is the length of the difference of two features as they
+are, not normalised. The authors' public script holds no Euclidean loss; the code it follows (SNTG, Luo et al. 2018,
+the paper's reference for the pairs) also leaves features as they are, but takes the mean of the squared
+differences over the dimensions, not their sum: `per_dimension=True`.
+
 Under several processes the pairs run over the whole batch, the processes' samples in the order of their ranks, so the
 value and the averaged gradient are those of one process; with `across_processes=False` each process pairs its own.
 Pairs across the parts of an accumulated batch do not exist: accumulate whole batches, or gather features first.
@@ -65,6 +70,7 @@ def contrastive_loss(
     pair_labels: Tensor,
     *,
     margin: float = 1.0,
+    per_dimension: bool = False,
     pairs: str = "halves",
     odd: str = "refuse",
     sample_weight: Tensor | None = None,
@@ -73,7 +79,11 @@ def contrastive_loss(
     across_processes: bool = True,
     process_group: Any = None,
 ) -> Float[Tensor, "..."]:
-    """distance^2 for neighbours, max(0, margin - distance)^2 for others (AMC, Eq. 1); options as for `amc_loss`."""
+    """distance^2 for neighbours, max(0, margin - distance)^2 for others (AMC, Eq. 1); options as for `amc_loss`.
+
+    With `per_dimension` the distance is divided by sqrt(dim): its square is the mean over the dimensions, and margin
+    and weight mean the same for features of any width.
+    """
     check_range(margin, "margin", 0.0, open_low=True)
     batch = _pairs(features, pair_labels, pairs, odd, sample_weight, ignore_index, across_processes, process_group)
     if pairs == "halves":
@@ -82,6 +92,8 @@ def contrastive_loss(
         # Differences, not products: a distance from products is wrong near zero, where neighbours are drawn to.
         mode = "donot_use_mm_for_euclid_dist"
         distance = _upper(torch.cdist(batch.features, batch.features, compute_mode=mode), batch)
+    if per_dimension:
+        distance = distance / math.sqrt(batch.features.shape[1])
     return reduce(_contrast(distance, batch.neighbours, margin), reduction, weight=batch.weight)
 
 
@@ -136,17 +148,23 @@ class AMCLoss(_PairLoss):
 class ContrastiveLoss(_PairLoss):
     """`contrastive_loss` as a module: forward(features, logits) or forward(features, labels)."""
 
-    def __init__(self, margin: float = 1.0, **options: Any) -> None:
+    def __init__(self, margin: float = 1.0, *, per_dimension: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self.margin = check_range(margin, "margin", 0.0, open_low=True)
+        self.per_dimension = per_dimension
 
     def forward(self, features: Tensor, pair_labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return contrastive_loss(
-            features, pair_labels, margin=self.margin, sample_weight=sample_weight, **self._options()
+            features,
+            pair_labels,
+            margin=self.margin,
+            per_dimension=self.per_dimension,
+            sample_weight=sample_weight,
+            **self._options(),
         )
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}, pairs={self.pairs!r}"
+        return f"margin={self.margin}, per_dimension={self.per_dimension}, pairs={self.pairs!r}"
 
 
 def _upper(matrix: Float[Tensor, "batch batch"], batch: _Pairs) -> Float[Tensor, "pairs"]:

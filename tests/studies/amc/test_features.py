@@ -96,3 +96,6 @@ def test_every_cell_of_the_paper_is_a_configuration(study: str) -> None:
         if study != "amc-figure5":
             assert (config.epochs, config.schedule.ramp_up, config.schedule.ramp_down) == (150, 40, 30)
             assert config.model.options["feature_dim"] in (2, 3)
+        if cell.settings["loss"] == "euclidean":
+            assert config.feature_loss is not None
+            assert config.feature_loss.options["per_dimension"] == (cell.settings["weight"] == 10)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hardsight import datasets
 from hardsight.studies import Options, get_study
 from hardsight.studies.amc.recipes import SCHEDULES, length_name, recipe
 from hardsight.studies.amc.table1 import PAPER_P, cells, compute, configure, figures, p_value, table
@@ -61,6 +62,25 @@ def test_the_weights_of_the_two_schedules_differ_by_a_hundred() -> None:
     assert not script.data.flip
     assert script.feature_loss is not None
     assert script.feature_loss.pairs == "predictions"
+
+
+def test_the_euclidean_loss_is_printed_as_a_sum_and_run_as_a_mean_over_dimensions() -> None:
+    options = {name: recipe("cifar10", "euclidean", name, seed=0)["feature_loss"]["options"] for name in SCHEDULES}
+    assert options == {
+        "script": {"margin": 1.0, "per_dimension": True},
+        "paper": {"margin": 1.0, "per_dimension": False},
+    }
+    with pytest.raises(KeyError):
+        recipe("cifar10", "triplet", "script", seed=0)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("data", ["mnist", "cifar10"])
+def test_the_noise_is_a_share_of_full_brightness(data: str, data_root: Path) -> None:
+    """Standardised inputs with this noise are standardised pixels with the script's."""
+    options = recipe(data, "amc", "script", seed=0)["model"]["options"]
+    images = datasets.load(data, root=data_root).images.float() / 255
+    assert options["noise"] * float(images.std()) == pytest.approx(0.15, rel=0.01)
 
 
 def test_a_shortened_training_is_shorter_in_everything() -> None:

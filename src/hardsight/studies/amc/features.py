@@ -22,7 +22,7 @@ from hardsight.explain import agreement, angle_statistics, angular_silhouette, c
 from hardsight.geometry import norms
 from hardsight.studies.amc.feature_pages import figures_of, table1, table4
 from hardsight.studies.amc.looking import finished, look, over_seeds
-from hardsight.studies.amc.recipes import FEW, recipe, train_at_hand
+from hardsight.studies.amc.recipes import FEW, SCHEDULES, recipe, train_at_hand
 from hardsight.studies.configured import CellTraining, Hooks, Tree
 from hardsight.studies.framework import Options, Study
 from hardsight.training import Cell
@@ -104,6 +104,7 @@ def configure(study: str, preset: str, cell: Cell) -> Tree:
         **settings,
         schedule="script" if wide else "paper",
         length=of.length if wide else of.length / 2,
+        per_dimension=settings["weight"] == SCHEDULES["script"].coefficient,
         pairs="predictions" if wide else "labels",
         model=of.model,
         **of.more,

@@ -18,6 +18,13 @@ def test_numbers_meet_text() -> None:
         match_ids(["01", "02", "03", "04"], ["1", "2", "3", "4"])
 
 
+def test_whole_numbers_meet_the_same_numbers_with_a_point() -> None:
+    # A table that once had a gap keeps its ids as floats.
+    assert match_ids([1.0, 2.0, 3.0, 4.0], [4, 3, 2, 1]).second.tolist() == [3, 2, 1, 0]
+    with pytest.raises(ValueError, match=r"first 4\.5"):
+        match_ids([1.0, 2.0, 3.0, 4.5], [4, 3, 2, 1])
+
+
 def test_one_list_may_be_part_of_the_other() -> None:
     match = match_ids(range(10), [7, 3, 5, 1])
     assert match.first.tolist() == [1, 3, 5, 7]
@@ -30,7 +37,7 @@ def test_one_list_may_be_part_of_the_other() -> None:
 
 def test_a_mismatch_says_how_many_match_and_the_first_missing() -> None:
     sentence = (
-        "the ids of one table must all be in the other .*: 4 ids of scores and humans match; "
+        "the ids of one table must all be in the other, .*--partial.*: 4 ids of scores and humans match; "
         "1 of scores are missing in humans, first 5; 2 of humans are missing in scores, first 8"
     )
     with pytest.raises(ValueError, match=sentence):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,13 @@ def test_pyarrow_holds_nothing_of_pythons(write: Callable, monkeypatch: pytest.M
     def spy_on(module: Any, name: str) -> None:
         read = getattr(module, name)
 
-        def spied(source: Any, *rest: Any, **options: Any) -> pa.Table:
+        def spied(source: Any, *rest: Any, **options: Any) -> Any:
             assert isinstance(source, pa.OSFile)
             return read(source, *rest, **options)
 
         monkeypatch.setattr(module, name, spied)
 
-    spy_on(pq, "read_table")
+    spy_on(pq, "ParquetFile")
     spy_on(pyarrow.csv, "read_csv")
     assert len(read_joined(*write(COLUMNS, CSV)).match.first) == 4
 
@@ -114,6 +115,9 @@ def test_what_cannot_be_correlated_is_left_out_or_refused_when_named(write: Call
         ("id,hsf\n1,1\n2,1\n3,1\n4,1\n", {}, "human column 'hsf' must vary"),
         ("id,hsf\n1,1\n2,1,7\n", {}, "is not a readable CSV table"),
         ("", {}, "is not a readable CSV table"),
+        ("id,hsf\n", {}, r"at least 4 ids must match: 0 ids"),
+        ("id,hsf\n1,nan\n2,nan\n3,nan\n4,nan\n", {}, "human column 'hsf' must be finite; 4 of 4 values are not"),
+        (CSV, {"names": []}, "scores must name at least one column of the table, id, label, predicted, avh; got none"),
         ("id,id,hsf\n1,1,1\n", {}, "must name each column once; it has 'id' more than once"),
         ("id,hsf,hsf\n1,1,1\n", {"human": "hsf"}, "must name each column once; it has 'hsf' more than once"),
         ("id,hsf\n7,1\n8,2\n9,3\n", {}, "0 ids of .* match; 4 of .* are missing in .*, first 1; 3 of .*, first 7"),
@@ -123,6 +127,35 @@ def test_what_cannot_be_correlated_is_left_out_or_refused_when_named(write: Call
 def test_refusals(csv: str, options: dict[str, Any], sentence: str, write: Callable) -> None:
     with pytest.raises(ValueError, match=sentence):
         read_joined(*write(COLUMNS, csv), **options)
+
+
+def test_text_that_is_not_utf_8_is_named(write: Callable) -> None:
+    scores, humans = write(COLUMNS, CSV)
+    for spoilt in (CSV.strip().encode("utf-16"), b"id,h\xe9\n1,2\n"):
+        humans.write_bytes(spoilt)
+        with pytest.raises(ValueError, match=r"humans\.csv is not a readable CSV table: .*UTF-?8"):
+            read_joined(scores, humans)
+
+
+def test_a_table_that_names_a_column_twice(write: Callable) -> None:
+    scores, humans = write(COLUMNS, CSV)
+    twice = [pa.array([1, 2, 3, 4]), pa.array([0.1, 0.4, 0.2, 0.3]), pa.array([0.1, 0.4, 0.2, 0.3])]
+    pq.write_table(pa.table(twice, names=["id", "avh", "avh"]), scores)
+    with pytest.raises(ValueError, match=r"scores\.parquet must name each column once; it has 'avh' more than once"):
+        read_joined(scores, humans)
+
+
+def test_labels_that_are_no_single_values_are_unknown(write: Callable) -> None:
+    lists: list[list[int]] = [[0], [1], [0], [1]]
+    joined = read_joined(*write({**COLUMNS, "label": lists, "predicted": lists}, CSV))
+    assert joined.labels is None
+    assert joined.correct is None
+
+
+def test_decimal_numbers_are_numbers(write: Callable) -> None:
+    values = [Decimal(one) for one in ("0.1", "0.4", "0.2", "0.3")]
+    (score,) = read_joined(*write({"id": [1, 2, 3, 4], "avh": values}, CSV)).scores
+    np.testing.assert_allclose(score.values, COLUMNS["avh"])
 
 
 def test_files_that_are_none(write: Callable, tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_a_mismatch_names_the_first_missing_and_partial_goes_on(tmp_path: Path) 
         (["--scores", "nope"], "scores must be columns of the table"),
         (["--id", "nope"], "must have a column 'nope'"),
         (["--method", "cosine"], "method must be one of spearman, pearson, kendall"),
-        (["--larger-is", "up"], "direction must be harder, easier or None; for 'selection_frequency' got 'up'"),
+        (["--larger-is", "up"], "--larger-is must be easier or harder; got 'up'"),
         (["--coarse", "none.csv"], "No such file or directory: none.csv"),
     ],
 )

@@ -34,7 +34,7 @@ class Match:
 def match_ids(
     first: Sequence[Any], second: Sequence[Any], *, names: tuple[str, str] = ("first", "second"), partial: bool = False
 ) -> Match:
-    """Match ids, as text where one side holds numbers and the other text.
+    """Match ids, as text where one side holds numbers and the other text; 7 and 7.0 are one id.
 
     One list may be part of the other. Where each has ids the other lacks, something is probably wrong: refused, unless
     `partial`. Refused in any case are ids that occur twice, missing ids, and fewer than 4 that match.
@@ -56,13 +56,15 @@ def match_ids(
         raise ValueError(f"at least {FEWEST_PAIRS} ids must match: {match.sentence(names)}")
     if match.only_first and match.only_second and not partial:
         raise ValueError(
-            f"the ids of one table must all be in the other (or ask for a partial match): {match.sentence(names)}"
+            f"the ids of one table must all be in the other, or a partial match be asked for (--partial): "
+            f"{match.sentence(names)}"
         )
     return match
 
 
 def _same_kind(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    return {type(one) for one in first} == {type(one) for one in second}
+    kinds = ({float if isinstance(one, int) else type(one) for one in ids} for ids in (first, second))
+    return next(kinds) == next(kinds)
 
 
 def _places(ids: Sequence[Any], name: str) -> dict[Any, int]:

@@ -80,7 +80,9 @@ def read_coarse(path: Path | str) -> dict[str, str]:
 
 def _read_parquet(path: Path, id_column: str) -> pa.Table:
     try:
-        table = pq.read_table(_opened(path))
+        with pq.ParquetFile(_opened(path)) as file:
+            _refuse_repeated(file.schema_arrow.names, path)
+            table = file.read()
     except pa.ArrowException as problem:
         raise ValueError(f"{path} is not a readable Parquet table: {str(problem).split('.')[0]}") from None
     _need(table, id_column, path)
@@ -102,12 +104,18 @@ def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     options = pyarrow.csv.ConvertOptions(column_types=dict(types))
     try:
         table = pyarrow.csv.read_csv(_opened(path), convert_options=options)
+        _refuse_repeated(table.column_names, path)
     except pa.ArrowException as problem:
         raise ValueError(f"{path} is not a readable CSV table: {problem}") from None
-    repeated = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a readable CSV table: its text is not UTF-8") from None
+    return table
+
+
+def _refuse_repeated(names: Sequence[str], path: Path) -> None:
+    repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise ValueError(f"{path} must name each column once; it has {repeated!r} more than once")
-    return table
 
 
 def _opened(path: Path) -> pa.NativeFile:
@@ -130,7 +138,11 @@ def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path
     if asked is not None:
         _need(table, asked, path)
         return asked
-    numeric = [one.name for one in table.schema if one.name != id_column and _is_number(one.type)]
+    others = [one for one in table.schema if one.name != id_column]
+    # A column of gaps alone has no type; where nothing else could be meant, what is wrong with it is said later.
+    numeric = [one.name for one in others if _is_number(one.type)] or [
+        one.name for one in others if pa.types.is_null(one.type)
+    ]
     known = [name for name in _HUMAN_NAMES if name in numeric]
     if known or len(numeric) == 1:
         return (known or numeric)[0]
@@ -141,10 +153,12 @@ def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path
 def _usable(
     table: pa.Table, names: Sequence[str] | None, ids: Sequence[Any], facts: set[str]
 ) -> tuple[list[Column], dict[str, str]]:
-    if names is not None:
-        for name in names:
-            if name not in table.column_names:
-                raise ValueError(f"scores must be columns of the table, {', '.join(table.column_names)}; got {name!r}")
+    listed = ", ".join(table.column_names)
+    if names is not None and not names:
+        raise ValueError(f"scores must name at least one column of the table, {listed}; got none")
+    for name in names or ():
+        if name not in table.column_names:
+            raise ValueError(f"scores must be columns of the table, {listed}; got {name!r}")
     wanted = list(names) if names is not None else [one.name for one in table.schema if _is_score(one, facts)]
     chosen, left_out = [], {}
     for name in wanted:
@@ -163,13 +177,13 @@ def _usable(
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)
 
 
 def _is_score(one: pa.Field, facts: set[str]) -> bool:
     if one.name in facts or not _is_number(one.type):
         return False
-    return (one.metadata or {}).get(b"kind") == b"score" or pa.types.is_floating(one.type)
+    return (one.metadata or {}).get(b"kind") == b"score" or not pa.types.is_integer(one.type)
 
 
 def _described(one: pa.Field, values: np.ndarray) -> Column:
@@ -180,14 +194,18 @@ def _described(one: pa.Field, values: np.ndarray) -> Column:
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
     column = table.column(name)
-    if not _is_number(column.type):
+    if not _is_number(column.type) and not pa.types.is_null(column.type):
         raise ValueError(f"column {name!r} must hold numbers; it holds {column.type}")
     return column.cast(pa.float64()).to_numpy()
 
 
+def _nested(table: pa.Table, column: str) -> bool:
+    return pa.types.is_nested(table.schema.field(column).type)
+
+
 def _labels(table: pa.Table) -> np.ndarray | None:
     """The class of each sample, by name where the table names its classes; None where a label is missing."""
-    if "label" not in table.column_names or table.column("label").null_count:
+    if "label" not in table.column_names or table.column("label").null_count or _nested(table, "label"):
         return None
     labels = table.column("label").to_pylist()
     try:
@@ -204,6 +222,6 @@ def _correct(table: pa.Table) -> np.ndarray | None:
     if not {"label", "predicted"} <= set(table.column_names):
         return None
     label, predicted = table.column("label"), table.column("predicted")
-    if label.type != predicted.type or label.null_count or predicted.null_count:
+    if label.type != predicted.type or label.null_count or predicted.null_count or _nested(table, "label"):
         return None
     return pc.equal(label, predicted).cast(pa.int8()).to_numpy().astype(np.float64)

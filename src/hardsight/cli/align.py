@@ -59,6 +59,8 @@ def align(
         from hardsight.alignment.tables import read_joined
         from hardsight.records import write_json
 
+        if larger_is not in ("easier", "harder"):
+            raise ValueError(f"--larger-is must be easier or harder; got {larger_is!r}")
         joined = read_joined(
             scores_file,
             humans_file,

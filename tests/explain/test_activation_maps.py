@@ -301,8 +301,40 @@ def test_a_transformer_through_its_tokens() -> None:
 def test_tokens_that_change_no_logit_are_refused() -> None:
     net, images = transformer(), torch.randn(2, 3, 16, 16)
     layer = last_named(net, "layernorm_after")
-    with pytest.raises(ValueError, match=r"layer must be one whose maps change the logits; those of '.*' change none"):
+    with pytest.raises(
+        ValueError, match=r"layer must be one whose maps change the logits, .*; those of '.*' change none"
+    ):
         grad_cam(net, images, layer=layer, reshape=tokens_to_maps)
+
+
+class ChannelsLast(nn.Module):
+    """As Swin transformers are written: maps of patches as [N, height, width, channels]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm, self.fc = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6), nn.Linear(6, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fc(self.norm(self.patches(images).permute(0, 2, 3, 1)).square().mean((1, 2)))
+
+
+def test_maps_with_their_channels_last_are_not_taken_for_others() -> None:
+    torch.manual_seed(0)
+    net, images = ChannelsLast(), torch.randn(2, 3, 16, 24)
+    with pytest.raises(ValueError, match=r"'norm' has \[2, 4, 6, 6\], channels last; pass reshape="):
+        grad_cam(net, images)
+    found = grad_cam(net, images, reshape=lambda maps: maps.permute(0, 3, 1, 2), classes=1, normalize=False)
+    maps = capture(net, "norm", images).requires_grad_()
+    (slopes,) = torch.autograd.grad(net.fc(maps.square().mean((1, 2)))[:, 1].sum(), maps)
+    torch.testing.assert_close(found, (slopes.mean((1, 2), keepdim=True) * maps.detach()).sum(3).relu())
+    assert grad_cam(net, images, layer="patches").shape == (2, 4, 6)
+
+
+def test_images_are_a_batch() -> None:
+    with pytest.raises(
+        ValueError, match=r"images must be a tensor \[samples, channels, height, width\]; got shape \[3, "
+    ):
+        grad_cam(create("resnet20"), torch.randn(3, 32, 32))
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [

@@ -125,7 +125,8 @@ def test_ties_are_taken_in_reading_order(pooled_net: Callable[[Tensor], nn.Modul
 @pytest.mark.parametrize(("changed", "sentence"), [
     ({"maps": torch.rand(2, 6, 8)}, r"maps must be \[3, height, width\], one for each image; got \[2, 6, 8\]"),
     ({"maps": torch.full((3, 6, 8), torch.nan)}, "maps must be finite to be put in order"),
-    ({"images": torch.rand(3, 6, 8)}, r"images must be \[samples, channels, height, width\], .*; got \[3, 6, 8\]"),
+    ({"images": torch.rand(3, 6, 8)}, r"images must be a tensor \[samples, .*; got shape \[3, 6, 8\]"),
+    ({"images": torch.rand(0, 3, 6, 8), "maps": torch.rand(0, 6, 8)}, r"images must hold at least one; got shape"),
     ({"steps": 0}, r"steps must lie in \[1, 48\], one pixel at least in each; got 0"),
     ({"steps": 49}, r"steps must lie in \[1, 48\], one pixel at least in each; got 49"),
     ({"batch_size": 0}, "batch_size must be 1 or more; got 0"),

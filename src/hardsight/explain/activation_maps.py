@@ -7,7 +7,6 @@ serves the whole batch.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.explain.inputs import as_classes
+from hardsight.explain.inputs import as_classes, check_images, check_size
 from hardsight.explain.layers import find_layer, first_tensor, last_spatial_layer
 from hardsight.geometry import full_precision, widen
 from hardsight.heads import evaluating, observe
@@ -48,10 +47,11 @@ def grad_cam(
 
     The model runs in evaluation mode and is left as it was: its mode, its parameters' gradients, its hooks.
     """
+    check_images(images)
     name, module = find_layer(model, last_spatial_layer(model, images, head) if layer is None else layer)
     with torch.inference_mode(False):
         leaf, logits = _forward(model, images, name, module, head)
-        activations = _spatial(leaf.detach(), name, reshape)
+        activations = _spatial(leaf.detach(), name, reshape, images)
         score = logits.gather(1, as_classes(classes, logits).unsqueeze(1)).sum()
         gradients = _gradients(score, leaf, name, reshape)
         with full_precision(activations):
@@ -64,12 +64,7 @@ def grad_cam(
 
 def resize(maps: Float[Tensor, "batch h w"], size: tuple[int, ...]) -> Float[Tensor, "batch height width"]:
     """Bilinear, pixel centres at one half: what image libraries call linear."""
-    if (
-        not isinstance(size, tuple | list)
-        or len(size) != 2
-        or any(not isinstance(one, Integral) or one < 1 for one in size)
-    ):
-        raise ValueError(f'size must be "input" or (height, width), 1 or more each; got {size!r}')
+    check_size(size, '"input" or (height, width)')
     return F.interpolate(maps.unsqueeze(1), size=list(size), mode="bilinear", align_corners=False).squeeze(1)
 
 
@@ -124,15 +119,27 @@ def _forward(
     return start.leaf, seen.logits
 
 
-def _spatial(activations: Tensor, name: str, reshape: Reshape | None) -> Float[Tensor, "batch channels h w"]:
+def _spatial(
+    activations: Tensor, name: str, reshape: Reshape | None, images: Tensor
+) -> Float[Tensor, "batch channels h w"]:
     maps = activations if reshape is None else reshape(activations)
-    if maps.ndim != 4 or maps.shape[2] * maps.shape[3] < 2:
-        hint = "; pass reshape=tokens_to_maps for tokens" if maps.ndim == 3 and reshape is None else ""
-        raise ValueError(
-            "layer must have spatial maps, [samples, channels, height, width] of more than one place; "
-            f"{name!r} has {list(maps.shape)}{hint}"
-        )
-    return maps
+    hint = ""
+    if reshape is None and maps.ndim == 3:
+        hint = "; pass reshape=tokens_to_maps for tokens"
+    elif reshape is None and maps.ndim == 4 and _channels_last(maps, images):
+        hint = ", channels last; pass reshape=lambda maps: maps.permute(0, 3, 1, 2)"
+    elif maps.ndim == 4 and maps.shape[2] * maps.shape[3] > 1:
+        return maps
+    raise ValueError(
+        "layer must have spatial maps, [samples, channels, height, width] of more than one place; "
+        f"{name!r} has {list(maps.shape)}{hint}"
+    )
+
+
+def _channels_last(maps: Tensor, images: Tensor) -> bool:
+    """Whether the first two sides of the maps have the images' proportions and the last two have not."""
+    (height, width), (first, second, third) = images.shape[2:], maps.shape[1:]
+    return first > 1 and first * width == second * height and second * width != third * height
 
 
 def _gradients(score: Tensor, leaf: Tensor, name: str, reshape: Reshape | None) -> Float[Tensor, "batch channels h w"]:
@@ -144,5 +151,8 @@ def _gradients(score: Tensor, leaf: Tensor, name: str, reshape: Reshape | None) 
     gradients = reshape(gradients)
     # Many transformers classify by one token: after the last attention no other changes a logit.
     if not bool(gradients.any()):
-        raise ValueError(f"layer must be one whose maps change the logits; those of {name!r} change none")
+        raise ValueError(
+            "layer must be one whose maps change the logits, in a transformer before the last attention; "
+            f"those of {name!r} change none"
+        )
     return gradients

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from hardsight.explain.inputs import check_size
+
 
 def energy_inside(maps: Tensor, masks: Tensor) -> Float[Tensor, "batch"]:
     """Share of each map's sum that lies inside its mask. In [0, 1]; larger is better (Wang et al. 2020, Score-CAM)."""
@@ -49,8 +51,7 @@ def box_masks(boxes: Tensor, size: tuple[int, int]) -> Float[Tensor, "batch heig
     if not isinstance(boxes, Tensor) or boxes.ndim != 2 or boxes.shape[1] != 4:
         got = f"shape {list(boxes.shape)}" if isinstance(boxes, Tensor) else type(boxes).__name__
         raise ValueError(f"boxes must be a tensor [samples, 4], left, top, right, bottom; got {got}")
-    if min(size) < 1:
-        raise ValueError(f"size must be (height, width), 1 or more each; got {size!r}")
+    check_size(size)
     left, top, right, bottom = boxes.to(torch.promote_types(boxes.dtype, torch.float32)).unsqueeze(2).unbind(1)
     wrong = ~((left <= right) & (top <= bottom)).squeeze(1)
     if bool(wrong.any()):

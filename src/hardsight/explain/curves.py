@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardsight.explain.activation_maps import resize
-from hardsight.explain.inputs import as_classes, check_choice
+from hardsight.explain.inputs import as_classes, check_choice, check_images
 from hardsight.geometry import widen
 from hardsight.heads import evaluating, observe
 
@@ -160,8 +160,9 @@ def _filtered(planes: Tensor, bell: Tensor) -> Tensor:
 
 
 def _checked(images: Tensor, maps: Tensor, steps: int, batch_size: int) -> Float[Tensor, "batch h w"]:
-    if images.ndim != 4 or images.numel() == 0:
-        raise ValueError(f"images must be [samples, channels, height, width], not empty; got {list(images.shape)}")
+    check_images(images)
+    if images.numel() == 0:
+        raise ValueError(f"images must hold at least one; got shape {list(images.shape)}")
     if maps.ndim != 3 or len(maps) != len(images) or maps.numel() == 0:
         raise ValueError(f"maps must be [{len(images)}, height, width], one for each image; got {list(maps.shape)}")
     height, width = images.shape[-2:]

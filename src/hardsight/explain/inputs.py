@@ -1,6 +1,7 @@
 """What the doors of this room refuse, each in one sentence."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -28,6 +29,23 @@ def as_classes(classes: Tensor | int | None, logits: Float[Tensor, "batch classe
             f"got values from {int(chosen.min())} to {int(chosen.max())}"
         )
     return chosen.long().expand(samples)
+
+
+def check_images(images: Tensor) -> None:
+    """Images are a batch."""
+    if not isinstance(images, Tensor) or images.ndim != 4:
+        got = f"shape {list(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        raise ValueError(f"images must be a tensor [samples, channels, height, width]; got {got}")
+
+
+def check_size(size: Any, expected: str = "(height, width)") -> None:
+    """A size is two whole numbers."""
+    if (
+        not isinstance(size, tuple | list)
+        or len(size) != 2
+        or any(not isinstance(one, Integral) or one < 1 for one in size)
+    ):
+        raise ValueError(f"size must be {expected}, 1 or more each; got {size!r}")
 
 
 def check_features(features: Tensor, name: str = "features") -> None:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from hardsight import datasets
 from hardsight.studies import Options, read_results, run_study
 from hardsight.studies.framework import run_details
-from hardsight.studies.gr.mars import PRESETS, TABLE7, cells, measure, table, tiny, tracklets_of
+from hardsight.studies.gr.mars import PRESETS, TABLE7, cells, measure, search, table, tiny, tracklets_of
+from hardsight.studies.gr.retrieval import Tracklets
 
 
 class Colours(nn.Module):
@@ -56,6 +57,21 @@ def test_colours_find_people_again(root: Path) -> None:
     assert found["queries_without_match"] == 0
     assert found["mean_average_precision"] > 0.8
     assert found["cmc_1"] <= found["cmc_5"] <= found["cmc_20"]
+
+
+def test_other_queries_of_a_person_are_looked_for_too() -> None:
+    """MARS ranks every tracklet of the test half: what another camera saw is a match, also where it is a query."""
+    angles = torch.tensor([0.0, 0.1, 0.25, 0.4])
+    everything = Tracklets(
+        torch.tensor([3, 5, 8, 9]),
+        torch.tensor([7, 7, 0, 7]),
+        torch.tensor([1, 2, 2, 3]),
+        torch.stack([angles.cos(), angles.sin()], 1),
+    )
+    found = search(everything, torch.tensor([3, 5]))
+    # The other query, a distractor, the third camera: (1 + 1) / 2 and (1/2 + 2/3) / 2; itself is left out.
+    assert found.average_precisions.tolist() == pytest.approx([(1 + 7 / 12) / 2] * 2)
+    assert found.cmc[1] == 1
 
 
 def test_smoke_from_files_to_table(tmp_path: Path) -> None:

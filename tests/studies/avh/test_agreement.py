@@ -11,8 +11,17 @@ from scipy import stats
 
 from hardsight.alignment import fisher_z_test
 from hardsight.studies import Study
-from hardsight.studies.avh import agreement_bins, agreement_tests, people
-from hardsight.studies.avh.agreement import Answers, difference_of, mean_bootstrap, read_answers, resample
+from hardsight.studies.avh import agreement_bins, agreement_scores, agreement_tests, people
+from hardsight.studies.avh.agreement import (
+    Answers,
+    difference_of,
+    mean_bootstrap,
+    network_name,
+    read_answers,
+    resample,
+    seeds_planned,
+    seeds_sentence,
+)
 from hardsight.studies.avh.agreement_scores import AGREEMENT
 from hardsight.studies.avh.hypotheses import HYPOTHESES
 from hardsight.studies.avh.people_looks import PEOPLE
@@ -122,3 +131,27 @@ def test_a_study_judges_what_is_there_and_prints_it(study: Study, people_smoke: 
         assert "nan" not in text
         for figure in (study.figures(results) if study.figures else {}).values():
             assert figure.axes[0].get_xlabel()
+
+
+def test_seeds_that_are_planned_and_not_measured_are_said() -> None:
+    cells = people.cells("paper")
+    results = {"seeds_planned": seeds_planned(cells), "networks": {"resnet20": {"seeds": 5}, "cnn13": {"seeds": 3}}}
+    (said,) = seeds_sentence(results)
+    assert "ResNet-20 5 of 5, CNN-13 3 of 5, ResNet-56 0 of 5" in said
+    whole = {key: {"seeds": 5} for key in results["seeds_planned"]}
+    assert seeds_sentence(results | {"networks": whole}) == []
+    assert [network_name(key, 1) for key in ("resnet20", "resnet20-public")] == [
+        "ResNet-20 (1 seed)",
+        "ResNet-20, public",
+    ]
+
+
+def test_a_score_that_only_some_seeds_have_is_judged_by_those(made_up: Answers) -> None:
+    further = dataclasses.replace(made_up, scores={**made_up.scores, "vog": made_up.scores["avh"]})
+    found = agreement_scores.judge_network([made_up, further], 20)["scores"]
+    assert len(found["avh"]["coefficient"]["values"]) == 2
+    assert found["vog"]["coefficient"]["values"] == found["avh"]["coefficient"]["values"][1:]
+    alone = agreement_scores.judge_network([further], 20)["scores"]
+    assert found["vog"] == alone["vog"]
+    assert agreement_scores._cell(found["vog"], 2).endswith("(1 seed)")
+    assert "seed" not in agreement_scores._cell(found["avh"], 2)

@@ -1,5 +1,6 @@
 """The networks that people are held against: their cells, what is recorded of the test images, and going on."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,17 @@ import torch
 
 from hardsight import datasets, models
 from hardsight.alignment import correlate
-from hardsight.dynamics.catalogue import dynamics_scores
-from hardsight.hardness import model_scores
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.dynamics.gradients import variance_of_gradients
+from hardsight.hardness import SCORES
 from hardsight.studies import Options
-from hardsight.studies.avh import people
-from hardsight.studies.avh.agreement import read_answers
+from hardsight.studies.avh import further_scores, people
+from hardsight.studies.avh.agreement import read_answers, seeds_planned
+from hardsight.studies.avh.further_scores import Snapshots, further_columns
 from hardsight.studies.avh.people_looks import PEOPLE, ImageWatch, Votes
 from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import PRESETS, run_details
-from hardsight.studies.outputs import Outputs
+from hardsight.studies.outputs import Outputs, outputs_of
 from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import build
 
@@ -41,11 +44,20 @@ def test_the_most_valuable_cells_come_first_and_train_together() -> None:
     assert [cell.settings["seed"] for cell in first] == [0, 1, 2, 3, 4]
 
 
+def test_every_network_has_five_seeds_and_keeps_the_names_of_its_records() -> None:
+    planned = seeds_planned(people.cells("paper"))
+    assert planned == dict.fromkeys(("resnet20", "cnn13", "resnet56", "vgg19_bn", "alexnet", "densenet121"), 5)
+    names = [cell.name for cell in people.cells("paper")]
+    # Records that exist are found by these names.
+    assert names[0] == "network=resnet20,weights=trained,seed=0"
+    assert "network=resnet56,weights=public" in names
+    assert names[-1] == "network=densenet121,weights=trained,seed=4"
+
+
 def test_every_score_that_a_test_image_can_have_is_recorded(people_smoke: Path) -> None:
     table = pq.read_table(people_smoke / people.cells("smoke")[0].name / PEOPLE)
-    known = {one.name for one in (*model_scores(), *dynamics_scores())}
-    # A second split needs a second training; it is the only one that is missing.
-    assert known - set(table.column_names) == {"second_split_forgetting"}
+    # A second split needs a second training, a detector known label errors: every other registered score is there.
+    assert set(SCORES) - set(table.column_names) == {"second_split_forgetting", "detector"}
     assert len(table) == len(set(table["id"].to_pylist())) == people.PRESETS["smoke"].data["limit"]
 
 
@@ -75,6 +87,17 @@ def test_watching_changes_nothing_in_the_training(people_smoke: Path, tmp_path: 
     assert alone == watched
 
 
+def test_people_who_are_missing_are_missed_before_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(name: str) -> Votes:
+        raise FileNotFoundError("cifar10h-counts.npy")
+
+    monkeypatch.setattr(people, "human_votes", nobody)
+    cell = people.cells("smoke")[0]
+    with pytest.raises(FileNotFoundError, match="cifar10h-counts"):
+        people.compute("smoke", [(cell, tmp_path / cell.name)], Options())
+    assert not (tmp_path / cell.name / "epochs.parquet").exists()
+
+
 class GoneError(Exception):
     """Stands for a machine that went away."""
 
@@ -101,10 +124,46 @@ def test_an_interrupted_training_goes_on_to_the_same_record(
     whole, resumed = (pq.read_table(place / cell.name / PEOPLE) for place in (people_smoke, tmp_path))
     assert resumed.equals(whole)
     assert not list((tmp_path / cell.name).glob("watch-*"))
+    assert not list((tmp_path / cell.name).glob("snapshot-*"))
 
 
-def test_a_lost_look_is_refused(tmp_path: Path) -> None:
-    watch = ImageWatch(tmp_path, [], Votes(torch.ones(3), torch.ones(3)))
+@pytest.fixture
+def few() -> DeviceLoader:
+    """Seven small images of two classes, in batches of four."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (7, 1, 8, 8), dtype=torch.uint8, generator=generator)
+    return DeviceLoader(images, torch.tensor([0, 1, 0, 1, 0, 1, 0]), batch_size=4, shuffle=False, std=[64.0])
+
+
+def test_further_scores_of_a_network(few: DeviceLoader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models_at = [models.create("digits_cnn", num_classes=2) for _ in range(3)]
+    for model in models_at:
+        model.eval()
+    snapshots = Snapshots(tmp_path, 6)
+    assert sorted(snapshots.at) == [1, 2, 4, 5, 6]
+    for epoch, model in zip((1, 3, 4, 6), (models_at[0], models_at[0], models_at[1], models_at[2]), strict=True):
+        snapshots.take(model, epoch)
+    assert [path.stem for path in snapshots.files()] == ["snapshot-1", "snapshot-4", "snapshot-6"]
+    monkeypatch.setattr(further_scores, "_GRADIENTS_AT_ONCE", 3)
+    model = models_at[-1]
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    seen = outputs_of(model, few)
+    found = further_columns(model, few, seen, snapshots.files())
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+    images = torch.cat([batch.images for batch in few])
+    states = [copy.deepcopy(one.state_dict()) for one in models_at]
+    torch.testing.assert_close(found["vog"], variance_of_gradients(model, states, images, few.labels))
+    # The loader itself still hands out the images as they are, and copies are the same for every network.
+    torch.testing.assert_close(torch.cat([batch.images for batch in few]), images)
+    assert torch.equal(found["allsh"], further_columns(model, few, seen)["allsh"])
+    assert (found["allsh"] > 0).all()
+    assert "vog" not in further_columns(model, few, seen)
+    snapshots.clear()
+    assert not snapshots.files()
+
+
+def test_a_lost_look_is_refused(tmp_path: Path, few: DeviceLoader) -> None:
+    watch = ImageWatch(tmp_path, few, Votes(torch.ones(3), torch.ones(3)), epochs=5)
     nothing = Outputs(torch.arange(3), torch.zeros(3), torch.ones(3, 2), torch.ones(3, 4), torch.ones(4, 2), None)
     with pytest.raises(ValueError, match="must hold the looks at epoch 4; it ends at 0"):
         watch._record(nothing, 5)

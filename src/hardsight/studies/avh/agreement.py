@@ -4,6 +4,7 @@ Every score is turned so that larger is easier: a positive coefficient is agreem
 that the score ranks against them. Coefficients have no sign in the paper's tables.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from hardsight.alignment import Bootstrap, Interval, bootstrap_correlations
 from hardsight.alignment.bootstrap import interval_of
 from hardsight.hardness import SCORES
-from hardsight.studies.avh.people import key_of, title_of
+from hardsight.studies.avh.people import PUBLIC, key_of, title_of
 from hardsight.studies.avh.people_looks import PEOPLE
 from hardsight.studies.framework import shown, spread
 from hardsight.training import Cell
@@ -110,6 +111,12 @@ def resample(answers: Answers, names: Sequence[str], method: str, resamples: int
     )
 
 
+def rows_of(drawn: Bootstrap, rows: Sequence[int]) -> Bootstrap:
+    """These scores of it, in this order."""
+    at = list(rows)
+    return Bootstrap(drawn.estimates[at], drawn.replicates[at], drawn.left_out[at])
+
+
 def mean_bootstrap(drawn: Sequence[Bootstrap]) -> Bootstrap:
     """The mean over seeds of the coefficients on each draw of images: spread over images, not over trainings."""
     return Bootstrap(
@@ -153,7 +160,22 @@ def with_interval(number: Mapping[str, Any], interval: Sequence[float]) -> str:
 
 def network_name(key: str, seeds: int) -> str:
     """`ResNet-20 (5 seeds)`, `ResNet-20, public`."""
-    return title_of(key) + (f" ({seeds} seeds)" if seeds > 1 else "")
+    return title_of(key) if key.endswith(PUBLIC) else f"{title_of(key)} ({plural(seeds, 'seed')})"
+
+
+def seeds_planned(cells: Sequence[Cell]) -> dict[str, int]:
+    """How many seeds each network that is trained here is to have."""
+    return dict(Counter(key_of(cell) for cell in cells if "seed" in cell.settings))
+
+
+def seeds_sentence(results: Mapping[str, Any]) -> list[str]:
+    """How many seeds of each network were measured, and of how many, as one part of a table; none where all were."""
+    planned: Mapping[str, int] = results.get("seeds_planned", {})
+    measured = {key: results["networks"].get(key, {}).get("seeds", 0) for key in planned}
+    if measured == planned:
+        return []
+    texts = [f"{title_of(key)} {measured[key]} of {planned[key]}" for key in planned]
+    return [f"Not all is measured yet. Seeds of each network trained here: {', '.join(texts)}."]
 
 
 def p_text(p_value: float) -> str:

@@ -28,6 +28,8 @@ from hardsight.studies.avh.agreement import (
     mean_bootstrap,
     network_name,
     resample,
+    seeds_planned,
+    seeds_sentence,
     signed,
     with_interval,
 )
@@ -47,7 +49,11 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     """Each network: coefficients in all, in bins, in classes and given correctness."""
     found = answers_by_network(people.cells(preset), folder)
     judged = at_once(lambda seeds: judge_network(seeds, people.PRESETS[preset].resamples), list(found.values()))
-    return {"bins": list(FIVE_BINS), "networks": dict(zip(found, judged, strict=True))}
+    return {
+        "bins": list(FIVE_BINS),
+        "seeds_planned": seeds_planned(people.cells(preset)),
+        "networks": dict(zip(found, judged, strict=True)),
+    }
 
 
 def judge_network(seeds: Sequence[Answers], resamples: int) -> dict[str, Any]:
@@ -94,7 +100,13 @@ def _given_correctness(answers: Answers, name: str) -> float | None:
 def table(results: Mapping[str, Any]) -> str:
     """Table 1 for every network beneath the paper's rows; then classes and correctness; then what it says."""
     networks = results["networks"]
-    parts = [provenance(results), _bins_table(results), _sentence(networks), _further_table(networks)]
+    parts = [
+        provenance(results),
+        *seeds_sentence(results),
+        _bins_table(results),
+        _sentence(networks),
+        _further_table(networks),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from hardsight.alignment import bootstrap_correlations
+from hardsight.alignment import Bootstrap, bootstrap_correlations
 from hardsight.studies.avh import people
 from hardsight.studies.avh.agreement import (
     Answers,
@@ -29,6 +29,9 @@ from hardsight.studies.avh.agreement import (
     mean_bootstrap,
     network_name,
     plural,
+    rows_of,
+    seeds_planned,
+    seeds_sentence,
     signed,
 )
 from hardsight.studies.avh.agreement_choice import (
@@ -55,6 +58,7 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     curves = _curves(preset, folder)
     return {
         "images": len(first.people),
+        "seeds_planned": seeds_planned(people.cells(preset)),
         "people_with_people": round(people_with_people(first.votes), 4),
         "networks": {key: network | {"epochs": curves.get(key)} for key, network in networks.items()},
     }
@@ -63,15 +67,12 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 def judge_network(seeds: Sequence[Answers], resamples: int) -> dict[str, Any]:
     """The scores of one network's seeds, and what halves of the images choose among them."""
     tables = [candidates(one) for one in seeds]
-    names = [name for name in tables[0] if all(name in table for table in tables)]
     drawn = [
         bootstrap_correlations(
-            np.stack([table[name] for name in names]), one.people, resamples=resamples,
-            generator=np.random.default_rng(0),
+            np.stack(list(table.values())), one.people, resamples=resamples, generator=np.random.default_rng(0)
         )
         for table, one in zip(tables, seeds, strict=True)
-    ]  # fmt: skip
-    mean = mean_bootstrap(drawn)
+    ]
     choices = [
         [choice for split in range(SPLITS) for choice in choose_and_judge(table, one.people, split)]
         for table, one in zip(tables, seeds, strict=True)
@@ -82,18 +83,29 @@ def judge_network(seeds: Sequence[Answers], resamples: int) -> dict[str, Any]:
         "seeds": len(seeds),
         "accuracy": spread([one.accuracy for one in seeds]),
         "scores": {
-            name: {
-                "coefficient": spread([float(one.estimates[at]) for one in drawn]),
-                "interval": ends(mean.interval(at)),
-                "against_confidence": ends(mean.difference(at, names.index("confidence"))),
-            }
-            for at, name in enumerate(names)
+            name: _judge_score(name, [list(table) for table in tables], drawn)
+            for name in dict.fromkeys(name for table in tables for name in table)
         },
         "halves": {name: spread([one[name] for one in summaries]) for name in summaries[0]},
         "singles": dict(Counter(one.single for one in every).most_common()),
         "combinations": dict(Counter(" + ".join(sorted(one.members)) for one in every).most_common(5)),
         "choices": len(every),
         "combination_ahead": sum(one.z > 0 and one.p_value < SIGNIFICANT for one in every),
+    }
+
+
+def _judge_score(name: str, names: Sequence[list[str]], drawn: Sequence[Bootstrap]) -> dict[str, Any]:
+    """One score over the seeds that have it, beside confidence over the same ones."""
+    pairs = [
+        rows_of(one, (known.index(name), known.index("confidence")))
+        for known, one in zip(names, drawn, strict=True)
+        if name in known
+    ]
+    mean = mean_bootstrap(pairs)
+    return {
+        "coefficient": spread([float(one.estimates[0]) for one in pairs]),
+        "interval": ends(mean.interval(0)),
+        "against_confidence": ends(mean.difference(0, 1)),
     }
 
 
@@ -117,7 +129,13 @@ def _curves(preset: str, folder: Path) -> dict[str, dict[str, list[float]]]:
 def table(results: Mapping[str, Any]) -> str:
     """What was found in words, every score by network, and the halves."""
     networks: Mapping[str, Any] = results["networks"]
-    parts = [provenance(results), *sentences(results), _halves_table(networks), _scores_table(networks)]
+    parts = [
+        provenance(results),
+        *seeds_sentence(results),
+        *sentences(results),
+        _halves_table(networks),
+        _scores_table(networks),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -195,18 +213,20 @@ def _scores_table(networks: Mapping[str, Any]) -> str:
         )
 
     rows = [
-        [f"`{name}`", *(_cell(one["scores"].get(name)) for one in networks.values())]
+        [f"`{name}`", *(_cell(one["scores"].get(name), one["seeds"]) for one in networks.values())]
         for name in sorted(names, key=lambda name: -mean(name))
     ]
     heads = ["score", *(network_name(key, one["seeds"]) for key, one in networks.items())]
     return "Spearman's ρ with human selection frequency [95 %], all images:\n\n" + markdown_table(heads, rows)
 
 
-def _cell(score: Mapping[str, Any] | None) -> str:
+def _cell(score: Mapping[str, Any] | None, seeds: int) -> str:
     if score is None:
         return ""
     low, high = score["interval"]
-    return f"{signed(score['coefficient'])} [{low:.3f}, {high:.3f}]".replace("-", "−")
+    measured = len(score["coefficient"]["values"])
+    fewer = f" ({plural(measured, 'seed')})" if measured < seeds else ""
+    return f"{signed(score['coefficient'])} [{low:.3f}, {high:.3f}]{fewer}".replace("-", "−")
 
 
 ABOUT = f"""Spearman's coefficient with human selection frequency of every registered score: those of one look at a
@@ -214,8 +234,11 @@ network, and those of its training, recorded on the test images. `confidence_t4`
 the logits divided by 4; `entropy_of_mean` the entropy of the probabilities averaged over all epochs. Positive is
 agreement with people. Halves: a random half of the images picks the single score, and the mean of the ranks of up to
 three scores, that agree best with people there; the other half judges them. {SPLITS} splits, both ways. The dashed line
-is how well two random halves of the people agree with each other. `vog` is not here: it needs gradients in the images
-at several epochs.
+is how well two random halves of the people agree with each other. `allsh` looks at four copies of each image, moved by
+up to 4 pixels and mirrored by chance; `vog` at the gradients in the image at five epochs. Left out are `loss`, which
+ranks as confidence does, the `..._last`, which are the scores of the trained network, `second_split_forgetting`, which
+needs a second training, and `detector`, which is made from known label errors. Where fewer seeds have a score than the
+network has, their number stands beside it.
 
 {people.CELLS}"""
 

@@ -27,6 +27,8 @@ from hardsight.studies.avh.agreement import (
     p_text,
     plural,
     resample,
+    seeds_planned,
+    seeds_sentence,
     signed,
 )
 from hardsight.studies.framework import Study, markdown_table, provenance, spread
@@ -63,7 +65,7 @@ def judged_by(cells: Callable[[str], list[Cell]]) -> Callable[[str, Path], dict[
     def judge(preset: str, folder: Path) -> dict[str, Any]:
         found = answers_by_network(cells(preset), folder)
         judged = at_once(lambda seeds: judge_network(seeds, people.PRESETS[preset].resamples), list(found.values()))
-        return {"networks": dict(zip(found, judged, strict=True))}
+        return {"seeds_planned": seeds_planned(cells(preset)), "networks": dict(zip(found, judged, strict=True))}
 
     return judge
 
@@ -121,7 +123,8 @@ def table(results: Mapping[str, Any]) -> str:
         "network", "coefficient", "AVH", "confidence", "Fisher Z (one-sided p)", "Steiger Z (p)", "Meng Z (p)",
         "AVH − confidence, 95 %",
     ]  # fmt: skip
-    return "\n\n".join([provenance(results), markdown_table(heads, rows), verdict(networks)]) + "\n"
+    parts = [provenance(results), *seeds_sentence(results), markdown_table(heads, rows), verdict(networks)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _paper_rows(kind: str) -> list[list[str]]:

@@ -96,7 +96,11 @@ class Watching:
 
     def hooks(self) -> Hooks:
         """What `train_cells` calls."""
-        return Hooks(self._after_epoch, self._measure)
+        return Hooks(self._after_epoch, self._measure, self._begin)
+
+    def _begin(self, training: CellTraining) -> None:
+        """Now, not after the first epoch: people's answers may be missing."""
+        self._test_images(training)
 
     def _test_images(self, training: CellTraining) -> TestImages:
         if training.folder not in self._images:

@@ -26,6 +26,8 @@ from hardsight.studies.avh.agreement import (
     p_text,
     plural,
     resample,
+    seeds_planned,
+    seeds_sentence,
     with_interval,
 )
 from hardsight.studies.framework import markdown_table, provenance, spread
@@ -42,7 +44,7 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     """Each network: the three coefficients, and AVH's against confidence's."""
     found = answers_by_network(people.cells(preset), folder)
     judged = at_once(lambda seeds: judge_network(seeds, people.PRESETS[preset].resamples), list(found.values()))
-    return {"networks": dict(zip(found, judged, strict=True))}
+    return {"seeds_planned": seeds_planned(people.cells(preset)), "networks": dict(zip(found, judged, strict=True))}
 
 
 def judge_network(seeds: Sequence[Answers], resamples: int) -> dict[str, Any]:
@@ -97,7 +99,8 @@ def table(results: Mapping[str, Any]) -> str:
             ]
         )
     heads = ["network", "accuracy", *(f"{title} [95 %]" for title in SCORES.values()), "AVH − confidence, 95 %"]
-    return "\n\n".join([provenance(results), *sentences(networks), markdown_table(heads, rows)]) + "\n"
+    parts = [provenance(results), *seeds_sentence(results), *sentences(networks), markdown_table(heads, rows)]
+    return "\n\n".join(parts) + "\n"
 
 
 def sentences(networks: Mapping[str, Any]) -> list[str]:

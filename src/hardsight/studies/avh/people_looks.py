@@ -6,7 +6,7 @@ so tells when each was learned, how often it was forgotten, and its mean AVH, ma
 """
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from hardsight import records
 from hardsight.alignment import correlate
-from hardsight.datasets.loader import Batch
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import SCORES, model_scores
+from hardsight.studies.avh.further_scores import Snapshots, further_columns
 from hardsight.studies.outputs import Outputs, outputs_of
 from hardsight.training.evaluation import samples_table
 from hardsight.training.states import read_state, write_state
@@ -77,8 +78,9 @@ class ImageWatch:
     What it knows is written after every epoch, so that a training that was interrupted goes on with it.
     """
 
-    def __init__(self, folder: Path, batches: Iterable[Batch], votes: Votes) -> None:
+    def __init__(self, folder: Path, batches: DeviceLoader, votes: Votes, epochs: int) -> None:
         self.folder, self.batches, self.votes = folder, batches, votes
+        self.snapshots = Snapshots(folder, epochs)
         self.recorder = Recorder(len(votes.chosen))
         self.summed: Tensor | None = None
         self._restore()
@@ -87,6 +89,7 @@ class ImageWatch:
         """Record the test images after this epoch, counted from 1; how scores agree with people by now."""
         seen = outputs_of(model, self.batches)
         scores = seen.scores(FOLLOWED)
+        self.snapshots.take(model, epoch)
         if self.recorder.epoch < epoch:
             self._record(seen, epoch)
         frequency = self.votes.of(seen.ids.cpu()).frequency.numpy()
@@ -108,11 +111,13 @@ class ImageWatch:
         """The table of the trained network, with what was recorded on the way."""
         seen = outputs_of(model, self.batches)
         columns, rows = model_columns(seen), seen.ids.cpu()
+        columns |= further_columns(model, self.batches, seen, self.snapshots.files())
         columns |= {name: values.cpu()[rows] for name, values in self.recorder.scores().items()}
         assert self.summed is not None
         write_people(self.folder, columns, self.votes.of(rows), seen.logits, self.summed / self.recorder.epoch)
         for place in self._saved():
             shutil.rmtree(place)
+        self.snapshots.clear()
 
     def _save(self, epoch: int) -> None:
         earlier, fresh = self._saved(), self.folder / f".watch-{epoch}"

@@ -16,6 +16,8 @@ from hardsight.studies.gr.protocol import (
     METHODS,
     PRINTED_AS_IT_IS,
     RATE,
+    RIGHT_LABELS,
+    SETTINGS,
     cells,
     changed,
     table,
@@ -53,6 +55,7 @@ TOUCHES = {
     "float32": {"precision"},
     "twice-as-long": {"epochs", "schedule.milestones"},
     "late-falls": {"epochs", "schedule.milestones"},
+    RIGHT_LABELS: set(),
     ANCHOR: {"epochs", "schedule.milestones"},
 }
 
@@ -74,6 +77,9 @@ def test_the_falls_stay_at_the_same_shares_when_it_is_longer() -> None:
 def test_paper_cells_begin_with_the_base_and_train_the_long_anchor_apart() -> None:
     pairs = [(cell.settings["change"], cell.settings["method"]) for cell in cells("paper")]
     assert {*pairs[:3]} == {(PRINTED_AS_IT_IS, method) for method in METHODS}
+    assert pairs[3:8] == [(PRINTED_AS_IT_IS, method) for method in SETTINGS]
+    long = [changed(BASES["paper"], change).epochs for change, _ in pairs]
+    assert [n for n, epochs in enumerate(long) if epochs == 60] == [*range(11, 17)], "of one length, one after another"
     assert pairs.index((ANCHOR, "cce")) >= 8
     assert {change for change, _ in pairs} == {*_TITLES}
     assert not any(change.startswith("mean") and method == "cce" for change, method in pairs)
@@ -117,7 +123,21 @@ def test_sentences_follow_the_numbers() -> None:
     # The divisor is GR's alone: its CCE is the base's.
     assert "ends above CCE in 1 of the 3 protocols measured with both" in printed
     assert "nearest to the paper's +22.4 points with: weight decay 5e-4 (+20.0)" in printed
-    assert "| weight decay 5e-4 | 60.0 (60.0; 60.0) |  | 80.0 (80.0; 80.0) |" in printed
+    assert "| weight decay 5e-4 | 60.0 (60.0; 60.0) | – | 80.0 (80.0; 80.0) |" in printed
+    # What is not measured yet is named; what is not planned stays empty.
+    assert "| twice as long | – | – | – |" in printed
+    assert "| gradients divided by N |  | – | 70.0 (70.0; 70.0) |" in printed
+
+
+def test_right_labels_are_no_change_of_the_protocol() -> None:
+    strong = gr(16, 1)
+    numbers = {(PRINTED_AS_IT_IS, "cce"): 75.0, (PRINTED_AS_IT_IS, strong): 20.0, (RIGHT_LABELS, strong): 30.0}
+    results = results_of(numbers | {(RIGHT_LABELS, "cce"): 10.0})
+    results["classes_learnt"] = {f"change={RIGHT_LABELS},method={strong}": [3, 10]}
+    printed = table(results)
+    assert "On right labels, as printed else, GR (β = 16, λ = 1) ends at 30.0, with 3 of 10 classes learnt." in printed
+    assert "moves it most" not in printed
+    assert "ends above CCE in 0 of the 1 protocols" in printed
 
 
 def test_nothing_is_claimed_of_what_is_not_measured() -> None:

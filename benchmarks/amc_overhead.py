@@ -1,6 +1,6 @@
 """What AMC-Loss costs a training: seconds an epoch beside cross-entropy alone, all of them in turn in one run.
 
-    python benchmarks/amc_overhead.py [--model cnn13] [--samples 51200] [--epochs 8] [--save]
+    python benchmarks/amc_overhead.py [--model cnn13] [--samples 51200] [--epochs 8]
 
 Each training takes one epoch, then the next training does, round after round; the first round compiles and is left
 out. CIFAR-sized random images, batch 128, Adam, the weight of the authors' script. The paper says 1 to 2 seconds an
@@ -8,14 +8,12 @@ epoch; the aim is at most 2 % on a GPU. Without a GPU: a small network, few imag
 """
 
 import argparse
-import json
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
+from machine import about, save, wait
 
 from hardsight import models
 from hardsight.datasets.loader import DeviceLoader
@@ -24,6 +22,7 @@ from hardsight.training import Objective
 from hardsight.training.fitting import Session
 
 BATCH = 128
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LOSSES: dict[str, Callable[[], torch.nn.Module] | None] = {
     "cross-entropy": None,
     "euclidean": ContrastiveLoss,
@@ -36,14 +35,13 @@ def make_session(
     model_name: str, make_loss: Callable[[], torch.nn.Module] | None, samples: int, epochs: int
 ) -> Session:
     """A training as `hardsight train` would set it up, without tests between the epochs."""
-    on_gpu = torch.cuda.is_available()
     torch.manual_seed(0)
     model = models.create(model_name, num_classes=10, in_channels=3)
     images = torch.randint(256, (samples, 3, 32, 32), dtype=torch.uint8)
     labels = torch.randint(10, (samples,))
     loader = DeviceLoader(
-        images, labels, batch_size=BATCH, device="cuda" if on_gpu else "cpu", mean=[0.5] * 3, std=[0.25] * 3,
-        drop_last=True, channels_last=on_gpu,
+        images, labels, batch_size=BATCH, device=DEVICE, mean=[0.5] * 3, std=[0.25] * 3,
+        drop_last=True, channels_last=DEVICE.type == "cuda",
     )  # fmt: skip
     objective = Objective(None, None if make_loss is None else make_loss(), feature_weight=10.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
@@ -55,8 +53,7 @@ def epoch_seconds(steps: Iterator[None], count: int) -> float:
     began = time.perf_counter()
     for _ in range(count):
         next(steps)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    wait(DEVICE)
     return time.perf_counter() - began
 
 
@@ -81,16 +78,16 @@ def measure(model_name: str, samples: int, epochs: int) -> dict:
 
 
 def main() -> None:
-    on_gpu = torch.cuda.is_available()
+    on_gpu = DEVICE.type == "cuda"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="cnn13" if on_gpu else "cnn28")
     parser.add_argument("--samples", type=int, default=51_200 if on_gpu else 1_280)
     parser.add_argument("--epochs", type=int, default=8 if on_gpu else 3)
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/amc-overhead-DEVICE.json")
     chosen = parser.parse_args()
-    found = measure(chosen.model, chosen.samples, chosen.epochs)
-    device = torch.cuda.get_device_name() if on_gpu else f"cpu ({platform.machine()})"
-    print(f"{chosen.model}, {chosen.samples} images an epoch, batch {BATCH}, {device}, torch {torch.__version__}")
+    record = about("amc_overhead", DEVICE)
+    record |= {"model": chosen.model, "samples": chosen.samples, "batch_size": BATCH}
+    found = record["losses"] = measure(chosen.model, chosen.samples, chosen.epochs)
+    path = save(record, DEVICE)
     for name, row in found.items():
         low, high = row["ratio_range"]
         extra = row["seconds"] - found["cross-entropy"]["seconds"]
@@ -98,12 +95,7 @@ def main() -> None:
             f"{name:15} {row['seconds']:8.3f} s an epoch, {100 * (row['ratio'] - 1):+6.2f} % "
             f"({100 * (low - 1):+.2f} to {100 * (high - 1):+.2f}), {extra:+.3f} s"
         )
-    if chosen.save:
-        name = device.split(" (")[0].lower().replace(" ", "-")
-        path = Path(__file__).parent / "results" / f"amc-overhead-{name}.json"
-        about = {"hardware": device, "torch": torch.__version__, "model": chosen.model, "samples": chosen.samples}
-        path.write_text(json.dumps({**about, "batch_size": BATCH, "losses": found}, indent=2) + "\n")
-        print(path)
+    print(f"written to {path.name}")
 
 
 if __name__ == "__main__":

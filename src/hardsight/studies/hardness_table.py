@@ -194,6 +194,8 @@ def _people(results: Mapping[str, Any]) -> "Figure":
             axes.set_xlabel("share of people who chose the true class")
             axes.set_ylabel(f"mean {words}" if words == "AVH" else words)
         figure.axes[0].axhline(results["chance"], color=FAINT, linestyle="--")
+        chance = figure.axes[0].lines[-1]
+        figure.axes[0].legend([chance], ["chance"], fontsize=7, loc="lower left")
         figure.axes[1].legend(fontsize=7)
     return figure
 
@@ -206,5 +208,5 @@ def _dots(axes: "Axes", found: Mapping[str, Any], name: str) -> None:
     if BASE in found:
         axes.axvline(found[BASE][name]["mean"], color=INK, linewidth=0.8)
     axes.set_yticks(range(len(found)), list(found))
-    axes.invert_yaxis()
+    axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_title(COLUMNS[name], fontsize=9)

@@ -94,6 +94,13 @@ def test_the_page_holds_maps_and_answers_but_no_image(smoke: Any) -> None:
         assert max(len(one) for one in row["maps"]) <= 8
 
 
+def test_maps_have_a_scale_and_pictures_of_cifar_a_name(smoke: Any) -> None:
+    results = {**smoke.results, "attention": {"cifar10": smoke.results["attention"]["digits"]}}
+    drawn = figures(results)["cifar10-maps"]
+    assert [axes.get_title("left") for axes in drawn.axes[:2]] == ["airplane", "automobile"]
+    assert drawn.axes[-1].get_ylabel() == "% of the map's largest"
+
+
 def test_every_cell_of_the_paper_is_a_configuration() -> None:
     configs = [build(TrainingConfig, configure("paper", cell)) for cell in cells("paper")]
     assert {config.model.name for config in configs} == {"cnn13", "cnn28"}

@@ -81,6 +81,23 @@ def test_pages_cope_with_what_is_not_finished(smoke: Any) -> None:
     assert "angular does not hold" in table1(partly)
 
 
+def test_panels_say_what_their_axes_are_and_classes_differ(smoke: Any) -> None:
+    view = figures_of(smoke.results)["digits"]
+    assert {axes.get_xlabel() for axes in view.axes} == {"t-SNE, no unit"}
+    looks = [(tuple(dots.get_facecolor()[0]), str(dots.get_paths()[0].vertices)) for dots in view.axes[0].collections]
+    assert len(set(looks)) == len(looks) == 10
+    # Figure 1: five digits in the plane of two features, of the training set too.
+    flat = copy.deepcopy(smoke.results)
+    for row in flat["features"]["digits"].values():
+        rows = [[label, float(label), 1.0] for label in range(10)]
+        row["points"] = {"test": rows, "train": rows}
+    panels = figures_of(flat)["digits"].axes
+    assert len(panels) == 4
+    assert {(axes.get_xlabel(), axes.get_ylabel()) for axes in panels} == {("first feature", "second feature")}
+    colours = {tuple(dots.get_facecolor()[0]) for dots in panels[0].collections}
+    assert len(colours) == len(panels[0].collections) == 5
+
+
 def test_a_difference_within_the_noise_is_said_to_be() -> None:
     one, other = ({"mean": mean, "sd": 0.1, "values": [0, 0, 0, 0]} for mean in (0.5, 0.45))
     assert compared(one, other) == "+0.0500, not more than twice its standard error of 0.0707"

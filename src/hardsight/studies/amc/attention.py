@@ -188,10 +188,11 @@ the authors' script, weight 10), measured over test images and not chosen ones. 
 share of the map's energy on it and the pointing game say how much the network looks at the digit, and chance is the
 share of the picture the mask covers. CIFAR-10 has no masks: there, deletion (smaller is better) and insertion (larger
 is better) say whether the places a map points at are those the prediction rests on. Both also fall with a network's
-confidence, so their difference is what is compared; the energy in the middle quarter of the picture is a stand-in for
-the object, no more. Half-energy area is the share of the picture that holds half of
-the map: smaller is more compact. The pictures below are maps alone, of the first test image of each class; the grids
-with the images themselves lie beside the records, in `figures/`, after a run."""
+confidence, so their difference is what is compared; the energy in the middle quarter of the picture (0.25 for a map
+that is the same everywhere) is a stand-in for the object, no more. Half-energy area is the share of the picture that
+holds half of the map: smaller is more compact, 0.5 for a map that is the same everywhere. The pictures below are maps
+alone, of the first test image of each class; the grids with the images themselves lie beside the records, in
+`figures/`, after a run."""
 
 AMC_FIGURE6 = Study(
     id="amc-figure6",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
 from hardsight.report.canvas import drawing, save_png
 from hardsight.studies.amc.looking import compared, four
 from hardsight.studies.amc.recipes import LOSSES, NAMES, TITLES, caveat, length_name
@@ -75,18 +76,24 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     for data, losses in results["attention"].items():
         labels = next(iter(losses.values()))["map_labels"]
         count = len(labels) * len(losses)
-        with drawing(0.85 * len(labels) + 0.8, 0.95 * len(losses) + 0.5, count, len(labels)) as figure:
+        with drawing(0.85 * len(labels) + 1.2, 0.95 * len(losses) + 0.5, count, len(labels)) as figure:
             for at, axes in enumerate(figure.axes):
                 row, column = divmod(at, len(labels))
                 loss = list(losses)[row]
-                axes.imshow(np.array(losses[loss]["maps"][column]), cmap="viridis", vmin=0, vmax=100)
+                shown = axes.imshow(np.array(losses[loss]["maps"][column]), cmap="viridis", vmin=0, vmax=100)
                 _bare(axes)
                 if row == 0:
-                    axes.set_title(f"class {labels[column]}", fontsize=8)
+                    axes.set_title(_class_name(data, labels[column]), fontsize=8)
                 if column == 0:
                     axes.set_ylabel(NAMES[loss], fontsize=8)
+            bar = figure.colorbar(shown, ax=figure.axes, fraction=0.02, pad=0.01, ticks=(0, 50, 100))
+            bar.set_label("% of the map's largest", fontsize=8)
         drawn[f"{data}-maps"] = figure
     return drawn
+
+
+def _class_name(data: str, label: int) -> str:
+    return CIFAR10_CLASSES[label] if data == "cifar10" else f"class {label}"
 
 
 def _bare(axes: Any) -> None:
@@ -128,7 +135,7 @@ def _grid(places: Mapping[str, Path]) -> "Figure":
             if loss is not None:
                 shown = np.array(found[loss]["maps"][column])
                 extent = (0, width, height, 0)
-                axes.imshow(shown, cmap="jet", alpha=0.5, interpolation="bilinear", extent=extent, vmin=0, vmax=100)
+                axes.imshow(shown, cmap="inferno", alpha=0.5, interpolation="bilinear", extent=extent, vmin=0, vmax=100)
             _bare(axes)
             if column == 0:
                 axes.set_ylabel("image" if loss is None else NAMES[loss], fontsize=8)

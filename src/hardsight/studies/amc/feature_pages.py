@@ -11,7 +11,7 @@ from hardsight.studies.framework import markdown_table, provenance
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The digits of Figure 1; ten classes are told apart by colour and by marker.
+# The digits of Figure 1, told apart by colour; ten classes by colour and by marker.
 SHOWN_IN_FIGURE1 = (0, 1, 2, 3, 6)
 COLOURS, MARKERS = (BLUE, RED, GREEN, PURPLE, INK), ("o", "^")
 COLUMNS = {
@@ -115,11 +115,13 @@ def figures_of(results: Mapping[str, Any]) -> dict[str, "Figure"]:
         # Figure 1 alone shows the training set.
         few = any(one["points"]["train"] for one in losses.values())
         shown = SHOWN_IN_FIGURE1 if few else tuple(range(10))
-        drawn[data] = _scatter(panels, shown)
+        drawn[data] = _scatter(panels, shown, few)
     return drawn
 
 
-def _scatter(panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]], shown: Sequence[int]) -> "Figure":
+def _scatter(
+    panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]], shown: Sequence[int], few: bool
+) -> "Figure":
     columns = min(3, len(panels))
     on_sphere = len(panels[0][1][0]) == 4
     with drawing(3.1 * columns, 3.0 * -(-len(panels) // columns), 0 if on_sphere else len(panels), columns) as figure:
@@ -132,14 +134,23 @@ def _scatter(panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]], show
                 axes.tick_params(labelsize=6)
             else:
                 axes = figure.axes[at]
-                axes.axhline(0, color=FAINT)
-                axes.axvline(0, color=FAINT)
-            for label in shown:
+                _frame(axes, features=few)
+            for place, label in enumerate(shown):
                 mine = [row[1:] for row in rows if row[0] == label]
                 if mine:
-                    style = {"color": COLOURS[label % 5], "marker": MARKERS[label // 5 % 2]}
+                    style = {"color": COLOURS[place % 5], "marker": MARKERS[place // 5 % 2]}
                     axes.scatter(*zip(*mine, strict=True), s=7, alpha=0.6, linewidths=0, label=str(label), **style)
             axes.set_title(title, fontsize=9)
         handles, names = figure.axes[-1].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right center", fontsize=8, title="class", markerscale=2)
     return figure
+
+
+def _frame(axes: Any, *, features: bool) -> None:
+    """Two features around their origin; or a view by t-SNE, whose axes have no unit."""
+    if not features:
+        axes.set(xticks=[], yticks=[], xlabel="t-SNE, no unit")
+        return
+    axes.axhline(0, color=FAINT)
+    axes.axvline(0, color=FAINT)
+    axes.set(xlabel="first feature", ylabel="second feature")

@@ -52,13 +52,14 @@ def test_a_loss_to_cross_entropy_is_said(tmp_path: Path) -> None:
         "At 40 % noise auto ends at 70.0: 10.0 points below CCE (80.0), 10.0 points above the best of GCE and SL, GCE "
         "(60.0), level (-0.2) with the best fixed setting (chosen by the test set), GR (β = 8, λ = 0.5) (70.2)."
     ) in printed
-    assert "| CCE | 80.0 (80.0) |" in printed
+    assert "| CCE | – | – | 80.0 (80.0) | – | – |" in printed
     assert json.dumps(results({}))
 
 
 def test_half_finished_results_have_a_table() -> None:
     printed = table(results({(0.4, "cce"): 0.8, (0.2, AUTO): 0.7}))
-    assert "| GR (auto) | 70.0 (70.0) | – |" in printed
+    assert "| GR (auto) | – | 70.0 (70.0) | – | – | – |" in printed
+    assert "| SL | – | – | – | – | – |" in printed
     assert standing(0.1) == "level (+0.1) with"
 
 

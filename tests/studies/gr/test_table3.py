@@ -81,6 +81,17 @@ def test_sentences_follow_the_numbers() -> None:
     swapped = dict(PAPER)
     swapped[0.6, gr(12, 2)], swapped[0.6, gr(0.5, 0)] = swapped[0.6, gr(0.5, 0)], (90.0, 90.0, 0.0, 0.0)
     assert "does not rise steadily" in table(results_of({pair: numbers[1] for pair, numbers in swapped.items()}))
+
+
+def test_what_is_not_measured_yet_is_named() -> None:
+    alone = table(results_of({(0.4, "cce"): 60.9, (0.4, gr(4, 0.5)): 70.0}))
+    assert sum("| – (" in line for line in alone.splitlines()) == 23, "one of the paper's 24 rows is measured"
+    assert "| 80 % | GR (β = 12, λ = 2) | – (33.0) | – (32.8) | – (14.2) | – (32.6) |  |" in alone
+    assert "| 40 % | GR (β = 4, λ = 0.5) | 70.0 | 70.0 | 70.0 | 70.0 |  |" in alone
+    assert "other spreads of the paper's Figures 7 to 10, 1 are measured." in alone
+
+
+def test_nothing_is_said_of_one_method_alone() -> None:
     alone = table(results_of({(0.4, "cce"): 60.9}))
     assert "points from CCE" not in alone
     assert "lambda" not in alone

@@ -26,6 +26,7 @@ from hardsight.studies.gr.trainings import (
     gr,
     judge_cells,
     key_of,
+    kinds_of,
     loss_of,
     mean_of,
     shown_accuracy,
@@ -145,15 +146,17 @@ def _key(rate: float, method: str) -> str:
 
 def table(results: Mapping[str, Any]) -> str:
     """Last and best accuracy by method and rate, what auto chose, and how it stands at each rate."""
-    rates = [rate for rate in RATES if any(_key(rate, one) in results["accuracies"] for one in (AUTO, *OTHERS, *FIXED))]
-    methods = [
-        one for one in (*OTHERS, *FIXED, AUTO) if any(_key(rate, one) in results["accuracies"] for rate in rates)
+    kinds = kinds_of(cells(results["preset"]))
+    rates = [rate for rate in RATES if _key(rate, "cce") in kinds]
+    methods = [one for one in (*OTHERS, *FIXED, AUTO) if any(_key(rate, one) in kinds for rate in rates)]
+    rows = [
+        [method_title(one), *(_entry(results, _key(rate, one)) if _key(rate, one) in kinds else "" for rate in rates)]
+        for one in methods
     ]
-    rows = [[method_title(one), *(_entry(results, _key(rate, one)) for rate in rates)] for one in methods]
     parts = [
         provenance(results),
         "Test accuracy in percent at the end of training (at its best epoch, chosen by the test set); – is not "
-        "measured yet.",
+        "measured yet, what is empty is not planned.",
         markdown_table(["method", *(f"{100 * rate:.0f} % noise" for rate in rates)], rows),
         chosen_table(results, {f"{100 * rate:.0f} % noise": _key(rate, AUTO) for rate in rates}),
         *(_verdict(results, rate) for rate in rates),

@@ -25,6 +25,7 @@ from hardsight.studies.gr.trainings import (
     first_of,
     gr,
     judge_cells,
+    kinds_of,
     mean_of,
     shown_accuracy,
 )
@@ -116,12 +117,19 @@ def _methods(kind: str) -> tuple[str, ...]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Best, last and the fit of wrong labels by labels and method, and who ends best."""
-    rows = []
-    for kind, labels in LABELS.items():
-        for method in _methods(kind):
-            numbers = [shown_accuracy(results, _key(kind, method), one) for one in ("last", "best", "intact", "noisy")]
-            if numbers[0]:
-                rows.append([labels.title, method_title(method), *numbers, _weakest(results, _key(kind, method))])
+    columns = ("last", "best", "intact", "noisy")
+    pairs = [(kind, method) for kind in LABELS for method in _methods(kind)]
+    kinds = kinds_of(cells(results["preset"]))
+    rows = [
+        [
+            LABELS[kind].title,
+            method_title(method),
+            *(shown_accuracy(results, _key(kind, method), one) or "–" for one in columns),
+            _weakest(results, _key(kind, method)),
+        ]
+        for kind, method in pairs
+        if _key(kind, method) in kinds
+    ]
     heads = [
         "labels",
         "method",
@@ -132,8 +140,8 @@ def table(results: Mapping[str, Any]) -> str:
         "weakest class",
     ]
     legend = (
-        "Accuracies in percent. The weakest class is the one that is recognised in the smallest share of its training "
-        "images, by their true labels."
+        "Accuracies in percent; – is not measured yet. The weakest class is the one that is recognised in the smallest "
+        "share of its training images, by their true labels."
     )
     parts = [
         markdown_table(heads, rows),

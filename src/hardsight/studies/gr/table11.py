@@ -27,6 +27,7 @@ from hardsight.studies.gr.trainings import (
     TINY,
     gr,
     judge_cells,
+    kinds_of,
     mean_of,
     shown_accuracy,
     title_of,
@@ -148,12 +149,15 @@ def table(results: Mapping[str, Any]) -> str:
     ]
     rows = []
     for (rate, method), printed in PAPER.items():
-        ours = [shown_accuracy(results, _key(rate, method, FIRST), one) for one in COLUMNS]
-        ours.append(shown_accuracy(results, _key(rate, method, AGAIN), "last"))
-        if any(ours):
+        if _key(rate, method, FIRST) in kinds_of(cells(results["preset"])):
+            ours = [shown_accuracy(results, _key(rate, method, FIRST), one) or "–" for one in COLUMNS]
+            ours.append(shown_accuracy(results, _key(rate, method, AGAIN), "last") or "–")
             entries = (one + ("" if paper is None else f" [{paper}]") for one, paper in zip(ours, printed, strict=True))
             rows.append([f"{100 * rate:.0f} %", title_of(method), *entries])
-    legend = "Each entry: ours [paper]. `best` is chosen by the test set; the four fits are on the training images."
+    legend = (
+        "Each entry: ours [paper]; – is not measured yet. `best` is chosen by the test set; the four fits are on the "
+        "training images."
+    )
     corrections = [_gained(results, rate, method) for rate, method in PAPER]
     return page(results, [markdown_table(heads, rows), _adds_up(results), *corrections], legend)
 

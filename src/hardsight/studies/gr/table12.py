@@ -13,7 +13,7 @@ from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.table5 import PROTOCOLS
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import first_of, gr, judge_cells, mean_of, shown_accuracy
+from hardsight.studies.gr.trainings import first_of, gr, judge_cells, kinds_of, mean_of, shown_accuracy
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -67,11 +67,13 @@ def table(results: Mapping[str, Any]) -> str:
             heads = ["λ", *(f"β = {beta}" for beta in BETAS), "paper (β)"]
             parts.append(f"{100 * rate:.0f} % noise, last test accuracy:\n\n{markdown_table(heads, rows)}")
             parts.append(_best(results, rate))
-    return page(results, parts, legend="")
+    return page(results, parts, legend="– is not measured yet; what is empty is not planned.")
 
 
 def _row(results: Mapping[str, Any], rate: float, lam: float) -> list[str]:
-    numbers = (shown_accuracy(results, _key(rate, beta, lam), "last") for beta in BETAS)
+    kinds = kinds_of(cells(results["preset"]))
+    keys = [_key(rate, beta, lam) for beta in BETAS]
+    numbers = (shown_accuracy(results, key, "last") or ("–" if key in kinds else "") for key in keys)
     return [f"{lam:g}", *numbers, f"{PAPER[rate][lam]} ({PAPER_BETA[lam]})"]
 
 

@@ -117,7 +117,7 @@ def _measured(results: Mapping[str, Any]) -> list[tuple[float, str]]:
     """Rates and methods that were measured or failed, in the order of the table."""
     names = {*results["accuracies"], *(name.rsplit(",seed=", 1)[0] for name in results["failed"])}
     pairs = [(float(rate), method) for rate, method in (_parts(name) for name in names)]
-    return sorted(pairs, key=lambda pair: (pair[0], *_focus(pair[1])))
+    return sorted(pairs, key=_place)
 
 
 def _parts(key: str) -> tuple[str, str]:
@@ -137,13 +137,33 @@ def table(results: Mapping[str, Any]) -> str:
     """Ours beside the paper's, and what holds of the paper's two claims."""
     heads = ["noise", "model", *(f"{name}, ours (paper)" for name in COLUMNS), "classes learnt"]
     rows = []
-    for rate, method in _measured(results):
+    for rate, method in _listed(results):
         printed = PAPER.get((rate, method), (None,) * 4)
-        numbers = (shown_accuracy(results, _key(rate, method), one) for one in COLUMNS)
+        numbers = (shown_accuracy(results, _key(rate, method), one) or "–" for one in COLUMNS)
         beside = (f"{one} ({paper})" if paper is not None else one for one, paper in zip(numbers, printed, strict=True))
         rows.append([f"{100 * rate:.0f} %", title_of(method), *beside, shown_classes(results, _key(rate, method))])
     notes = [_gain(results, rate) for rate in RATES]
-    return page(results, [markdown_table(heads, rows), _trend(results), *notes], legend="")
+    parts = [markdown_table(heads, rows), _other_spreads(results), _trend(results), *notes]
+    return page(results, parts, "Accuracies in percent; – is not measured yet.")
+
+
+def _listed(results: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """What the preset plans of the paper's table, and what else was measured, in the order of the table."""
+    planned = {(cell.settings["rate"], cell.settings["method"]) for cell in cells(results["preset"])}
+    return sorted({*_measured(results), *(planned & {*PAPER})}, key=_place)
+
+
+def _place(pair: tuple[float, str]) -> tuple[float, float, float]:
+    return (pair[0], *_focus(pair[1]))
+
+
+def _other_spreads(results: Mapping[str, Any]) -> str:
+    """How many of the spreads that only Figures 7 to 10 show are measured, where the preset plans them."""
+    planned = {(cell.settings["rate"], cell.settings["method"]) for cell in cells(results["preset"])} - {*PAPER}
+    if not planned:
+        return ""
+    found = planned & {*_measured(results)}
+    return f"Of the {len(planned)} other spreads of the paper's Figures 7 to 10, {len(found)} are measured."
 
 
 def _gain(results: Mapping[str, Any], rate: float) -> str:

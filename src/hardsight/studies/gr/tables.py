@@ -21,12 +21,12 @@ LEGEND = (
 
 def accuracy_table(results: Mapping[str, Any], corner: str, layout: Layout) -> str:
     """Markdown of `last (best) [paper]`, in percent."""
+    columns = list(dict.fromkeys(column for row in layout.values() for column in row))
     if results["preset"] != "paper":
         # A small preset plans a part of the table only: what it never measures is not missing.
-        layout = {
-            title: row for title, row in layout.items() if any(key in results["accuracies"] for key, _ in row.values())
-        }
-    columns = list(dict.fromkeys(column for row in layout.values() for column in row))
+        there = {key for row in layout.values() for key, _ in row.values() if shown_accuracy(results, key, "last")}
+        layout = {title: row for title, row in layout.items() if any(key in there for key, _ in row.values())}
+        columns = [one for one in columns if any(row[one][0] in there for row in layout.values() if one in row)]
     rows = [
         [title, *(_entry(results, *row[column]) if column in row else "" for column in columns)]
         for title, row in layout.items()

@@ -177,6 +177,11 @@ def key_of(cell: Cell) -> str:
     return Cell({name: value for name, value in cell.settings.items() if name != "seed"}).name
 
 
+def kinds_of(cells: Iterable[Cell]) -> list[str]:
+    """The kinds of cells of a preset, in their order: what a table names also before it is measured."""
+    return list(dict.fromkeys(key_of(cell) for cell in cells))
+
+
 def judge_cells(cells: Iterable[Cell], folder: Path, protocol: Protocol | None = None) -> dict[str, Any]:
     """Accuracies of every kind of cell over its seeds, curves of the first seed, and what failed and why."""
     by_kind: dict[str, list[Path]] = {}

@@ -44,13 +44,18 @@ def angular_cross_entropy(
         return reference(
             features, weight, labels, scale, sample_weight=sample_weight, ignore_index=ignore_index, reduction=reduction
         )
-    labels, sample_weight = kept_labels(labels, sample_weight, ignore_index)
-    scale = torch.as_tensor(scale, dtype=torch.float32, device=features.device)
-    if recompute or reduction == "none" or not torch.is_grad_enabled():
-        losses = _Recomputed.apply(features, weight, labels, scale)
-        return reduced(losses, sample_weight, reduction)
-    total = sample_weight.sum() if reduction == "mean" else torch.ones_like(sample_weight[:1]).sum()
-    return _Eager.apply(features, weight, labels, scale, sample_weight / torch.where(total == 0, 1.0, total))
+    if sample_weight is not None and sample_weight.requires_grad:
+        # Weights that are learned: their gradient is arithmetic on [samples] numbers.
+        losses = angular_cross_entropy(features, weight, labels, scale, ignore_index=ignore_index, reduction="none")
+        return reduced(losses, kept_labels(labels, sample_weight, ignore_index)[1], reduction)
+    pointer = scale.to(features.device) if isinstance(scale, Tensor) else None
+    number = 1.0 if isinstance(scale, Tensor) else float(scale)
+    given = (features, weight, labels, pointer, number, sample_weight, ignore_index, reduction)
+    trained = any(one is not None and one.requires_grad for one in (features, weight, pointer))
+    if torch.is_grad_enabled() and trained:
+        return (_Recomputed if recompute or reduction == "none" else _Eager).apply(*given)
+    with torch.no_grad():
+        return _walk(*given, upstream=None, slopes_wanted=False)[0]
 
 
 def reference(
@@ -70,113 +75,187 @@ def reference(
     return reduced(losses, sample_weight.to(losses.dtype), reduction)
 
 
-def project_gradient(gradient: Tensor, vectors: Tensor, factor: Tensor) -> Tensor:
-    """factor times the gradient's part along the sphere at each vector, in the vectors' dtype."""
-    return call(_project_gradient_op, _project_gradient, gradient, vectors, factor)
-
-
 class _Eager(torch.autograd.Function):
-    """sum(coefficient * loss), its gradients made on the way."""
+    """The reduced loss, its gradients made on the way."""
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor
+        ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None, *settings: Any
     ) -> Tensor:
-        if not any(ctx.needs_input_grad):
-            losses = call(_angular_losses_op, _angular_losses, features, weight, labels, scale)
-        else:
-            made = call(_angular_gradients_op, _angular_gradients, features, weight, labels, scale, coefficient)
-            losses, by_features, by_weight, by_scale, factor = made
-            ctx.save_for_backward(features, weight, by_features, by_weight, by_scale, factor)
-        return torch.where(coefficient == 0, 0.0, coefficient * losses).sum()
+        made = _walk(features, weight, labels, scale, *settings, upstream=None, slopes_wanted=True)
+        value, inverses, by_features, by_weight, totals = made
+        ctx.unused = (None,) * len(settings)
+        ctx.save_for_backward(scale, features, weight, inverses, by_features, by_weight, totals)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        features, weight, by_features, by_weight, by_scale, factor = ctx.saved_tensors
-        wanted = ctx.needs_input_grad
-        return (
-            project_gradient(by_features, features, grad * factor) if wanted[0] else None,
-            project_gradient(by_weight, weight, grad * factor) if wanted[1] else None,
-            None,
-            by_scale * grad if wanted[3] else None,
-            None,
-        )
+        return *_projected(ctx.needs_input_grad, grad, *ctx.saved_tensors), *ctx.unused
 
 
 class _Recomputed(torch.autograd.Function):
-    """The loss of every sample; the backward pass starts from the inputs again."""
+    """The loss, reduced or of every sample; the backward pass starts from the inputs again."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(features, weight, labels, scale)
-        return call(_angular_losses_op, _angular_losses, features, weight, labels, scale)
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        scale: Tensor | None,
+        number: float,
+        sample_weight: Tensor | None,
+        *settings: Any,
+    ) -> Tensor:
+        ctx.save_for_backward(features, weight, labels, scale, sample_weight)
+        ctx.number, ctx.settings = number, settings
+        given = (features, weight, labels, scale, number, sample_weight, *settings)
+        return _walk(*given, upstream=None, slopes_wanted=False)[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        features, weight, labels, scale = ctx.saved_tensors
-        made = call(_angular_gradients_op, _angular_gradients, features, weight, labels, scale, grad.contiguous())
-        _, by_features, by_weight, by_scale, factor = made
-        wanted = ctx.needs_input_grad
-        return (
-            project_gradient(by_features, features, factor) if wanted[0] else None,
-            project_gradient(by_weight, weight, factor) if wanted[1] else None,
-            None,
-            by_scale if wanted[3] else None,
-        )
+        features, weight, labels, scale, sample_weight = ctx.saved_tensors
+        each = grad if grad.ndim else None
+        given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings)
+        _, *made = _walk(*given, upstream=each, slopes_wanted=True)
+        found = _projected(ctx.needs_input_grad, None if grad.ndim else grad, scale, features, weight, *made)
+        return *found, None, None, None, None
+
+
+def _walk(
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    scale: Tensor | None,
+    number: float,
+    sample_weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    *,
+    upstream: Tensor | None,
+    slopes_wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    given = (features, weight, labels, scale, number, sample_weight, upstream, ignore_index, reduction, slopes_wanted)
+    return call(_angular_walk_op, _angular_walk, *given)
+
+
+def _projected(
+    wanted: tuple[bool, ...],
+    upstream: Tensor | None,
+    scale: Tensor | None,
+    features: Tensor,
+    weight: Tensor,
+    inverses: Tensor,
+    by_features: Tensor,
+    by_weight: Tensor,
+    totals: Tensor,
+) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
+    """The gradients by features, weight, labels (none) and scale."""
+    gradients = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
+    vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]
+    made = project_gradients(gradients, vectors, inverses, 0 if wanted[0] else len(features), totals, upstream)
+    by_scale = None
+    if wanted[3] and scale is not None:
+        by_scale = (totals[1] if upstream is None else totals[1] * upstream).to(scale.dtype).reshape(scale.shape)
+    return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, by_scale
+
+
+def project_gradients(
+    gradients: list[Tensor],
+    vectors: list[Tensor],
+    inverses: Tensor,
+    offset: int,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    """factor times upstream times the gradients' part along the sphere at each vector, in the vectors' dtype."""
+    if not vectors:
+        return []
+    return call(_project_gradients_op, _project_gradients, gradients, vectors, inverses, offset, factor, upstream)
 
 
 def _serves(features: Tensor, weight: Tensor) -> bool:
     return runs_fused(features, weight) and features.numel() > 0
 
 
-def _fused() -> Any:
+def _angular_walk(
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    scale: Tensor | None,
+    number: float,
+    sample_weight: Tensor | None,
+    upstream: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    slopes_wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import angular_cross_entropy as fused
 
-    return fused
-
-
-def _angular_losses(features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
-    return _fused().losses(features.contiguous(), weight.contiguous(), labels, scale)
-
-
-_angular_losses_op = torch.library.custom_op("hardsight::angular_losses", _angular_losses, mutates_args=())
-
-
-@_angular_losses_op.register_fake
-def _(features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
-    return features.new_empty(features.shape[0], dtype=torch.float32)
-
-
-def _angular_gradients(
-    features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _fused().gradients(features.contiguous(), weight.contiguous(), labels, scale, coefficient)
-
-
-_angular_gradients_op = torch.library.custom_op("hardsight::angular_gradients", _angular_gradients, mutates_args=())
-
-
-@_angular_gradients_op.register_fake
-def _(
-    features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    number = features.new_empty((), dtype=torch.float32)
-    return (
-        features.new_empty(features.shape[0], dtype=torch.float32),
-        features.new_empty(features.shape, dtype=torch.float32),
-        weight.new_empty(weight.shape, dtype=torch.float32),
+    return fused.walk(
+        features.contiguous(),
+        weight.contiguous(),
+        labels,
+        scale,
         number,
-        torch.empty_like(number),
+        sample_weight,
+        upstream,
+        ignore_index,
+        reduction,
+        slopes_wanted,
     )
 
 
-def _project_gradient(gradient: Tensor, vectors: Tensor, factor: Tensor) -> Tensor:
-    return _fused().project(gradient, vectors.contiguous(), factor)
+_angular_walk_op = torch.library.custom_op("hardsight::angular_walk", _angular_walk, mutates_args=())
 
 
-_project_gradient_op = torch.library.custom_op("hardsight::project_gradient", _project_gradient, mutates_args=())
+@_angular_walk_op.register_fake
+def _(
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    scale: Tensor | None,
+    number: float,
+    sample_weight: Tensor | None,
+    upstream: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    slopes_wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    samples, classes = features.shape[0], weight.shape[0]
+    wide = features.new_empty(0, dtype=torch.float32)
+    return (
+        wide.new_empty((samples,) if reduction == "none" else ()),
+        wide.new_empty(samples + classes + 64),
+        wide.new_empty(features.shape if slopes_wanted else (0,)),
+        wide.new_empty(weight.shape if slopes_wanted else (0,)),
+        wide.new_empty(2),
+    )
 
 
-@_project_gradient_op.register_fake
-def _(gradient: Tensor, vectors: Tensor, factor: Tensor) -> Tensor:
-    return vectors.new_empty(vectors.shape)
+def _project_gradients(
+    gradients: list[Tensor],
+    vectors: list[Tensor],
+    inverses: Tensor,
+    offset: int,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    from hardsight.kernels.fused import directions as fused
+
+    return fused.project(gradients, [one.contiguous() for one in vectors], inverses, offset, factor, upstream)
+
+
+_project_gradients_op = torch.library.custom_op("hardsight::project_gradients", _project_gradients, mutates_args=())
+
+
+@_project_gradients_op.register_fake
+def _(
+    gradients: list[Tensor],
+    vectors: list[Tensor],
+    inverses: Tensor,
+    offset: int,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    return [one.new_empty(one.shape) for one in vectors]

@@ -1,8 +1,10 @@
 """Which version of an op runs: the fused one on CUDA with Triton, or in its interpreter; else the plain one."""
 
+import functools
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -28,7 +30,19 @@ def runs_fused(*tensors: Tensor) -> bool:
         return False
     if device.type != "cuda":
         return device.type == "cpu" and _INTERPRETED
-    return torch.compiler.is_compiling() or torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+    return torch.compiler.is_compiling() or _is_capable(device)
+
+
+@functools.cache
+def _is_capable(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+
+
+def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Where Triton launches: the tensor's device, entered only where it is not the current one already."""
+    if tensor.device.type != "cuda" or tensor.device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(tensor.device)
 
 
 def call(op: Callable[..., Any], implementation: Callable[..., Any], *arguments: Any) -> Any:
@@ -48,7 +62,7 @@ def same_precision(tensors: Sequence[Tensor]) -> list[Tensor]:
         dtype = tensors[0].dtype
         for one in tensors[1:]:
             dtype = torch.promote_types(dtype, one.dtype)
-    return [one.to(dtype) for one in tensors]
+    return [one if one.dtype == dtype else one.to(dtype) for one in tensors]
 
 
 def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
@@ -64,6 +78,11 @@ def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
 def aligned(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """An empty matrix whose rows start at multiples of 128 bytes: a product of odd width is several times slower."""
     return torch.empty(rows, -(-columns // 64) * 64, dtype=dtype, device=device)[:, :columns]
+
+
+def padded(weight: Tensor) -> Tensor:
+    """The weight with zero rows up to a multiple of 64: products of odd widths run several times slower."""
+    return nn.functional.pad(weight, (0, 0, 0, -len(weight) % 64)) if len(weight) % 8 else weight
 
 
 def add_product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes, widen
-from hardsight.kernels.angular_cross_entropy import project_gradient
+from hardsight.kernels.angular_cross_entropy import project_gradients
 from hardsight.kernels.dispatch import call, runs_fused
 from hardsight.kernels.inputs import check_labels, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels
@@ -25,7 +25,8 @@ def pairwise_angular_contrast(
     """angle^2 of samples with one label, max(0, margin - angle)^2 of others, over every two samples (AMC, Eq. 2).
 
     "mean" divides by the sum of the pairs' weights (products of the samples'; 0 where a label is ignored), "sum" by
-    nothing. In the fused version lengths beyond float32's squares count as zero vectors.
+    nothing. In the fused version lengths beyond float32's squares count as zero vectors, and the weights of samples get
+    no gradient.
     """
     check_labels(labels, len(features))
     check_sample_weight(sample_weight, len(features))
@@ -43,11 +44,11 @@ def pairwise_angular_contrast(
             ignore_index=ignore_index,
             reduction=reduction,
         )
-    # Ignored labels keep their number here: they pair with nobody, whatever it is.
-    _, weight = kept_labels(labels, sample_weight, ignore_index)
-    wanted = torch.is_grad_enabled() and features.requires_grad
-    total = _Contrast.apply(features, labels.long(), weight.float(), float(margin_radians), wanted)
-    return total / _pairs_weight(weight) if reduction == "mean" else total
+    given = (features, labels, sample_weight, float(margin_radians), ignore_index, reduction)
+    if torch.is_grad_enabled() and features.requires_grad:
+        return _Contrast.apply(*given)
+    with torch.no_grad():
+        return call(_angular_contrast_op, _angular_contrast, *given, False)[0]
 
 
 def reference(
@@ -72,37 +73,34 @@ def reference(
     return total / torch.where(divisor == 0, 1.0, divisor)
 
 
-def _pairs_weight(weight: Tensor) -> Tensor:
-    """Sum of the products of every two weights, 1 where there is none; in float64, for the difference of squares."""
-    exact = weight.double()
-    total = ((exact.sum().square() - exact.square().sum()) / 2).clamp_min(0.0)
-    return torch.where(total <= 1e-12 * exact.square().sum(), 1.0, total).to(weight.dtype)
-
-
 class _Contrast(torch.autograd.Function):
-    """The sum over pairs, its gradient made on the way."""
+    """The reduced contrast, its gradient made on the way."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, labels: Tensor, weight: Tensor, margin: float, wanted: bool) -> Tensor:
-        contrast, gradient, factor = call(
-            _angular_contrast_op, _angular_contrast, features, labels, weight, margin, wanted
-        )
-        if wanted:
-            ctx.save_for_backward(features, gradient, factor)
-        return contrast.sum()
+    def forward(ctx: Any, features: Tensor, *given: Any) -> Tensor:
+        value, inverses, gradient, factor = call(_angular_contrast_op, _angular_contrast, features, *given, True)
+        ctx.unused = (None,) * len(given)
+        ctx.save_for_backward(features, inverses, gradient, factor)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        features, gradient, factor = ctx.saved_tensors
-        return project_gradient(gradient, features, grad * factor), None, None, None, None
+        features, inverses, gradient, factor = ctx.saved_tensors
+        return project_gradients([gradient], [features], inverses, 0, factor, grad)[0], *ctx.unused
 
 
 def _angular_contrast(
-    features: Tensor, labels: Tensor, weight: Tensor, margin: float, slopes_wanted: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+    features: Tensor,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    margin: float,
+    ignore_index: int,
+    reduction: str,
+    slopes_wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import pairwise_angular_contrast as fused
 
-    return fused.contrast(features.contiguous(), labels, weight, margin, slopes_wanted)
+    return fused.contrast(features.contiguous(), labels, sample_weight, margin, ignore_index, reduction, slopes_wanted)
 
 
 _angular_contrast_op = torch.library.custom_op("hardsight::angular_contrast", _angular_contrast, mutates_args=())
@@ -110,8 +108,14 @@ _angular_contrast_op = torch.library.custom_op("hardsight::angular_contrast", _a
 
 @_angular_contrast_op.register_fake
 def _(
-    features: Tensor, labels: Tensor, weight: Tensor, margin: float, slopes_wanted: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    rows = features.new_empty(features.shape[0], dtype=torch.float32)
-    gradient = features.new_empty(features.shape if slopes_wanted else (0,), dtype=torch.float32)
-    return rows, gradient, features.new_empty((), dtype=torch.float32)
+    features: Tensor,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    margin: float,
+    ignore_index: int,
+    reduction: str,
+    slopes_wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    wide = features.new_empty((), dtype=torch.float32)
+    gradient = wide.new_empty(features.shape if slopes_wanted else (0,))
+    return wide, wide.new_empty(features.shape[0]), gradient, torch.empty_like(wide)

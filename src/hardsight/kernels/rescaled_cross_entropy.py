@@ -2,8 +2,9 @@
 
 The gradient of row i is coefficient_i (p - y) / (2 (1 - p_y)). Its magnitude may depend on the whole batch (the sum of
 the weights), so it cannot be written while the rows are first read: the forward pass reads the logits once and keeps
-[rows] numbers, the backward pass reads them again and writes the gradient, over the logits where asked. Everything
-between the two (weights, divisors, sums over processes) is arithmetic on [rows] numbers in plain PyTorch.
+[rows] numbers, the backward pass reads them again and writes the gradient, over the logits where asked. The fused
+version is three kernels: rows, their sums, the gradient. A transform of the user's own is arithmetic on [rows] numbers
+in plain PyTorch, between `row_statistics` and `attach_rescaled_gradient`.
 
 CCE, MAE and GCE are special cases: transform "identity" with (beta, lam) = (2, 0), (4, 1) and (2, q), reduction "mean".
 """
@@ -66,6 +67,9 @@ def rescaled_cross_entropy(
     check_labels(labels, len(logits), logits.shape[1], ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(logits))
     check_rescaling(beta, lam, transform, reduction, (*REDUCTIONS, "none"))
+    if isinstance(transform, str) and _serves(logits):
+        settings = (ignore_index, beta, lam, transform == "exp", reduction)
+        return _rescaled(logits, labels, sample_weight, normaliser, settings, in_place)
     labels, weight = kept_labels(labels, sample_weight, ignore_index)
     with torch.no_grad():
         rows = _statistics(logits.detach(), labels)
@@ -124,6 +128,17 @@ def attach_rescaled_gradient(
     return _AttachRows.apply(value, logits, labels, log_others, coefficient, in_place)
 
 
+def given_normaliser(
+    normaliser: Tensor | float | None, device: torch.device
+) -> tuple[Tensor, None] | tuple[None, float | None]:
+    """A divisor that came as a tensor, on the device; or the log of one that came as a number."""
+    if isinstance(normaliser, Tensor):
+        return normaliser.detach().to(device), None
+    if normaliser is None:
+        return None, None
+    return None, math.log(normaliser) if normaliser > 0 else -math.inf
+
+
 def log_weights(rows: RowStatistics, beta: float, lam: float, transform: Transform) -> Float[Tensor, "rows"]:
     """log g(beta p^lam (1 - p)) of every row."""
     log_power = rows.log_rest if lam == 0 else lam * rows.log_p + rows.log_rest
@@ -170,6 +185,36 @@ def reduced(losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
     return losses.sum() / torch.where(total == 0, 1.0, total)
 
 
+def _rescaled(
+    logits: Tensor,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    normaliser: Tensor | float | None,
+    settings: tuple[int, float, float, bool, str],
+    in_place: bool,
+) -> Tensor:
+    divisor, log_divisor = given_normaliser(normaliser, logits.device)
+    given = (labels, sample_weight, divisor, *settings, log_divisor)
+    if torch.is_grad_enabled() and logits.requires_grad:
+        return _Rescaled.apply(logits, in_place, *given)
+    with torch.no_grad():
+        return call(_rescaled_rows_op, _rescaled_rows, logits, *given)[0]
+
+
+class _Rescaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, in_place: bool, labels: Tensor, *given: Any) -> Tensor:
+        value, kept = call(_rescaled_rows_op, _rescaled_rows, logits, labels, *given)
+        ctx.in_place, ctx.unused = in_place, (None,) * (len(given) + 2)
+        ctx.save_for_backward(logits, labels, kept)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, labels, kept = ctx.saved_tensors
+        return _fused_gradient(logits, labels, kept, None, grad, ctx.in_place), *ctx.unused
+
+
 class _AttachRows(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -185,16 +230,22 @@ class _AttachRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, labels, log_others, coefficient = ctx.saved_tensors
-        scaled = coefficient * grad
-        if not _serves(logits):
-            gradient = _plain_gradient(logits, labels, log_others, scaled)
-        elif ctx.in_place and not torch.compiler.is_compiling():
-            gradient = _fused().write_gradient(logits.detach(), labels, log_others, scaled, logits.detach())
-            # An earlier op that kept these logits for its own backward pass must fail loudly, not use the gradient.
-            torch.autograd.graph.increment_version(logits)
+        if _serves(logits):
+            gradient = _fused_gradient(logits, labels, log_others, coefficient, grad, ctx.in_place)
         else:
-            gradient = call(_rescaled_gradient_op, _rescaled_gradient, logits, labels, log_others, scaled)
+            gradient = _plain_gradient(logits, labels, log_others, coefficient * grad)
         return None, gradient, None, None, None, None
+
+
+def _fused_gradient(
+    logits: Tensor, labels: Tensor, kept: Tensor, coefficient: Tensor | None, upstream: Tensor, in_place: bool
+) -> Tensor:
+    if not in_place or torch.compiler.is_compiling():
+        return call(_rescaled_gradient_op, _rescaled_gradient, logits, labels, kept, coefficient, upstream)
+    _fused().write_gradient(logits, labels, kept, coefficient, upstream, logits)
+    # An earlier op that kept these logits for its own backward pass must fail loudly, not use the gradient.
+    torch.autograd.graph.increment_version(logits)
+    return logits.detach()
 
 
 class _AttachPlain(torch.autograd.Function):
@@ -248,13 +299,53 @@ def _(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return rows, torch.empty_like(rows)
 
 
-def _rescaled_gradient(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor) -> Tensor:
-    return _fused().write_gradient(logits, labels, log_others, coefficient, torch.empty_like(logits))
+def _rescaled_rows(
+    logits: Tensor,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    normaliser: Tensor | None,
+    ignore_index: int,
+    beta: float,
+    lam: float,
+    exponential: bool,
+    reduction: str,
+    log_normaliser: float | None,
+) -> tuple[Tensor, Tensor]:
+    return _fused().weigh(
+        logits, labels, sample_weight, normaliser, ignore_index, beta, lam, exponential, reduction, log_normaliser
+    )
+
+
+_rescaled_rows_op = torch.library.custom_op("hardsight::rescaled_rows", _rescaled_rows, mutates_args=())
+
+
+@_rescaled_rows_op.register_fake
+def _(
+    logits: Tensor,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    normaliser: Tensor | None,
+    ignore_index: int,
+    beta: float,
+    lam: float,
+    exponential: bool,
+    reduction: str,
+    log_normaliser: float | None,
+) -> tuple[Tensor, Tensor]:
+    rows = logits.shape[0]
+    value = logits.new_empty((rows,) if reduction == "none" else (), dtype=torch.float32)
+    return value, logits.new_empty(2 * rows + 1, dtype=torch.float32)
+
+
+def _rescaled_gradient(
+    logits: Tensor, labels: Tensor, kept: Tensor, coefficient: Tensor | None, upstream: Tensor
+) -> Tensor:
+    return _fused().write_gradient(logits, labels, kept, coefficient, upstream, torch.empty_like(logits))
 
 
 _rescaled_gradient_op = torch.library.custom_op("hardsight::rescaled_gradient", _rescaled_gradient, mutates_args=())
 
 
 @_rescaled_gradient_op.register_fake
-def _(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor) -> Tensor:
+def _(logits: Tensor, labels: Tensor, kept: Tensor, coefficient: Tensor | None, upstream: Tensor) -> Tensor:
     return torch.empty_like(logits)

@@ -17,9 +17,9 @@ from hardsight.kernels.dispatch import call, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import (
     check_rescaling,
+    given_normaliser,
     kept_labels,
     log_weights,
-    reduced,
     row_statistics,
 )
 from hardsight.kernels.rescaled_cross_entropy import reference as from_logits
@@ -60,26 +60,22 @@ def rescaled_linear_cross_entropy(
         return reference(
             features, weight, bias, labels, sample_weight=sample_weight, ignore_index=ignore_index, **options
         )
-    labels, sample_weight = kept_labels(labels, sample_weight, ignore_index)
     # Weights relative to the largest there can be; where that is out of reach, to the middle of their range in logs.
     peak = beta * (lam / (1 + lam)) ** lam / (1 + lam)
     shift = (peak if peak <= 10 else peak / 2) if transform == "exp" else math.log(max(peak, 1e-30))
-    wanted = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (features, weight, bias))
-    settings = (beta, lam, transform == "exp", shift, wanted)
-    raw, log_p, log_weight = _Walk.apply(features, weight, bias, labels, sample_weight.log(), settings)
-    with torch.no_grad():
-        if reduction == "weight":
-            divisor = log_weight.logsumexp(0)
-            if normaliser is not None:
-                divisor = torch.as_tensor(normaliser).to(divisor).log()
-            elif log_divisor is not None:
-                divisor = log_divisor(divisor)
-        else:
-            divisor = sample_weight.sum().log() if reduction == "mean" else torch.zeros_like(sample_weight.sum())
-        ratio = torch.where(divisor == -math.inf, 0.0, (shift - divisor).exp())
-        value = reduced(-log_p, sample_weight, reduction)
-    # The value is for logging; the gradient is that of `raw`, times the ratio.
-    return value + (raw * ratio)
+    divisor, log_normaliser = given_normaliser(normaliser, features.device)
+    settings = (ignore_index, beta, lam, transform == "exp", reduction, log_normaliser, shift)
+    given = (features, weight, bias, labels, sample_weight, divisor, *settings)
+    if not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in given[:3]):
+        with torch.no_grad():
+            return call(_rescaled_linear_op, _rescaled_linear, *given, False)[0]
+    if log_divisor is None or reduction != "weight" or normaliser is not None:
+        return _Walk.apply(True, *given)
+    value, log_sum = _Walk.apply(False, *given)
+    # The gradient is divided by what the caller makes of the sum; the value, which is for logging, stays what it is.
+    logged, log_sum = value.detach(), log_divisor(log_sum.reshape(()))
+    ratio = torch.where(log_sum == -math.inf, 0.0, (shift - log_sum).exp())
+    return logged + (value - logged) * ratio
 
 
 def reference(
@@ -112,36 +108,30 @@ def _log_weight_sum(
 
 
 class _Walk(torch.autograd.Function):
-    """Zero, with the gradients of the unscaled loss; and log p and log weight of every sample."""
+    """The loss, its gradients made on the way; undivided they are times exp(-shift), and the log of the divisor follows."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        labels: Tensor,
-        log_sample_weight: Tensor,
-        settings: tuple[float, float, bool, float, bool],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        made = call(_rescaled_linear_op, _rescaled_linear, features, weight, bias, labels, log_sample_weight, *settings)
-        log_p, log_weight, *gradients = made
-        ctx.mark_non_differentiable(log_p, log_weight)
-        ctx.dtypes = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
-        if settings[-1]:
-            ctx.save_for_backward(*gradients)
-        return torch.zeros_like(log_p[:1]).sum(), log_p, log_weight
+        ctx: Any, divided: bool, features: Tensor, weight: Tensor, bias: Tensor | None, *given: Any
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        made = call(_rescaled_linear_op, _rescaled_linear, features, weight, bias, *given, True)
+        value, divisor, *gradients = made
+        ctx.dtype, ctx.bias_dtype = features.dtype, None if bias is None else bias.dtype
+        ctx.divided, ctx.shift, ctx.unused = divided, given[-1], (None,) * len(given)
+        ctx.save_for_backward(divisor, *gradients)
+        if divided:
+            return value
+        ctx.mark_non_differentiable(divisor)
+        return value, divisor
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        found: list[Tensor | None] = []
-        for gradient, dtype, wanted in zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad[:3], strict=True):
-            if not wanted or dtype is None:
-                found.append(None)
-                continue
-            largest = torch.finfo(dtype).max
-            found.append((gradient * grad).clamp(-largest, largest).to(dtype))
-        return (*found, None, None, None)
+        divisor, *gradients = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[1:4]
+        chosen = [one for one, is_wanted in zip(gradients, wanted, strict=True) if is_wanted]
+        settings = (ctx.dtype, ctx.bias_dtype if wanted[2] else None, ctx.shift)
+        made = iter(call(_scaled_op, _scaled, chosen, grad, divisor if ctx.divided else None, *settings))
+        return None, *(next(made) if is_wanted else None for is_wanted in wanted), *ctx.unused
 
 
 def _rescaled_linear(
@@ -149,10 +139,14 @@ def _rescaled_linear(
     weight: Tensor,
     bias: Tensor | None,
     labels: Tensor,
-    log_sample_weight: Tensor,
+    sample_weight: Tensor | None,
+    normaliser: Tensor | None,
+    ignore_index: int,
     beta: float,
     lam: float,
     exponential: bool,
+    reduction: str,
+    log_normaliser: float | None,
     shift: float,
     slopes_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -163,10 +157,14 @@ def _rescaled_linear(
         weight.contiguous(),
         bias,
         labels,
-        log_sample_weight,
+        sample_weight,
+        normaliser,
+        ignore_index,
         beta,
         lam,
         exponential,
+        reduction,
+        log_normaliser,
         shift,
         slopes_wanted,
     )
@@ -181,21 +179,57 @@ def _(
     weight: Tensor,
     bias: Tensor | None,
     labels: Tensor,
-    log_sample_weight: Tensor,
+    sample_weight: Tensor | None,
+    normaliser: Tensor | None,
+    ignore_index: int,
     beta: float,
     lam: float,
     exponential: bool,
+    reduction: str,
+    log_normaliser: float | None,
     shift: float,
     slopes_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    rows = features.new_empty(features.shape[0], dtype=torch.float32)
-    if not slopes_wanted:
-        empty = rows.new_empty(0)
-        return rows, torch.empty_like(rows), empty, torch.empty_like(empty), torch.empty_like(empty)
+    value = features.new_empty((), dtype=torch.float32)
     return (
-        rows,
-        torch.empty_like(rows),
-        features.new_empty(features.shape, dtype=torch.float32),
-        weight.new_empty(weight.shape, dtype=torch.float32),
-        rows.new_empty(weight.shape[0]),
+        value,
+        value.new_empty(1),
+        value.new_empty(features.shape if slopes_wanted else (0,)),
+        value.new_empty(weight.shape if slopes_wanted else (0,)),
+        value.new_empty(weight.shape[:1] if slopes_wanted and bias is not None else (0,)),
     )
+
+
+def _scaled(
+    gradients: list[Tensor],
+    upstream: Tensor,
+    log_divisor: Tensor | None,
+    dtype: torch.dtype,
+    bias_dtype: torch.dtype | None,
+    shift: float,
+) -> list[Tensor]:
+    from hardsight.kernels.fused import rescaled_linear_cross_entropy as fused
+
+    return fused.scaled(gradients, _dtypes(gradients, dtype, bias_dtype), upstream, log_divisor, shift)
+
+
+def _dtypes(gradients: list[Tensor], dtype: torch.dtype, bias_dtype: torch.dtype | None) -> list[torch.dtype]:
+    """The bias, where it is among them, is the last and may have a type of its own."""
+    dtypes = [dtype] * len(gradients)
+    return dtypes if bias_dtype is None else [*dtypes[:-1], bias_dtype]
+
+
+_scaled_op = torch.library.custom_op("hardsight::scaled_gradients", _scaled, mutates_args=())
+
+
+@_scaled_op.register_fake
+def _(
+    gradients: list[Tensor],
+    upstream: Tensor,
+    log_divisor: Tensor | None,
+    dtype: torch.dtype,
+    bias_dtype: torch.dtype | None,
+    shift: float,
+) -> list[Tensor]:
+    dtypes = _dtypes(gradients, dtype, bias_dtype)
+    return [one.new_empty(one.shape, dtype=kind) for one, kind in zip(gradients, dtypes, strict=True)]

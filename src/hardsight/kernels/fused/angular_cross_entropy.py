@@ -1,5 +1,5 @@
 # ruff: noqa: N803
-"""Triton: the AVH loss of rows of products, its slope by each product, and the projection onto the sphere's tangents.
+"""Triton: the AVH loss of rows of products, its slope by each product, and its sums over the batch.
 
 A block of samples at a time: one matrix product (torch's own), one kernel over its rows, two more products. The
 products of a block exist, those of all samples do not.
@@ -12,26 +12,37 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, aligned, product
+from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, product
 from hardsight.kernels.fused.angles import PI, arccos
+from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
+from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Products of one block, samples x classes. Fewer would read and write the weight's gradient more often.
 BLOCK_ELEMENTS = 2**28
-# The widest row that stays in registers between its two passes.
+# The widest row that a program holds in registers; wider ones are read twice.
 _WIDEST = 8192
-# Two cosines one rounding step apart near 1 differ by an angle of sqrt(2 eps): no smaller sine can be told apart.
-_LEAST_SINE = tl.constexpr(4.8828125e-04)
 
 
 @triton.jit
 @no_type_check
-def _angles(products, inverse, weight_inverse, column, classes):
-    inside = column < classes
-    z = tl.load(products + column, mask=inside, other=0.0)
-    cosine = z * inverse * tl.load(weight_inverse + column, mask=inside, other=0.0)
+def _cosines(products, inverse, weight_inverse, column, width):
+    readable = column < width
+    z = tl.load(products + column, mask=readable, other=0.0)
+    other = tl.load(weight_inverse + column, mask=readable, other=0.0)
+    cosine = z * inverse * other
     # Infinite products of finite vectors have no angle here: a right one is taken, which pulls nowhere.
     cosine = tl.where(cosine == cosine, cosine, 0.0)
-    return tl.minimum(tl.maximum(cosine, -1.0), 1.0), inside
+    return tl.minimum(tl.maximum(cosine, -1.0), 1.0), other
+
+
+@triton.jit
+@no_type_check
+def _slopes(cosine, p, column, label, outer, other, slopes, width, LARGEST: tl.constexpr):
+    """d loss / d product = scale (p - y) / sin, by the two lengths; padding has no length."""
+    sine = tl.maximum(tl.sqrt((1.0 - cosine) * (1.0 + cosine)), LEAST_SINE)
+    slope = (p - tl.where(column == label, 1.0, 0.0)) / sine * outer * other
+    slope = tl.minimum(tl.maximum(slope, -LARGEST), LARGEST)
+    tl.store(slopes + column, slope.to(slopes.dtype.element_ty), mask=column < width)
 
 
 @triton.jit
@@ -40,184 +51,230 @@ def _angular_rows(
     products,
     slopes,
     labels,
-    feature_inverse,
-    weight_inverse,
+    sample_weight,
+    upstream,
+    inverses,
     scale,
-    coefficient,
+    scale_value,
     factor,
     losses,
     gaps,
+    first,
+    samples,
     classes,
-    width,
+    width_steps,
     products_stride,
     slopes_stride,
+    upstream_stride,
+    ignore_index,
     SLOPES: tl.constexpr,
+    LARGEST: tl.constexpr,
+    WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """-log softmax of scale (pi - angle) at the label, label angle minus mean angle, and d loss / d product."""
+    """Weighted: -log softmax of scale (pi - angle) at the label, label angle minus mean angle, and d loss / d product.
+
+    `width` counts the padding that makes classes a multiple of 8.
+    """
     row = tl.program_id(0).to(tl.int64)
+    me = first + row
+    width = width_steps * 8
     products += row * products_stride
-    inverse = tl.load(feature_inverse + row)
-    s = tl.load(scale)
-    label = tl.load(labels + row)
-    top = float("-inf")
-    mass = 0.0
-    moment = 0.0
-    for start in range(0, classes, BLOCK):
-        cosine, inside = _angles(products, inverse, weight_inverse, start + tl.arange(0, BLOCK), classes)
+    inverse = tl.load(inverses + me)
+    weight_inverse = inverses + samples
+    s = number_at(scale, scale_value)
+    label, weight = label_and_weight(labels, sample_weight, me, me >= 0, ignore_index)
+    if WHOLE:
+        column = tl.arange(0, BLOCK)
+        cosine, other = _cosines(products, inverse, weight_inverse, column, width)
         angle = arccos(cosine)
-        logit = tl.where(inside, s * (PI - angle), float("-inf"))
-        higher = tl.maximum(top, tl.max(logit, 0))
-        exponential = tl.exp(logit - higher)
-        fade = tl.exp(top - higher)
-        mass = mass * fade + tl.sum(exponential, 0)
-        moment = moment * fade + tl.sum(exponential * angle, 0)
-        top = higher
+        logit = tl.where(column < classes, s * (PI - angle), float("-inf"))
+        top = tl.max(logit, 0)
+        exponential = tl.exp(logit - top)
+        mass = tl.sum(exponential, 0)
+        moment = tl.sum(exponential * angle, 0)
+    else:
+        top = float("-inf")
+        mass = 0.0
+        moment = 0.0
+        for start in range(0, classes, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            cosine, other = _cosines(products, inverse, weight_inverse, column, width)
+            angle = arccos(cosine)
+            logit = tl.where(column < classes, s * (PI - angle), float("-inf"))
+            higher = tl.maximum(top, tl.max(logit, 0))
+            exponential = tl.exp(logit - higher)
+            fade = tl.exp(top - higher)
+            mass = mass * fade + tl.sum(exponential, 0)
+            moment = moment * fade + tl.sum(exponential * angle, 0)
+            top = higher
     own = tl.load(products + label) * inverse * tl.load(weight_inverse + label)
     own_angle = arccos(tl.where(own == own, own, 0.0))
     log_total = top + tl.log(mass)
-    tl.store(losses + row, log_total - s * (PI - own_angle))
-    tl.store(gaps + row, own_angle - moment / mass)
+    loss = log_total - s * (PI - own_angle)
+    tl.store(losses + me, tl.where(weight == 0.0, 0.0, loss * weight))
     if SLOPES:
-        # d loss / d cosine = scale (p - y) / sin; the rest of the chain rule is the two lengths.
-        outer = tl.load(coefficient + row) * tl.load(factor) * s * inverse
-        for start in range(0, width, BLOCK):
-            column = start + tl.arange(0, BLOCK)
-            cosine, inside = _angles(products, inverse, weight_inverse, column, classes)
-            sine = tl.maximum(tl.sqrt((1.0 - cosine) * (1.0 + cosine)), _LEAST_SINE)
-            p = tl.exp(s * (PI - arccos(cosine)) - log_total)
-            slope = (p - tl.where(column == label, 1.0, 0.0)) / sine * outer
-            slope = slope * tl.load(weight_inverse + column, mask=inside, other=0.0)
-            tl.store(slopes + row * slopes_stride + column, slope.to(slopes.dtype.element_ty), mask=column < width)
+        if upstream is not None:
+            weight *= tl.load(upstream + me * upstream_stride).to(tl.float32)
+        tl.store(gaps + me, weight * (own_angle - moment / mass))
+        outer = weight * number_at(factor, 1.0) * s * inverse
+        slopes += row * slopes_stride
+        if WHOLE:
+            _slopes(cosine, exponential / mass, column, label, outer, other, slopes, width, LARGEST)
+        else:
+            for start in range(0, width, BLOCK):
+                column = start + tl.arange(0, BLOCK)
+                cosine, other = _cosines(products, inverse, weight_inverse, column, width)
+                p = tl.exp(s * (PI - arccos(cosine)) - log_total)
+                _slopes(cosine, p, column, label, outer, other, slopes, width, LARGEST)
 
 
 @triton.jit
 @no_type_check
-def _project(
-    gradient,
-    vectors,
-    inverse,
+def _totals(
+    losses,
+    gaps,
+    labels,
+    sample_weight,
     factor,
-    out,
-    dim,
-    gradient_stride,
-    vectors_stride,
-    LARGEST: tl.constexpr,
+    value,
+    totals,
+    samples,
+    ignore_index,
+    VALUE: tl.constexpr,
+    MEAN: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """factor (g - (g . u) u) for each row: the radial part of a gradient by a direction does nothing."""
-    row = tl.program_id(0).to(tl.int64)
-    inv = tl.load(inverse + row)
-    radial = 0.0
-    for start in range(0, dim, BLOCK):
-        d = start + tl.arange(0, BLOCK)
-        g = tl.load(gradient + row * gradient_stride + d, mask=d < dim, other=0.0)
-        radial += tl.sum(g * tl.load(vectors + row * vectors_stride + d, mask=d < dim, other=0.0).to(tl.float32), 0)
-    radial = radial * inv * inv
-    scale = tl.load(factor)
-    for start in range(0, dim, BLOCK):
-        d = start + tl.arange(0, BLOCK)
-        g = tl.load(gradient + row * gradient_stride + d, mask=d < dim, other=0.0)
-        x = tl.load(vectors + row * vectors_stride + d, mask=d < dim, other=0.0).to(tl.float32)
-        value = (g - radial * x) * scale
-        # A gradient too large for half precision is cut off, not turned into infinity.
-        value = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
-        tl.store(out + row * dim + d, value.to(out.dtype.element_ty), mask=d < dim)
+    """The reduced loss, its gradient by scale, and what the gradients by products are still to be multiplied by."""
+    loss = tl.zeros((BLOCK,), tl.float32)
+    gap = tl.zeros((BLOCK,), tl.float32)
+    count = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, samples, BLOCK):
+        sample = start + tl.arange(0, BLOCK)
+        inside = sample < samples
+        if VALUE:
+            loss += tl.load(losses + sample, mask=inside, other=0.0)
+        if MEAN:
+            _, weight = label_and_weight(labels, sample_weight, sample, inside, ignore_index)
+            count += weight
+        if gaps is not None:
+            gap += tl.load(gaps + sample, mask=inside, other=0.0)
+    divisor = 1.0
+    if MEAN:
+        divisor = tl.sum(count, 0)
+        divisor = tl.where(divisor == 0.0, 1.0, divisor)
+    if VALUE:
+        tl.store(value, tl.sum(loss, 0) / divisor)
+    if gaps is not None:
+        tl.store(totals, 1.0 / divisor / number_at(factor, 1.0))
+        tl.store(totals + 1, tl.sum(gap, 0) / divisor)
 
 
-def inverse_norms(vectors: Tensor) -> Tensor:
-    """1 / |vector| in float32; 0 for a vector that is zero or whose length float32 cannot hold."""
-    # 1 / inf is 0 already, and 1 / 0 becomes it.
-    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float32).reciprocal_().nan_to_num_(0.0, 0.0, 0.0)
-
-
-def padded(weight: Tensor) -> Tensor:
-    """The weight with zero rows up to a multiple of 64: products of odd widths run several times slower."""
-    return torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % 64)) if len(weight) % 8 else weight
-
-
-def losses(features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
-    """The loss of every sample."""
-    found, _, _, _ = _walk(features, weight, labels, scale, None)
-    return found
-
-
-def gradients(
-    features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor
+def walk(
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    scale: Tensor | None,
+    scale_value: float,
+    sample_weight: Tensor | None,
+    upstream: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    slopes_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Losses, the gradients of sum(coefficient * loss) before projection (times a factor), by scale, and 1 / factor."""
-    found, gaps, (by_features, by_weight), factor = _walk(features, weight, labels, scale, coefficient)
-    return found, by_features, by_weight, (gaps * coefficient).sum(), 1 / factor
+    """The loss, 1 / length of features and weight, gradients of the sum before projection by both, and their totals.
 
-
-def project(gradient: Tensor, vectors: Tensor, factor: Tensor) -> Tensor:
-    """factor times the gradient's part along the sphere at each vector, in the vectors' dtype."""
-    out = torch.empty(vectors.shape, dtype=vectors.dtype, device=vectors.device)
-    block = min(4096, max(16, triton.next_power_of_2(vectors.shape[1])))
-    with torch.cuda.device(vectors.device if vectors.device.type == "cuda" else -1):
-        _project[(len(vectors),)](
-            gradient,
-            vectors,
-            inverse_norms(vectors),
-            factor,
-            out,
-            vectors.shape[1],
-            gradient.stride(0),
-            vectors.stride(0),
-            LARGEST=torch.finfo(vectors.dtype).max,
-            BLOCK=block,
-            num_warps=max(1, min(8, block // 256)),
-        )
-    return out
-
-
-def _walk(
-    features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor, coefficient: Tensor | None
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], Tensor]:
-    samples, classes = len(features), len(weight)
-    feature_inverse, weight_inverse = inverse_norms(features), inverse_norms(weight)
+    The totals are what the two gradients are to be multiplied by, and the gradient by scale.
+    """
+    samples, classes, device = len(features), len(weight), features.device
     weight = padded(weight)
     width = len(weight)
-    found = torch.empty(samples, dtype=torch.float32, device=features.device)
-    gaps, factor = torch.empty_like(found), torch.ones_like(found[:1]).squeeze()
-    empty = torch.empty(0, device=features.device)
-    by_features, by_weight = empty, empty
-    if coefficient is not None:
+    labels = labels.contiguous()
+    sample_weight = None if sample_weight is None else sample_weight.contiguous()
+    inverses = inverse_norms(features, weight, spare=64 - width + classes)
+    losses = torch.empty(samples, dtype=torch.float32, device=device)
+    gaps = by_features = by_weight = factor = None
+    if slopes_wanted:
+        gaps = torch.empty_like(losses)
+        by_features = torch.empty(features.shape, dtype=torch.float32, device=device)
+        by_weight = torch.empty(weight.shape, dtype=torch.float32, device=device)
         if features.dtype == torch.float16:
-            # Slopes of about 1 or less: float16 would lose the small ones of a mean over many samples.
-            largest = (coefficient.abs() * feature_inverse).amax() * weight_inverse.amax() * scale.abs()
-            factor = torch.where(largest > 0, 1 / largest, 1.0).clamp(max=1e30)
-        by_features = torch.empty(features.shape, dtype=torch.float32, device=features.device)
-        by_weight = torch.empty(weight.shape, dtype=torch.float32, device=features.device)
+            counted = (labels, sample_weight, upstream, ignore_index)
+            factor = write_factor(inverses, samples, width, *counted, scale, scale_value)
     rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
-    block = min(_WIDEST, max(16, triton.next_power_of_2(classes)))
+    block = min(_WIDEST, max(16, triton.next_power_of_2(width)))
     for start in range(0, samples, rows):
-        here = slice(start, start + rows)
         count = min(rows, samples - start)
-        products = product(features[here], weight.T, aligned(count, width, torch.float32, features.device))
-        slopes = empty if coefficient is None else aligned(count, width, features.dtype, features.device)
-        with torch.cuda.device(features.device if features.device.type == "cuda" else -1):
-            _angular_rows[(len(products),)](
+        here = features if count == samples else features[start : start + count]
+        products = product(here, weight.T, aligned(count, width, torch.float32, device))
+        slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
+        with on_device_of(features):
+            _angular_rows[(count,)](
                 products,
                 slopes,
-                labels[here],
-                feature_inverse[here],
-                weight_inverse,
+                labels,
+                sample_weight,
+                upstream,
+                inverses,
                 scale,
-                None if coefficient is None else coefficient[here],
+                scale_value,
                 factor,
-                found[here],
-                gaps[here],
+                losses,
+                gaps,
+                start,
+                samples,
                 classes,
-                width,
+                width // 8,
                 products.stride(0),
-                0 if coefficient is None else slopes.stride(0),
-                SLOPES=coefficient is not None,
+                0 if slopes is None else slopes.stride(0),
+                0 if upstream is None else upstream.stride(0),
+                ignore_index,
+                SLOPES=slopes_wanted,
+                LARGEST=torch.finfo(features.dtype).max,
+                WHOLE=width <= block,
                 BLOCK=block,
-                num_warps=max(1, min(16, block // 256)),
+                num_warps=max(1, min(32 if width <= block else 16, block // 256)),
             )
         del products
-        if coefficient is not None:
-            product(slopes, weight, by_features[here])
-            (product if start == 0 else add_product)(slopes.T, features[here], by_weight)
-    return found, gaps, (by_features, by_weight[:classes]), factor
+        if slopes is not None and by_features is not None and by_weight is not None:
+            product(slopes, weight, by_features if count == samples else by_features[start : start + count])
+            (product if start == 0 else add_product)(slopes.T, here, by_weight)
+    value, totals = _reduced(losses, gaps, labels, sample_weight, factor, ignore_index, reduction)
+    if by_features is None or by_weight is None:
+        empty = losses.new_empty(0)
+        return value, inverses, empty, empty.clone(), totals
+    return value, inverses, by_features, by_weight if width == classes else by_weight[:classes], totals
+
+
+def _reduced(
+    losses: Tensor,
+    gaps: Tensor | None,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    factor: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> tuple[Tensor, Tensor]:
+    totals = torch.empty(2, dtype=torch.float32, device=losses.device)
+    each = reduction == "none"
+    if each and gaps is None:
+        return losses, totals
+    value = losses if each else torch.empty((), dtype=torch.float32, device=losses.device)
+    block = min(2048, max(16, triton.next_power_of_2(len(losses))))
+    with on_device_of(losses):
+        _totals[(1,)](
+            losses,
+            gaps,
+            labels,
+            sample_weight,
+            factor,
+            value,
+            totals,
+            len(losses),
+            ignore_index,
+            VALUE=not each,
+            MEAN=reduction == "mean",
+            BLOCK=block,
+            num_warps=max(1, block // 128),
+        )
+    return value, totals

@@ -1,6 +1,7 @@
 # ruff: noqa: N803
-"""Triton: the statistics of rows of logits in one read, and their rescaled gradient in one read and one write."""
+"""Triton: the statistics and weights of rows of logits in one read, their gradient in one read and one write."""
 
+import math
 from typing import no_type_check
 
 import torch
@@ -8,55 +9,229 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hardsight.kernels.dispatch import on_device_of
+from hardsight.kernels.fused.angles import softplus
+from hardsight.kernels.fused.samples import label_and_weight
+
 # Elements a program reads at a time. Eight neighbours stay in one thread (16 bytes of half precision), so a running
 # maximum for each eight costs no exchange between threads.
 _RUN = 8
 _BLOCK = 8192
+# Short rows are read several at a time, together about this many elements.
+_TILE = 4096
+# What `totals` makes of the sums.
+_REDUCTIONS = {"weight": 0, "mean": 1, "sum": 2}
+MEAN, SUM = tl.constexpr(1), tl.constexpr(2)
+LARGEST = tl.constexpr(3.4028234663852886e38)
 
 
 @triton.jit
 @no_type_check
-def _statistics(logits, labels, label_logit, log_others, classes, row_stride, LANES: tl.constexpr, RUN: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    label = tl.load(labels + row)
+def _label_and_others(
+    logits, row, inside, label, classes, row_stride, ROWS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr
+):
+    """The label's logit and the log-sum-exp of the others, of ROWS rows at once."""
     start = logits + row * row_stride
-    offsets = tl.arange(0, LANES)[:, None] * RUN + tl.arange(0, RUN)[None, :]
-    top = tl.full((LANES,), float("-inf"), tl.float32)
-    total = tl.zeros((LANES,), tl.float32)
+    offsets = tl.arange(0, LANES)[None, :, None] * RUN + tl.arange(0, RUN)[None, None, :]
+    top = tl.full((ROWS, LANES), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS, LANES), tl.float32)
     for begin in range(0, classes, LANES * RUN):
         column = begin + offsets
-        z = tl.load(start + column, mask=column < classes, other=float("-inf")).to(tl.float32)
-        z = tl.where(column == label, float("-inf"), z)
-        higher = tl.maximum(top, tl.max(z, 1))
+        readable = (column < classes) & inside[:, None, None]
+        z = tl.load(start[:, None, None] + column, mask=readable, other=float("-inf")).to(tl.float32)
+        z = tl.where(column == label[:, None, None], float("-inf"), z)
+        higher = tl.maximum(top, tl.max(z, 2))
         # Before the first finite logit the maximum is -inf, and -inf - -inf is no number.
         base = tl.where(higher == float("-inf"), 0.0, higher)
-        total = total * tl.exp(top - base) + tl.sum(tl.exp(z - base[:, None]), 1)
+        total = total * tl.exp(top - base) + tl.sum(tl.exp(z - base[:, :, None]), 2)
         top = higher
-    highest = tl.max(top, 0)
+    highest = tl.max(top, 1)
     base = tl.where(highest == float("-inf"), 0.0, highest)
-    mass = tl.sum(total * tl.exp(top - base), 0)
-    tl.store(label_logit + row, tl.load(start + label).to(tl.float32))
-    tl.store(log_others + row, base + tl.log(mass))
+    mass = tl.sum(total * tl.exp(top - base[:, None]), 1)
+    return tl.load(start + label, mask=inside, other=0.0).to(tl.float32), base + tl.log(mass)
+
+
+@triton.jit
+@no_type_check
+def _statistics(
+    logits,
+    labels,
+    label_logit,
+    log_others,
+    rows,
+    class_steps,
+    stride_steps,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+    RUN: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    label = tl.load(labels + row, mask=inside, other=0).to(tl.int64)
+    own, others = _label_and_others(
+        logits, row, inside, label, class_steps * STEP, stride_steps * STEP, ROWS, LANES, RUN
+    )
+    tl.store(label_logit + row, own, mask=inside)
+    tl.store(log_others + row, others, mask=inside)
+
+
+@triton.jit
+@no_type_check
+def log_p_and_weight(own, others, beta, log_beta, lam, EXP: tl.constexpr):
+    """log p_y, and log g(beta p^lam (1 - p))."""
+    log_p = -softplus(others - own)
+    # 0 times the log of p = 0 is no number.
+    log_power = tl.where(lam == 0.0, 0.0, lam * log_p) - softplus(own - others)
+    if EXP:  # noqa: SIM108, the branch not taken must not be compiled
+        log_weight = beta * tl.exp(log_power)
+    else:
+        log_weight = log_beta + log_power
+    return log_p, log_weight
+
+
+@triton.jit
+@no_type_check
+def _weights(
+    logits,
+    labels,
+    sample_weight,
+    kept,
+    sums,
+    rows,
+    class_steps,
+    stride_steps,
+    ignore_index,
+    beta,
+    log_beta,
+    lam,
+    EXP: tl.constexpr,
+    EACH: tl.constexpr,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+    RUN: tl.constexpr,
+):
+    """log others and log weight of every row; the losses where EACH, else this program's share of what is summed."""
+    program = tl.program_id(0)
+    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    label, weight = label_and_weight(labels, sample_weight, row, inside, ignore_index)
+    own, others = _label_and_others(
+        logits, row, inside, label, class_steps * STEP, stride_steps * STEP, ROWS, LANES, RUN
+    )
+    log_p, log_weight = log_p_and_weight(own, others, beta, log_beta, lam, EXP)
+    loss = tl.where(weight == 0.0, 0.0, -log_p * weight)
+    log_weight = tl.where(weight == 0.0, float("-inf"), log_weight + tl.log(weight))
+    tl.store(kept + row, others, mask=inside)
+    tl.store(kept + rows + row, log_weight, mask=inside)
+    if EACH:
+        tl.store(sums + row, loss, mask=inside)
+        tl.store(kept + 2 * rows, 0.0)
+    else:
+        programs = tl.num_programs(0)
+        top = tl.max(log_weight, 0)
+        base = tl.where(top == float("-inf"), 0.0, top)
+        tl.store(sums + program, tl.sum(loss, 0))
+        tl.store(sums + programs + program, tl.sum(weight, 0))
+        tl.store(sums + 2 * programs + program, top)
+        tl.store(sums + 3 * programs + program, tl.sum(tl.exp(log_weight - base), 0))
+
+
+@triton.jit
+@no_type_check
+def _totals(
+    sums,
+    value,
+    kept,
+    normaliser,
+    log_normaliser,
+    place,
+    shares,
+    REDUCTION: tl.constexpr,
+    GIVEN: tl.constexpr,
+    MASSES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The reduced loss and the log of what the gradient is divided by, from the shares, in one program: same bits."""
+    loss = tl.zeros((BLOCK,), tl.float32)
+    weight = tl.zeros((BLOCK,), tl.float32)
+    top = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, shares, BLOCK):
+        share = start + tl.arange(0, BLOCK)
+        inside = share < shares
+        loss += tl.load(sums + share, mask=inside, other=0.0)
+        weight += tl.load(sums + shares + share, mask=inside, other=0.0)
+        log = tl.load(sums + 2 * shares + share, mask=inside, other=float("-inf"))
+        if MASSES:
+            mass = tl.load(sums + 3 * shares + share, mask=inside, other=0.0)
+        else:
+            mass = tl.full((BLOCK,), 1.0, tl.float32)
+        higher = tl.maximum(top, log)
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        total = total * tl.exp(top - base) + mass * tl.exp(log - base)
+        top = higher
+    loss_sum = tl.sum(loss, 0)
+    weight_sum = tl.sum(weight, 0)
+    if REDUCTION != SUM:
+        loss_sum = loss_sum / tl.where(weight_sum == 0.0, 1.0, weight_sum)
+    tl.store(value, loss_sum)
+    if REDUCTION == MEAN:
+        log_divisor = tl.log(weight_sum)
+    elif REDUCTION == SUM:
+        log_divisor = 0.0
+    elif GIVEN:
+        log_divisor = log_normaliser
+    elif normaliser is not None:
+        log_divisor = tl.log(tl.load(normaliser).to(tl.float32))
+    else:
+        highest = tl.max(top, 0)
+        base = tl.where(highest == float("-inf"), 0.0, highest)
+        log_divisor = base + tl.log(tl.sum(total * tl.exp(top - base), 0))
+    tl.store(kept + place, log_divisor)
 
 
 @triton.jit
 @no_type_check
 def _gradient(
-    logits, labels, log_others, coefficient, gradient, classes, row_stride, gradient_stride, BLOCK: tl.constexpr
+    logits,
+    labels,
+    kept,
+    coefficient,
+    upstream,
+    gradient,
+    rows,
+    class_steps,
+    stride_steps,
+    gradient_steps,
+    upstream_stride,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < classes
-    label = tl.load(labels + row)
-    others = tl.load(log_others + row)
-    half = 0.5 * tl.load(coefficient + row)
+    """coefficient (p - y) / (2 (1 - p_y)) times what comes from above; without coefficient, by the kept log weights."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    within = row < rows
+    label = tl.load(labels + row, mask=within, other=0)[:, None]
+    others = tl.load(kept + row, mask=within, other=0.0)
+    if coefficient is None:
+        log_weight = tl.load(kept + rows + row, mask=within, other=float("-inf"))
+        ratio = tl.exp(log_weight - tl.load(kept + 2 * rows))
+        ratio = tl.where(log_weight == float("-inf"), 0.0, tl.minimum(ratio, LARGEST))
+    else:
+        ratio = tl.load(coefficient + row, mask=within, other=0.0)
+    half = 0.5 * ratio * tl.load(upstream + row * upstream_stride, mask=within, other=0.0).to(tl.float32)
     # Where every other class is masked out there is nothing to learn; where the weight is 0, nothing to exponentiate.
-    half = tl.where(others == float("-inf"), 0.0, half)
-    others = tl.where(others == float("-inf"), 0.0, others)
-    z = tl.load(logits + row * row_stride + column, mask=inside, other=0.0).to(tl.float32)
+    half = tl.where(others == float("-inf"), 0.0, half)[:, None]
+    others = tl.where(others == float("-inf"), 0.0, others)[:, None]
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (column < class_steps * STEP) & within[:, None]
+    z = tl.load(logits + (row * stride_steps * STEP)[:, None] + column, mask=inside, other=0.0).to(tl.float32)
     value = tl.exp(z - others) * half
     value = tl.where(column == label, -half, tl.where(half == 0.0, 0.0, value))
-    tl.store(gradient + row * gradient_stride + column, value.to(gradient.dtype.element_ty), mask=inside)
+    place = gradient + (row * gradient_steps * STEP)[:, None] + column
+    tl.store(place, value.to(gradient.dtype.element_ty), mask=inside)
 
 
 def row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,45 +239,139 @@ def row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     rows, classes = logits.shape
     label_logit = torch.empty(rows, dtype=torch.float32, device=logits.device)
     log_others = torch.empty_like(label_logit)
-    block = min(_BLOCK, max(128, triton.next_power_of_2(classes)))
-    with _on_device_of(logits):
-        _statistics[(rows,)](
+    tile = _read_tile(classes)
+    step = math.gcd(classes, logits.stride(0), 16)
+    with on_device_of(logits):
+        _statistics[(triton.cdiv(rows, tile["ROWS"]),)](
             logits,
-            labels,
+            labels.contiguous(),
             label_logit,
             log_others,
-            classes,
-            logits.stride(0),
-            LANES=block // _RUN,
-            RUN=_RUN,
-            num_warps=_warps(block // _RUN),
+            rows,
+            classes // step,
+            logits.stride(0) // step,
+            STEP=step,
+            **tile,
         )
     return label_logit, log_others
 
 
-def write_gradient(logits: Tensor, labels: Tensor, log_others: Tensor, coefficient: Tensor, out: Tensor) -> Tensor:
-    """The rescaled gradient of every row, into `out`, which may be the logits themselves."""
+def weigh(
+    logits: Tensor,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    normaliser: Tensor | None,
+    ignore_index: int,
+    beta: float,
+    lam: float,
+    exponential: bool,
+    reduction: str,
+    log_normaliser: float | None,
+) -> tuple[Tensor, Tensor]:
+    """The loss; and what the gradient needs: log others and log weight of every row, then the log of the divisor."""
     rows, classes = logits.shape
-    block = min(_BLOCK, max(128, triton.next_power_of_2(classes)))
-    with _on_device_of(logits):
-        _gradient[(rows, triton.cdiv(classes, block))](
+    tile = _read_tile(classes)
+    programs = triton.cdiv(rows, tile["ROWS"])
+    step = math.gcd(classes, logits.stride(0), 16)
+    each = reduction == "none"
+    kept = torch.empty(2 * rows + 1, dtype=torch.float32, device=logits.device)
+    sums = torch.empty(rows if each else 4 * programs, dtype=torch.float32, device=logits.device)
+    with on_device_of(logits):
+        _weights[(programs,)](
             logits,
-            labels,
-            log_others,
-            coefficient.contiguous(),
-            out,
-            classes,
-            logits.stride(0),
-            out.stride(0),
+            labels.contiguous(),
+            None if sample_weight is None else sample_weight.contiguous(),
+            kept,
+            sums,
+            rows,
+            classes // step,
+            logits.stride(0) // step,
+            ignore_index,
+            beta,
+            log_or_nothing(beta),
+            lam,
+            EXP=exponential,
+            EACH=each,
+            STEP=step,
+            **tile,
+        )
+    if each:
+        return sums, kept
+    return totals(sums, programs, kept, 2 * rows, reduction, normaliser, log_normaliser, masses=True), kept
+
+
+def totals(
+    sums: Tensor,
+    shares: int,
+    kept: Tensor,
+    place: int,
+    reduction: str,
+    normaliser: Tensor | None,
+    log_normaliser: float | None,
+    *,
+    masses: bool,
+) -> Tensor:
+    """The reduced loss, and the log of the divisor to its place in `kept`; from the sums of every share of the rows."""
+    value = torch.empty((), dtype=torch.float32, device=sums.device)
+    block = min(2048, max(16, triton.next_power_of_2(shares)))
+    with on_device_of(sums):
+        _totals[(1,)](
+            sums,
+            value,
+            kept,
+            normaliser,
+            0.0 if log_normaliser is None else log_normaliser,
+            place,
+            shares,
+            REDUCTION=_REDUCTIONS[reduction],
+            GIVEN=log_normaliser is not None,
+            MASSES=masses,
             BLOCK=block,
-            num_warps=_warps(block // 16),
+            num_warps=max(1, block // 128),
+        )
+    return value
+
+
+def write_gradient(
+    logits: Tensor, labels: Tensor, kept: Tensor, coefficient: Tensor | None, upstream: Tensor, out: Tensor
+) -> Tensor:
+    """The rescaled gradient of every row, into `out`, which may be the logits themselves.
+
+    `kept` is what `weigh` kept, or, beside the rows' coefficients, the log-sum-exp of the other classes alone.
+    """
+    rows, classes = logits.shape
+    block = min(_BLOCK, max(16, triton.next_power_of_2(classes)))
+    together = max(1, _TILE // block)
+    step = math.gcd(classes, logits.stride(0), out.stride(0), 16)
+    with on_device_of(logits):
+        _gradient[(triton.cdiv(rows, together), triton.cdiv(classes, block))](
+            logits,
+            labels.contiguous(),
+            kept.contiguous(),
+            None if coefficient is None else coefficient.contiguous(),
+            upstream,
+            out,
+            rows,
+            classes // step,
+            logits.stride(0) // step,
+            out.stride(0) // step,
+            upstream.stride(0) if upstream.ndim else 0,
+            STEP=step,
+            ROWS=together,
+            BLOCK=block,
+            num_warps=max(1, together * block // 512),
         )
     return out
 
 
-def _warps(threads: int) -> int:
-    return max(1, min(32, threads // 32))
+def log_or_nothing(number: float) -> float:
+    """The logarithm, minus infinity at 0."""
+    return math.log(number) if number > 0 else -math.inf
 
 
-def _on_device_of(tensor: Tensor) -> torch.cuda.device:
-    return torch.cuda.device(tensor.device if tensor.device.type == "cuda" else -1)
+def _read_tile(classes: int) -> dict[str, int]:
+    block = min(_BLOCK, max(2 * _RUN, triton.next_power_of_2(classes)))
+    rows = max(1, _TILE // block)
+    # A long row is walked, so a thread holds one run at a time; short rows are held whole, two runs in a thread.
+    warps = block // _RUN // 32 if classes > _TILE else rows * block // (2 * _RUN) // 32
+    return {"ROWS": rows, "LANES": block // _RUN, "RUN": _RUN, "num_warps": max(1, min(32, warps))}

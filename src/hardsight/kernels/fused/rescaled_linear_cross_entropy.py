@@ -1,7 +1,6 @@
 # ruff: noqa: N803
 """Triton: gradient rescaling of rows of products, weight and gradient of each row in one kernel."""
 
-import math
 from typing import no_type_check
 
 import torch
@@ -9,20 +8,32 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, aligned, product
-from hardsight.kernels.fused.angles import softplus
-from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, padded
+from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, product
+from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS
+from hardsight.kernels.fused.rescaled_cross_entropy import log_or_nothing, log_p_and_weight, totals
+from hardsight.kernels.fused.samples import label_and_weight
 
 _WIDEST = 8192
+# Elements of a gradient that a program scales.
+_SCALED = 8192
 
 
 @triton.jit
 @no_type_check
-def _logits(products, bias, column, classes, BIAS: tl.constexpr):
-    z = tl.load(products + column, mask=column < classes, other=float("-inf"))
-    if BIAS:
+def _logits(products, bias, column, classes, width):
+    """The logits, -inf in the padding."""
+    z = tl.load(products + column, mask=column < width, other=0.0)
+    if bias is not None:
         z += tl.load(bias + column, mask=column < classes, other=0.0).to(tl.float32)
-    return z
+    return tl.where(column < classes, z, float("-inf"))
+
+
+@triton.jit
+@no_type_check
+def _slopes(z, column, label, others, half, slopes, width):
+    slope = tl.where(column == label, -half, tl.exp(z - others) * half)
+    slope = tl.where(half == 0.0, 0.0, slope)
+    tl.store(slopes + column, slope.to(slopes.dtype.element_ty), mask=column < width)
 
 
 @triton.jit
@@ -32,57 +43,117 @@ def _rescaled_rows(
     slopes,
     bias,
     labels,
-    log_sample_weight,
-    log_p,
-    log_weight,
+    sample_weight,
+    sums,
     beta,
     log_beta,
     lam,
     shift,
+    first,
+    samples,
     classes,
-    width,
+    width_steps,
     products_stride,
     slopes_stride,
-    BIAS: tl.constexpr,
+    ignore_index,
     EXP: tl.constexpr,
     SLOPES: tl.constexpr,
+    WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """log p and log weight of each row, and its gradient w (p - y) / (2 (1 - p_y)) times exp(-shift)."""
+    """Loss, weight and log weight of each row, and its gradient w (p - y) / (2 (1 - p_y)) times exp(-shift)."""
     row = tl.program_id(0).to(tl.int64)
+    me = first + row
+    width = width_steps * 8
     products += row * products_stride
-    label = tl.load(labels + row)
-    top = float("-inf")
-    mass = 0.0
-    for start in range(0, classes, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        z = tl.where(column == label, float("-inf"), _logits(products, bias, column, classes, BIAS))
-        higher = tl.maximum(top, tl.max(z, 0))
-        # Before the first class that is not the label the maximum is -inf, and -inf - -inf is no number.
-        base = tl.where(higher == float("-inf"), 0.0, higher)
-        mass = mass * tl.exp(top - base) + tl.sum(tl.exp(z - base), 0)
-        top = higher
+    label, weight = label_and_weight(labels, sample_weight, me, me >= 0, ignore_index)
+    if WHOLE:
+        column = tl.arange(0, BLOCK)
+        z = _logits(products, bias, column, classes, width)
+        rest = tl.where(column == label, float("-inf"), z)
+        top = tl.max(rest, 0)
+        base = tl.where(top == float("-inf"), 0.0, top)
+        mass = tl.sum(tl.exp(rest - base), 0)
+    else:
+        top = float("-inf")
+        mass = 0.0
+        for start in range(0, classes, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            z = tl.where(column == label, float("-inf"), _logits(products, bias, column, classes, width))
+            higher = tl.maximum(top, tl.max(z, 0))
+            # Before the first class that is not the label the maximum is -inf, and -inf - -inf is no number.
+            base = tl.where(higher == float("-inf"), 0.0, higher)
+            mass = mass * tl.exp(top - base) + tl.sum(tl.exp(z - base), 0)
+            top = higher
     others = top + tl.log(mass)
     own = tl.load(products + label)
-    if BIAS:
+    if bias is not None:
         own += tl.load(bias + label).to(tl.float32)
-    row_log_p = -softplus(others - own)
-    log_power = lam * row_log_p - softplus(own - others)
-    if EXP:  # noqa: SIM108, the branch not taken must not be compiled
-        row_log_weight = beta * tl.exp(log_power)
-    else:
-        row_log_weight = log_beta + log_power
-    row_log_weight += tl.load(log_sample_weight + row)
-    tl.store(log_p + row, row_log_p)
-    tl.store(log_weight + row, row_log_weight)
+    log_p, log_weight = log_p_and_weight(own, others, beta, log_beta, lam, EXP)
+    log_weight = tl.where(weight == 0.0, float("-inf"), log_weight + tl.log(weight))
+    tl.store(sums + me, tl.where(weight == 0.0, 0.0, -log_p * weight))
+    tl.store(sums + samples + me, weight)
+    tl.store(sums + 2 * samples + me, log_weight)
     if SLOPES:
-        half = 0.5 * tl.exp(row_log_weight - shift)
-        for start in range(0, width, BLOCK):
-            column = start + tl.arange(0, BLOCK)
-            z = _logits(products, bias, column, classes, BIAS)
-            slope = tl.where(column == label, -half, tl.exp(z - others) * half)
-            slope = tl.where(half == 0.0, 0.0, slope)
-            tl.store(slopes + row * slopes_stride + column, slope.to(slopes.dtype.element_ty), mask=column < width)
+        half = 0.5 * tl.exp(log_weight - shift)
+        # Where there is no other class, there is nothing to learn.
+        half = tl.where(others == float("-inf"), 0.0, half)
+        slopes += row * slopes_stride
+        if WHOLE:
+            _slopes(z, column, label, others, half, slopes, width)
+        else:
+            for start in range(0, width, BLOCK):
+                column = start + tl.arange(0, BLOCK)
+                z = _logits(products, bias, column, classes, width)
+                _slopes(z, column, label, others, half, slopes, width)
+
+
+@triton.jit
+@no_type_check
+def _scale_block(gradient, out, block, size, scale, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
+    place = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(gradient + place, mask=place < size, other=0.0) * scale
+    # A gradient too large for half precision is cut off, not turned into infinity.
+    value = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
+    tl.store(out + place, value.to(out.dtype.element_ty), mask=place < size)
+
+
+@triton.jit
+@no_type_check
+def _scale(
+    first,
+    first_out,
+    second,
+    second_out,
+    third,
+    third_out,
+    upstream,
+    log_divisor,
+    shift,
+    first_size,
+    second_size,
+    third_size,
+    FIRST_LARGEST: tl.constexpr,
+    SECOND_LARGEST: tl.constexpr,
+    THIRD_LARGEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Up to three gradients times what comes from above and exp(shift) / divisor, in the types of their inputs."""
+    scale = tl.load(upstream).to(tl.float32)
+    if log_divisor is not None:
+        divisor = tl.load(log_divisor)
+        scale = tl.where(divisor == float("-inf"), 0.0, tl.exp(shift - divisor) * scale)
+    block = tl.program_id(0)
+    first_blocks = tl.cdiv(first_size, BLOCK)
+    second_blocks = tl.cdiv(second_size, BLOCK)
+    if block < first_blocks:
+        _scale_block(first, first_out, block, first_size, scale, FIRST_LARGEST, BLOCK)
+    elif block < first_blocks + second_blocks:
+        if second is not None:
+            _scale_block(second, second_out, block - first_blocks, second_size, scale, SECOND_LARGEST, BLOCK)
+    elif third is not None:
+        here = block - first_blocks - second_blocks
+        _scale_block(third, third_out, here, third_size, scale, THIRD_LARGEST, BLOCK)
 
 
 def walk(
@@ -90,59 +161,94 @@ def walk(
     weight: Tensor,
     bias: Tensor | None,
     labels: Tensor,
-    log_sample_weight: Tensor,
+    sample_weight: Tensor | None,
+    normaliser: Tensor | None,
+    ignore_index: int,
     beta: float,
     lam: float,
     exponential: bool,
+    reduction: str,
+    log_normaliser: float | None,
     shift: float,
     slopes_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """log p, log weight, and the gradients by features, weight and bias of the sum over samples, times exp(-shift)."""
-    samples, classes = len(features), len(weight)
+    """The loss, the log of the divisor, and the sum's gradients by features, weight and bias, times exp(-shift)."""
+    samples, classes, device = len(features), len(weight), features.device
     weight = padded(weight)
     width = len(weight)
-    log_p = torch.empty(samples, dtype=torch.float32, device=features.device)
-    log_weight = torch.empty_like(log_p)
-    empty = torch.empty(0, device=features.device)
-    by_features, by_weight, by_bias = empty, empty.clone(), empty.clone()
-    if slopes_wanted:
-        by_features = torch.empty(features.shape, dtype=torch.float32, device=features.device)
-        by_weight = torch.empty(weight.shape, dtype=torch.float32, device=features.device)
-        by_bias = torch.zeros(width, dtype=torch.float32, device=features.device)
+    labels = labels.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    sample_weight = None if sample_weight is None else sample_weight.contiguous()
+    sums = torch.empty(3 * samples, dtype=torch.float32, device=device)
+    sizes = (features.shape, weight.shape) if slopes_wanted else ((0,), (0,))
+    by_features, by_weight = (torch.empty(size, dtype=torch.float32, device=device) for size in sizes)
+    by_bias = torch.empty(width if slopes_wanted and bias is not None else 0, dtype=torch.float32, device=device)
     rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
-    block = min(_WIDEST, max(16, triton.next_power_of_2(classes)))
+    block = min(_WIDEST, max(16, triton.next_power_of_2(width)))
     for start in range(0, samples, rows):
-        here = slice(start, start + rows)
         count = min(rows, samples - start)
-        products = product(features[here], weight.T, aligned(count, width, torch.float32, features.device))
-        slopes = aligned(count, width, features.dtype, features.device) if slopes_wanted else empty
-        with torch.cuda.device(features.device if features.device.type == "cuda" else -1):
-            _rescaled_rows[(len(products),)](
+        here = features if count == samples else features[start : start + count]
+        products = product(here, weight.T, aligned(count, width, torch.float32, device))
+        slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
+        with on_device_of(features):
+            _rescaled_rows[(count,)](
                 products,
                 slopes,
                 bias,
-                labels[here],
-                log_sample_weight[here],
-                log_p[here],
-                log_weight[here],
+                labels,
+                sample_weight,
+                sums,
                 beta,
-                math.log(beta) if beta > 0 else -math.inf,
+                log_or_nothing(beta),
                 lam,
                 shift,
+                start,
+                samples,
                 classes,
-                width,
+                width // 8,
                 products.stride(0),
-                slopes.stride(0) if slopes_wanted else 0,
-                BIAS=bias is not None,
+                0 if slopes is None else slopes.stride(0),
+                ignore_index,
                 EXP=exponential,
                 SLOPES=slopes_wanted,
+                WHOLE=width <= block,
                 BLOCK=block,
-                num_warps=max(1, min(16, block // 256)),
+                num_warps=max(1, min(32 if width <= block else 16, block // 256)),
             )
         del products
-        if slopes_wanted:
-            product(slopes, weight, by_features[here])
-            (product if start == 0 else add_product)(slopes.T, features[here], by_weight)
+        if slopes is not None:
+            product(slopes, weight, by_features if count == samples else by_features[start : start + count])
+            (product if start == 0 else add_product)(slopes.T, here, by_weight)
             if bias is not None:
-                by_bias += slopes.sum(0, dtype=torch.float32)
-    return log_p, log_weight, by_features, by_weight[:classes], by_bias[:classes]
+                column_sums = slopes.sum(0, dtype=torch.float32)
+                by_bias = column_sums if start == 0 else by_bias.add_(column_sums)
+    divisor = torch.empty(1, dtype=torch.float32, device=device)
+    value = totals(sums, samples, divisor, 0, reduction, normaliser, log_normaliser, masses=False)
+    if width != classes and slopes_wanted:
+        by_weight, by_bias = by_weight[:classes], by_bias[:classes]
+    return value, divisor, by_features, by_weight, by_bias
+
+
+def scaled(
+    gradients: list[Tensor], dtypes: list[torch.dtype], upstream: Tensor, log_divisor: Tensor | None, shift: float
+) -> list[Tensor]:
+    """Each gradient times upstream, and exp(shift) / divisor where that is given, in its dtype; in one kernel."""
+    out = [torch.empty(one.shape, dtype=dtype, device=one.device) for one, dtype in zip(gradients, dtypes, strict=True)]
+    none = [None] * (3 - len(gradients))
+    largest = [torch.finfo(dtype).max for dtype in dtypes]
+    sizes = [one.numel() for one in gradients]
+    pairs = [one for pair in zip([*gradients, *none], [*out, *none], strict=True) for one in pair]
+    with on_device_of(upstream):
+        _scale[(sum(triton.cdiv(size, _SCALED) for size in sizes),)](
+            *pairs,
+            upstream,
+            log_divisor,
+            shift,
+            *sizes,
+            *[0] * len(none),
+            *largest,
+            *[0.0] * len(none),
+            BLOCK=_SCALED,
+            num_warps=8,
+        )
+    return out

@@ -1,0 +1,235 @@
+# ruff: noqa: N803
+"""Triton: lengths of vectors, a safe size for slopes in half precision, and gradients made tangent to the sphere."""
+
+import math
+from collections.abc import Sequence
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hardsight.kernels.dispatch import on_device_of
+from hardsight.kernels.fused.samples import label_and_weight, number_at
+
+# Two cosines one rounding step apart near 1 differ by an angle of sqrt(2 eps): no smaller sine can be told apart.
+LEAST_SINE = tl.constexpr(4.8828125e-04)
+_BLOCK = 4096
+
+
+@triton.jit
+@no_type_check
+def _inverse_norms(
+    first, second, out, first_rows, dim_steps, first_steps, second_steps, STEP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """1 / |vector| of the rows of two matrices, one after the other; 0 where float32 cannot hold the length."""
+    row = tl.program_id(0).to(tl.int64)
+    dim = dim_steps * STEP
+    vector = first + row * first_steps * STEP
+    if second is not None:  # noqa: SIM102, known when compiling; the other when it runs
+        if row >= first_rows:
+            vector = second + (row - first_rows) * second_steps * STEP
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, dim, BLOCK):
+        d = start + tl.arange(0, BLOCK)
+        x = tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
+        total += x * x
+    length = tl.sqrt_rn(tl.sum(total, 0))
+    measured = (length > 0.0) & (length < float("inf"))
+    tl.store(out + row, tl.where(measured, tl.div_rn(1.0, tl.where(measured, length, 1.0)), 0.0))
+
+
+@triton.jit
+@no_type_check
+def _factor(
+    inverses,
+    labels,
+    sample_weight,
+    upstream,
+    scale,
+    scale_value,
+    out,
+    samples,
+    classes,
+    upstream_stride,
+    ignore_index,
+    BLOCK: tl.constexpr,
+):
+    """1 / the largest product of two inverse lengths, weights and scale; without classes, of two samples."""
+    largest = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, samples, BLOCK):
+        sample = start + tl.arange(0, BLOCK)
+        inside = sample < samples
+        _, weight = label_and_weight(labels, sample_weight, sample, inside, ignore_index)
+        if upstream is not None:
+            weight *= tl.load(upstream + sample * upstream_stride, mask=inside, other=0.0).to(tl.float32)
+        largest = tl.maximum(largest, tl.abs(weight) * tl.load(inverses + sample, mask=inside, other=0.0))
+    one = tl.max(largest, 0)
+    other = one
+    if classes is not None:
+        largest = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, classes, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            largest = tl.maximum(largest, tl.load(inverses + samples + column, mask=column < classes, other=0.0))
+        other = tl.max(largest, 0)
+    product = one * other * tl.abs(number_at(scale, scale_value))
+    tl.store(out, tl.where(product > 0.0, tl.minimum(1.0 / product, 1e30), 1.0))
+
+
+@triton.jit
+@no_type_check
+def _project(
+    first,
+    first_vectors,
+    first_out,
+    second,
+    second_vectors,
+    second_out,
+    inverses,
+    factor,
+    upstream,
+    first_rows,
+    dim_steps,
+    first_steps,
+    second_steps,
+    offset,
+    LARGEST: tl.constexpr,
+    STEP: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """factor (g - (g . u) u) for each row: the radial part of a gradient by a direction does nothing."""
+    row = tl.program_id(0).to(tl.int64)
+    dim = dim_steps * STEP
+    inverse = tl.load(inverses + offset + row)
+    gradient = first + row * dim
+    vector = first_vectors + row * first_steps * STEP
+    out = first_out + row * dim
+    if second is not None:  # noqa: SIM102, known when compiling; the other when it runs
+        if row >= first_rows:
+            row -= first_rows
+            gradient = second + row * dim
+            vector = second_vectors + row * second_steps * STEP
+            out = second_out + row * dim
+    scale = tl.load(factor) * number_at(upstream, 1.0)
+    if WHOLE:
+        d = tl.arange(0, BLOCK)
+        g = tl.load(gradient + d, mask=d < dim, other=0.0)
+        x = tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
+        value = (g - tl.sum(g * x, 0) * inverse * inverse * x) * scale
+        # A gradient too large for half precision is cut off, not turned into infinity.
+        value = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
+        tl.store(out + d, value.to(out.dtype.element_ty), mask=d < dim)
+    else:
+        radial = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, dim, BLOCK):
+            d = start + tl.arange(0, BLOCK)
+            g = tl.load(gradient + d, mask=d < dim, other=0.0)
+            radial += g * tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
+        along = tl.sum(radial, 0) * inverse * inverse
+        for start in range(0, dim, BLOCK):
+            d = start + tl.arange(0, BLOCK)
+            g = tl.load(gradient + d, mask=d < dim, other=0.0)
+            x = tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
+            value = tl.minimum(tl.maximum((g - along * x) * scale, -LARGEST), LARGEST)
+            tl.store(out + d, value.to(out.dtype.element_ty), mask=d < dim)
+
+
+def inverse_norms(vectors: Tensor, others: Tensor | None = None, spare: int = 0) -> Tensor:
+    """1 / |vector| in float32, then those of the others, and spare room; 0 where the length is 0 or too long."""
+    rows = len(vectors) + (0 if others is None else len(others))
+    out = torch.empty(rows + spare, dtype=torch.float32, device=vectors.device)
+    strides = [vectors.stride(0), 0 if others is None else others.stride(0)]
+    step = math.gcd(vectors.shape[1], *strides, 16)
+    block = min(_BLOCK, max(16, triton.next_power_of_2(vectors.shape[1])))
+    with on_device_of(vectors):
+        _inverse_norms[(rows,)](
+            vectors,
+            others,
+            out,
+            len(vectors),
+            vectors.shape[1] // step,
+            strides[0] // step,
+            strides[1] // step,
+            STEP=step,
+            BLOCK=block,
+            num_warps=max(1, min(8, block // 512)),
+        )
+    return out
+
+
+def write_factor(
+    inverses: Tensor,
+    samples: int,
+    classes: int | None,
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    upstream: Tensor | None,
+    ignore_index: int,
+    scale: Tensor | None = None,
+    scale_value: float = 1.0,
+) -> Tensor:
+    """What slopes are multiplied by to be about 1 or less: float16 would lose the small ones of a mean over many."""
+    out = torch.empty((), dtype=torch.float32, device=inverses.device)
+    block = min(2048, max(16, triton.next_power_of_2(max(samples, classes or 0))))
+    with on_device_of(inverses):
+        _factor[(1,)](
+            inverses,
+            labels,
+            sample_weight,
+            upstream,
+            scale,
+            scale_value,
+            out,
+            samples,
+            classes,
+            0 if upstream is None else upstream.stride(0),
+            ignore_index,
+            BLOCK=block,
+            num_warps=max(1, block // 128),
+        )
+    return out
+
+
+def project(
+    gradients: Sequence[Tensor],
+    vectors: Sequence[Tensor],
+    inverses: Tensor,
+    offset: int,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    """factor times what comes from above times the gradients' part along the sphere, in the vectors' dtype.
+
+    One or two matrices in one kernel; `inverses` holds their 1 / length one after the other, from `offset` on.
+    """
+    out = [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in vectors]
+    both = len(vectors) == 2
+    dim = vectors[0].shape[1]
+    strides = [one.stride(0) for one in vectors]
+    step = math.gcd(dim, *strides, 16)
+    block = min(_BLOCK, max(16, triton.next_power_of_2(dim)))
+    with on_device_of(inverses):
+        _project[(sum(len(one) for one in vectors),)](
+            gradients[0],
+            vectors[0],
+            out[0],
+            gradients[1] if both else None,
+            vectors[1] if both else None,
+            out[1] if both else None,
+            inverses,
+            factor,
+            upstream,
+            len(vectors[0]),
+            dim // step,
+            strides[0] // step,
+            strides[-1] // step,
+            offset,
+            LARGEST=torch.finfo(vectors[0].dtype).max,
+            STEP=step,
+            WHOLE=dim <= block,
+            BLOCK=block,
+            num_warps=max(1, min(8, block // 512)),
+        )
+    return out

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -94,6 +95,16 @@ def test_every_sample_is_nearest_to_its_own_clusters_mean() -> None:
     assert torch.equal(torch.cdist(features, means).argmin(1), found)
 
 
+@pytest.mark.parametrize("exponent", [1000, 300, -300, -1040])
+def test_clusters_of_features_of_any_size(exponent: int) -> None:
+    """A power of two changes no bit of a feature, and so no cluster; squares of such features overflow or vanish."""
+    features = torch.randn(30, 3, generator=torch.Generator().manual_seed(1)).round(decimals=1).double()
+    scaled = torch.from_numpy(np.ldexp(features.float().numpy().astype(np.float64), exponent))
+    for metric in ("angle", "euclidean"):
+        found, expected = (cluster_features(one, 4, seed=0, metric=metric) for one in (scaled, features))
+        assert agreement(found, expected) == (1.0, 1.0, 1.0)
+
+
 def test_collapsed_features_give_fewer_clusters() -> None:
     features = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(5, 1)
     found = cluster_features(features, 4, seed=0)
@@ -104,8 +115,9 @@ def test_collapsed_features_give_fewer_clusters() -> None:
 def test_one_class_only_is_refused() -> None:
     with pytest.raises(ValueError, match=r"labels must hold at least 2 classes for homogeneity .*; got only class 4"):
         agreement([0, 1, 2], [4, 4, 4])
-    with pytest.raises(ValueError, match=r"labels must hold at least 2 classes for .*; got none"):
-        agreement(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
+    for nothing in ([], torch.empty(0, dtype=torch.long)):
+        with pytest.raises(ValueError, match="labels must hold the class of at least one sample; got none"):
+            agreement(nothing, nothing)
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [

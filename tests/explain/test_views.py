@@ -73,6 +73,8 @@ def test_t_sne_of_fewer_features_than_dimensions() -> None:
 def test_a_perplexity_of_too_few_samples_is_refused(perplexity: float) -> None:
     with pytest.raises(ValueError, match=rf"perplexity must lie in \(0, 12\), .*; got {perplexity}"):
         t_sne(torch.ones(12, 3), seed=0, perplexity=perplexity)
+    with pytest.raises(ValueError, match="features must be at least 2 samples for a view of their neighbours; got 1"):
+        t_sne(torch.ones(1, 3), seed=0, perplexity=0.5)
 
 
 def test_umap_when_it_is_installed() -> None:

@@ -59,7 +59,9 @@ def cluster_features(
     from sklearn.exceptions import ConvergenceWarning
 
     points = features.detach().double()
-    points = directions(points) if metric == "angle" else points
+    # Clusters do not depend on scale: brought near one by a power of two, which is exact, no square overflows.
+    exponent = torch.frexp(points.abs().max()).exponent.clamp(-1000, 1000)
+    points = directions(points) if metric == "angle" else torch.ldexp(points, -exponent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(clusters, n_init=restarts, random_state=seed).fit_predict(points.cpu().numpy())

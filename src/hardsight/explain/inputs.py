@@ -66,6 +66,8 @@ def check_features(features: Tensor, name: str = "features") -> None:
 def class_positions(labels: Any, samples: int | None = None, name: str = "labels") -> tuple[Tensor, Int[Tensor, "n"]]:
     """The classes that occur, in order, and each sample's position among them; any integers will do."""
     values = _numbers(labels, name).detach()
+    if values.numel() == 0:
+        raise ValueError(f"{name} must hold the class of at least one sample; got none")
     if values.is_floating_point() or values.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, the class of each sample; got {values.dtype}")
     if values.ndim != 1 or (samples is not None and len(values) != samples):
@@ -85,8 +87,7 @@ def _numbers(values: Any, name: str) -> Tensor:
 def check_several(classes: Tensor, purpose: str, name: str = "labels") -> None:
     """At least two classes: with one there is nothing to tell apart."""
     if len(classes) < 2:
-        got = f"only class {int(classes[0])}" if len(classes) else "none"
-        raise ValueError(f"{name} must hold at least 2 classes for {purpose}; got {got}")
+        raise ValueError(f"{name} must hold at least 2 classes for {purpose}; got only class {int(classes[0])}")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

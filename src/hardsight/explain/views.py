@@ -50,6 +50,8 @@ def t_sne(
     """
     points = _points(features, metric)
     _check_dimensions(dimensions)
+    if len(features) < 2:
+        raise ValueError("features must be at least 2 samples for a view of their neighbours; got 1")
     if not 0 < perplexity < len(features):
         raise ValueError(
             f"perplexity must lie in (0, {len(features)}), below the number of samples; got {perplexity!r}"

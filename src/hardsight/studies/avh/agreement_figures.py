@@ -12,7 +12,8 @@ from hardsight.studies.avh.people import PUBLIC
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = (BLUE, RED, GREEN, PURPLE, INK)
+# The last is Okabe and Ito's orange: six networks are trained here.
+_COLOURS = (BLUE, RED, GREEN, PURPLE, INK, "#e69f00")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 

@@ -46,15 +46,16 @@ def draw_groups(networks: Mapping[str, Any], grouping: Grouping) -> "Figure":
     """Norm, AVH and accuracy by group (Figs. 4, 11, 12); bands are one standard deviation of the images."""
     shown = {name: one for name, one in networks.items() if grouping.name in one["curves"]}
     quantities = ("norm", "avh", "correct")
+    top = _highest(shown, grouping, "correct")
     with drawing(8.6, 0.5 + 2.0 * len(shown), panels=3 * len(shown), columns=3) as figure:
         for row, (name, one) in enumerate(shown.items()):
             for column, quantity in enumerate(quantities):
                 axes = figure.axes[3 * row + column]
                 for group, curves in enumerate(one["curves"][grouping.name]):
                     _line(axes, curves, quantity, group)
-                axes.set_title(f"{TITLES.get(name, name)}: {PANELS[quantity]}", fontsize=9)
+                _name(axes, name, quantity)
                 if quantity == "correct":
-                    axes.set_ylim(0, 1.02)
+                    axes.set_ylim(0, top)
                 _epochs(axes, labelled=row == len(shown) - 1)
         _legend(figure, grouping, next(iter(shown.values())))
     return figure
@@ -68,7 +69,7 @@ def draw_confidence(networks: Mapping[str, Any]) -> "Figure":
             for group, curves in enumerate(one["curves"][HUMAN.name]):
                 _line(axes, curves, "confidence", group)
             axes.set_title(TITLES.get(name, name), fontsize=9)
-            axes.set_ylim(0, 1.02)
+            axes.set_ylim(0, _highest(shown, HUMAN, "confidence", "confidence_sd"))
             _epochs(axes)
         figure.axes[0].set_ylabel(PANELS["confidence"])
         _legend(figure, HUMAN, next(iter(shown.values())))
@@ -88,7 +89,7 @@ def draw_together(networks: Mapping[str, Any]) -> "Figure":
                     _band(axes, times, curves, quantity, colour)
                 settled = axes.axvline(measures["plateau"]["mean"], color=INK, linestyle="--", linewidth=1.0)
                 best = axes.axvline(measures["best_time"]["mean"], color=INK, linestyle=":", linewidth=1.4)
-                axes.set_title(f"{TITLES.get(name, name)}: {PANELS[quantity]}", fontsize=9)
+                _name(axes, name, quantity)
                 _epochs(axes, labelled=row == len(networks) - 1)
         figure.legend(
             [settled, best], ["AVH has settled", "best accuracy"], loc="outside upper center", ncols=2, fontsize=8
@@ -116,6 +117,22 @@ def draw_agreement(networks: Mapping[str, Any]) -> "Figure":
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
     return figure
+
+
+def _name(axes: "Axes", network: str, quantity: str) -> None:
+    """The network above, the quantity at the side."""
+    axes.set_title(TITLES.get(network, network), fontsize=9)
+    axes.set_ylabel(PANELS[quantity])
+
+
+def _highest(networks: Mapping[str, Any], grouping: Grouping, quantity: str, band: str | None = None) -> float:
+    """One end of the axis for all networks: a little above the highest line (with its band), at most 1.02."""
+    ends = [
+        np.array(curves[quantity], np.float64) + (np.array(curves[band], np.float64) if band else 0.0)
+        for one in networks.values()
+        for curves in one["curves"][grouping.name]
+    ]
+    return min(1.02, 1.05 * float(np.nanmax(np.concatenate([[0.1], *ends]))))
 
 
 def _epochs(axes: "Axes", *, labelled: bool = True) -> None:

@@ -52,7 +52,7 @@ def _phases_table(networks: Sequence[Measured]) -> str:
         of = one.numbers
         cells = [one.title, str(one.epochs), *(_epoch(of[key]) for key in times)]
         cells += [shown(of["best_accuracy"]), shown(of["accuracy_at_plateau"])]
-        cells += [_percent(of["norm_growth"]), _percent(of["norm_growth_after"]), shown(of["avh_last"])]
+        cells += [_percent(of["norm_growth"]), _percent(of["norm_growth_after"]), _avh(of["avh_last"])]
         rows.append(cells)
     return markdown_table(heads, rows)
 
@@ -130,7 +130,7 @@ def tells_apart(networks: Sequence[Measured]) -> str:
 def better_is_lower(networks: Sequence[Measured]) -> str:
     """Observation 4."""
     ranked = sorted(networks, key=lambda one: -one["last_accuracy"])
-    order = [f"{one.title} ({one['last_accuracy']:.3f}, AVH {one['avh_last']:.4f})" for one in ranked]
+    order = [f"{one.title} ({one['last_accuracy']:.3f}, AVH {one['avh_last']:.3g})" for one in ranked]
     sentence = f"**Observation 4** (better networks have lower mean AVH): by accuracy, best first, {listed(order)}."
     if len(networks) < 3:
         return f"{sentence} {plural(len(networks), 'network')} cannot test an order."
@@ -176,6 +176,11 @@ def _epoch(number: Mapping[str, Any] | None) -> str:
     if number is None:
         return ""
     return f"{number['mean']:.1f} ± {number['sd']:.1f}" if number["sd"] is not None else f"{number['mean']:.0f}"
+
+
+def _avh(number: Mapping[str, Any]) -> str:
+    """Three significant digits: of a hundred classes it is about 0.01."""
+    return f"{number['mean']:.3g}" + (f" ± {number['sd']:.2g}" if number["sd"] is not None else "")
 
 
 def _percent(number: Mapping[str, Any] | None) -> str:

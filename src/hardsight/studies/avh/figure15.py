@@ -151,7 +151,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
                 axes.fill_between(times, values - apart, values + apart, color=colour, alpha=0.15, linewidth=0)
             axes.axvline(settled, color=INK, linestyle="--", linewidth=1.0, label="AVH has settled")
             axes.set_xlabel("iteration")
-            axes.set_title(title, fontsize=9)
+            axes.set_ylabel(title)
         figure.axes[0].legend(fontsize=7)
     return {"figure15": figure}
 

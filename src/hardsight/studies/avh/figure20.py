@@ -112,7 +112,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             axes.set_xscale("log", base=2)
             axes.set_xticks(one["factors"], [f"{factor:g}" for factor in one["factors"]])
             axes.set_xlabel("features made so many times as long")
-            axes.set_ylabel("mean over images")
+            axes.set_ylabel("confidence, AVH: mean over images")
             axes.set_title(title_of(key))
             axes.legend(fontsize=7)
         drawn[f"figure20-{key}"] = figure
@@ -130,6 +130,7 @@ def _draw_formula() -> "Figure":
             axes.set_ylim(-0.03, 1.03)
             axes.set_title(f"{title}: {math.degrees(own):.1f}° against {math.degrees(other):.1f}°", fontsize=9)
             axes.set_xlabel("feature norm, weights of length 1")
+            axes.set_ylabel("confidence, AVH")
             axes.legend(fontsize=8, loc="lower right" if own < other else "upper right")
     return figure
 

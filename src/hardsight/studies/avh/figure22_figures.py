@@ -18,9 +18,12 @@ def draw_paths(title: str, found: Mapping[str, Any]) -> "Figure":
     size, columns = ((8.6, 6.2), 2) if panels == 4 else ((8.6, 2.9), 3)
     with drawing(*size, panels=panels, columns=columns) as figure:
         _by_step(figure.axes[0], found, "norm", "norm, share of the first")
-        _by_step(figure.axes[1], found, "angle", "angle to the label (degrees)")
+        _by_step(figure.axes[1], found, "angle", "angle (degrees)")
         _by_step(figure.axes[1], found, "end_angle", None)
-        figure.axes[1].legend(fontsize=7)
+        # Room above the curves, which otherwise run beneath the legend.
+        low, high = figure.axes[1].get_ylim()
+        figure.axes[1].set_ylim(low, high + 0.25 * (high - low))
+        figure.axes[1].legend(fontsize=7, loc="upper left")
         figure.axes[0].set_title(f"{title}: {found['images']:,} images", fontsize=9)
         figure.axes[1].set_title("median and quartiles", fontsize=9)
         _polar(figure.axes[2], found)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hardsight.alignment import correlate
-from hardsight.studies.avh.looking import Look
+from hardsight.studies.avh.looking import Look, short
 
 BINS = 30
 
@@ -19,19 +19,23 @@ def judge_levels(looks: Sequence[Look], levels: Sequence[float]) -> dict[str, An
     """
     columns = {name: _stacked(looks, name) for name in ("avh", "confidence", "norm", "correct")}
     amount = np.repeat(np.asarray(levels, np.float64), len(looks[0]))
-    edges = np.linspace(0.0, float(np.ceil(columns["avh"].max() * 50) / 50), BINS + 1)
+    edges = np.linspace(0.0, columns["avh"].max(), BINS + 1)
     counts = [np.histogram(one, edges)[0].tolist() for one in columns["avh"]]
     return {
         "levels": list(levels),
         "images": len(looks[0]),
-        "edges": [round(float(edge), 4) for edge in edges],
+        "edges": _short(edges),
         "counts": counts,
-        "means": {name: np.round(values.mean(1), 4).tolist() for name, values in columns.items()},
-        "sd": {name: np.round(values.std(1), 4).tolist() for name, values in columns.items() if name != "correct"},
-        "quartiles": np.round(np.quantile(columns["avh"], (0.25, 0.5, 0.75), axis=1), 4).tolist(),
+        "means": {name: _short(values.mean(1)) for name, values in columns.items()},
+        "sd": {name: _short(values.std(1)) for name, values in columns.items() if name != "correct"},
+        "quartiles": [_short(row) for row in np.quantile(columns["avh"], (0.25, 0.5, 0.75), axis=1)],
         "correlations": {name: _correlations(columns[name].ravel(), amount) for name in ("avh", "confidence", "norm")},
         "within": {name: _within(columns[name], levels) for name in ("avh", "confidence", "norm")},
     }
+
+
+def _short(values: np.ndarray) -> list[float | None]:
+    return [short(value) for value in values.tolist()]
 
 
 def _stacked(looks: Sequence[Look], name: str) -> np.ndarray:

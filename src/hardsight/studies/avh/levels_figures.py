@@ -28,7 +28,7 @@ def draw_levels(networks: Mapping[str, Mapping[str, Any]], grouping: Grouping) -
             low, middle, high = (np.array(quartile)[order] for quartile in found["quartiles"])
             axes.vlines(range(len(order)), low, high, color=INK, linewidth=2.2)
             axes.plot(range(len(order)), middle, "-o", color=RED, markersize=4.5, linewidth=1.4)
-            axes.set_ylim(0.9 * float(edges[:-1][np.sum(found["counts"], axis=0) > 0].min()), None)
+            axes.set_ylim(*_seen(networks))
             axes.set_xticks(range(len(order)), [f"{found['levels'][level]:g}" for level in order])
             axes.grid(False, axis="x")
             rho = found["correlations"]["avh"]["spearman"]
@@ -37,3 +37,13 @@ def draw_levels(networks: Mapping[str, Mapping[str, Any]], grouping: Grouping) -
             if at % 4 == 0:
                 axes.set_ylabel("AVH: median, quartiles, all images")
     return figure
+
+
+def _seen(networks: Mapping[str, Mapping[str, Any]]) -> tuple[float, float]:
+    """One axis for all networks: from the lowest to the highest AVH of any image."""
+    low, high = [], []
+    for found in networks.values():
+        edges, filled = np.array(found["edges"]), np.sum(found["counts"], axis=0) > 0
+        low.append(edges[:-1][filled].min())
+        high.append(edges[1:][filled].max())
+    return 0.95 * float(min(low)), 1.02 * float(max(high))

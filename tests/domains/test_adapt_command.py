@@ -77,8 +77,10 @@ def test_a_data_set_by_name_beside_a_folder_in_colour(tmp_path: Path) -> None:
         (("--regenerate", "hour"), "--regenerate must be round or epoch; got 'hour'"),
         (("--rounds", 0), "rounds must be at least 1; got 0"),
         (("--size", 0), "--size must be at least 1; got 0"),
-        (("--device", "cudda"), "device must be one that is there; got 'cudda'"),
+        (("--device", "cudda"), "device must be one that this machine has, cpu or cuda:0, say; got 'cudda'"),
         (("--limit", 0), "--limit must be at least 1; got 0"),
+        (("--lr", "nan"), "--lr must be a finite number above 0; got nan"),
+        (("--lr", -1), "--lr must be a finite number above 0; got -1.0"),
     ],
 )
 def test_bad_options_are_one_sentence(change: tuple[object, ...], sentence: str, tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_bad_domains_are_one_sentence(folders: tuple[Path, Path, Path], tmp_path
     (tmp_path / "empty").mkdir()
     for target, sentence in (
         (night, "the source has no 'below'"),
-        ("nowhere", "name must be one of"),
+        ("nowhere", "a domain must be a folder of images that is there, or a data set, digits, mnist"),
         (tmp_path / "empty", "empty must hold images, or one folder of them for each class; it holds none"),
     ):
         done = run(day, target, "-m", "digits_cnn", *QUICK, "-o", tmp_path / "run")

@@ -382,7 +382,7 @@ def test_bad_methods_and_networks_are_answered_in_one_sentence() -> None:
         make_session("avh", split, PROBE)
     with pytest.raises(ValueError, match="scales must hold at least one scale"):
         generalize(points(), "place0", "avh", recipe=PROBE, scales=())
-    with pytest.raises(ValueError, match="device must be one that is there; got 'cudda'"):
+    with pytest.raises(ValueError, match="device must be one that this machine has, cpu or cuda:0, say; got 'cudda'"):
         make_session("cross_entropy", split, PROBE, device="cudda")
     with pytest.raises(ValueError, match="model must be 'probe' for features"):
         make_session("cross_entropy", split, Recipe("cnn9"))

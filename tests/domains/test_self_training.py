@@ -258,7 +258,7 @@ def test_a_model_or_device_that_does_not_fit_is_one_sentence(
             None,
             r"model must take samples of shape \[1, 6, 6\]; it says: ",
         ),
-        (small(), "cudda", "device must be one that is there; got 'cudda'"),
+        (small(), "cudda", "device must be one that this machine has, cpu or cuda:0, say; got 'cudda'"),
     ):
         with pytest.raises(ValueError, match=sentence):
             plan.fit(model, *domains[:2], device=device, folder=tmp_path / "run")

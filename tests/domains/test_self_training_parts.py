@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from hardsight.domains.self_training.data import in_memory, read_domain, same_channels, target_labels
 from hardsight.domains.self_training.loss import PseudoLabelLoss
+from hardsight.domains.self_training.record import worth_showing
 from hardsight.domains.self_training.rounds import mixed_batches
 
 
@@ -124,6 +126,16 @@ def test_the_divergence_pulls_towards_uniform() -> None:
     assert slopes[0] < 0 < slopes[1]
 
 
+def test_every_class_is_shown_before_one_is_shown_again() -> None:
+    rows = [(7, 0, 0, 0.3), (8, 0, 0, 0.2), (9, 1, -1, 0.9), (5, 1, 0, 0.1), (8, 0, 0, 0.5), (6, 1, 1, 0.95)]
+    columns = dict(zip(("id", "pseudo_label", "label", "confidence"), map(list, zip(*rows, strict=True)), strict=True))
+    table = pa.table({**columns, "round": [0] * 6, "by_cbst": [False] * 6})
+    # 5 is labelled wrongly; 8 was selected twice.
+    assert worth_showing(table) == [8, 9, 7, 6]
+    assert worth_showing(table, 3) == [8, 9, 7]
+    assert worth_showing(table.set_column(5, "by_cbst", [[True] * 6])) == []
+
+
 def test_labels_keep_their_names_and_unknown_ones_stay_unknown(domains: Any) -> None:
     some = domains.target.labels.clone()
     some[:5] = -1
@@ -155,7 +167,7 @@ def test_domains_are_read_by_name_by_folder_and_without_labels(tmp_path: Path) -
     assert colour is source
     with pytest.raises(ValueError, match="digits must be followed by one of its splits or domains, all; got 'test'"):
         read_domain("digits:test")
-    with pytest.raises(ValueError, match="name must be one of"):
+    with pytest.raises(ValueError, match="a domain must be a folder of images that is there, or a data set, digits"):
         read_domain("nowhere")
 
 

@@ -63,6 +63,8 @@ def adapt(
 
         from hardsight.domains import SelfTraining
 
+        if not 0 < lr < float("inf"):
+            raise ValueError(f"--lr must be a finite number above 0; got {lr}")
         plan = SelfTraining(
             selector,
             rounds=rounds,

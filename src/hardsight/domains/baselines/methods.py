@@ -115,8 +115,8 @@ class DANN(_OneLoss):
     """Features that a domain classifier cannot tell apart, by a reversed gradient (Ganin et al. 2016).
 
     The domain classifier has one hidden layer and learns at full rate; what comes back to the features is multiplied
-    by -weight times `reversal_strength`. The paper's weight is 1; a tenth is what public implementations come to that
-    train the features at a tenth of the learning rate.
+    by -weight times `reversal_strength`. The paper names no other weight than that strength; a tenth is what the
+    authors' public code for Office puts before the domain loss, with a domain classifier that learns ten times as fast.
     """
 
     def __init__(self, weight: float = 0.1, *, hidden: int = 256, steepness: float = 10.0) -> None:

@@ -100,17 +100,30 @@ def read_domain(
     `usps`, `usps:test`, `office-caltech10:amazon`, `pacs:photo`; a folder holds one folder a class or, where
     `class_names` are given (the source's), images directly, without labels. `size`: height and width.
     """
+    return in_memory(find_domain(name, root, class_names=class_names), size)
+
+
+def find_domain(
+    name: str, root: Path | str | None = None, *, class_names: tuple[str, ...] | None = None
+) -> ArrayDataset | FileDataset:
+    """What `read_domain` reads, its files not decoded yet."""
     if Path(name).is_dir():
-        return in_memory(_read_folder(Path(name), class_names), size)
+        return _read_folder(Path(name), class_names)
     known, _, part = name.partition(":")
-    splits = datasets.source(known).splits
+    try:
+        splits = datasets.source(known).splits
+    except ValueError:
+        raise ValueError(
+            f"a domain must be a folder of images that is there, or a data set, {', '.join(datasets.names())}; "
+            f"got {name!r}"
+        ) from None
     if not part or part in splits:
-        return in_memory(datasets.load(known, part or None, root), size)
+        return datasets.load(known, part or None, root)
     every = datasets.load(known, None, root)
     if part not in every.domain_names:
         choices = ", ".join([*splits, *every.domain_names])
         raise ValueError(f"{known} must be followed by one of its splits or domains, {choices}; got {part!r}")
-    return in_memory(every.in_domain(part), size)
+    return every.in_domain(part)
 
 
 def _read_folder(folder: Path, class_names: tuple[str, ...] | None) -> FileDataset:

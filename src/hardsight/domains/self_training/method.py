@@ -46,11 +46,12 @@ class SelfTrained:
 class SelfTraining:
     """Self-training by `selector`, one of `SELECTORS` or your own: "avh", "cbst", "crst", ...
 
-    Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target; the defaults are those
-    of CBST's public code. A round is `epochs_per_round` epochs; `regenerate` makes the labels anew before every "round"
-    or every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the source needs;
-    `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with `balance_classes` its
-    pseudo-classes equally often. `source_epochs` train on the source first; 0 where the model comes trained.
+    Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target (`portion` throughout
+    where the cap is smaller); the defaults are those of CBST's public code. A round is `epochs_per_round` epochs;
+    `regenerate` makes the labels anew before every "round" or every "epoch". An epoch is `steps_per_epoch` batches,
+    left out as many as one pass over the source needs; `target_share` of each batch is target (None: drawn from all, as
+    Eq. 2 sums over both), with `balance_classes` its pseudo-classes equally often. `source_epochs` train on the source
+    first; 0 where the model comes trained.
 
     `loss`: any loss of (logits, labels); soft labels (LRENT) need one that takes class probabilities. `optimizer`
     makes one of parameters. `when_empty`: what to do when a round selects nothing, with the last model kept: "stop",

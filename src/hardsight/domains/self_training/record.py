@@ -87,18 +87,27 @@ def samples_table(seen: Look, ids: Tensor, truth: Tensor) -> pa.Table:
     return pa.table(_arrays(columns))
 
 
-def write_thumbnails(folder: Path, selected: pa.Table, target: ArrayDataset) -> None:
-    """What only this selector selects in the first round, least confident first (AVH, Fig. 21).
+def worth_showing(selected: pa.Table, most: int = _THUMBNAILS) -> list[int]:
+    """Ids of what only this selector selects in the first round, least confident first (AVH, Fig. 21).
 
-    Of samples whose label is known, those that are labelled rightly. Only grey and colour images can be shown.
+    Each class comes before any class comes again. Of samples whose label is known, those that are labelled rightly.
     """
-    if target.images.ndim != 4 or target.images.shape[1] not in (1, 3):
-        return
     first = selected.filter((pc.field("round") == 0) & ~pc.field("by_cbst"))
     beyond = [row for row in first.to_pylist() if row["label"] in (-1, row["pseudo_label"])]
-    # Where labels are made anew every epoch, a sample may be selected several times in a round.
-    wanted = list(dict.fromkeys(row["id"] for row in sorted(beyond, key=lambda row: row["confidence"])))[:_THUMBNAILS]
+    by_class: dict[int, dict[int, float]] = {}
+    for row in sorted(beyond, key=lambda row: row["confidence"]):
+        # Where labels are made anew every epoch, a sample may be selected several times in a round.
+        by_class.setdefault(row["pseudo_label"], {}).setdefault(row["id"], row["confidence"])
+    turns = [(turn, sure, one) for of in by_class.values() for turn, (one, sure) in enumerate(of.items())]
+    return list(dict.fromkeys(one for _, _, one in sorted(turns)))[:most]
+
+
+def write_thumbnails(folder: Path, ids: Sequence[int], target: ArrayDataset) -> None:
+    """Pictures of these samples of the target. Only grey and colour images can be shown."""
+    if target.images.ndim != 4 or target.images.shape[1] not in (1, 3):
+        return
     place = {one: at for at, one in enumerate(target.ids.tolist())}
+    wanted = [one for one in ids if one in place]
     pictures = [target.images[place[one]].permute(1, 2, 0).squeeze(2).numpy() for one in wanted]
     if wanted:
         records.write_thumbnails(folder / "thumbnails.parquet", wanted, pictures)
@@ -111,7 +120,8 @@ def sentence_of(row: Mapping[str, Any]) -> str:
         return f"after round {row['round']}{accuracy}"
     rate = row["true_positive_rate"]
     right = "" if rate is None else f", {100 * rate:.2f} % of them rightly"
-    return f"after round {row['round']}{accuracy}: {row['selected']} samples selected{right}"
+    samples = "1 sample" if row["selected"] == 1 else f"{row['selected']} samples"
+    return f"after round {row['round']}{accuracy}: {samples} selected{right}"
 
 
 def _at(values: Tensor, labels: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from hardsight.domains.self_training.record import (
     samples_table,
     selected_table,
     sentence_of,
+    worth_showing,
     write_rounds,
     write_thumbnails,
 )
@@ -245,7 +246,7 @@ class Run:
         self._close_row({"round": self.done, **self._accuracy(seen)})
         self.record.write_samples(samples_table(seen, self.target.ids, self.truth))
         if self.record.folder is not None and self.tables:
-            write_thumbnails(self.record.folder, pa.concat_tables(self.tables), self.target)
+            write_thumbnails(self.record.folder, worth_showing(pa.concat_tables(self.tables)), self.target)
         if self.checkpoints is not None:
             self.checkpoints.save_weights("last", self.model.state_dict())
         last = {key: value for key, value in self.rows[-1].items() if value is not None and key != "round"}

@@ -7,6 +7,7 @@ has the file needs neither the package nor the images.
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from hardsight import records
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import ROOT_VARIABLE
-from hardsight.domains.self_training.data import in_memory, read_domain
+from hardsight.domains.self_training.data import find_domain, in_memory, read_domain
 
 FEATURES_FOLDER = "frozen-features"
 _BACKBONE_SIZE = 224
@@ -77,6 +78,15 @@ def _pixels(name: str, size: int | None) -> ArrayDataset:
 def _read(name: str, size: int | None) -> ArrayDataset:
     try:
         return read_domain(name, size=size)
+    except (OSError, ValueError) as absent:
+        raise NotThereError(str(absent)) from None
+
+
+def pictures_of(name: str, ids: Sequence[int], size: int) -> ArrayDataset:
+    """Those samples of a domain as images of that size; no others are decoded."""
+    try:
+        domain = find_domain(name)
+        return in_memory(domain.subset(torch.isin(domain.ids, torch.tensor(ids)).nonzero().squeeze(1)), size)
     except (OSError, ValueError) as absent:
         raise NotThereError(str(absent)) from None
 

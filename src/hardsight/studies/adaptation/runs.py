@@ -1,5 +1,6 @@
 """One cell of the study: a pair, a method, a seed. All methods of a pair and seed start from the same source model."""
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Mapping
@@ -8,23 +9,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from torch import nn
 
 from hardsight import models, records
+from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
 from hardsight.domains.self_training.data import pixel_options, target_labels
-from hardsight.domains.self_training.record import write_rounds
+from hardsight.domains.self_training.record import worth_showing, write_rounds, write_thumbnails
 from hardsight.domains.self_training.rounds import class_accuracy, look, plain_batches
-from hardsight.studies.adaptation.pairs import Domains, NotThereError, Pair, load_pair
+from hardsight.studies.adaptation.pairs import Domains, NotThereError, Pair, load_pair, pictures_of
 from hardsight.studies.framework import Options
 from hardsight.training import Cell, fit
 from hardsight.training.evaluation import evaluate
 from hardsight.training.record import RunRecord, device_name
 
 SOURCE = "source"
+CORE = (SOURCE, "cbst", "crst", "avh")
+SELECTING = tuple(name for name in SELECTORS if name not in CORE)
+BASELINES = ("mmd", "dann", "entropy", "mcd", "adr")
+METHODS = (*CORE, *SELECTING, *BASELINES)
+OURS, RIVALS = "avh", ("cbst", "crst")
+# Whose selection is shown in pictures, so many and so large; the file of all that CBST does not select.
+PICTURED = {"method": OURS, "seed": 0}
+SHOWN = "beyond_cbst.parquet"
+_PICTURES, _PICTURE_SIZE = 8, 48
 TABLE_4 = ("true_positive_rate", "avh", "confidence", "norm", "selected", "beyond_cbst", "beyond_cbst_right")
 _SOURCES: dict[tuple[str, str, int, str], dict[str, torch.Tensor]] = {}
 _PAIRS: dict[tuple[str, str], Domains] = {}
@@ -108,7 +120,9 @@ class AdaptationRun:
         beyond = first.filter(pc.invert(first["by_cbst"]))
         write_rounds(self.folder, done.rounds, [])
         if len(beyond):
-            records.write_table(self.folder / "beyond_cbst.parquet", beyond)
+            records.write_table(self.folder / SHOWN, beyond)
+            if self.cell.settings.items() >= PICTURED.items():
+                keep_pictures(self.folder, beyond, self.pair, target)
         last = done.rounds[-1]
         return {
             **{key: last[key] for key in ("accuracy", "class_mean_accuracy", "class_accuracy", "test_accuracy")},
@@ -186,6 +200,16 @@ class AdaptationRun:
                 in_channels=source.images.shape[1],
                 **self.family.model_options,
             )
+
+
+def keep_pictures(folder: Path, beyond: pa.Table, pair: Pair, target: ArrayDataset) -> None:
+    """Some of the samples beyond CBST's selection as pictures, where the images are at hand (AVH, Fig. 21)."""
+    ids = worth_showing(beyond, _PICTURES)
+    if target.images.ndim == 4:
+        write_thumbnails(folder, ids, target)
+    elif ids:
+        with contextlib.suppress(NotThereError):
+            write_thumbnails(folder, ids, pictures_of(pair.target, ids, _PICTURE_SIZE))
 
 
 def compute_cell(family: Family, pair: Pair, cell: Cell, folder: Path, options: Options) -> None:

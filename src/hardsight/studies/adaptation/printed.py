@@ -1,0 +1,164 @@
+"""The tables and figures of AVH's section 5.1, from results alone: ours beside the paper's numbers."""
+
+import base64
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
+from hardsight.studies.adaptation.runs import METHODS, TABLE_4
+from hardsight.studies.framework import markdown_table, provenance, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Mean of the class accuracies on VisDA-17, percent (AVH, Table 3); the source model is that of Zou et al.
+PAPER = {
+    "source": 51.6, "cbst": 76.4, "crst": 78.1, "avh": 81.5, "mmd": 61.1, "dann": 57.4, "entropy": 57.0, "mcd": 71.9,
+    "adr": 74.8,
+}  # fmt: skip
+# True-positive rate, mean AVH, mean confidence, mean norm of the first selection (AVH, Table 4).
+PAPER_TABLE_4 = {"avh": (0.844, 0.118, 0.961, 20.84), "cbst": (0.848, 0.117, 0.976, 21.28)}
+# The paper's order, from best to worst.
+HOPED = ("avh", "crst", "cbst", "source")
+
+
+def print_table(results: Mapping[str, Any]) -> str:
+    """Average over pairs beside the paper's column, paired tests, each family by pair, Table 4."""
+    parts = [provenance(results), _average_table(results), _order_sentence(results["average"])]
+    parts += [_test_sentence(name, test) for name, test in results["tests"].items() if test]
+    parts += [_family_table(name, rows) for name, rows in results["pairs"].items()]
+    parts.append(_table_4(results["table4"]))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _average_table(results: Mapping[str, Any]) -> str:
+    average = results["average"]
+    names = [method for method in METHODS if method in average]
+    if not names:
+        return ""
+    rows = [
+        (
+            f"`{name}`",
+            shown(average[name]),
+            str(len(average[name]["values"])),
+            f"{PAPER[name]:.1f}" if name in PAPER else "",
+        )
+        for name in names
+    ]
+    count = len(average["pairs"])
+    return f"Accuracy on the target, mean over {count} pairs of domains:\n\n" + markdown_table(
+        ("method", "ours", "seeds", "paper, VisDA-17 (%)"), rows
+    )
+
+
+def _order_sentence(average: Mapping[str, Any]) -> str:
+    """Whether the means stand in the paper's order."""
+    if not all(name in average for name in HOPED):
+        return ""
+    means = [average[name]["mean"] for name in HOPED]
+    best, middle, low, source = means
+    kept = best >= middle >= low > source
+    order = ", ".join(
+        f"{name} {mean:.3f}" for name, mean in sorted(zip(HOPED, means, strict=True), key=lambda of: -of[1])
+    )
+    return f"The paper's order, avh ≥ crst ≥ cbst > source, is {'kept' if kept else 'not kept'} on average: {order}."
+
+
+def _test_sentence(name: str, test: Mapping[str, Any]) -> str:
+    p = [f"p = {test[key]:.2g} {words}" for key, words in _P_WORDS.items() if test[key] is not None]
+    tested = f" (paired t-test: {', '.join(p)})" if p else ""
+    return (
+        f"{name}: {100 * test['mean_difference']:+.2f} points, better on {test['pairs_won']} of {test['pairs']} "
+        f"pairs{tested}."
+    )
+
+
+_P_WORDS = {"p_over_pairs": "over the pairs", "p_over_runs": "over all runs"}
+
+
+def _family_table(family: str, rows: Mapping[str, Any]) -> str:
+    methods = [method for method in METHODS if any(method in row for row in rows.values())]
+    lines = [
+        [f"`{method}`", *(shown(row[method]["accuracy"]) if method in row else "" for row in rows.values())]
+        for method in methods
+    ]
+    return f"{family}:\n\n" + markdown_table(["method", *rows], lines)
+
+
+def _table_4(found: Mapping[str, Any]) -> str:
+    if not found:
+        return ""
+    heads = ("method", "right", "AVH", "confidence", "norm", "beyond CBST", "paper (right / AVH / confidence / norm)")
+    lines = []
+    for method, row in found.items():
+        numbers = [f"{row[key]:.3f}" if key in row else "" for key in TABLE_4[:4]]
+        beyond = f"{row['beyond_cbst']:.0f} of {row['selected']:.0f}" if "beyond_cbst" in row else ""
+        paper = " / ".join(f"{value:g}" for value in PAPER_TABLE_4.get(method, ()))
+        lines.append([f"`{method}`", *numbers, beyond, paper])
+    runs = next(iter(found.values()))["runs"]
+    return (
+        f"What each selects first, from the source model, mean over the {runs} pairs and seeds that all of them have "
+        f"(Table 4):\n\n" + markdown_table(heads, lines) + _selected_sentence(found)
+    )
+
+
+def _selected_sentence(found: Mapping[str, Any]) -> str:
+    """The paper reads its Table 4 so: AVH's selection is as often right as CBST's, less confident, and shorter."""
+    if not {"avh", "cbst"} <= set(found) or not all(set(TABLE_4[:4]) <= set(found[how]) for how in ("avh", "cbst")):
+        return ""
+    parts = []
+    for at, (key, word) in enumerate(zip(TABLE_4[:4], ("right", "AVH", "confidence", "norm"), strict=True)):
+        ours = found["avh"][key] - found["cbst"][key]
+        theirs = PAPER_TABLE_4["avh"][at] - PAPER_TABLE_4["cbst"][at]
+        parts.append(f"{word} {ours:+.3f} ({theirs:+.3f})")
+    return f"\n\nThe selection of avh less that of cbst, in brackets the paper's: {', '.join(parts)}."
+
+
+_STYLES = {"cbst": (RED, "-"), "crst": (GREEN, "-"), "avh": (BLUE, "-"), "avh-slides": (BLUE, "--"),
+           "confidence": (PURPLE, "--"), "argmax": (INK, ":")}  # fmt: skip
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """Figure 6, accuracy by round; and Figure 21, what AVH selects beyond CBST, where pictures were kept."""
+    drawn = {"rounds": _draw_rounds(results["pairs"])}
+    if results.get("figure21"):
+        drawn["figure21"] = _draw_examples(results["figure21"])
+    return drawn
+
+
+def _draw_rounds(families: Mapping[str, Any]) -> "Figure":
+    """Mean over a family's pairs; a faint line where the source model stands."""
+    with drawing(4.6 * min(2, len(families)), 3.2 * -(-len(families) // 2), len(families)) as figure:
+        for axes, (family, rows) in zip(figure.axes, families.items(), strict=True):
+            for method, (colour, line) in _STYLES.items():
+                curves = [row[method]["by_round"] for row in rows.values() if "by_round" in row.get(method, {})]
+                if curves:
+                    mean = [sum(column) / len(column) for column in zip(*curves, strict=False)]
+                    axes.plot(range(len(mean)), mean, line, color=colour, label=method)
+                    axes.axhline(mean[0], color=FAINT, linewidth=0.8, zorder=0)
+            axes.set_title(family)
+            axes.set_xlabel("rounds")
+            axes.set_ylabel("accuracy on the target")
+        figure.axes[0].legend(fontsize=7)
+    return figure
+
+
+def _draw_examples(pairs: Mapping[str, Any]) -> "Figure":
+    """A row of pictures for each pair, each under its label and the softmax confidence in it."""
+    from PIL import Image
+
+    columns = max(map(len, pairs.values()))
+    with drawing(1.25 * columns, 1.45 * len(pairs), columns * len(pairs), columns) as figure:
+        for axes in figure.axes:
+            axes.set_axis_off()
+        for at, (pair, pictures) in enumerate(pairs.items()):
+            for axes, one in zip(figure.axes[at * columns :], pictures, strict=False):
+                with Image.open(io.BytesIO(base64.b64decode(one["picture"]))) as picture:
+                    axes.imshow(picture, cmap="gray", vmin=0, vmax=255)
+                axes.set_title(f"{one['class']}, {one['confidence']:.2f}", fontsize=6.5)
+            figure.axes[at * columns].text(
+                -0.06, 0.5, pair, fontsize=7, rotation=90, ha="right", va="center",
+                transform=figure.axes[at * columns].transAxes,
+            )  # fmt: skip
+    return figure

@@ -121,6 +121,22 @@ def test_scales_are_chosen_by_validation_never_by_the_domain_left_out() -> None:
     assert max(tried[:3], key=lambda one: one.test).scale == 20.0
 
 
+def test_no_scale_is_chosen_while_one_of_them_is_not_finished(tmp_path: Path) -> None:
+    cells = [cell for cell in STUDY.cells("paper") if cell.settings["begin"] == "scratch"]
+    cells = [cell for cell in cells if cell.settings["seed"] == 0 and cell.settings["method"] != "mldg"]
+    for cell in cells:
+        unfinished = cell.settings.get("scale") == 20.0 and cell.settings["held_out"] == "sketch"
+        (tmp_path / cell.name).mkdir()
+        results = {"test_accuracy": 0.5, "validation_accuracy": 0.7}
+        about = {"status": "running" if unfinished else "finished", "results": results}
+        (tmp_path / cell.name / "run.json").write_text(json.dumps(about))
+    found = judge_cells(cells, tmp_path, table5.PACS)
+    assert set(found["accuracy"]["scratch"]["avh"]) == {"art_painting", "cartoon", "photo"}
+    assert set(found["accuracy"]["scratch"]["cross_entropy"]) == {*table5.PACS, "average"}
+    assert found["chosen_scales"]["scratch"]["sketch"] == []
+    assert found["difference"] == {}
+
+
 def test_the_paired_difference_and_its_interval_by_hand() -> None:
     differences = {"p": [1.0, 3.0, 2.0], "q": [4.0, 8.0, 3.0]}
     outcomes = []

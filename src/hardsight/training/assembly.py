@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hardsight import datasets, models, noise
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
+from hardsight.datasets.pixels import pixel_statistics
 from hardsight.dynamics import Recorder
 from hardsight.losses.angular import AngularLinear
 from hardsight.training.checkpoints import check_fits, read_weights
@@ -53,14 +54,7 @@ class Sets(NamedTuple):
 
     def statistics(self) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel over the training images, as shares of full brightness."""
-        channels = self.train.images.shape[1]
-        counts = torch.stack(
-            [torch.bincount(self.train.images[:, place].flatten().int(), minlength=256) for place in range(channels)]
-        ).double()
-        values, total = torch.arange(256, dtype=torch.float64) / 255, counts.sum(1)
-        mean = (counts * values).sum(1) / total
-        spread = ((counts * values.square()).sum(1) / total - mean.square()).clamp_min(1e-12).sqrt()
-        return mean.tolist(), spread.tolist()
+        return pixel_statistics(self.train.images)
 
 
 def load_sets(config: TrainingConfig) -> Sets:
@@ -211,7 +205,9 @@ class Loaders(NamedTuple):
 
 def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, channels_last: bool) -> Loaders:
     """The loaders; the ids are those of the data set."""
-    data, (mean, std) = config.data, sets.statistics()
+    data = config.data
+    with about("data"):
+        mean, std = sets.statistics()
     rank, world = process()
     common: dict[str, Any] = {"device": device, "mean": mean, "std": std, "channels_last": channels_last}
     plain = {**common, "batch_size": data.test_batch_size, "shuffle": False}

@@ -15,6 +15,7 @@ from hardsight import models
 from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
+from hardsight.datasets.pixels import pixel_statistics
 from hardsight.domains.baselines.adaptation import accuracy_by_class
 from hardsight.domains.devices import chosen_device
 from hardsight.domains.generalization.backbone import (
@@ -27,7 +28,6 @@ from hardsight.domains.generalization.backbone import (
 from hardsight.domains.generalization.batches import DomainBatches
 from hardsight.domains.generalization.meta_learning import train_by_mldg
 from hardsight.domains.generalization.splits import Split
-from hardsight.domains.pixels import pixel_statistics
 from hardsight.domains.rows import RowBatches
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Plan, Session

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from hardsight import datasets
 from hardsight.datasets.folders import collect, images_below, subfolders
 from hardsight.datasets.interface import ArrayDataset, FileDataset
-from hardsight.domains.pixels import pixel_statistics
+from hardsight.datasets.pixels import pixel_statistics
 
 
 def target_labels(source: ArrayDataset, target: ArrayDataset, name: str = "target") -> Tensor:

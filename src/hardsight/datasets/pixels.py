@@ -1,12 +1,13 @@
-"""How bright a domain's images are: what every domain is normalised by."""
+"""How bright the images of a set are: what they are normalised by."""
 
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
 
-def pixel_statistics(images: UInt8[Tensor, "samples channels height width"]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel as shares of full brightness, computed where the images are."""
+def pixel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel of uint8 [N, C, H, W], as shares of full brightness."""
+    if images.ndim != 4 or images.dtype != torch.uint8:
+        raise ValueError(f"images must be uint8 [N, C, H, W]; got {images.dtype} {list(images.shape)}")
     total, squares = torch.zeros(2, images.shape[1], dtype=torch.float64, device=images.device)
     for part in images.split(256):
         values = part.float()

@@ -10,8 +10,11 @@ import safetensors.torch
 import torch
 from scipy import stats
 
+from hardsight import datasets
+from hardsight.domains.generalization import backbone
 from hardsight.domains.selection import SELECTORS
-from hardsight.studies.adaptation import STUDIES
+from hardsight.models import Classifier
+from hardsight.studies.adaptation import STUDIES, pairs
 from hardsight.studies.adaptation.judging import average, first_selections, paired
 from hardsight.studies.adaptation.pairs import FEATURES_FOLDER, Pair, load_pair
 from hardsight.studies.adaptation.printed import draw, print_table
@@ -176,6 +179,32 @@ def test_what_is_not_at_hand_is_left_for_another_machine(tmp_path: Path, monkeyp
     compute_cell(family, Pair("mnist", "svhn"), cell, tmp_path / "cell", Options(device="cpu", say=said.append))
     assert not (tmp_path / "cell").exists()
     assert said[0].startswith("left out pair=mnist-usps,method=avh,seed=0: root must be given")
+
+
+def test_features_made_in_pieces_are_those_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Brightness(Classifier):
+        def __init__(self, num_classes: int, image_size: int) -> None:
+            super().__init__()
+            self.input_shape, self.feature_dim = (1, image_size, image_size), 8
+
+        def forward_features(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs.mean((1, 2))
+
+    monkeypatch.setattr(backbone, "missing_packages", list)
+    monkeypatch.setattr(backbone, "EfficientNetLite0", Brightness)
+    for name in ("BACKBONE_MEAN", "BACKBONE_STD"):
+        monkeypatch.setattr(backbone, name, (0.5,))
+    monkeypatch.setattr(pairs, "_BACKBONE_SIZE", 8)
+    made = []
+    for pieces in (10_000, 500):
+        monkeypatch.setattr(pairs, "_AT_ONCE", pieces)
+        made.append(pairs._make_features("digits"))
+    whole, parts = made
+    assert whole.images.shape == (1797, 8)
+    for column in ("images", "labels", "ids"):
+        assert torch.equal(getattr(parts, column), getattr(whole, column))
+    shares = datasets.load("digits").images.float() / 255
+    torch.testing.assert_close(parts.images, (shares.mean((1, 2)) - 0.5) / 0.5)
 
 
 def test_features_are_read_from_beside_the_data_and_standardised(

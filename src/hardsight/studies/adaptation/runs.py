@@ -208,7 +208,8 @@ def keep_pictures(folder: Path, beyond: pa.Table, pair: Pair, target: ArrayDatas
     if target.images.ndim == 4:
         write_thumbnails(folder, ids, target)
     elif ids:
-        with contextlib.suppress(NotThereError):
+        # Pictures are an extra: where a file cannot be read, the numbers stand without them.
+        with contextlib.suppress(NotThereError, ValueError):
             write_thumbnails(folder, ids, pictures_of(pair.target, ids, _PICTURE_SIZE))
 
 

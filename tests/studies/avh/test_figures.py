@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hardsight.studies import Options, Study, get_study, run_study, studies
+from hardsight.studies.avh import dynamics
+from hardsight.studies.avh.dynamics import spread_known
 from hardsight.studies.avh.figure4 import CIFAR10, CIFAR100
 from hardsight.studies.framework import compact_json
 from hardsight.training.sweeps import status_of
@@ -42,9 +45,43 @@ def test_it_runs_and_says_what_it_found(runs: dict[str, Any], id: str) -> None:
     assert "nan" not in printed
     assert len(compact_json(found)) < 200_000
     assert study.figures is not None
-    for figure in study.figures(found).values():
+    for name, figure in study.figures(found).items():
+        assert figure.axes[0].get_ylabel(), name
+        # The panels of a column may share the label below them; a bar of colours has none.
+        assert any(axes.get_xlabel() for axes in figure.axes), name
         for axes in figure.axes:
             assert axes.get_title(loc="left") or axes.get_xlabel() or axes.get_ylabel()
+
+
+def test_the_panels_of_a_training_share_the_end_of_their_accuracies(runs: dict[str, Any]) -> None:
+    networks = runs["avh-figure4"]["networks"]
+    figure = get_study("avh-figure4").figures(runs["avh-figure4"])["figure11"]
+    panels = figure.axes[2::3]
+    assert {axes.get_ylabel() for axes in panels} == {"accuracy"}
+    ends = {axes.get_ylim() for axes in panels}
+    highest = max(max(group["correct"]) for one in networks.values() for group in one["curves"]["noise"])
+    assert len(ends) == 1
+    assert highest <= ends.pop()[1] <= 1.02
+
+
+def test_avh_of_many_classes_keeps_its_digits() -> None:
+    found = spread_known([0.001_234, None, 0.001_236, math.nan])
+    assert found is not None
+    # Four decimals, as for other numbers, would make the two one.
+    assert found["values"] == [0.001234, 0.001236]
+    assert found["mean"] == 0.001235
+    assert spread_known([math.nan]) is None
+
+
+def test_people_who_are_missing_are_missed_before_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(name: str) -> torch.Tensor:
+        raise FileNotFoundError("cifar10h-counts.npy")
+
+    monkeypatch.setattr(dynamics, "human_frequency", nobody)
+    cell = get_study("avh-figure4").cells("smoke")[0]
+    with pytest.raises(FileNotFoundError, match="cifar10h-counts"):
+        dynamics.compute_dynamics(CIFAR10["smoke"], [(cell, tmp_path / cell.name)], Options())
+    assert not (tmp_path / cell.name / "epochs.parquet").exists()
 
 
 def test_every_figure_of_the_paper_is_named() -> None:

@@ -148,22 +148,22 @@ def test_further_scores_of_a_network(few: DeviceLoader, tmp_path: Path, monkeypa
     model = models_at[-1]
     before = {name: values.clone() for name, values in model.state_dict().items()}
     seen = outputs_of(model, few)
-    found = further_columns(model, few, seen, snapshots.files())
+    found = further_columns(model, few, seen, 2, snapshots.files())
     assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
     images = torch.cat([batch.images for batch in few])
     states = [copy.deepcopy(one.state_dict()) for one in models_at]
     torch.testing.assert_close(found["vog"], variance_of_gradients(model, states, images, few.labels))
     # The loader itself still hands out the images as they are, and copies are the same for every network.
     torch.testing.assert_close(torch.cat([batch.images for batch in few]), images)
-    assert torch.equal(found["allsh"], further_columns(model, few, seen)["allsh"])
+    assert torch.equal(found["allsh"], further_columns(model, few, seen, 2)["allsh"])
     assert (found["allsh"] > 0).all()
-    assert "vog" not in further_columns(model, few, seen)
+    assert "vog" not in further_columns(model, few, seen, 2)
     snapshots.clear()
     assert not snapshots.files()
 
 
 def test_a_lost_look_is_refused(tmp_path: Path, few: DeviceLoader) -> None:
-    watch = ImageWatch(tmp_path, few, Votes(torch.ones(3), torch.ones(3)), epochs=5)
+    watch = ImageWatch(tmp_path, few, Votes(torch.ones(3), torch.ones(3)), epochs=5, copies=1)
     nothing = Outputs(torch.arange(3), torch.zeros(3), torch.ones(3, 2), torch.ones(3, 4), torch.ones(4, 2), None)
     with pytest.raises(ValueError, match="must hold the looks at epoch 4; it ends at 0"):
         watch._record(nothing, 5)

@@ -234,11 +234,11 @@ network, and those of its training, recorded on the test images. `confidence_t4`
 the logits divided by 4; `entropy_of_mean` the entropy of the probabilities averaged over all epochs. Positive is
 agreement with people. Halves: a random half of the images picks the single score, and the mean of the ranks of up to
 three scores, that agree best with people there; the other half judges them. {SPLITS} splits, both ways. The dashed line
-is how well two random halves of the people agree with each other. `allsh` looks at four copies of each image, moved by
-up to 4 pixels and mirrored by chance; `vog` at the gradients in the image at five epochs. Left out are `loss`, which
-ranks as confidence does, the `..._last`, which are the scores of the trained network, `second_split_forgetting`, which
-needs a second training, and `detector`, which is made from known label errors. Where fewer seeds have a score than the
-network has, their number stands beside it.
+is how well two random halves of the people agree with each other. `allsh` looks at four copies of each image (`cpu`:
+one), moved by up to 4 pixels and mirrored by chance; `vog` at the gradients in the image at five epochs. Left out are
+`loss`, which ranks as confidence does, the `..._last`, which are the scores of the trained network,
+`second_split_forgetting`, which needs a second training, and `detector`, which is made from known label errors. Where
+fewer seeds have a score than the network has, their number stands beside it; where none has, nothing does.
 
 {people.CELLS}"""
 

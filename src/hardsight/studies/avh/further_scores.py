@@ -22,30 +22,32 @@ from hardsight.studies.outputs import Outputs, outputs_of
 
 # What the networks trained here see of their training images, the public ones too.
 WIGGLE = Augmentation(shift=4, flip=True)
-COPIES = 4
 SNAPSHOTS = 5
 # A gradient in the image keeps every activation: so many images at a time.
 _GRADIENTS_AT_ONCE = 250
 
 
 def further_columns(
-    model: nn.Module, batches: DeviceLoader, seen: Outputs, snapshots: Sequence[Path] = ()
+    model: nn.Module, batches: DeviceLoader, seen: Outputs, copies: int, snapshots: Sequence[Path] = ()
 ) -> dict[str, Tensor]:
-    """The further scores of these images, in the order of `seen`, on the CPU; `vog` where there are two snapshots."""
+    """The further scores of these images, in the order of `seen`, on the CPU.
+
+    `copies`: altered ones of each image, for `allsh`; `vog` where there are two snapshots.
+    """
     found = {
         "prototype_angle": prototype_angle(seen.features.double(), seen.labels),
-        "allsh": local_sensitivity(seen.logits.double(), torch.stack(list(_wiggled(model, batches)))),
+        "allsh": local_sensitivity(seen.logits.double(), torch.stack(list(_wiggled(model, batches, copies)))),
     }
     if len(snapshots) > 1:
         found["vog"] = _gradient_variance(model, batches, seen.labels, snapshots)
     return {name: values.cpu() for name, values in found.items()}
 
 
-def _wiggled(model: nn.Module, batches: DeviceLoader) -> Iterator[Tensor]:
+def _wiggled(model: nn.Module, batches: DeviceLoader, copies: int) -> Iterator[Tensor]:
     """Logits on copies of the images, moved and mirrored by chance: the same chance for every network."""
     altered = copy.copy(batches)
     altered.augmentation, altered.seed = WIGGLE, 0
-    for epoch in range(COPIES):
+    for epoch in range(copies):
         altered.set_epoch(epoch)
         yield outputs_of(model, altered).logits.double()
 

@@ -57,7 +57,7 @@ class Network:
 
 @dataclass(frozen=True)
 class People:
-    """A preset: whose answers, which networks, and how many resamples an interval has.
+    """A preset: whose answers, which networks, how many resamples an interval has, and altered copies an image.
 
     `first` networks come before the public ones of these `depths`, the others after them.
     """
@@ -67,6 +67,7 @@ class People:
     depths: tuple[int, ...] = ()
     others: tuple[Network, ...] = ()
     resamples: int = 400
+    copies: int = 4
     at_once: int = 1
 
 
@@ -80,7 +81,7 @@ PRESETS = {
     # A fifth of the training set at a quarter of the pixels: to see what scores of a training are worth, in minutes.
     "cpu": People(
         _CIFAR | {"limit": 10_000, "shrink": 2, "shift": 2, "test_batch_size": 500}, (),
-        (20, 32, 44, 56), (Network("resnet20", 1, 8),),
+        (20, 32, 44, 56), (Network("resnet20", 1, 8),), copies=1,
     ),
     # The seeds of a network train together. DenseNet-121, of 22 times the operations of a ResNet-20, comes last, and is
     # not compiled: ResNet-56, with fewer than half of its kernels a step, takes 90 seconds to.
@@ -141,7 +142,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
     for cell, folder in mine:
         if cell.settings["weights"] == PUBLIC:
             options.clock.check()
-            _look_at_public(cell, folder, options)
+            _look_at_public(cell, folder, options, of.copies)
         else:
             training.append((cell, folder))
     if training:
@@ -183,7 +184,7 @@ class Watching:
     def _watch(self, training: CellTraining) -> ImageWatch:
         if training.folder not in self._watches:
             votes = human_votes(self.of.data["name"])
-            watch = ImageWatch(training.folder, training.test, votes, training.config.epochs)
+            watch = ImageWatch(training.folder, training.test, votes, training.config.epochs, self.of.copies)
             self._watches[training.folder] = watch
         return self._watches[training.folder]
 
@@ -195,7 +196,7 @@ class Watching:
         return {}
 
 
-def _look_at_public(cell: Cell, folder: Path, options: Options) -> None:
+def _look_at_public(cell: Cell, folder: Path, options: Options, copies: int) -> None:
     device = options.torch_device
     data = _images("cifar10h", "test")
     depth = int(str(cell.settings["network"]).removeprefix("resnet"))
@@ -204,7 +205,7 @@ def _look_at_public(cell: Cell, folder: Path, options: Options) -> None:
     record.begin(
         name=cell.name, seed=0, config=dict(cell.settings), device=device_name(device), class_names=data.class_names
     )
-    results = write_public(folder, model, data, device)
+    results = write_public(folder, model, data, device, copies)
     record.finish(results)
 
 
@@ -215,7 +216,12 @@ def public_weights() -> Path:
 
 
 def write_public(
-    folder: Path, model: nn.Module, data: datasets.ArrayDataset, device: torch.device, batch_size: int = 250
+    folder: Path,
+    model: nn.Module,
+    data: datasets.ArrayDataset,
+    device: torch.device,
+    copies: int = 1,
+    batch_size: int = 250,
 ) -> dict[str, float]:
     """Score a public network on these images and write what people and it say of each; returns its accuracy."""
     batches = DeviceLoader(
@@ -223,7 +229,7 @@ def write_public(
         std=IMAGENET_STD,
     )  # fmt: skip
     seen = outputs_of(model, batches)
-    columns = model_columns(seen) | further_columns(model, batches, seen)
+    columns = model_columns(seen) | further_columns(model, batches, seen, copies)
     write_people(folder, columns, votes_on(data), seen.logits)
     return {"test_accuracy": float((columns["predicted"] == columns["label"]).double().mean())}
 

@@ -78,8 +78,8 @@ class ImageWatch:
     What it knows is written after every epoch, so that a training that was interrupted goes on with it.
     """
 
-    def __init__(self, folder: Path, batches: DeviceLoader, votes: Votes, epochs: int) -> None:
-        self.folder, self.batches, self.votes = folder, batches, votes
+    def __init__(self, folder: Path, batches: DeviceLoader, votes: Votes, epochs: int, copies: int) -> None:
+        self.folder, self.batches, self.votes, self.copies = folder, batches, votes, copies
         self.snapshots = Snapshots(folder, epochs)
         self.recorder = Recorder(len(votes.chosen))
         self.summed: Tensor | None = None
@@ -111,7 +111,7 @@ class ImageWatch:
         """The table of the trained network, with what was recorded on the way."""
         seen = outputs_of(model, self.batches)
         columns, rows = model_columns(seen), seen.ids.cpu()
-        columns |= further_columns(model, self.batches, seen, self.snapshots.files())
+        columns |= further_columns(model, self.batches, seen, self.copies, self.snapshots.files())
         columns |= {name: values.cpu()[rows] for name, values in self.recorder.scores().items()}
         assert self.summed is not None
         write_people(self.folder, columns, self.votes.of(rows), seen.logits, self.summed / self.recorder.epoch)

@@ -123,7 +123,7 @@ def test_the_results_are_those_of_the_records(smoke: Any) -> None:
 
 def test_table_and_figure_cope_with_what_is_not_finished(smoke: Any) -> None:
     assert "Schedule of the authors' script (weight 10), 1/100 of the length" in table(smoke.results)
-    assert "too few runs to tell, 1 runs" in table(smoke.results)
+    assert "too few runs to tell, 1 run)" in table(smoke.results)
     assert list(figures(smoke.results)) == ["differences"]
     partly = copy.deepcopy(smoke.results)
     del partly["accuracy"]["script 0.01"]["digits"]["amc"]

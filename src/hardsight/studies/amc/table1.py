@@ -208,14 +208,15 @@ def _sentence(data: str, row: Mapping[str, Any]) -> str:
         return f"{TITLES[data]}: only {', '.join(NAMES[loss] for loss in known)} so far."
     over = {loss: row["amc"]["mean"] - row[loss]["mean"] for loss in LOSSES[:2]}
     p = row["p_amc_euclidean"]
-    runs = len(row["amc"]["values"])
+    count = len(row["amc"]["values"])
+    runs = "1 run" if count == 1 else f"{count} runs"
     told = (
         "too few runs to tell"
         if p is None
         else f"p = {shown_p(p)}, {'told apart' if p < 0.05 else 'not told apart'} at 0.05"
     )
     ours = (
-        f"{TITLES[data]}: AMC is {over['euclidean']:+.2f} points from + Euclidean ({told}, {runs} runs) and "
+        f"{TITLES[data]}: AMC is {over['euclidean']:+.2f} points from + Euclidean ({told}, {runs}) and "
         f"{over['cross-entropy']:+.2f} from cross-entropy"
     )
     if data not in PAPER:

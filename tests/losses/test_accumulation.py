@@ -39,18 +39,19 @@ def gradients(model: nn.Module) -> list[Tensor]:
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def whole_batch(model: nn.Module, inputs: Tensor, labels: Tensor) -> list[Tensor]:
+def whole_batch(model: nn.Module, inputs: Tensor, labels: Tensor, epsilon: float = 0.0) -> list[Tensor]:
     model = copy.deepcopy(model)
-    GradientRescaling()(model(inputs), labels).backward()
+    GradientRescaling(epsilon=epsilon)(model(inputs), labels).backward()
     return gradients(model)
 
 
 PARTS = ((0, 5), (5, 6), (6, 12))
 
 
-def test_parts_give_the_whole_batch(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
-    expected = whole_batch(model, inputs, labels)
-    criterion = AccumulatedRescaling(GradientRescaling(), model.parameters())
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+def test_parts_give_the_whole_batch(model: nn.Module, inputs: Tensor, labels: Tensor, epsilon: float) -> None:
+    expected = whole_batch(model, inputs, labels, epsilon)
+    criterion = AccumulatedRescaling(GradientRescaling(epsilon=epsilon), model.parameters())
     for _ in range(2):  # the second batch must not remember the first
         for start, end in PARTS:
             criterion(model(inputs[start:end]), labels[start:end]).backward()

@@ -53,16 +53,20 @@ def test_before_the_decision_it_is_cross_entropy(batch: tuple[Tensor, Tensor]) -
     torch.testing.assert_close(gradient(loss, *batch), theirs)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("reduction", ["weight", "mean"])
 @pytest.mark.parametrize("rate", [0.2, 0.47, 0.8])
-def test_afterwards_it_is_gradient_rescaling(batch: tuple[Tensor, Tensor], rate: float, reduction: str) -> None:
-    loss = AutomaticRescaling(10, reduction=reduction).double()
+def test_afterwards_it_is_gradient_rescaling(
+    batch: tuple[Tensor, Tensor], rate: float, reduction: str, epsilon: float
+) -> None:
+    loss = AutomaticRescaling(10, reduction=reduction, epsilon=epsilon).double()
+    torch.testing.assert_close(gradient(loss, *batch), gradient(torch.nn.CrossEntropyLoss(), *batch))
     loss.decide(rate)
     knobs = loss.knobs
     assert knobs == pytest.approx(rescaling_knobs(rate, 10), rel=1e-6)
 
     def fixed(logits: Tensor, labels: Tensor) -> Tensor:
-        return gradient_rescaling(logits, labels, beta=knobs.beta, lam=knobs.lam, reduction=reduction)
+        return gradient_rescaling(logits, labels, beta=knobs.beta, lam=knobs.lam, reduction=reduction, epsilon=epsilon)
 
     torch.testing.assert_close(gradient(loss, *batch), gradient(fixed, *batch))
 
@@ -118,6 +122,7 @@ def test_no_look_at_a_value(batch: tuple[Tensor, Tensor]) -> None:
     [
         ({"classes": 1}, "classes must be at least 2"),
         ({"classes": 3, "warm_up": 0}, "warm_up must be at least 1"),
+        ({"classes": 3, "epsilon": -1e-6}, "epsilon must be at least 0"),
         ({"classes": 3, "reduction": "sum"}, "reduction must be one of weight, mean; got 'sum'"),
     ],
 )

@@ -27,8 +27,8 @@ def labels(generator: torch.Generator) -> Tensor:
     return torch.randint(6, (9,), generator=generator)
 
 
-def loop_gradient(logits: Tensor, labels: Tensor, beta: float, lam: float) -> Tensor:
-    """(p - y) / (2 (1 - p_y)) * w / sum w, with g = exp, one number after the other."""
+def loop_gradient(logits: Tensor, labels: Tensor, beta: float, lam: float, epsilon: float = 0.0) -> Tensor:
+    """(p - y) / (2 (1 - p_y) + epsilon) * w / sum w, with g = exp, one number after the other."""
     rows, weights = [], []
     for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
         total = sum(math.exp(value) for value in row)
@@ -37,7 +37,7 @@ def loop_gradient(logits: Tensor, labels: Tensor, beta: float, lam: float) -> Te
         weights.append(math.exp(beta * p[label] ** lam * rest))
         difference = [value - (index == label) for index, value in enumerate(p)]
         difference[label] = -rest
-        rows.append([value / (2 * rest) for value in difference])
+        rows.append([value / (2 * rest + epsilon) for value in difference])
     return torch.tensor(rows, dtype=torch.float64) * torch.tensor(weights)[:, None].double() / math.fsum(weights)
 
 
@@ -45,6 +45,29 @@ def loop_gradient(logits: Tensor, labels: Tensor, beta: float, lam: float) -> Te
 def test_equals_a_slow_loop(logits: Tensor, labels: Tensor, beta: float, lam: float) -> None:
     expected = loop_gradient(logits, labels, beta, lam)
     torch.testing.assert_close(gradient(logits, labels, beta=beta, lam=lam), expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1])
+def test_epsilon_is_added_to_the_divisor(logits: Tensor, labels: Tensor, epsilon: float) -> None:
+    """As in the authors' code: the weights and their sum stay as they are."""
+    logits = logits.scatter_add(1, labels[:, None], torch.linspace(0, 20, len(labels), dtype=torch.float64)[:, None])
+    expected = loop_gradient(logits, labels, 8.0, 0.5, epsilon)
+    torch.testing.assert_close(gradient(logits, labels, epsilon=epsilon), expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_epsilon_lets_go_of_what_is_fitted(dtype: torch.dtype) -> None:
+    """Without it a sample of probability 1 - 1e-30 pulls as hard as ever, and its logit grows for ever."""
+    fitted = torch.tensor([[70.0, 0.0, 0.0]], dtype=dtype)
+    label = torch.tensor([0])
+    assert gradient(fitted, label, reduction="sum").abs().sum() == pytest.approx(1)
+    assert gradient(fitted, label, reduction="sum", epsilon=1e-6).abs().sum() < 1e-20
+    # What is far from fitted does not feel it.
+    fresh = torch.zeros(1, 3, dtype=dtype)
+    torch.testing.assert_close(
+        gradient(fresh, label, reduction="sum", epsilon=1e-6), gradient(fresh, label, reduction="sum"),
+        rtol=1e-5, atol=0,
+    )  # fmt: skip
 
 
 def test_hand_computed() -> None:
@@ -181,6 +204,7 @@ def test_masked_classes_get_nothing() -> None:
     [
         ({"beta": -1.0}, "beta must be at least 0 and finite; got -1.0"),
         ({"lam": -0.5}, "lam must be at least 0 and finite; got -0.5"),
+        ({"epsilon": -1e-6}, "epsilon must be at least 0 and finite; got -1e-06"),
         ({"beta": math.nan}, "beta must be at least 0 and finite; got nan"),
         ({"transform": "log"}, "transform must be 'exp', 'identity' or a callable; got 'log'"),
         ({"transform": lambda x: -x - 1}, "transform must be finite and non-negative"),

@@ -67,8 +67,8 @@ class AutomaticRescaling(nn.Module):
     `warm_up` is how many epochs a training should wait before it estimates the rate and decides (at most a third of
     them). `watch(accuracy)` takes in every later epoch's accuracy on the given labels: should it fall below 0.7 of what
     it was when the emphasis was chosen, the training has collapsed, as the paper saw for some spreads, and the loss
-    goes back to cross-entropy for good. `reduction` is that of the rescaling: "weight" or "mean". Everything is in the
-    state, and a captured step reads it anew.
+    goes back to cross-entropy for good. `reduction` and `epsilon` are those of the rescaling: "weight" or "mean", and
+    what lets go of fitted samples. Everything is in the state, and a captured step reads it anew.
     """
 
     beta: Tensor
@@ -78,13 +78,14 @@ class AutomaticRescaling(nn.Module):
     accuracy: Tensor
 
     def __init__(
-        self, classes: int, *, warm_up: int = 10, reduction: str = "weight", ignore_index: int = -100,
-        across_processes: bool = True,
+        self, classes: int, *, warm_up: int = 10, reduction: str = "weight", epsilon: float = 0.0,
+        ignore_index: int = -100, across_processes: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         check_range(classes, "classes", 2.0)
         check_range(warm_up, "warm_up", 1.0)
-        self.classes, self.warm_up, self.ignore_index = classes, warm_up, ignore_index
+        check_range(epsilon, "epsilon", 0.0)
+        self.classes, self.warm_up, self.epsilon, self.ignore_index = classes, warm_up, epsilon, ignore_index
         self.reduction = check_reduction(reduction, ("weight", "mean"))
         self.across_processes = across_processes
         self.register_buffer("beta", torch.tensor(2.0))
@@ -134,6 +135,10 @@ class AutomaticRescaling(nn.Module):
             log_divisor = torch.where(by_weight, log_weights.logsumexp(0), log_count)
             if self.across_processes and processes.wants_gradient(logits):
                 log_divisor = processes.log_sum_over_processes(log_divisor, None) - math.log(processes.world_size(None))
+            if self.epsilon > 0:
+                # Of the rescaling alone: cross-entropy lets go of fitted samples by itself.
+                held = rescale(rows, 2.0, 0.0, "identity", self.epsilon).direction
+                direction = torch.where(self.emphasises, held, direction)
             gradient = rescaled_gradient(log_weights, direction, log_divisor)
             logged = reduce(-log_p, "mean", weight=rows.weight)
         return attach_gradient(logged, rows.logits, gradient)

@@ -26,6 +26,7 @@ def gradient_rescaling(
     beta: float = 8.0,
     lam: float = 0.5,
     transform: Transform = "exp",
+    epsilon: float = 0.0,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "weight",
@@ -39,9 +40,11 @@ def gradient_rescaling(
     Reductions of the gradient: "weight" divides by the sum of the weights over all processes (what the authors' code
     does), "mean" by the number of samples here, "sum" by nothing, "none" keeps one loss a sample. `normaliser` is a
     sum of weights known beforehand, of all processes and of all parts of an accumulated batch. `value` replaces the
-    logged cross-entropy: a function of logits [rows, classes] and labels that gives one number a sample.
+    logged cross-entropy: a function of logits [rows, classes] and labels that gives one number a sample. `epsilon` is
+    added to 2 (1 - p_y), as the authors' code does (1e-6): a sample is then let go once 1 - p_y falls below it. With 0,
+    Eq. 6 to the letter, a fitted sample pulls with weight 1 for ever and logits grow without end.
     """
-    check_rescaling(beta, lam, transform)
+    check_rescaling(beta, lam, transform, epsilon)
     check_reduction(reduction, RESCALING_REDUCTIONS)
     if normaliser is not None and reduction != "weight":
         raise ValueError(f"normaliser needs reduction 'weight', which divides by it; got reduction {reduction!r}")
@@ -50,7 +53,7 @@ def gradient_rescaling(
     assert rows.labels is not None
     synchronised = across_processes and processes.wants_gradient(logits)
     with torch.no_grad():
-        log_p, log_weights, direction = rescale(rows, beta, lam, transform)
+        log_p, log_weights, direction = rescale(rows, beta, lam, transform, epsilon)
         log_divisor = torch.zeros_like(rows.weight.sum())
         if reduction == "mean":
             log_divisor = rows.weight.sum().log()
@@ -103,13 +106,15 @@ class GradientRescaling(nn.Module):
         transform: Transform = "exp",
         reduction: str = "weight",
         *,
+        epsilon: float = 0.0,
         ignore_index: int = -100,
         across_processes: bool = True,
         process_group: Any = None,
         value: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        check_rescaling(beta, lam, transform)
+        check_rescaling(beta, lam, transform, epsilon)
+        self.epsilon = epsilon
         self.beta, self.lam, self.transform, self.ignore_index = beta, lam, transform, ignore_index
         self.reduction = check_reduction(reduction, RESCALING_REDUCTIONS)
         self.across_processes, self.process_group, self.value = across_processes, process_group, value
@@ -127,6 +132,7 @@ class GradientRescaling(nn.Module):
             beta=self.beta,
             lam=self.lam,
             transform=self.transform,
+            epsilon=self.epsilon,
             sample_weight=sample_weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
@@ -137,7 +143,8 @@ class GradientRescaling(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"beta={self.beta}, lam={self.lam}, transform={self.transform!r}, reduction={self.reduction!r}"
+        shown = f"beta={self.beta}, lam={self.lam}, transform={self.transform!r}, reduction={self.reduction!r}"
+        return f"{shown}, epsilon={self.epsilon}" if self.epsilon else shown
 
 
 class Rescaled(NamedTuple):
@@ -145,10 +152,10 @@ class Rescaled(NamedTuple):
 
     log_p: Float[Tensor, "rows"]  # of the label
     log_weights: Float[Tensor, "rows"]  # of w times the sample weight; minus infinity where ignored
-    direction: Float[Tensor, "rows classes"]  # (p - y) / (2 (1 - p_y)): its L1 norm is 1
+    direction: Float[Tensor, "rows classes"]  # (p - y) / (2 (1 - p_y) + epsilon): without epsilon its L1 norm is 1
 
 
-def rescale(rows: Rows, beta: float, lam: float, transform: Transform) -> Rescaled:
+def rescale(rows: Rows, beta: float, lam: float, transform: Transform, epsilon: float = 0.0) -> Rescaled:
     """Weights and directions of a batch.
 
     The direction of the other classes is half their softmax among themselves: no difference of nearly equal numbers
@@ -165,6 +172,9 @@ def rescale(rows: Rows, beta: float, lam: float, transform: Transform) -> Rescal
     # Not from `others`: shifted by a labelled logit far above them, they are rounded to its grid.
     among_others = rows.logits.scatter(-1, label, -math.inf).softmax(-1)
     direction = (among_others / 2).scatter(-1, label, -0.5)
+    if epsilon > 0:
+        # 2 (1 - p) / (2 (1 - p) + epsilon), from log (1 - p): exact where 1 - p rounds to 0.
+        direction = direction * torch.sigmoid(log_others - log_total + math.log(2 / epsilon)).unsqueeze(-1)
     # Where every other class is masked out there is nothing to learn.
     direction = torch.where((log_others == -math.inf).unsqueeze(-1), 0.0, direction)
     return Rescaled(log_p, log_w, direction)
@@ -192,9 +202,10 @@ def attach_gradient(value: Tensor, logits: Tensor, gradient: Float[Tensor, "rows
     return _AttachGradient.apply(value, logits, gradient)
 
 
-def check_rescaling(beta: float, lam: float, transform: Transform) -> None:
+def check_rescaling(beta: float, lam: float, transform: Transform, epsilon: float = 0.0) -> None:
     check_range(beta, "beta", 0.0)
     check_range(lam, "lam", 0.0)
+    check_range(epsilon, "epsilon", 0.0)
     if isinstance(transform, str):
         if transform not in ("exp", "identity"):
             raise ValueError(f"transform must be 'exp', 'identity' or a callable; got {transform!r}")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.margins import MARGINS, CosineLinear, MarginLoss, margin_loss
 from hardsight.losses.registry import LOSSES, LossEntry, Sizes, noisy_transition
+from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training.config import TrainingConfig
 from hardsight.training.network import Objective
 from hardsight.training.reading import about, typed
@@ -61,7 +62,9 @@ def _automatic(options: dict[str, Any], sizes: Sizes, key: str) -> AutomaticResc
         given = ", ".join(f"{knob} = {value!r}" for knob, value in chosen.items())
         raise ValueError(f'{key}.options must have both beta and lam "auto" or neither; got {given}')
     others = {option: value for option, value in options.items() if option not in chosen}
-    _check_options(others, _parameters(AutomaticRescaling), "automatic gradient rescaling", key)
+    # Beta and lam are known too, so that a slip of the pen is answered with them.
+    known = _parameters(AutomaticRescaling) | {knob: _parameters(GradientRescaling)[knob] for knob in chosen}
+    _check_options(others, known, "automatic gradient rescaling", key)
     with about(f"{key}.options"):
         return AutomaticRescaling(**({"classes": sizes.classes} | others))
 

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.studies.gr.collapse import finding, pulls, weakest_classes
+from hardsight.studies.gr.collapse import finding, grown, pulls, weakest_classes
 from hardsight.studies.gr.collapse import judge as judge_classes
 from hardsight.studies.gr.protocol import (
+    _OF_GR_ALONE,
     _TITLES,
     ANCHOR,
     BASES,
@@ -55,9 +56,13 @@ TOUCHES = {
     "float32": {"precision"},
     "twice-as-long": {"epochs", "schedule.milestones"},
     "late-falls": {"epochs", "schedule.milestones"},
+    "epsilon": {"loss.options.epsilon"},
+    "released-epsilon": {
+        "schedule.milestones", "optimizer.weight_decay", "data.class_balanced", "loss.options.epsilon",
+    },
     RIGHT_LABELS: set(),
     ANCHOR: {"epochs", "schedule.milestones"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("change", _TITLES)
@@ -77,12 +82,13 @@ def test_the_falls_stay_at_the_same_shares_when_it_is_longer() -> None:
 def test_paper_cells_begin_with_the_base_and_train_the_long_anchor_apart() -> None:
     pairs = [(cell.settings["change"], cell.settings["method"]) for cell in cells("paper")]
     assert {*pairs[:3]} == {(PRINTED_AS_IT_IS, method) for method in METHODS}
-    assert pairs[3:8] == [(PRINTED_AS_IT_IS, method) for method in SETTINGS]
+    assert {change for change, _ in pairs[3:7]} == {"epsilon", "released-epsilon"}
+    assert pairs[7:12] == [(PRINTED_AS_IT_IS, method) for method in SETTINGS]
     long = [changed(BASES["paper"], change).epochs for change, _ in pairs]
-    assert [n for n, epochs in enumerate(long) if epochs == 60] == [*range(11, 17)], "of one length, one after another"
+    assert [n for n, epochs in enumerate(long) if epochs == 60] == [*range(15, 21)], "of one length, one after another"
     assert pairs.index((ANCHOR, "cce")) >= 8
     assert {change for change, _ in pairs} == {*_TITLES}
-    assert not any(change.startswith("mean") and method == "cce" for change, method in pairs)
+    assert not any(change in _OF_GR_ALONE and method == "cce" for change, method in pairs)
 
 
 def results_of(last: dict[tuple[str, str], float]) -> dict[str, Any]:
@@ -187,6 +193,13 @@ def test_nothing_is_said_of_a_method_that_learnt_every_class_or_was_not_counted(
     assert finding(collapsed({"clip": [0.8, 0.6]}, {"clip": 0.5}), gr(16, 1)) == ""
     assert finding(collapsed({"clip": [0.8, 0.0]}, {"clip": 0.5}), "cce") == ""
     assert finding({}, gr(16, 1)) == ""
+
+
+def test_logits_out_of_proportion_are_named() -> None:
+    titles = {"clip": "clipped", "balanced": "even"}
+    results = collapsed({}, {"clip": 19.27, "balanced": 0.7})
+    assert grown(results, gr(16, 1), titles).endswith("of 2 trainings under: clipped (19.3).")
+    assert grown(collapsed({}, {"clip": 1.0}), gr(16, 1), titles) == ""
 
 
 def test_pulls_are_those_of_the_formula() -> None:

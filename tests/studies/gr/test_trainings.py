@@ -76,7 +76,7 @@ def test_the_printed_protocol_is_section_4_1() -> None:
     assert (config.data.name, config.data.batch_size, config.data.shift, config.data.flip) == ("cifar10", 128, 4, True)
     assert (config.optimizer.lr, config.optimizer.momentum, config.optimizer.weight_decay) == (0.1, 0.9, 1e-4)
     assert (config.noise.kind, config.noise.rate, config.seed) == ("symmetric", 0.4, 3)
-    assert config.loss.options == {"beta": 16.0, "lam": 1.0, "reduction": "weight"}
+    assert config.loss.options == {"beta": 16.0, "lam": 1.0, "reduction": "weight", "epsilon": 1e-6}
     steps = 50_000 // 128
     falls = [epoch * steps for epoch in config.schedule.milestones]
     assert falls == pytest.approx([5000, 10_000, 15_000], rel=0.02)

@@ -125,6 +125,20 @@ def _left_with(pairs: Iterable[tuple[Sequence[float] | None, Sequence[float]]]) 
     )
 
 
+def grown(results: Mapping[str, Any], method: str, titles: Mapping[str, str]) -> str:
+    """Where logits have grown out of proportion: a network that learnt, yet errs by more than one that guesses."""
+    found = {change: results.get("test_loss", {}).get(f"change={change},method={method}") for change in titles}
+    losses = {change: loss for change, loss in found.items() if loss is not None}
+    blind = math.log(CLASSES)
+    listed = "; ".join(f"{titles[change]} ({loss:.1f})" for change, loss in losses.items() if loss > blind)
+    if not listed:
+        return ""
+    return (
+        f"Logits of {title_of(method)} grown out of proportion, a mean cross-entropy on the test images above the "
+        f"{blind:.1f} nats of a blind guess, of {len(losses)} trainings under: {listed}."
+    )
+
+
 def pulls(methods: Sequence[str]) -> str:
     """How much harder a half-learnt label pulls than one at the start and one that is ruled out, by method."""
     places = torch.tensor([_HALF, _START, _OUT], dtype=torch.float64)

@@ -35,7 +35,7 @@ from hardsight.studies.framework import (
 from hardsight.studies.gr.clothing1m_crops import Crops
 from hardsight.studies.gr.retrieval import Retrieval, Tracklets, average_tracklets, retrieve
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import gr, loss_of, title_of
+from hardsight.studies.gr.trainings import RELEASED_EPSILON, gr, loss_of, title_of
 from hardsight.training import Cell, Plan
 from hardsight.training.fitting import Session
 from hardsight.training.objectives import make_loss
@@ -87,7 +87,7 @@ def session(settings: Settings, root: Path | None, cell: Cell, folder: Path, opt
     large: dict[str, Any] = {"stem": "large"} if settings.model == "googlenet" else {}
     model = models.create(settings.model, num_classes=train.num_classes, **large)
     sizes = Sizes(model.feature_dim, train.num_classes, int(train.ids.max()) + 1)
-    loss = loss_of(method, 0.0, "mars")
+    loss = loss_of(method, 0.0, "mars", epsilon=RELEASED_EPSILON)
     batches = Crops(
         train, settings.batch_size, resized=settings.resized, side=settings.side, training=True, seed=seed,
         device=device,

@@ -190,7 +190,7 @@ def table(results: Mapping[str, Any]) -> str:
     sentences += [
         collapse.finding(results, gr(16, 1)),
         _without_noise(results),
-        _grown(results),
+        collapse.grown(results, gr(8, 0.5), _TITLES),
         collapse.pulls(METHODS),
     ]
     settings = [method for method in (*METHODS[1:], *SETTINGS) if (PRINTED_AS_IT_IS, method) in planned]

@@ -109,6 +109,7 @@ def test_partly_finished_results_still_make_a_page(runs: dict[str, Any]) -> None
     study, found = get_study("avh-figure4"), runs["avh-figure4"]
     partly = {**found, "networks": {"resnet20": found["networks"]["resnet20"]}}
     assert "1 network cannot test an order" in study.table(partly)
+    assert study.table(partly).count("| ResNet-20 (1 seed) |") == 2
     assert "figure4" in study.figures(partly)
     nobody_asked = json.loads(json.dumps(partly))
     network = nobody_asked["networks"]["resnet20"]

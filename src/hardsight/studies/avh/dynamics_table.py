@@ -21,10 +21,11 @@ def dynamics_table(results: Mapping[str, Any]) -> str:
 
 
 class Measured:
-    """One network's measures: `one["plateau"]` is the mean over seeds, NaN where there is none."""
+    """One network's measures: `one["plateau"]` is the mean over seeds, NaN where there is none; `row` names both."""
 
     def __init__(self, name: str, found: Mapping[str, Any]) -> None:
         self.title = TITLES.get(name, name)
+        self.row = f"{self.title} ({plural(found['seeds'], 'seed')})"
         self.epochs, self.shortcuts, self.numbers = found["epochs"], found["shortcuts"], found["measures"]
 
     def __getitem__(self, key: str) -> float:
@@ -50,7 +51,7 @@ def _phases_table(networks: Sequence[Measured]) -> str:
     rows = []
     for one in networks:
         of = one.numbers
-        cells = [one.title, str(one.epochs), *(_epoch(of[key]) for key in times)]
+        cells = [one.row, str(one.epochs), *(_epoch(of[key]) for key in times)]
         cells += [shown(of["best_accuracy"]), shown(of["accuracy_at_plateau"])]
         cells += [_percent(of["norm_growth"]), _percent(of["norm_growth_after"]), _avh(of["avh_last"])]
         rows.append(cells)
@@ -68,7 +69,7 @@ def _groups_table(networks: Sequence[Measured]) -> str:
     for one in networks:
         of = one.numbers
         shares = [_percent(of[key]) for key in ("human_avh_ordered", "human_norm_ordered", "human_norm_gap")]
-        rows.append([one.title, *shares, *(shown(of[key]) for key in rho)])
+        rows.append([one.row, *shares, *(shown(of[key]) for key in rho)])
     return markdown_table(heads, rows)
 
 

@@ -84,7 +84,7 @@ def test_parallel_opposite_zero_and_huge_vectors_stay_finite(device: str, dtype:
     features[1], features[2], features[3] = weight[labels[1]], -weight[labels[2]], 0
     weight[4] = 0
     if dtype != torch.float16:
-        features[4] = features[4] * 1e25
+        features[4], features[5], weight[3] = features[4] * 1e25, features[5] * 1e-18, weight[3] * 1e-18
     value, got = gradients(angular_cross_entropy, features, weight, labels)
     assert torch.isfinite(value)
     assert all(torch.isfinite(one).all() for one in got)
@@ -97,3 +97,42 @@ def test_gradients_are_tangent_to_the_sphere(device: str) -> None:
     _, got = gradients(angular_cross_entropy, features, weight, labels)
     radial = (got[0] * features).sum(1) / features.norm(dim=1) / got[0].norm(dim=1).clamp_min(1e-30)
     assert radial.abs().max() < 1e-4
+
+
+def test_rows_wider_than_a_program_and_samples_beyond_a_block(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hardsight.kernels.fused import angular_cross_entropy as fused
+
+    monkeypatch.setattr(fused, "BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(fused, "WIDEST", 16)
+    features, weight, labels, sample_weight = draw((130, 5, 21), torch.float32, device)
+    for recompute in (False, True):
+        options = {"sample_weight": sample_weight}
+        true_value, truth = gradients(reference, features.double(), weight.double(), labels, **options)
+        value, got = gradients(angular_cross_entropy, features, weight, labels, recompute=recompute, **options)
+        torch.testing.assert_close(value.double(), true_value, atol=2e-5, rtol=1e-5)
+        for one, true in zip(got, truth, strict=True):
+            torch.testing.assert_close(one.double(), true.double(), atol=1e-5, rtol=1e-3)
+
+
+def test_weights_of_samples_can_be_learned(device: str) -> None:
+    features, weight, labels, sample_weight = draw((6, 8, 5), torch.float32, device)
+    found = []
+    for function in (angular_cross_entropy, reference):
+        leaf = sample_weight.clone().requires_grad_()
+        found.append(torch.autograd.grad(function(features, weight, labels, sample_weight=leaf), leaf)[0])
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_scale_alone_may_be_trained_in_any_shape_and_type(device: str, recompute: bool) -> None:
+    features, weight, labels, _ = draw((6, 8, 5), torch.float32, device)
+    want = torch.tensor(4.0, dtype=torch.float64, device=device, requires_grad=True)
+    (true,) = torch.autograd.grad(reference(features.double(), weight.double(), labels, want), want)
+    for shape, dtype in (((1,), torch.float32), ((), torch.bfloat16)):
+        scale = torch.full(shape, 4.0, dtype=dtype, device=device, requires_grad=True)
+        value = angular_cross_entropy(features, weight, labels, scale, recompute=recompute)
+        (got,) = torch.autograd.grad(value, scale)
+        assert (got.shape, got.dtype) == (scale.shape, dtype)
+        torch.testing.assert_close(
+            got.double().reshape(()), true, atol=1e-5, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5
+        )

@@ -1,14 +1,20 @@
-"""Every op where it is used: compiled, under autocast, checkpointed, and on a machine without Triton."""
+"""Every op where it is used: compiled, under autocast, checkpointed, in a CUDA graph, on a machine without Triton.
 
+And what a call costs the host: the operations it starts are counted.
+"""
+
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from hardsight import kernels
-from hardsight.kernels import dispatch
+from hardsight.kernels import dispatch, inputs
 
 
 def ops(labels: Tensor) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
@@ -101,3 +107,157 @@ def test_the_door_knows_who_may_enter() -> None:
     assert not dispatch.runs_fused(torch.zeros(2, dtype=torch.float64))
     mixed = dispatch.same_precision((torch.zeros(1, dtype=torch.bfloat16), nn.Parameter(torch.zeros(1))))
     assert [one.dtype for one in mixed] == [torch.float32, torch.float32]
+
+
+LOSSES = [name for name in NAMES if name != "angular_scores"]
+# Of the fused losses, forward and backward: Triton's kernels, then torch's products.
+STARTED = {
+    "rescaled_cross_entropy": (3, 0),
+    "rescaled_linear": (3, 3),
+    "angular_cross_entropy": (4, 3),
+    "recomputed": (7, 4),
+    "pairwise": (4, 2),
+}
+# What allocates, looks at a tensor in another way, or asks about types starts nothing on a device.
+FREE = ("aten.empty", "aten.new_empty", "aten.slice", "aten.permute", "aten.alias", "aten.detach", "aten.promote_types")
+
+
+class Started(TorchDispatchMode):
+    """Counts torch's operations, less those that the interpreter itself makes while it runs a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.kernels = 0
+        self.inside = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), names: Any = None) -> Any:
+        if not self.inside and not str(function).startswith(FREE):
+            self.counts[str(function)] += 1
+        return function(*arguments, **(names or {}))
+
+    def watch(self, launch: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **names: Any) -> Any:
+            self.kernels, self.inside = self.kernels + 1, True
+            try:
+                return launch(*arguments, **names)
+            finally:
+                self.inside = False
+
+        return counted
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_a_call_starts_a_handful_of_operations(device: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device == "cuda":
+        pytest.skip("counted where the interpreter starts the kernels")
+    from triton.runtime.interpreter import GridExecutor
+
+    monkeypatch.setattr(inputs, "_may_look", lambda tensor: False)  # as on a GPU
+    generator = torch.Generator().manual_seed(0)
+    features, weight = torch.randn(6, 8, generator=generator), torch.randn(16, 8, generator=generator)
+    labels = torch.randint(0, 8, (6,), generator=generator)
+    leaves = (features.requires_grad_(), weight.requires_grad_())
+    without_weight = {
+        "rescaled_cross_entropy": lambda: kernels.rescaled_cross_entropy(features, labels),
+        "pairwise": lambda: kernels.pairwise_angular_contrast(features, labels),
+    }
+    work = without_weight.get(name, lambda: ops(labels)[name](features, weight))
+    started = Started()
+    monkeypatch.setattr(GridExecutor, "__call__", started.watch(GridExecutor.__call__))
+    with started:
+        torch.autograd.grad(work(), leaves[:1] if name in without_weight else leaves)
+    del started.counts["aten.ones_like.default"]  # where autograd begins
+    assert (started.kernels, started.counts["aten.mm.out"]) == STARTED[name]
+    assert set(started.counts) <= {"aten.mm.out"}, started.counts
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_may_be_changed_in_place(device: str, name: str) -> None:
+    features, weight, labels = draw(device)
+    op = ops(labels)[name]
+    want = torch.autograd.grad(2 * op(features, weight), (features, weight))
+    loss = op(features, weight)
+    loss *= 2
+    for one, other in zip(torch.autograd.grad(loss, (features, weight)), want, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_same_call_gives_the_same_bits(device: str, name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    samples = 5000 if device == "cuda" else 40
+    features = torch.randn(samples, 16, generator=generator).to(device).requires_grad_()
+    weight = torch.randn(24, 16, generator=generator).to(device).requires_grad_()
+    labels = torch.randint(0, 24, (samples,), generator=generator).to(device)
+    op = ops(labels)[name]
+    runs = []
+    for _ in range(2):
+        loss = op(features, weight)
+        runs.append((loss, *torch.autograd.grad(loss, (features, weight))))
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_without_gradient_the_value_is_the_same(device: str, name: str) -> None:
+    features, weight, labels = draw(device)
+    op = ops(labels)[name]
+    want = op(features, weight)
+    with torch.no_grad():
+        got = op(features, weight)
+    assert torch.equal(got, want)
+    assert not got.requires_grad
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_cuda_graph_replays_forward_and_backward(name: str) -> None:
+    features, weight, labels = draw("cuda")
+    op = ops(labels)[name]
+
+    def step() -> tuple[Tensor, ...]:
+        loss = op(features, weight)
+        return loss, *torch.autograd.grad(loss, (features, weight))
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        features.copy_(torch.randn(features.shape, generator=torch.Generator().manual_seed(1)))
+    graph.replay()
+    for one, other in zip(captured, step(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """Every custom op of the losses, with arguments it takes."""
+    features, weight, labels = (one.detach() for one in draw(device))
+    logits, rows, scalar = features @ weight.T, torch.ones(6, device=device), torch.ones((), device=device)
+    weighing = (logits, labels, rows, None, -100, 8.0, 0.5, True, "weight", None)
+    walking = (features, weight, labels, scalar, 1.0, rows, None, -100, "mean", True)
+    linear = (features, weight, weight[:, 0].clone(), labels, rows, scalar, -100, 8.0, 0.5, True, "weight", None, 1.0)
+    hardsight = torch.ops.hardsight
+    return {
+        "row_statistics": (hardsight.row_statistics, (logits, labels)),
+        "rescaled_rows": (hardsight.rescaled_rows, weighing),
+        "rescaled_gradient": (hardsight.rescaled_gradient, (logits, labels, rows, rows, scalar)),
+        "angular_walk": (hardsight.angular_walk, walking),
+        "project_gradients": (hardsight.project_gradients, ([features], [features], rows, 0, rows, scalar)),
+        "angular_contrast": (hardsight.angular_contrast, (features, labels, rows, 0.5, -100, "mean", True)),
+        "rescaled_linear": (hardsight.rescaled_linear, (*linear, True)),
+        "scaled_gradients": (
+            hardsight.scaled_gradients,
+            ([features, rows], scalar, rows[:1].clone(), torch.bfloat16, torch.float32, 1.0),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(registered("cpu")))
+def test_the_registrations_keep_their_promises(device: str, name: str) -> None:
+    op, arguments = registered(device)[name]
+    torch.library.opcheck(op.default, arguments)

@@ -56,9 +56,10 @@ def test_value_and_gradient_stay_in_the_budget(
     within_budget(got.cpu(), plain.cpu(), truth.cpu(), 4.0 if dtype != torch.float32 else 32.0)
 
 
-def test_meeting_opposite_and_zero_vectors_stay_finite(device: str) -> None:
+def test_meeting_opposite_zero_and_tiny_vectors_stay_finite(device: str) -> None:
     features, labels, _ = draw((8, 6), torch.float32, device)
     features[1], features[2], features[3] = features[0], -features[0], 0
+    features[4:6] *= 1e-18
     for margin in (0.5, math.pi):
         value, got = gradient(pairwise_angular_contrast, features, labels, margin)
         assert torch.isfinite(value)
@@ -72,6 +73,24 @@ def test_an_ignored_label_pairs_with_nobody(device: str) -> None:
     kept = torch.tensor([0, 1, 3, 4, 6, 7], device=device)
     got = pairwise_angular_contrast(features, labels, 1.5)
     torch.testing.assert_close(got, pairwise_angular_contrast(features[kept], labels[kept], 1.5))
+
+
+def test_samples_beyond_a_block_pair_with_all_others(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hardsight.kernels.fused import pairwise_angular_contrast as fused
+
+    monkeypatch.setattr(fused, "_BLOCK_ELEMENTS", 1)
+    features, labels, weight = draw((131, 5), torch.float32, device)
+    true_value, truth = gradient(reference, features.double(), labels, 2.0, sample_weight=weight)
+    value, got = gradient(pairwise_angular_contrast, features, labels, 2.0, sample_weight=weight)
+    torch.testing.assert_close(value.double(), true_value.double(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(got.double(), truth.double(), atol=1e-6, rtol=1e-3)
+
+
+def test_one_sample_has_no_pair(device: str) -> None:
+    features, labels, _ = draw((1, 6), torch.float32, device)
+    value, got = gradient(pairwise_angular_contrast, features, labels)
+    assert value == 0
+    assert not got.any()
 
 
 def test_single_pairs_are_refused() -> None:

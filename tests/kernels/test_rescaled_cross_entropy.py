@@ -10,7 +10,8 @@ from torch import Tensor
 
 from hardsight.kernels.rescaled_cross_entropy import reference, rescaled_cross_entropy
 
-SHAPES = [(5, 3), (4, 1000), (2, 9_001), (6, 2)]
+# The first is more rows than one program takes, the third wider than one reads at a time.
+SHAPES = [(300, 3), (4, 1000), (2, 9_001), (6, 2)]
 
 
 def loop(logits: Tensor, labels: Tensor, beta: float, lam: float, weight: Tensor, reduction: str) -> Tensor:
@@ -111,3 +112,49 @@ def test_a_known_normaliser_replaces_the_sum_of_the_weights(device: str) -> None
     _, total = gradient(rescaled_cross_entropy, logits, labels, reduction="sum")
     _, got = gradient(rescaled_cross_entropy, logits, labels, normaliser=7.0)
     torch.testing.assert_close(got, total / 7.0)
+
+
+def test_a_normaliser_may_be_a_tensor_of_any_type(device: str) -> None:
+    logits, labels, _ = draw((4, 10), torch.float32, device)
+    _, want = gradient(rescaled_cross_entropy, logits, labels, normaliser=7.0)
+    for dtype in (torch.float64, torch.bfloat16):
+        _, got = gradient(rescaled_cross_entropy, logits, labels, normaliser=torch.tensor(7.0, dtype=dtype))
+        torch.testing.assert_close(got, want)
+
+
+def test_views_and_short_integers_are_read_as_they_lie(device: str) -> None:
+    wide, labels, weight = draw((6, 300), torch.bfloat16, device)
+    labels = labels.clamp(0, 250)
+    _, want = gradient(rescaled_cross_entropy, wide[:, :251].contiguous(), labels, sample_weight=weight)
+    spread_weight = torch.stack((weight, weight), 1)[:, 0]
+    spread_labels = torch.stack((labels, labels), 1).to(torch.uint8)[:, 0]
+    leaf = wide.clone().requires_grad_()
+    value = rescaled_cross_entropy(leaf[:, :251], spread_labels, sample_weight=spread_weight, ignore_index=255)
+    got = torch.autograd.grad(value, leaf)[0]
+    assert torch.equal(got[:, :251], want)
+    assert not got[:, 251:].any()
+
+
+def test_without_power_an_impossible_label_has_its_weight(device: str) -> None:
+    logits = torch.tensor([[-math.inf, 0.0, 1.0], [0.0, 0.0, 1.0]], device=device)
+    options = {"lam": 0.0, "beta": 2.0, "reduction": "sum"}
+    for transform in ("exp", "identity"):
+        _, got = gradient(
+            rescaled_cross_entropy, logits, torch.tensor([0, 1], device=device), transform=transform, **options
+        )
+        _, want = gradient(reference, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
+        torch.testing.assert_close(got, want)
+
+
+def test_many_shares_have_one_sum(device: str) -> None:
+    from hardsight.kernels.fused.rescaled_cross_entropy import totals
+
+    shares = 5000
+    drawn = torch.rand(4, shares, generator=torch.Generator().manual_seed(0)).to(device)
+    drawn[2] = 40 * drawn[2] - 80
+    kept = torch.zeros(3, device=device)
+    value = totals(drawn.flatten(), shares, kept, 1, "weight", None, None, masses=True)
+    losses, weights, logs, masses = drawn.double()
+    torch.testing.assert_close(value.double(), losses.sum() / weights.sum())
+    torch.testing.assert_close(kept[1].double(), (logs + masses.log()).logsumexp(0), atol=1e-5, rtol=1e-6)
+    assert not kept[[0, 2]].any()

@@ -74,3 +74,43 @@ def test_without_bias_and_without_gradient(device: str) -> None:
     with torch.no_grad():
         got = rescaled_linear_cross_entropy(features.requires_grad_(), weight, None, labels)
     torch.testing.assert_close(got, reference(features.detach(), weight, None, labels))
+
+
+def test_rows_wider_than_a_program_and_samples_beyond_a_block(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hardsight.kernels.fused import angular_cross_entropy as angular
+    from hardsight.kernels.fused import rescaled_linear_cross_entropy as fused
+
+    monkeypatch.setattr(fused, "BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(angular, "WIDEST", 16)
+    inputs, labels, weight = draw((131, 5, 21), torch.float32, device)
+    true_value, truth = gradients(reference, [one.double() for one in inputs], labels, sample_weight=weight)
+    value, got = gradients(rescaled_linear_cross_entropy, inputs, labels, sample_weight=weight)
+    torch.testing.assert_close(value.double(), true_value.double(), atol=2e-5, rtol=1e-5)
+    for one, true in zip(got, truth, strict=True):
+        torch.testing.assert_close(one.double(), true.double(), atol=1e-6, rtol=1e-3)
+
+
+def test_one_class_alone_teaches_nothing(device: str) -> None:
+    inputs, labels, _ = draw((3, 4, 1), torch.float32, device)
+    value, got = gradients(rescaled_linear_cross_entropy, inputs, labels)
+    assert value == 0
+    assert not any(one.any() for one in got)
+
+
+@pytest.mark.parametrize("trained", [(0,), (1,), (2,), (0, 2)])
+def test_only_what_is_trained_gets_a_gradient(device: str, trained: tuple[int, ...]) -> None:
+    inputs, labels, _ = draw((5, 7, 10), torch.float32, device)
+    inputs[2] = inputs[2].to(torch.bfloat16)  # a bias may have a type of its own
+    _, want = gradients(rescaled_linear_cross_entropy, inputs, labels)
+    leaves = [one.clone().requires_grad_(i in trained) for i, one in enumerate(inputs)]
+    (2 * rescaled_linear_cross_entropy(*leaves, labels)).backward()
+    for i, leaf in enumerate(leaves):
+        assert leaf.grad is None if i not in trained else torch.equal(leaf.grad, want[i])
+
+
+def test_a_known_normaliser_replaces_the_sum_of_the_weights(device: str) -> None:
+    inputs, labels, _ = draw((5, 7, 10), torch.float32, device)
+    _, want = gradients(rescaled_linear_cross_entropy, inputs, labels, normaliser=torch.tensor(3.0))
+    _, total = gradients(rescaled_linear_cross_entropy, inputs, labels, reduction="sum")
+    for one, other in zip(want, total, strict=True):
+        torch.testing.assert_close(one, other / 3)

@@ -226,10 +226,10 @@ def _(
     wide = features.new_empty(0, dtype=torch.float32)
     return (
         wide.new_empty((samples,) if reduction == "none" else ()),
-        wide.new_empty(samples + classes + 64),
+        wide.new_empty(samples + classes),
         wide.new_empty(features.shape if slopes_wanted else (0,)),
         wide.new_empty(weight.shape if slopes_wanted else (0,)),
-        wide.new_empty(2),
+        wide.new_empty(2 if slopes_wanted else 0),
     )
 
 

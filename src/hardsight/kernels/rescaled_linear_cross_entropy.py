@@ -108,7 +108,7 @@ def _log_weight_sum(
 
 
 class _Walk(torch.autograd.Function):
-    """The loss, its gradients made on the way; undivided they are times exp(-shift), and the log of the divisor follows."""
+    """The loss, its gradients made on the way; undivided they are times exp(-shift), and the divisor's log follows."""
 
     @staticmethod
     def forward(

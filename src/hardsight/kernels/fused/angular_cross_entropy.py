@@ -19,17 +19,19 @@ from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Products of one block, samples x classes. Fewer would read and write the weight's gradient more often.
 BLOCK_ELEMENTS = 2**28
-# The widest row that a program holds in registers; wider ones are read twice.
-_WIDEST = 8192
+# The widest row that a program holds in registers; wider ones are read twice. Of short rows it takes several.
+WIDEST = 8192
+_TILE = 1024
 
 
 @triton.jit
 @no_type_check
-def _cosines(products, inverse, weight_inverse, column, width):
+def _cosines(products, here, inverse, weight_inverse, column, width):
+    """Of some rows with some classes, and 1 / length of the classes."""
     readable = column < width
-    z = tl.load(products + column, mask=readable, other=0.0)
+    z = tl.load(products[:, None] + column, mask=here[:, None] & readable, other=0.0)
     other = tl.load(weight_inverse + column, mask=readable, other=0.0)
-    cosine = z * inverse * other
+    cosine = z * inverse[:, None] * other
     # Infinite products of finite vectors have no angle here: a right one is taken, which pulls nowhere.
     cosine = tl.where(cosine == cosine, cosine, 0.0)
     return tl.minimum(tl.maximum(cosine, -1.0), 1.0), other
@@ -37,12 +39,12 @@ def _cosines(products, inverse, weight_inverse, column, width):
 
 @triton.jit
 @no_type_check
-def _slopes(cosine, p, column, label, outer, other, slopes, width, LARGEST: tl.constexpr):
+def _write_slopes(cosine, p, column, label, outer, other, slopes, here, width, LARGEST: tl.constexpr):
     """d loss / d product = scale (p - y) / sin, by the two lengths; padding has no length."""
     sine = tl.maximum(tl.sqrt((1.0 - cosine) * (1.0 + cosine)), LEAST_SINE)
-    slope = (p - tl.where(column == label, 1.0, 0.0)) / sine * outer * other
-    slope = tl.minimum(tl.maximum(slope, -LARGEST), LARGEST)
-    tl.store(slopes + column, slope.to(slopes.dtype.element_ty), mask=column < width)
+    slope = (p - tl.where(column == label[:, None], 1.0, 0.0)) / sine * outer[:, None] * other
+    slope = tl.minimum(tl.maximum(slope, -LARGEST), LARGEST).to(slopes.dtype.element_ty)
+    tl.store(slopes[:, None] + column, slope, mask=here[:, None] & (column < width))
 
 
 @triton.jit
@@ -60,6 +62,7 @@ def _angular_rows(
     losses,
     gaps,
     first,
+    end,
     samples,
     classes,
     width_steps,
@@ -70,63 +73,66 @@ def _angular_rows(
     SLOPES: tl.constexpr,
     LARGEST: tl.constexpr,
     WHOLE: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Weighted: -log softmax of scale (pi - angle) at the label, label angle minus mean angle, and d loss / d product.
 
     `width` counts the padding that makes classes a multiple of 8.
     """
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     me = first + row
+    here = me < end
     width = width_steps * 8
     products += row * products_stride
-    inverse = tl.load(inverses + me)
+    inverse = tl.load(inverses + me, mask=here, other=0.0)
     weight_inverse = inverses + samples
     s = number_at(scale, scale_value)
-    label, weight = label_and_weight(labels, sample_weight, me, me >= 0, ignore_index)
+    label, weight = label_and_weight(labels, sample_weight, me, here, ignore_index)
     if WHOLE:
-        column = tl.arange(0, BLOCK)
-        cosine, other = _cosines(products, inverse, weight_inverse, column, width)
+        column = tl.arange(0, BLOCK)[None, :]
+        cosine, other = _cosines(products, here, inverse, weight_inverse, column, width)
         angle = arccos(cosine)
         logit = tl.where(column < classes, s * (PI - angle), float("-inf"))
-        top = tl.max(logit, 0)
-        exponential = tl.exp(logit - top)
-        mass = tl.sum(exponential, 0)
-        moment = tl.sum(exponential * angle, 0)
+        top = tl.max(logit, 1)
+        exponential = tl.exp(logit - top[:, None])
+        mass = tl.sum(exponential, 1)
+        moment = tl.sum(exponential * angle, 1)
     else:
-        top = float("-inf")
-        mass = 0.0
-        moment = 0.0
+        top = tl.full((ROWS,), float("-inf"), tl.float32)
+        mass = tl.zeros((ROWS,), tl.float32)
+        moment = tl.zeros((ROWS,), tl.float32)
         for start in range(0, classes, BLOCK):
-            column = start + tl.arange(0, BLOCK)
-            cosine, other = _cosines(products, inverse, weight_inverse, column, width)
+            column = start + tl.arange(0, BLOCK)[None, :]
+            cosine, other = _cosines(products, here, inverse, weight_inverse, column, width)
             angle = arccos(cosine)
             logit = tl.where(column < classes, s * (PI - angle), float("-inf"))
-            higher = tl.maximum(top, tl.max(logit, 0))
-            exponential = tl.exp(logit - higher)
+            higher = tl.maximum(top, tl.max(logit, 1))
+            exponential = tl.exp(logit - higher[:, None])
             fade = tl.exp(top - higher)
-            mass = mass * fade + tl.sum(exponential, 0)
-            moment = moment * fade + tl.sum(exponential * angle, 0)
+            mass = mass * fade + tl.sum(exponential, 1)
+            moment = moment * fade + tl.sum(exponential * angle, 1)
             top = higher
-    own = tl.load(products + label) * inverse * tl.load(weight_inverse + label)
+    own = tl.load(products + label, mask=here, other=0.0) * inverse * tl.load(weight_inverse + label)
     own_angle = arccos(tl.where(own == own, own, 0.0))
     log_total = top + tl.log(mass)
     loss = log_total - s * (PI - own_angle)
-    tl.store(losses + me, tl.where(weight == 0.0, 0.0, loss * weight))
+    tl.store(losses + me, tl.where(weight == 0.0, 0.0, loss * weight), mask=here)
     if SLOPES:
         if upstream is not None:
-            weight *= tl.load(upstream + me * upstream_stride).to(tl.float32)
-        tl.store(gaps + me, weight * (own_angle - moment / mass))
+            weight *= tl.load(upstream + me * upstream_stride, mask=here, other=0.0).to(tl.float32)
+        tl.store(gaps + me, weight * (own_angle - moment / mass), mask=here)
         outer = weight * number_at(factor, 1.0) * s * inverse
         slopes += row * slopes_stride
         if WHOLE:
-            _slopes(cosine, exponential / mass, column, label, outer, other, slopes, width, LARGEST)
+            p = exponential / mass[:, None]
+            _write_slopes(cosine, p, column, label, outer, other, slopes, here, width, LARGEST)
         else:
             for start in range(0, width, BLOCK):
-                column = start + tl.arange(0, BLOCK)
-                cosine, other = _cosines(products, inverse, weight_inverse, column, width)
-                p = tl.exp(s * (PI - arccos(cosine)) - log_total)
-                _slopes(cosine, p, column, label, outer, other, slopes, width, LARGEST)
+                column = start + tl.arange(0, BLOCK)[None, :]
+                cosine, other = _cosines(products, here, inverse, weight_inverse, column, width)
+                p = tl.exp(s * (PI - arccos(cosine)) - log_total[:, None])
+                _write_slopes(cosine, p, column, label, outer, other, slopes, here, width, LARGEST)
 
 
 @triton.jit
@@ -170,6 +176,14 @@ def _totals(
         tl.store(totals + 1, tl.sum(gap, 0) / divisor)
 
 
+def row_tile(width: int) -> dict[str, int]:
+    """How a program takes rows of products: a wide one in turns, or whole, or several short ones together."""
+    block = min(WIDEST, max(16, triton.next_power_of_2(width)))
+    rows, whole = max(1, _TILE // block), width <= block
+    warps = max(1, min(32 if whole else 16, rows * block // 256))
+    return {"ROWS": rows, "BLOCK": block, "WHOLE": whole, "num_warps": warps}
+
+
 def walk(
     features: Tensor,
     weight: Tensor,
@@ -191,7 +205,7 @@ def walk(
     width = len(weight)
     labels = labels.contiguous()
     sample_weight = None if sample_weight is None else sample_weight.contiguous()
-    inverses = inverse_norms(features, weight, spare=64 - width + classes)
+    inverses = inverse_norms(features, weight)
     losses = torch.empty(samples, dtype=torch.float32, device=device)
     gaps = by_features = by_weight = factor = None
     if slopes_wanted:
@@ -202,14 +216,14 @@ def walk(
             counted = (labels, sample_weight, upstream, ignore_index)
             factor = write_factor(inverses, samples, width, *counted, scale, scale_value)
     rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
-    block = min(_WIDEST, max(16, triton.next_power_of_2(width)))
+    tile = row_tile(width)
     for start in range(0, samples, rows):
         count = min(rows, samples - start)
         here = features if count == samples else features[start : start + count]
         products = product(here, weight.T, aligned(count, width, torch.float32, device))
         slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
         with on_device_of(features):
-            _angular_rows[(count,)](
+            _angular_rows[(triton.cdiv(count, tile["ROWS"]),)](
                 products,
                 slopes,
                 labels,
@@ -222,6 +236,7 @@ def walk(
                 losses,
                 gaps,
                 start,
+                start + count,
                 samples,
                 classes,
                 width // 8,
@@ -231,9 +246,7 @@ def walk(
                 ignore_index,
                 SLOPES=slopes_wanted,
                 LARGEST=torch.finfo(features.dtype).max,
-                WHOLE=width <= block,
-                BLOCK=block,
-                num_warps=max(1, min(32 if width <= block else 16, block // 256)),
+                **tile,
             )
         del products
         if slopes is not None and by_features is not None and by_weight is not None:
@@ -241,9 +254,10 @@ def walk(
             (product if start == 0 else add_product)(slopes.T, here, by_weight)
     value, totals = _reduced(losses, gaps, labels, sample_weight, factor, ignore_index, reduction)
     if by_features is None or by_weight is None:
-        empty = losses.new_empty(0)
-        return value, inverses, empty, empty.clone(), totals
-    return value, inverses, by_features, by_weight if width == classes else by_weight[:classes], totals
+        by_features, by_weight = losses.new_empty(0), losses.new_empty(0)
+    if width != classes:
+        inverses, by_weight = inverses[: samples + classes], by_weight[:classes]
+    return value, inverses, by_features, by_weight, totals
 
 
 def _reduced(
@@ -255,7 +269,7 @@ def _reduced(
     ignore_index: int,
     reduction: str,
 ) -> tuple[Tensor, Tensor]:
-    totals = torch.empty(2, dtype=torch.float32, device=losses.device)
+    totals = torch.empty(0 if gaps is None else 2, dtype=torch.float32, device=losses.device)
     each = reduction == "none"
     if each and gaps is None:
         return losses, totals

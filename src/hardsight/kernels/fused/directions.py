@@ -15,29 +15,51 @@ from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Two cosines one rounding step apart near 1 differ by an angle of sqrt(2 eps): no smaller sine can be told apart.
 LEAST_SINE = tl.constexpr(4.8828125e-04)
+# The longest part of a vector that a program holds; of short vectors it takes several.
 _BLOCK = 4096
+_TILE = 1024
 
 
-@triton.jit
+# Sizes chosen between while the kernel runs must not be compiled in where they happen to be 1.
+@triton.jit(do_not_specialize=["first_rows", "second_rows", "first_steps", "second_steps"])
 @no_type_check
 def _inverse_norms(
-    first, second, out, first_rows, dim_steps, first_steps, second_steps, STEP: tl.constexpr, BLOCK: tl.constexpr
+    first,
+    second,
+    out,
+    first_rows,
+    second_rows,
+    dim_steps,
+    first_steps,
+    second_steps,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """1 / |vector| of the rows of two matrices, one after the other; 0 where float32 cannot hold the length."""
-    row = tl.program_id(0).to(tl.int64)
-    dim = dim_steps * STEP
-    vector = first + row * first_steps * STEP
+    program = tl.program_id(0)
+    rows = first_rows
+    steps = first_steps
+    vectors = first
     if second is not None:  # noqa: SIM102, known when compiling; the other when it runs
-        if row >= first_rows:
-            vector = second + (row - first_rows) * second_steps * STEP
-    total = tl.zeros((BLOCK,), tl.float32)
+        if program >= tl.cdiv(first_rows, ROWS):
+            program -= tl.cdiv(first_rows, ROWS)
+            out += first_rows
+            rows = second_rows
+            steps = second_steps
+            vectors = second
+    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    here = row < rows
+    vector = vectors + row * steps * STEP
+    dim = dim_steps * STEP
+    total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, dim, BLOCK):
         d = start + tl.arange(0, BLOCK)
-        x = tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
+        x = tl.load(vector[:, None] + d[None, :], mask=here[:, None] & (d < dim)[None, :], other=0.0).to(tl.float32)
         total += x * x
-    length = tl.sqrt_rn(tl.sum(total, 0))
+    length = tl.sqrt_rn(tl.sum(total, 1))
     measured = (length > 0.0) & (length < float("inf"))
-    tl.store(out + row, tl.where(measured, tl.div_rn(1.0, tl.where(measured, length, 1.0)), 0.0))
+    tl.store(out + row, tl.where(measured, tl.div_rn(1.0, tl.where(measured, length, 1.0)), 0.0), mask=here)
 
 
 @triton.jit
@@ -79,6 +101,14 @@ def _factor(
 
 @triton.jit
 @no_type_check
+def _tangent(g, x, radial, inverse, scale, LARGEST: tl.constexpr):
+    """scale (g - (g . u) u); a gradient too large for half precision is cut off, not turned into infinity."""
+    value = (g - (radial * inverse * inverse)[:, None] * x) * scale
+    return tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
+
+
+@triton.jit(do_not_specialize=["first_rows", "second_rows", "first_steps", "second_steps"])
+@no_type_check
 def _project(
     first,
     first_vectors,
@@ -90,6 +120,7 @@ def _project(
     factor,
     upstream,
     first_rows,
+    second_rows,
     dim_steps,
     first_steps,
     second_steps,
@@ -97,64 +128,77 @@ def _project(
     LARGEST: tl.constexpr,
     STEP: tl.constexpr,
     WHOLE: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """factor (g - (g . u) u) for each row: the radial part of a gradient by a direction does nothing."""
-    row = tl.program_id(0).to(tl.int64)
-    dim = dim_steps * STEP
-    inverse = tl.load(inverses + offset + row)
-    gradient = first + row * dim
-    vector = first_vectors + row * first_steps * STEP
-    out = first_out + row * dim
+    """The part of each gradient along the sphere: the radial part of a gradient by a direction does nothing."""
+    program = tl.program_id(0)
+    rows = first_rows
+    steps = first_steps
+    gradients = first
+    vectors = first_vectors
+    out = first_out
+    inverses += offset
     if second is not None:  # noqa: SIM102, known when compiling; the other when it runs
-        if row >= first_rows:
-            row -= first_rows
-            gradient = second + row * dim
-            vector = second_vectors + row * second_steps * STEP
-            out = second_out + row * dim
+        if program >= tl.cdiv(first_rows, ROWS):
+            program -= tl.cdiv(first_rows, ROWS)
+            inverses += first_rows
+            rows = second_rows
+            steps = second_steps
+            gradients = second
+            vectors = second_vectors
+            out = second_out
+    dim = dim_steps * STEP
+    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    here = row < rows
+    gradient = gradients + row * dim
+    vector = vectors + row * steps * STEP
+    place = out + row * dim
+    inverse = tl.load(inverses + row, mask=here, other=0.0)
     scale = tl.load(factor) * number_at(upstream, 1.0)
     if WHOLE:
-        d = tl.arange(0, BLOCK)
-        g = tl.load(gradient + d, mask=d < dim, other=0.0)
-        x = tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
-        value = (g - tl.sum(g * x, 0) * inverse * inverse * x) * scale
-        # A gradient too large for half precision is cut off, not turned into infinity.
-        value = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
-        tl.store(out + d, value.to(out.dtype.element_ty), mask=d < dim)
+        d = tl.arange(0, BLOCK)[None, :]
+        inside = here[:, None] & (d < dim)
+        g = tl.load(gradient[:, None] + d, mask=inside, other=0.0)
+        x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+        value = _tangent(g, x, tl.sum(g * x, 1), inverse, scale, LARGEST)
+        tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
     else:
-        radial = tl.zeros((BLOCK,), tl.float32)
+        radial = tl.zeros((ROWS, BLOCK), tl.float32)
         for start in range(0, dim, BLOCK):
-            d = start + tl.arange(0, BLOCK)
-            g = tl.load(gradient + d, mask=d < dim, other=0.0)
-            radial += g * tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
-        along = tl.sum(radial, 0) * inverse * inverse
+            d = start + tl.arange(0, BLOCK)[None, :]
+            inside = here[:, None] & (d < dim)
+            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0)
+            radial += g * tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+        along = tl.sum(radial, 1)
         for start in range(0, dim, BLOCK):
-            d = start + tl.arange(0, BLOCK)
-            g = tl.load(gradient + d, mask=d < dim, other=0.0)
-            x = tl.load(vector + d, mask=d < dim, other=0.0).to(tl.float32)
-            value = tl.minimum(tl.maximum((g - along * x) * scale, -LARGEST), LARGEST)
-            tl.store(out + d, value.to(out.dtype.element_ty), mask=d < dim)
+            d = start + tl.arange(0, BLOCK)[None, :]
+            inside = here[:, None] & (d < dim)
+            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0)
+            x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+            value = _tangent(g, x, along, inverse, scale, LARGEST)
+            tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
 
 
-def inverse_norms(vectors: Tensor, others: Tensor | None = None, spare: int = 0) -> Tensor:
-    """1 / |vector| in float32, then those of the others, and spare room; 0 where the length is 0 or too long."""
+def inverse_norms(vectors: Tensor, others: Tensor | None = None) -> Tensor:
+    """1 / |vector| in float32, then those of the others; 0 where the length is 0 or float32 cannot hold it."""
     rows = len(vectors) + (0 if others is None else len(others))
-    out = torch.empty(rows + spare, dtype=torch.float32, device=vectors.device)
+    out = torch.empty(rows, dtype=torch.float32, device=vectors.device)
     strides = [vectors.stride(0), 0 if others is None else others.stride(0)]
     step = math.gcd(vectors.shape[1], *strides, 16)
-    block = min(_BLOCK, max(16, triton.next_power_of_2(vectors.shape[1])))
+    tile, programs = _tile(vectors.shape[1], [vectors] if others is None else [vectors, others])
     with on_device_of(vectors):
-        _inverse_norms[(rows,)](
+        _inverse_norms[(programs,)](
             vectors,
             others,
             out,
             len(vectors),
+            rows - len(vectors),
             vectors.shape[1] // step,
             strides[0] // step,
             strides[1] // step,
             STEP=step,
-            BLOCK=block,
-            num_warps=max(1, min(8, block // 512)),
+            **tile,
         )
     return out
 
@@ -209,9 +253,9 @@ def project(
     dim = vectors[0].shape[1]
     strides = [one.stride(0) for one in vectors]
     step = math.gcd(dim, *strides, 16)
-    block = min(_BLOCK, max(16, triton.next_power_of_2(dim)))
+    tile, programs = _tile(dim, vectors)
     with on_device_of(inverses):
-        _project[(sum(len(one) for one in vectors),)](
+        _project[(programs,)](
             gradients[0],
             vectors[0],
             out[0],
@@ -222,14 +266,22 @@ def project(
             factor,
             upstream,
             len(vectors[0]),
+            len(vectors[1]) if both else 0,
             dim // step,
             strides[0] // step,
             strides[-1] // step,
             offset,
             LARGEST=torch.finfo(vectors[0].dtype).max,
             STEP=step,
-            WHOLE=dim <= block,
-            BLOCK=block,
-            num_warps=max(1, min(8, block // 512)),
+            WHOLE=dim <= tile["BLOCK"],
+            **tile,
         )
     return out
+
+
+def _tile(dim: int, matrices: Sequence[Tensor]) -> tuple[dict[str, int], int]:
+    """How many rows and columns a program takes, and how many programs that makes."""
+    block = min(_BLOCK, max(16, triton.next_power_of_2(dim)))
+    rows = max(1, _TILE // block)
+    tile = {"ROWS": rows, "BLOCK": block, "num_warps": max(1, rows * block // 512)}
+    return tile, sum(triton.cdiv(len(one), rows) for one in matrices)

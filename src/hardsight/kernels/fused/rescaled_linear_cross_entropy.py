@@ -9,20 +9,20 @@ import triton.language as tl
 from torch import Tensor
 
 from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, product
-from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS
+from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
 from hardsight.kernels.fused.rescaled_cross_entropy import log_or_nothing, log_p_and_weight, totals
 from hardsight.kernels.fused.samples import label_and_weight
 
-_WIDEST = 8192
 # Elements of a gradient that a program scales.
 _SCALED = 8192
 
 
 @triton.jit
 @no_type_check
-def _logits(products, bias, column, classes, width):
-    """The logits, -inf in the padding."""
-    z = tl.load(products + column, mask=column < width, other=0.0)
+def _logits(products, here, bias, column, classes, width):
+    """The logits of some rows for some classes, -inf in the padding."""
+    readable = here[:, None] & (column < width)
+    z = tl.load(products[:, None] + column, mask=readable, other=0.0)
     if bias is not None:
         z += tl.load(bias + column, mask=column < classes, other=0.0).to(tl.float32)
     return tl.where(column < classes, z, float("-inf"))
@@ -30,10 +30,11 @@ def _logits(products, bias, column, classes, width):
 
 @triton.jit
 @no_type_check
-def _slopes(z, column, label, others, half, slopes, width):
-    slope = tl.where(column == label, -half, tl.exp(z - others) * half)
-    slope = tl.where(half == 0.0, 0.0, slope)
-    tl.store(slopes + column, slope.to(slopes.dtype.element_ty), mask=column < width)
+def _write_slopes(z, column, label, others, half, slopes, here, width):
+    half = half[:, None]
+    slope = tl.where(column == label[:, None], -half, tl.exp(z - others[:, None]) * half)
+    slope = tl.where(half == 0.0, 0.0, slope).to(slopes.dtype.element_ty)
+    tl.store(slopes[:, None] + column, slope, mask=here[:, None] & (column < width))
 
 
 @triton.jit
@@ -50,6 +51,7 @@ def _rescaled_rows(
     lam,
     shift,
     first,
+    end,
     samples,
     classes,
     width_steps,
@@ -59,53 +61,55 @@ def _rescaled_rows(
     EXP: tl.constexpr,
     SLOPES: tl.constexpr,
     WHOLE: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Loss, weight and log weight of each row, and its gradient w (p - y) / (2 (1 - p_y)) times exp(-shift)."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     me = first + row
+    here = me < end
     width = width_steps * 8
     products += row * products_stride
-    label, weight = label_and_weight(labels, sample_weight, me, me >= 0, ignore_index)
+    label, weight = label_and_weight(labels, sample_weight, me, here, ignore_index)
     if WHOLE:
-        column = tl.arange(0, BLOCK)
-        z = _logits(products, bias, column, classes, width)
-        rest = tl.where(column == label, float("-inf"), z)
-        top = tl.max(rest, 0)
+        column = tl.arange(0, BLOCK)[None, :]
+        z = _logits(products, here, bias, column, classes, width)
+        rest = tl.where(column == label[:, None], float("-inf"), z)
+        top = tl.max(rest, 1)
+        # Where there is no class but the label the maximum is -inf, and -inf - -inf is no number.
         base = tl.where(top == float("-inf"), 0.0, top)
-        mass = tl.sum(tl.exp(rest - base), 0)
+        mass = tl.sum(tl.exp(rest - base[:, None]), 1)
     else:
-        top = float("-inf")
-        mass = 0.0
+        top = tl.full((ROWS,), float("-inf"), tl.float32)
+        mass = tl.zeros((ROWS,), tl.float32)
         for start in range(0, classes, BLOCK):
-            column = start + tl.arange(0, BLOCK)
-            z = tl.where(column == label, float("-inf"), _logits(products, bias, column, classes, width))
-            higher = tl.maximum(top, tl.max(z, 0))
-            # Before the first class that is not the label the maximum is -inf, and -inf - -inf is no number.
+            column = start + tl.arange(0, BLOCK)[None, :]
+            z = _logits(products, here, bias, column, classes, width)
+            rest = tl.where(column == label[:, None], float("-inf"), z)
+            higher = tl.maximum(top, tl.max(rest, 1))
             base = tl.where(higher == float("-inf"), 0.0, higher)
-            mass = mass * tl.exp(top - base) + tl.sum(tl.exp(z - base), 0)
+            mass = mass * tl.exp(top - base) + tl.sum(tl.exp(rest - base[:, None]), 1)
             top = higher
     others = top + tl.log(mass)
-    own = tl.load(products + label)
+    own = tl.load(products + label, mask=here, other=0.0)
     if bias is not None:
         own += tl.load(bias + label).to(tl.float32)
     log_p, log_weight = log_p_and_weight(own, others, beta, log_beta, lam, EXP)
     log_weight = tl.where(weight == 0.0, float("-inf"), log_weight + tl.log(weight))
-    tl.store(sums + me, tl.where(weight == 0.0, 0.0, -log_p * weight))
-    tl.store(sums + samples + me, weight)
-    tl.store(sums + 2 * samples + me, log_weight)
+    tl.store(sums + me, tl.where(weight == 0.0, 0.0, -log_p * weight), mask=here)
+    tl.store(sums + samples + me, weight, mask=here)
+    tl.store(sums + 2 * samples + me, log_weight, mask=here)
     if SLOPES:
-        half = 0.5 * tl.exp(log_weight - shift)
         # Where there is no other class, there is nothing to learn.
-        half = tl.where(others == float("-inf"), 0.0, half)
+        half = tl.where(others == float("-inf"), 0.0, 0.5 * tl.exp(log_weight - shift))
         slopes += row * slopes_stride
         if WHOLE:
-            _slopes(z, column, label, others, half, slopes, width)
+            _write_slopes(z, column, label, others, half, slopes, here, width)
         else:
             for start in range(0, width, BLOCK):
-                column = start + tl.arange(0, BLOCK)
-                z = _logits(products, bias, column, classes, width)
-                _slopes(z, column, label, others, half, slopes, width)
+                column = start + tl.arange(0, BLOCK)[None, :]
+                z = _logits(products, here, bias, column, classes, width)
+                _write_slopes(z, column, label, others, half, slopes, here, width)
 
 
 @triton.jit
@@ -184,14 +188,14 @@ def walk(
     by_features, by_weight = (torch.empty(size, dtype=torch.float32, device=device) for size in sizes)
     by_bias = torch.empty(width if slopes_wanted and bias is not None else 0, dtype=torch.float32, device=device)
     rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
-    block = min(_WIDEST, max(16, triton.next_power_of_2(width)))
+    tile = row_tile(width)
     for start in range(0, samples, rows):
         count = min(rows, samples - start)
         here = features if count == samples else features[start : start + count]
         products = product(here, weight.T, aligned(count, width, torch.float32, device))
         slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
         with on_device_of(features):
-            _rescaled_rows[(count,)](
+            _rescaled_rows[(triton.cdiv(count, tile["ROWS"]),)](
                 products,
                 slopes,
                 bias,
@@ -203,6 +207,7 @@ def walk(
                 lam,
                 shift,
                 start,
+                start + count,
                 samples,
                 classes,
                 width // 8,
@@ -211,9 +216,7 @@ def walk(
                 ignore_index,
                 EXP=exponential,
                 SLOPES=slopes_wanted,
-                WHOLE=width <= block,
-                BLOCK=block,
-                num_warps=max(1, min(32 if width <= block else 16, block // 256)),
+                **tile,
             )
         del products
         if slopes is not None:

@@ -18,6 +18,7 @@ from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTrained, SelfTraining
 from hardsight.domains.self_training.record import ROUND_COLUMNS
 from hardsight.losses import GradientRescaling
+from hardsight.training.locks import claim
 
 QUICK: dict[str, Any] = {"rounds": 3, "source_epochs": 3, "batch_size": 24}
 
@@ -171,6 +172,18 @@ def test_points_any_model_and_any_loss() -> None:
         model = models.create("mlp", num_classes=2, in_channels=3, hidden=(8,))
         plan = SelfTraining("avh", loss=GradientRescaling(beta=2.0), optimizer=steep, target_share=share, **QUICK)
         assert plan.fit(model, data, moved).rounds[-1]["accuracy"] > 0.9
+
+
+def test_a_folder_in_which_another_adapts_is_refused(
+    domains: Any, small: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    with claim(folder / ".training"), pytest.raises(ValueError, match="another process is training in"):
+        SelfTraining("avh", **QUICK).fit(small(), *domains[:2], folder=folder)
+    assert not (folder / "run.json").exists()
+    SelfTraining("avh", **QUICK).fit(small(), *domains[:2], folder=folder)
+    assert (folder / "run.json").is_file()
+    assert not (folder / ".training").exists()
 
 
 def test_a_round_without_samples_keeps_the_model_and_stops_or_goes_on(

@@ -27,7 +27,7 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
     device = _device(config)
     folder = Path(config.folder or Path("runs") / config.name)
     parts = prepare(config, device, folder)
-    with _alone_in(folder):
+    with alone_in(folder):
         tracker = Tracker(config.record.tracker, folder, config) if config.record.tracker else None
         try:
             return fit(
@@ -44,7 +44,7 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Refuse a folder in which a living process trains: the two would write over each other's record."""
     with contextlib.ExitStack() as held:
         # The claim makes the folder; a training that is refused must not leave it behind.

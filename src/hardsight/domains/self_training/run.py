@@ -3,6 +3,7 @@
 What it leaves on disk is described in `record`.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from hardsight.training.checkpoints import (
     random_states,
     restore_random_states,
 )
+from hardsight.training.configured import alone_in
 from hardsight.training.evaluation import evaluate, process, wait_for_all
 from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.record import RunRecord, device_name
@@ -127,7 +129,8 @@ class Run:
     def run(self) -> SelfTrained:
         """Train to the end."""
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        alone = contextlib.nullcontext() if self.folder is None else alone_in(self.folder)
+        with alone, torch.random.fork_rng(devices=devices):
             torch.manual_seed(self.settings.seed)
             self._begin()
             try:

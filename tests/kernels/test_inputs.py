@@ -87,6 +87,8 @@ def test_sample_weights_are_one_number_a_sample_and_not_negative() -> None:
         ("rescaled_cross_entropy", {"transform": "tanh"}, "transform must be one of exp, identity; got 'tanh'"),
         ("rescaled_cross_entropy", {"beta": math.nan}, "beta must be finite and at least 0; got nan"),
         ("rescaled_cross_entropy", {"lam": -0.5}, "lam must be finite and at least 0; got -0.5"),
+        ("rescaled_cross_entropy", {"normaliser": -2.0}, "normaliser must be finite and at least 0; got -2.0"),
+        ("rescaled_linear_cross_entropy", {"normaliser": -2.0}, "normaliser must be finite and at least 0; got -2.0"),
         # One by one there is no gradient to scale afterwards.
         (
             "rescaled_linear_cross_entropy",

@@ -67,6 +67,7 @@ def rescaled_cross_entropy(
     check_labels(labels, len(logits), logits.shape[1], ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(logits))
     check_rescaling(beta, lam, transform, reduction, (*REDUCTIONS, "none"))
+    check_number("normaliser", 1.0 if normaliser is None else normaliser)
     if isinstance(transform, str) and _serves(logits):
         settings = (ignore_index, beta, lam, transform == "exp", reduction)
         return _rescaled(logits, labels, sample_weight, normaliser, settings, in_place)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision
-from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_sample_weight
+from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import (
     check_rescaling,
     given_normaliser,
@@ -49,6 +49,7 @@ def rescaled_linear_cross_entropy(
     check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(features))
     check_rescaling(beta, lam, transform, reduction)
+    check_number("normaliser", 1.0 if normaliser is None else normaliser)
     check_choice("transform", transform, ("exp", "identity"))
     features, weight = same_precision((features, weight))
     options = {"beta": beta, "lam": lam, "transform": transform, "reduction": reduction, "normaliser": normaliser}

@@ -134,8 +134,8 @@ def cells(preset: str) -> list[Cell]:
     pairs += [(PRINTED_AS_IT_IS, method) for method in SETTINGS]
     if preset == "cpu":
         pairs += [("epsilon", mild), ("epsilon", strong)]
-        changes = ("lr-tenth", "decay-5e-4", "warm-up", "clip", "balanced", "released-falls", "mean-lr-tenth")
-        changes += ("late-falls", RIGHT_LABELS)
+        changes = ["lr-tenth", "decay-5e-4", "warm-up", "clip", "balanced", "released-falls", "mean-lr-tenth"]
+        changes += ["late-falls", RIGHT_LABELS]
         chosen = (*pairs, *((change, strong) for change in changes), (ANCHOR, cce))
         # Three seeds: rounding alone moves a training near its collapse by twenty points.
         return [_cell(*pair, seed) for seed in range(3) for pair in chosen]

@@ -46,10 +46,11 @@ def within_budget() -> Callable[[Tensor, Tensor, Tensor, float], None]:
 
 
 def _repair_interpreter() -> None:
-    """Two faults of the interpreter of Triton 3.6, mended for the tests.
+    """Three faults of the interpreter of Triton 3.6, mended for the tests.
 
-    Loop bounds are arrays of one number, which NumPy 2.4 and later refuse to take for an int; and a product of bfloat16
-    multiplies the bits, which it holds as integers.
+    Loop bounds are arrays of one number, which NumPy 2.4 and later refuse to take for an int; a product of bfloat16
+    multiplies the bits, which it holds as integers; and the larger of a number and NaN is NaN, where a GPU's is the
+    number.
     """
     import numpy as np
     from triton.language import bfloat16, float32
@@ -70,5 +71,10 @@ def _repair_interpreter() -> None:
     def dot_of_numbers(self: Any, a: Any, b: Any, *rest: Any) -> Any:
         return dot(self, widened(a), widened(b), *rest)
 
+    def passing_over(choose: Any) -> Any:
+        return lambda self, one, other: self.binary_op(one, other, choose)
+
+    interpreter.InterpreterBuilder.create_maxnumf = passing_over(np.fmax)
+    interpreter.InterpreterBuilder.create_minnumf = passing_over(np.fmin)
     interpreter._patch_lang_tensor = patch_and_repair
     interpreter.InterpreterBuilder.create_dot = dot_of_numbers

@@ -159,6 +159,27 @@ def test_float32_never_runs_in_tf32_unless_the_user_allows_it(device: str) -> No
     assert ((got.label_logit.double() - truth.label_logit).norm() / truth.label_logit.norm()) < 2e-6
 
 
+@pytest.mark.parametrize(("stages", "spread"), [(4, False), (3, True), (2, False)])
+def test_the_large_tiles_of_many_classes_give_the_same_numbers(
+    device: str, stages: int, spread: bool, within_budget: Callable[..., None]
+) -> None:
+    fused = pytest.importorskip("hardsight.kernels.fused.angular_scores")
+    shape = (3000, 512, 5001) if device == "cuda" else (130, 72, 270)
+    features, weight, labels, bias = draw(shape, torch.bfloat16, device)
+    features[3], weight[7], features[5] = 0, 0, -2 * weight[9]
+    tiling = fused.Tiling(128, 256, 64, 8, stages)
+    measured = fused.measure(features, weight, tiling)
+    numbers, predicted = fused.scan(features, weight, labels, bias, spread, "ieee", measured)
+    truth = reference(features.double(), weight.double(), labels, bias.double(), spread=spread)
+    plain = reference(features, weight, labels, bias, spread=spread)
+    # Two logits may be equal to float32's rounding: then either class is right.
+    logits = features.double() @ weight.double().T + bias.double()
+    assert (logits.gather(1, predicted[:, None])[:, 0] > logits.amax(1) - 1e-4).all()
+    assert not measured.unsafe
+    for got, ordinary, want in zip(numbers, plain, truth, strict=False):
+        within_budget(got.cpu(), ordinary.cpu(), want.cpu(), 32.0)
+
+
 @pytest.mark.gpu
 def test_memory_stays_below_64_mib_at_many_classes() -> None:
     features, weight, labels, _ = draw((512, 64, 300_000), torch.bfloat16, "cuda")

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
-from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed
+from hardsight.kernels.dispatch import call, runs_fused, same_precision, sent_to_host, tf32_is_allowed
 from hardsight.kernels.inputs import check_head, check_labels
 
 # Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
@@ -58,12 +58,11 @@ def angular_scores(
     features, weight = same_precision((features.detach(), weight.detach()))
     if not serves(features, weight):
         return reference(features, weight, labels, bias, spread=spread)
-    numbers, predicted, unsafe = call(_angular_scores_op, _angular_scores, features, weight, labels, bias, spread)
-    found = AngularScores(*[*numbers.unbind(), predicted])
+    numbers, predicted, outside = call(_angular_scores_op, _seen_early, features, weight, labels, bias, spread)
     # Norms whose squares leave float32's range are rare, and the plain version scales them first.
-    if _may_look(features) and bool(unsafe):
+    if _may_look(features) and bool(outside):
         return reference(features, weight, labels, bias, spread=spread)
-    return found
+    return AngularScores(*[*numbers.unbind(), predicted])
 
 
 @torch.no_grad()
@@ -138,8 +137,25 @@ def _angular_scores(
 ) -> tuple[Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import angular_scores as fused
 
-    precision = "tf32" if features.dtype == torch.float32 and tf32_is_allowed() else "ieee"
-    return fused.scores(features, weight, labels, bias, spread, precision)
+    measured = fused.measure(features, weight)
+    numbers, predicted = fused.scan(features, weight, labels, bias, spread, _precision(features), measured)
+    return numbers, predicted, measured.unsafe
+
+
+def _seen_early(
+    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool
+) -> tuple[Tensor, Tensor, bool]:
+    """`_angular_scores`, but the flag is read while the scan runs: the caller goes on before the device is done."""
+    from hardsight.kernels.fused import angular_scores as fused
+
+    measured = fused.measure(features, weight)
+    outside = sent_to_host(measured.unsafe) if _may_look(features) else None
+    numbers, predicted = fused.scan(features, weight, labels, bias, spread, _precision(features), measured)
+    return numbers, predicted, outside is not None and outside()
+
+
+def _precision(features: Tensor) -> str:
+    return "tf32" if features.dtype == torch.float32 and tf32_is_allowed() else "ieee"
 
 
 _angular_scores_op = torch.library.custom_op("hardsight::angular_scores", _angular_scores, mutates_args=())

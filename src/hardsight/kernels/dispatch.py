@@ -45,6 +45,23 @@ def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
     return torch.cuda.device(tensor.device)
 
 
+def sent_to_host(flag: Tensor) -> Callable[[], bool]:
+    """The flag's value when asked for: waits for what was queued before this call, not for what comes after it."""
+    if flag.device.type != "cuda":
+        return lambda: bool(flag)
+    with on_device_of(flag):
+        held = torch.empty(flag.shape, dtype=flag.dtype, pin_memory=True)
+        held.copy_(flag, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+
+    def value() -> bool:
+        arrived.synchronize()
+        return bool(held)
+
+    return value
+
+
 def call(op: Callable[..., Any], implementation: Callable[..., Any], *arguments: Any) -> Any:
     """The op's result: through its registration where something traces, else straight, which costs less."""
     plain = all(type(one) in (Tensor, nn.Parameter) for one in arguments if isinstance(one, Tensor))

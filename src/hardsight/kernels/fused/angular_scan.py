@@ -1,0 +1,228 @@
+# ruff: noqa: N803
+"""Triton: a matrix product whose tiles are folded into a few running numbers a sample as they come.
+
+A program multiplies a block of samples with one class tile after another. Each sample's numbers run in `LANES` lanes,
+every eighth class in the same one, so that threads fold what they hold and meet only at the end.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from hardsight.kernels.fused.angles import arcsine
+
+# Columns of what a program leaves for each of its samples.
+FIELDS = tl.constexpr(9)
+# Lanes in which a sample's numbers run: as many classes as four threads hold of a row side by side.
+LANES = tl.constexpr(8)
+# Below any logit, and finite, so that a lane without classes takes part in sums.
+LOWEST = tl.constexpr(-1e30)
+# Stands for the product of a class that must not count: every maximum and comparison passes it over.
+_LEFT_OUT = tl.constexpr(float("nan"))
+_LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+@no_type_check
+def _load(source, first, start, count, dim, stride, ROWS: tl.constexpr, DIM: tl.constexpr, DESCRIBED: tl.constexpr):
+    if DESCRIBED:
+        return source.load([first, start])
+    else:  # noqa: RET505, the branch not taken must not be compiled
+        row = first + tl.arange(0, ROWS)
+        column = start + tl.arange(0, DIM)
+        inside = (row < count)[:, None] & (column < dim)[None, :]
+        return tl.load(source + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+@no_type_check
+def _slices(tile, SAMPLES: tl.constexpr, CLASSES: tl.constexpr):
+    """A tile as a tuple of slices one class a lane; every element stays in the register it is in."""
+    if CLASSES == LANES:
+        return (tile,)
+    else:  # noqa: RET505, the branch not taken must not be compiled
+        left, right = tile.reshape(SAMPLES, 2, CLASSES // 2).permute(0, 2, 1).split()
+        return _slices(left, SAMPLES, CLASSES // 2) + _slices(right, SAMPLES, CLASSES // 2)
+
+
+@triton.jit
+@no_type_check
+def _set_label_apart(slices, label, label_product, SLICES: tl.constexpr):
+    """The slices without the labelled class, and its product; `label` counts from the tile's first class."""
+    apart = label[:, None] - tl.arange(0, LANES)[None, :]
+    others = ()
+    for i in tl.static_range(SLICES):
+        label_product = tl.where(apart == i * LANES, slices[i], label_product)
+        others = others + (tl.where(apart == i * LANES, _LEFT_OUT, slices[i]),)  # noqa: RUF005, Triton unpacks none
+    return others, label_product
+
+
+@triton.jit
+@no_type_check
+def _cut_at(slices, count, SLICES: tl.constexpr):
+    """The slices without the columns beyond the last class."""
+    inside = ()
+    for i in tl.static_range(SLICES):
+        valid = i * LANES + tl.arange(0, LANES) < count
+        inside = inside + (tl.where(valid[None, :], slices[i], _LEFT_OUT),)  # noqa: RUF005, as above
+    return inside
+
+
+@triton.jit
+@no_type_check
+def _logits(products, bias, first, classes, BIAS: tl.constexpr):
+    if BIAS:
+        column = first + tl.arange(0, LANES)
+        products += tl.load(bias + column, mask=column < classes, other=0.0).to(tl.float32)[None, :]
+    return products
+
+
+@triton.jit
+@no_type_check
+def _fold(
+    product,
+    tile,
+    label,
+    inverse,
+    weight_inverse,
+    bias,
+    classes,
+    state,
+    SAMPLES: tl.constexpr,
+    CLASSES: tl.constexpr,
+    BIAS: tl.constexpr,
+    SPREAD: tl.constexpr,
+):
+    """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others."""
+    SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
+    top, place, nearest, largest, mass, below, mass_squares, lack, label_product = state
+    slices = _slices(product, SAMPLES, CLASSES)
+    hit = (label >= tile) & (label < tile + CLASSES)
+    if tl.max(hit.to(tl.int32), 0) > 0:
+        slices, label_product = _set_label_apart(slices, label - tile, label_product, SLICES)
+    if tile + CLASSES > classes:
+        slices = _cut_at(slices, classes - tile, SLICES)
+    higher = top
+    for i in tl.static_range(SLICES):
+        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
+        place = tl.where(logit > higher, tile + i * LANES, place)
+        higher = tl.maximum(higher, logit)
+    fade = tl.exp2((top - higher) * _LOG2_E)
+    if SPREAD:
+        # Sum of e (top - z): moving the top up adds the step to every term there is.
+        below = (below + mass * (higher - top)) * fade
+        mass_squares = mass_squares * fade * fade
+    mass = mass * fade
+    shift = higher * _LOG2_E
+    for i in tl.static_range(SLICES):
+        scale = tl.load(weight_inverse + tile + i * LANES + tl.arange(0, LANES))
+        scaled = slices[i] * scale[None, :]
+        nearest = tl.maximum(nearest, scaled)
+        largest = tl.maximum(largest, tl.abs(scaled))
+        lack += arcsine(scaled * inverse[:, None])
+        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
+        # The maximum turns what is left out into nothing.
+        exponential = tl.exp2(tl.maximum(logit * _LOG2_E - shift, -200.0))
+        mass += exponential
+        if SPREAD:
+            below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
+            mass_squares += exponential * exponential
+    return higher, place, nearest, largest, mass, below, mass_squares, lack, label_product
+
+
+@triton.jit
+@no_type_check
+def _join_lanes(state):
+    """A sample's numbers from those of its lanes."""
+    lane_top, place, nearest, largest, mass, below, mass_squares, lack, label_product = state
+    top = tl.max(lane_top, 1)
+    step = top[:, None] - lane_top
+    fade = tl.exp(-step)
+    # Of equal largest logits the first class.
+    column = tl.where(lane_top == top[:, None], place + tl.arange(0, LANES)[None, :], 2147483647)
+    below = tl.sum(tl.where(fade > 0.0, (below + mass * step) * fade, 0.0), 1)
+    mass = tl.sum(mass * fade, 1)
+    mass_squares = tl.sum(mass_squares * fade * fade, 1)
+    nearest, largest = tl.max(nearest, 1), tl.max(largest, 1)
+    return (
+        top,
+        tl.min(column, 1),
+        nearest,
+        largest,
+        mass,
+        below,
+        mass_squares,
+        tl.sum(lack, 1),
+        tl.sum(label_product, 1),
+    )
+
+
+@triton.jit
+@no_type_check
+def scan_tiles(
+    features,
+    weight,
+    labels,
+    feature_inverse,
+    weight_inverse,
+    bias,
+    partial,
+    samples,
+    classes,
+    dim,
+    feature_stride,
+    weight_stride,
+    classes_per_split,
+    sample_blocks,
+    SAMPLES: tl.constexpr,
+    CLASSES: tl.constexpr,
+    DIM: tl.constexpr,
+    GROUP: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    BIAS: tl.constexpr,
+    SPREAD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """`FIELDS` numbers a sample and split into `partial`: what a block of samples found in its split of the classes."""
+    item = tl.program_id(0)
+    splits = tl.num_programs(0) // sample_blocks
+    first_block = (item // (GROUP * splits)) * GROUP
+    blocks = tl.minimum(sample_blocks - first_block, GROUP)
+    within = item % (GROUP * splits)
+    first = (first_block + within % blocks) * SAMPLES
+    split = within // blocks
+    begin = split * classes_per_split
+    end = tl.minimum(begin + classes_per_split, classes)
+
+    row = first + tl.arange(0, SAMPLES)
+    label = tl.load(labels + row, mask=row < samples, other=-1).to(tl.int32)
+
+    inverse = tl.load(feature_inverse + row, mask=row < samples, other=1.0)
+    top = tl.full((SAMPLES, LANES), LOWEST, tl.float32)
+    place = tl.zeros((SAMPLES, LANES), tl.int32)
+    nothing = tl.zeros((SAMPLES, LANES), tl.float32)
+    state = (top, place, top, nothing, nothing, nothing, nothing, nothing, nothing)
+    # One loop over tiles and features, so that the next tile is loaded while this one is folded.
+    for tile in tl.range(begin, end, CLASSES, flatten=True):
+        product = tl.zeros((SAMPLES, CLASSES), tl.float32)
+        for start in range(0, dim, DIM):
+            x = _load(features, first, start, samples, dim, feature_stride, SAMPLES, DIM, DESCRIBED)
+            w = _load(weight, tile, start, classes, dim, weight_stride, CLASSES, DIM, DESCRIBED)
+            product = tl.dot(x, w.T, product, input_precision=PRECISION)
+        state = _fold(
+            product, tile, label, inverse, weight_inverse, bias, classes, state, SAMPLES, CLASSES, BIAS, SPREAD
+        )
+    top, place, nearest, largest, mass, below, mass_squares, lack, label_product = _join_lanes(state)
+
+    out = partial + split.to(tl.int64) * FIELDS * samples + row
+    inside = row < samples
+    tl.store(out, top, mask=inside)
+    tl.store(out + samples, mass, mask=inside)
+    tl.store(out + 2 * samples, place.to(tl.float32, bitcast=True), mask=inside)
+    tl.store(out + 3 * samples, nearest * inverse, mask=inside)
+    tl.store(out + 4 * samples, largest * inverse, mask=inside)
+    tl.store(out + 5 * samples, lack, mask=inside)
+    tl.store(out + 6 * samples, label_product, mask=inside)
+    tl.store(out + 7 * samples, below, mask=inside)
+    tl.store(out + 8 * samples, mass_squares, mask=inside)

@@ -59,7 +59,10 @@ def test_import_unpacks_and_judges(smoke: Any, tmp_path: Path) -> None:
         (("run", "gr-figure1", "--at-once", "0"), "at_once must be at least 1"),
         (("run", "gr-figure1", "--limit-seconds", "nan"), "limit_seconds must be a finite number"),
         (("run", "gr-figure1", "--limit-seconds", "-5"), "limit_seconds must be a finite number"),
-        (("run", "gr-table3", "--device", "quantum"), "device must be one that this machine has, cpu or cuda:0, say; got 'quantum'"),
+        (
+            ("run", "gr-table3", "--device", "quantum"),
+            "device must be one that this machine has, cpu or cuda:0, say; got 'quantum'",
+        ),
         (("table", "gr-figure1", "--preset", "cpu", "--results", "nowhere"), "study run gr-figure1 --preset cpu`"),
     ],
 )

@@ -42,7 +42,8 @@ def run(
     output: _Output = None,
     results: _Results = Path("results"),
     cells: Annotated[
-        list[str] | None, typer.Option("--cells", help="Only cells whose name holds this word; may be repeated.")
+        list[str] | None,
+        typer.Option("--cells", help="Only cells of these parts, such as method=cce,seed=0; may be repeated."),
     ] = None,
     limit_seconds: Annotated[float | None, typer.Option(help="Stop cleanly before so many seconds are over.")] = None,
     at_once: Annotated[int | None, typer.Option(help="Cells that train together; left out: the preset's.")] = None,

@@ -118,6 +118,26 @@ def check_preset(preset: str) -> None:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}; got {preset!r}")
 
 
+def picked(study: Study, preset: str, words: Sequence[str]) -> list[Cell]:
+    """The cells that one of the words names, in the study's order; without words all of them.
+
+    A word names a cell by parts between commas, each a part of the cell's name such as `seed=1`; one that is no whole
+    part of any cell's name, such as `resnet`, may stand anywhere within a part.
+    """
+    cells = study.cells(preset)
+    known = {part for cell in cells for part in cell.name.split(",")}
+
+    def names(word: str, cell: Cell) -> bool:
+        own = cell.name.split(",")
+        return all(part in own if part in known else part in cell.name for part in word.split(","))
+
+    for word in words:
+        if not any(names(word, cell) for cell in cells):
+            such = ", ".join(cell.name for cell in cells[:3])
+            raise ValueError(f"cells must match a cell of {study.id}, such as {such}; got {word}")
+    return [cell for cell in cells if not words or any(names(word, cell) for word in words)]
+
+
 def run_study(
     study: Study,
     preset: str,
@@ -129,7 +149,7 @@ def run_study(
 ) -> Path:
     """Compute the missing cells below `folder`, judge all that are finished; returns the results file.
 
-    `only`: cells whose name holds one of these words. What the clock leaves undone is computed next time.
+    `only`: the cells that one of these words picks (see `picked`). What the clock leaves undone is computed next time.
     """
     check_preset(preset)
     folder, options = Path(folder), options or Options()
@@ -137,10 +157,7 @@ def run_study(
     _ = options.torch_device
     at_once = study.at_once[preset] if options.at_once is None else options.at_once
     Path(results).mkdir(parents=True, exist_ok=True)
-    cells = [cell for cell in study.cells(preset) if not only or any(word in cell.name for word in only)]
-    if not cells:
-        names = ", ".join(cell.name for cell in study.cells(preset)[:3])
-        raise ValueError(f"cells must match a cell of {study.id}, such as {names}; got {', '.join(only)}")
+    cells = picked(study, preset, only)
     pace = _Pace(study, preset, options)
     try:
         run_sweep(folder, cells, pace.run, at_once=at_once)

@@ -21,7 +21,8 @@ $ hardsight study figures avh-figure3                 # PNG files, where a study
 ```
 
 `--preset cpu` takes minutes on two cores, on real data below `$HARDSIGHT_DATA`; `--preset paper` wants a GPU.
-`--limit-seconds N` stops cleanly in time, `--at-once K` trains K cells together, `--cells WORD` picks some.
+`--limit-seconds N` stops cleanly in time, `--at-once K` trains K cells together,
+`--cells method=cce,seed=0` picks the cells with these parts in their names.
 Computed elsewhere, records come home in a few files: `--pack-to FOLDER` there, `hardsight study import` here.
 
 """

@@ -123,8 +123,9 @@ def test_an_arccos_of_the_product_fails_that_law() -> None:
         torch.testing.assert_close(cosine.clamp(-1, 1).acos().double(), truth.label_angle, atol=5e-7, rtol=1e-3)
 
 
-def test_norms_beyond_the_range_of_squares_are_finite_and_right(device: str) -> None:
-    features, weight, labels, _ = draw((6, 8, 4), torch.float32, device)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_beyond_the_range_of_squares_are_finite_and_right(device: str, dtype: torch.dtype) -> None:
+    features, weight, labels, _ = draw((6, 8, 4), dtype, device)
     features[0] *= 1e25
     features[1] *= 1e-25
     weight[2] *= 1e-22

@@ -54,7 +54,7 @@ def _set_label_apart(slices, label, label_product, SLICES: tl.constexpr):
     others = ()
     for i in tl.static_range(SLICES):
         label_product = tl.where(apart == i * LANES, slices[i], label_product)
-        others = others + (tl.where(apart == i * LANES, _LEFT_OUT, slices[i]),)  # noqa: RUF005, Triton unpacks none
+        others = others + (tl.where(apart == i * LANES, _LEFT_OUT, slices[i]),)  # noqa: RUF005, Triton has no *
     return others, label_product
 
 

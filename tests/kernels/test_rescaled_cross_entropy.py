@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hardsight.kernels.rescaled_cross_entropy import reference, rescaled_cross_entropy
+from hardsight.losses.rescaling import gradient_rescaling
 
 # The first is more rows than one program takes, the third wider than one reads at a time.
 SHAPES = [(300, 3), (4, 1000), (2, 9_001), (6, 2)]
@@ -88,6 +89,25 @@ def test_certain_and_impossible_labels_keep_the_direction(device: str, dtype: to
     want = torch.tensor([[-0.5, 0.25, 0.25], [-0.5, 0.25, 0.25], [0.0, 0.0, 0.0]], device=device)
     torch.testing.assert_close(got.float(), want, atol=1e-3, rtol=1e-3)
     assert torch.isfinite(value)
+
+
+@pytest.mark.parametrize("reduction", ["weight", "mean", "sum", "none"])
+def test_epsilon_lets_go_of_fitted_samples_as_the_loss_does(device: str, reduction: str) -> None:
+    # p of the label from 1 - 4e-7 down: the first rows are let go by half and more, the last not at all.
+    logits = torch.zeros(6, 3, device=device)
+    logits[:, 0] = torch.tensor([15.4, 14.0, 10.0, 3.0, 0.0, -20.0], device=device)
+    labels = torch.zeros(6, dtype=torch.int64, device=device)
+    options = {"beta": 6.0, "lam": 0.5, "epsilon": 1e-6, "reduction": reduction}
+    value, got = gradient(rescaled_cross_entropy, logits, labels, **options)
+    want_value, want = gradient(gradient_rescaling, logits.double(), labels, **options)
+    torch.testing.assert_close(got.double(), want, atol=1e-7, rtol=2e-5)
+    torch.testing.assert_close(value.double(), want_value, atol=1e-6, rtol=1e-5)
+    _, plain = gradient(reference, logits, labels, **options)
+    torch.testing.assert_close(plain.double(), want, atol=1e-7, rtol=2e-5)
+    _, without = gradient(rescaled_cross_entropy, logits, labels, **options | {"epsilon": 0.0})
+    share = (got / without)[:, 0]
+    torch.testing.assert_close(share[0], torch.tensor(8e-7 / 1.8e-6, device=device), atol=0.02, rtol=0.0)
+    torch.testing.assert_close(share[-2:], torch.ones(2, device=device))
 
 
 def test_in_place_writes_the_same_gradient_over_the_logits(device: str) -> None:

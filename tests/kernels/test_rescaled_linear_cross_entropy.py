@@ -33,17 +33,21 @@ def gradients(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("reduction", "transform"), [("weight", "exp"), ("mean", "identity"), ("sum", "exp")])
+@pytest.mark.parametrize(
+    ("reduction", "transform", "epsilon"), [("weight", "exp", 0.1), ("mean", "identity", 0.0), ("sum", "exp", 0.0)]
+)
 def test_value_and_gradients_stay_in_the_budget(
     device: str,
     shape: tuple[int, int, int],
     dtype: torch.dtype,
     reduction: str,
     transform: str,
+    epsilon: float,
     within_budget: Callable[..., None],
 ) -> None:
     inputs, labels, weight = draw(shape, dtype, device)
     options = {"beta": 6.0, "lam": 0.4, "transform": transform, "reduction": reduction, "sample_weight": weight}
+    options["epsilon"] = epsilon
     doubled = [one.double() for one in inputs]
     true_value, truth = gradients(reference, doubled, labels, **options)
     _, plain = gradients(reference, inputs, labels, **options)

@@ -53,6 +53,7 @@ def rescaled_cross_entropy(
     beta: float = 8.0,
     lam: float = 0.5,
     transform: Transform = "exp",
+    epsilon: float = 0.0,
     sample_weight: Float[Tensor, "rows"] | None = None,
     ignore_index: int = -100,
     reduction: str = "weight",
@@ -62,14 +63,15 @@ def rescaled_cross_entropy(
     """A loss with the logit gradient w (p - y) / (2 (1 - p_y)), w = g(beta p^lam (1 - p)), and cross-entropy as value.
 
     Reductions "weight" (by the sum of the weights, or `normaliser`), "mean" (by the sum of the sample weights), "sum"
-    and "none". `in_place` writes the gradient over the logits during the backward pass: nothing may read them after.
+    and "none". `epsilon` is added to 2 (1 - p_y), which lets go of fitted samples (see `losses.GradientRescaling`).
+    `in_place` writes the gradient over the logits during the backward pass: nothing may read them after.
     """
     check_labels(labels, len(logits), logits.shape[1], ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(logits))
-    check_rescaling(beta, lam, transform, reduction, (*REDUCTIONS, "none"))
+    check_rescaling(beta, lam, epsilon, transform, reduction, (*REDUCTIONS, "none"))
     check_number("normaliser", 1.0 if normaliser is None else normaliser)
     if isinstance(transform, str) and _serves(logits):
-        settings = (ignore_index, beta, lam, transform == "exp", reduction)
+        settings = (ignore_index, beta, lam, epsilon, transform == "exp", reduction)
         return _rescaled(logits, labels, sample_weight, normaliser, settings, in_place)
     labels, weight = kept_labels(labels, sample_weight, ignore_index)
     with torch.no_grad():
@@ -79,14 +81,14 @@ def rescaled_cross_entropy(
             divisor = log_w.logsumexp(0) if normaliser is None else torch.as_tensor(normaliser).to(log_w).log()
         else:
             divisor = weight.sum().log() if reduction == "mean" else torch.zeros_like(weight.sum())
-        coefficient = coefficients(log_w, divisor)
+        coefficient = coefficients(log_w, divisor) * held(rows, epsilon)
         value = reduced(-rows.log_p, weight, reduction)
     return attach_rescaled_gradient(value, logits, labels, rows.log_others, coefficient, in_place=in_place)
 
 
 def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
     """`rescaled_cross_entropy` in plain PyTorch: the definition, on any device."""
-    options = {"beta": 8.0, "lam": 0.5, "transform": "exp", "reduction": "weight", **options}
+    options = {"beta": 8.0, "lam": 0.5, "transform": "exp", "epsilon": 0.0, "reduction": "weight", **options}
     labels, weight = kept_labels(labels, options.get("sample_weight"), options.get("ignore_index", -100))
     z, column = widen(logits), labels.unsqueeze(1)
     with torch.no_grad():
@@ -94,6 +96,7 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         rows = RowStatistics(z.gather(1, column).squeeze(1), others.logsumexp(1))
         log_w = log_weights(rows, options["beta"], options["lam"], options["transform"]) + weight.log()
         direction = (0.5 * others.softmax(1)).scatter(1, column, -0.5)
+        direction = direction * held(rows, options["epsilon"]).unsqueeze(1)
         if options["reduction"] == "weight":
             given = options.get("normaliser")
             divisor = log_w.logsumexp(0) if given is None else torch.as_tensor(given).to(log_w).log()
@@ -151,6 +154,13 @@ def log_weights(rows: RowStatistics, beta: float, lam: float, transform: Transfo
     return transform(argument).log()
 
 
+def held(rows: RowStatistics, epsilon: float) -> Float[Tensor, "rows"]:
+    """2 (1 - p) / (2 (1 - p) + epsilon) of every row: what is left of the gradient of a fitted sample."""
+    if epsilon == 0:
+        return torch.ones_like(rows.log_others)
+    return torch.sigmoid(rows.log_rest + math.log(2 / epsilon))
+
+
 def coefficients(log_w: Float[Tensor, "rows"], log_divisor: Float[Tensor, ""]) -> Float[Tensor, "rows"]:
     """w / divisor: 0 where the weight is 0, the largest number where it overflows."""
     ratio = torch.where(log_w == -math.inf, 0.0, (log_w - log_divisor).exp())
@@ -158,11 +168,17 @@ def coefficients(log_w: Float[Tensor, "rows"], log_divisor: Float[Tensor, ""]) -
 
 
 def check_rescaling(
-    beta: float, lam: float, transform: Transform, reduction: str, reductions: Sequence[str] = REDUCTIONS
+    beta: float,
+    lam: float,
+    epsilon: float,
+    transform: Transform,
+    reduction: str,
+    reductions: Sequence[str] = REDUCTIONS,
 ) -> None:
     """Refuse what no weight can be made of."""
     check_number("beta", beta)
     check_number("lam", lam)
+    check_number("epsilon", epsilon)
     if not callable(transform):
         check_choice("transform", transform, ("exp", "identity"))
     check_choice("reduction", reduction, reductions)
@@ -191,7 +207,7 @@ def _rescaled(
     labels: Tensor,
     sample_weight: Tensor | None,
     normaliser: Tensor | float | None,
-    settings: tuple[int, float, float, bool, str],
+    settings: tuple[int, float, float, float, bool, str],
     in_place: bool,
 ) -> Tensor:
     divisor, log_divisor = given_normaliser(normaliser, logits.device)
@@ -308,12 +324,23 @@ def _rescaled_rows(
     ignore_index: int,
     beta: float,
     lam: float,
+    epsilon: float,
     exponential: bool,
     reduction: str,
     log_normaliser: float | None,
 ) -> tuple[Tensor, Tensor]:
     return _fused().weigh(
-        logits, labels, sample_weight, normaliser, ignore_index, beta, lam, exponential, reduction, log_normaliser
+        logits,
+        labels,
+        sample_weight,
+        normaliser,
+        ignore_index,
+        beta,
+        lam,
+        epsilon,
+        exponential,
+        reduction,
+        log_normaliser,
     )
 
 
@@ -329,6 +356,7 @@ def _(
     ignore_index: int,
     beta: float,
     lam: float,
+    epsilon: float,
     exponential: bool,
     reduction: str,
     log_normaliser: float | None,

@@ -34,6 +34,7 @@ def rescaled_linear_cross_entropy(
     beta: float = 8.0,
     lam: float = 0.5,
     transform: str = "exp",
+    epsilon: float = 0.0,
     sample_weight: Float[Tensor, "samples"] | None = None,
     ignore_index: int = -100,
     reduction: str = "weight",
@@ -48,11 +49,12 @@ def rescaled_linear_cross_entropy(
     check_head(features, weight)
     check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(features))
-    check_rescaling(beta, lam, transform, reduction)
+    check_rescaling(beta, lam, epsilon, transform, reduction)
     check_number("normaliser", 1.0 if normaliser is None else normaliser)
     check_choice("transform", transform, ("exp", "identity"))
     features, weight = same_precision((features, weight))
     options = {"beta": beta, "lam": lam, "transform": transform, "reduction": reduction, "normaliser": normaliser}
+    options["epsilon"] = epsilon
     if not runs_fused(features, weight) or not features.numel():
         if log_divisor is not None and reduction == "weight":
             options["normaliser"] = log_divisor(
@@ -65,7 +67,7 @@ def rescaled_linear_cross_entropy(
     peak = beta * (lam / (1 + lam)) ** lam / (1 + lam)
     shift = (peak if peak <= 10 else peak / 2) if transform == "exp" else math.log(max(peak, 1e-30))
     divisor, log_normaliser = given_normaliser(normaliser, features.device)
-    settings = (ignore_index, beta, lam, transform == "exp", reduction, log_normaliser, shift)
+    settings = (ignore_index, beta, lam, epsilon, transform == "exp", reduction, log_normaliser, shift)
     given = (features, weight, bias, labels, sample_weight, divisor, *settings)
     if not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in given[:3]):
         with torch.no_grad():
@@ -145,6 +147,7 @@ def _rescaled_linear(
     ignore_index: int,
     beta: float,
     lam: float,
+    epsilon: float,
     exponential: bool,
     reduction: str,
     log_normaliser: float | None,
@@ -163,6 +166,7 @@ def _rescaled_linear(
         ignore_index,
         beta,
         lam,
+        epsilon,
         exponential,
         reduction,
         log_normaliser,
@@ -185,6 +189,7 @@ def _(
     ignore_index: int,
     beta: float,
     lam: float,
+    epsilon: float,
     exponential: bool,
     reduction: str,
     log_normaliser: float | None,

@@ -92,6 +92,13 @@ def log_p_and_weight(own, others, beta, log_beta, lam, EXP: tl.constexpr):
 
 @triton.jit
 @no_type_check
+def log_held(own, others, log_two_over_epsilon):
+    """log of 2 (1 - p) / (2 (1 - p) + epsilon): what is left of the gradient of a fitted sample."""
+    return -softplus(softplus(own - others) - log_two_over_epsilon)
+
+
+@triton.jit
+@no_type_check
 def _weights(
     logits,
     labels,
@@ -105,14 +112,16 @@ def _weights(
     beta,
     log_beta,
     lam,
+    log_two_over_epsilon,
     EXP: tl.constexpr,
+    LETS_GO: tl.constexpr,
     EACH: tl.constexpr,
     STEP: tl.constexpr,
     ROWS: tl.constexpr,
     LANES: tl.constexpr,
     RUN: tl.constexpr,
 ):
-    """log others and log weight of every row; the losses where EACH, else this program's share of what is summed."""
+    """log others and log coefficient of every row; the losses where EACH, else this program's share of the sums."""
     program = tl.program_id(0)
     row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
@@ -124,7 +133,10 @@ def _weights(
     loss = tl.where(weight == 0.0, 0.0, -log_p * weight)
     log_weight = tl.where(weight == 0.0, float("-inf"), log_weight + tl.log(weight))
     tl.store(kept + row, others, mask=inside)
-    tl.store(kept + rows + row, log_weight, mask=inside)
+    if LETS_GO:
+        tl.store(kept + rows + row, log_weight + log_held(own, others, log_two_over_epsilon), mask=inside)
+    else:
+        tl.store(kept + rows + row, log_weight, mask=inside)
     if EACH:
         tl.store(sums + row, loss, mask=inside)
         tl.store(kept + 2 * rows, 0.0)
@@ -264,11 +276,12 @@ def weigh(
     ignore_index: int,
     beta: float,
     lam: float,
+    epsilon: float,
     exponential: bool,
     reduction: str,
     log_normaliser: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """The loss; and what the gradient needs: log others and log weight of every row, then the log of the divisor."""
+    """The loss; and what the gradient needs: log others and log coefficient of a row, then the log of the divisor."""
     rows, classes = logits.shape
     tile = _read_tile(classes)
     programs = triton.cdiv(rows, tile["ROWS"])
@@ -290,7 +303,9 @@ def weigh(
             beta,
             log_or_nothing(beta),
             lam,
+            log_two_over(epsilon),
             EXP=exponential,
+            LETS_GO=epsilon > 0,
             EACH=each,
             STEP=step,
             **tile,
@@ -367,6 +382,11 @@ def write_gradient(
 def log_or_nothing(number: float) -> float:
     """The logarithm, minus infinity at 0."""
     return math.log(number) if number > 0 else -math.inf
+
+
+def log_two_over(epsilon: float) -> float:
+    """log (2 / epsilon); 0 without epsilon, where nothing reads it."""
+    return math.log(2 / epsilon) if epsilon > 0 else 0.0
 
 
 def _read_tile(classes: int) -> dict[str, int]:

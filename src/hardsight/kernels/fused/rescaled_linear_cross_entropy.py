@@ -10,7 +10,13 @@ from torch import Tensor
 
 from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, product
 from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
-from hardsight.kernels.fused.rescaled_cross_entropy import log_or_nothing, log_p_and_weight, totals
+from hardsight.kernels.fused.rescaled_cross_entropy import (
+    log_held,
+    log_or_nothing,
+    log_p_and_weight,
+    log_two_over,
+    totals,
+)
 from hardsight.kernels.fused.samples import label_and_weight
 
 # Elements of a gradient that a program scales.
@@ -49,6 +55,7 @@ def _rescaled_rows(
     beta,
     log_beta,
     lam,
+    log_two_over_epsilon,
     shift,
     first,
     end,
@@ -59,6 +66,7 @@ def _rescaled_rows(
     slopes_stride,
     ignore_index,
     EXP: tl.constexpr,
+    LETS_GO: tl.constexpr,
     SLOPES: tl.constexpr,
     WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -100,6 +108,8 @@ def _rescaled_rows(
     tl.store(sums + samples + me, weight, mask=here)
     tl.store(sums + 2 * samples + me, log_weight, mask=here)
     if SLOPES:
+        if LETS_GO:
+            log_weight += log_held(own, others, log_two_over_epsilon)
         # Where there is no other class, there is nothing to learn.
         half = tl.where(others == float("-inf"), 0.0, 0.5 * tl.exp(log_weight - shift))
         slopes += row * slopes_stride
@@ -170,6 +180,7 @@ def walk(
     ignore_index: int,
     beta: float,
     lam: float,
+    epsilon: float,
     exponential: bool,
     reduction: str,
     log_normaliser: float | None,
@@ -205,6 +216,7 @@ def walk(
                 beta,
                 log_or_nothing(beta),
                 lam,
+                log_two_over(epsilon),
                 shift,
                 start,
                 start + count,
@@ -215,6 +227,7 @@ def walk(
                 0 if slopes is None else slopes.stride(0),
                 ignore_index,
                 EXP=exponential,
+                LETS_GO=epsilon > 0,
                 SLOPES=slopes_wanted,
                 **tile,
             )

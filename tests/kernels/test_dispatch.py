@@ -238,9 +238,10 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Every custom op of the losses, with arguments it takes."""
     features, weight, labels = (one.detach() for one in draw(device))
     logits, rows, scalar = features @ weight.T, torch.ones(6, device=device), torch.ones((), device=device)
-    weighing = (logits, labels, rows, None, -100, 8.0, 0.5, True, "weight", None)
+    weighing = (logits, labels, rows, None, -100, 8.0, 0.5, 1e-6, True, "weight", None)
     walking = (features, weight, labels, scalar, 1.0, rows, None, -100, "mean", True)
-    linear = (features, weight, weight[:, 0].clone(), labels, rows, scalar, -100, 8.0, 0.5, True, "weight", None, 1.0)
+    head = (features, weight, weight[:, 0].clone(), labels)
+    linear = (*head, rows, scalar, -100, 8.0, 0.5, 1e-6, True, "weight", None, 1.0)
     hardsight = torch.ops.hardsight
     return {
         "row_statistics": (hardsight.row_statistics, (logits, labels)),

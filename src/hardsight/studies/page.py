@@ -22,7 +22,8 @@ $ hardsight study figures avh-figure3                 # PNG files, where a study
 
 `--preset cpu` takes minutes on two cores, on real data below `$HARDSIGHT_DATA`; `--preset paper` wants a GPU.
 `--limit-seconds N` stops cleanly in time, `--at-once K` trains K cells together,
-`--cells method=cce,seed=0` picks the cells with these parts in their names.
+`--cells method=cce,seed=0` picks the cells with these parts in their names. Several processes may work on one folder;
+start each with `OMP_NUM_THREADS=2`, or their waiting threads take the processor from each other.
 Computed elsewhere, records come home in a few files: `--pack-to FOLDER` there, `hardsight study import` here.
 
 """

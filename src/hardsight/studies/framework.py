@@ -53,19 +53,25 @@ class Clock:
 
 
 class EpochWatch:
-    """Stops a training (`OutOfTime`) as soon as it shows that the clock would run out before its last epoch."""
+    """Stops a training (`OutOfTime`) as soon as it shows that the clock would run out before its last epoch.
+
+    It reckons with the shortest epoch so far: the first ones also compile, and wait for others that do.
+    """
 
     def __init__(self, clock: Clock, epochs: int) -> None:
         self.clock, self.epochs = clock, epochs
-        self._first: tuple[int, float] | None = None
+        self._before: float | None = None
+        self._shortest = math.inf
+        self._seen = 0
 
     def epoch(self, epoch: int) -> None:
-        """This epoch, counted from 1, has ended; the first one also compiles, so its length tells nothing."""
+        """This epoch, counted from 1, has ended."""
         now = time.monotonic()
-        self._first = self._first or (epoch, now)
-        began, at = self._first
-        pace = (now - at) / max(1, epoch - began)
-        self.clock.check(1.1 * pace * (self.epochs - epoch) if epoch > began + 1 else 0.0)
+        if self._before is not None:
+            self._shortest = min(self._shortest, now - self._before)
+            self._seen += 1
+        self._before = now
+        self.clock.check(1.1 * self._shortest * (self.epochs - epoch) if self._seen > 1 else 0.0)
 
 
 @dataclass(frozen=True)

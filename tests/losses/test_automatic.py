@@ -1,4 +1,4 @@
-"""Gradient rescaling that chooses its knobs: the rule is the paper's table, the gradient that of the two losses."""
+"""Gradient rescaling that chooses its knobs: the rule is the paper's table within bounds, the gradient is exact."""
 
 import math
 
@@ -6,8 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from hardsight.losses.automatic import BEST_SETTINGS, COLLAPSED, LEAST_RATE, AutomaticRescaling, rescaling_knobs
+from hardsight.losses.automatic import (
+    BEST_SETTINGS,
+    COLLAPSED,
+    LEAST_RATE,
+    AutomaticRescaling,
+    printed_knobs,
+    rescaling_knobs,
+)
 from hardsight.losses.rescaling import gradient_rescaling
+from hardsight.losses.rescaling_limit import critical_beta
 
 
 @pytest.fixture
@@ -25,21 +33,49 @@ def gradient(loss: object, logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("classes", [10, 100])
-def test_the_rule_passes_through_the_printed_settings(classes: int) -> None:
+def test_the_table_passes_through_the_printed_settings(classes: int) -> None:
     for rate, beta, lam in BEST_SETTINGS[classes]:
         expected = None if rate < LEAST_RATE else (beta, lam)
-        assert rescaling_knobs(rate, classes) == (expected if expected is None else pytest.approx(expected))
+        assert printed_knobs(rate, classes) == (expected if expected is None else pytest.approx(expected))
 
 
 def test_more_noise_never_asks_for_a_smaller_lambda() -> None:
     for classes in (2, 10, 14, 50, 100, 625):
-        lams = [rescaling_knobs(rate / 100, classes).lam for rate in range(10, 101)]
-        assert lams == sorted(lams)
+        for knobs in (printed_knobs, rescaling_knobs):
+            chosen = [knobs(rate / 100, classes) for rate in range(10, 101)]
+            lams = [one.lam for one in chosen if one is not None]
+            assert lams == sorted(lams)
     # Between ten and a hundred classes by the logarithm, constant beyond.
-    assert rescaling_knobs(0.4, 2) == rescaling_knobs(0.4, 10)
-    assert rescaling_knobs(0.4, 1000) == rescaling_knobs(0.4, 100)
-    middle = rescaling_knobs(0.4, round(math.sqrt(1000)))
+    assert printed_knobs(0.4, 2) == printed_knobs(0.4, 10)
+    assert printed_knobs(0.4, 1000) == printed_knobs(0.4, 100)
+    middle = printed_knobs(0.4, round(math.sqrt(1000)))
     assert middle.lam == pytest.approx((1.0 + 0.4) / 2, abs=0.01)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 40, 100, 1000])
+def test_the_rule_keeps_within_its_bounds_and_to_the_table_inside_them(classes: int) -> None:
+    for percent in range(101):
+        rate = percent / 100
+        printed, knobs = printed_knobs(rate, classes), rescaling_knobs(rate, classes)
+        if knobs is None:
+            # Fewer than a tenth wrong, or no room for the focus: never for another reason.
+            assert rate < LEAST_RATE or 1 - rate < 1 / 3 + 1e-9
+            continue
+        assert all(knobs.beta <= critical_beta(knobs.lam, candidates) for candidates in range(3, classes + 1))
+        assert knobs.lam <= 0.5
+        assert knobs.lam / (1 + knobs.lam) <= 1 - rate
+        if knobs.lam < 0.5 and knobs.beta < min(critical_beta(knobs.lam, one) for one in range(3, max(4, classes + 1))):
+            assert knobs == printed
+
+
+def test_the_printed_settings_themselves_break_the_bounds() -> None:
+    """The bounds say something: without them classes would be ruled out, and the focus lie where nothing is known."""
+    beta, lam = printed_knobs(0.4, 10)
+    assert beta > critical_beta(lam, 10)
+    assert printed_knobs(0.8, 10).lam / (1 + printed_knobs(0.8, 10).lam) > 1 - 0.8
+    assert rescaling_knobs(0.4, 10) == pytest.approx((7.7168, 0.5), abs=1e-4)
+    assert rescaling_knobs(0.6, 10) == rescaling_knobs(0.4, 10)
+    assert rescaling_knobs(0.7, 10) is None
 
 
 def test_before_the_decision_it_is_cross_entropy(batch: tuple[Tensor, Tensor]) -> None:
@@ -47,23 +83,24 @@ def test_before_the_decision_it_is_cross_entropy(batch: tuple[Tensor, Tensor]) -
     ours, theirs = (gradient(one, *batch) for one in (loss, torch.nn.CrossEntropyLoss()))
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(loss(*batch), torch.nn.functional.cross_entropy(*batch))
-    loss.decide(0.05)
-    assert loss.decided
-    assert loss.knobs is None
-    torch.testing.assert_close(gradient(loss, *batch), theirs)
+    for rate in (0.05, 0.8):
+        loss.decide(rate)
+        assert loss.decided
+        assert loss.knobs is None
+        torch.testing.assert_close(gradient(loss, *batch), theirs)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("reduction", ["weight", "mean"])
-@pytest.mark.parametrize("rate", [0.2, 0.47, 0.8])
+@pytest.mark.parametrize(("rate", "as_printed"), [(0.2, False), (0.47, False), (0.47, True), (0.8, True)])
 def test_afterwards_it_is_gradient_rescaling(
-    batch: tuple[Tensor, Tensor], rate: float, reduction: str, epsilon: float
+    batch: tuple[Tensor, Tensor], rate: float, as_printed: bool, reduction: str, epsilon: float
 ) -> None:
-    loss = AutomaticRescaling(10, reduction=reduction, epsilon=epsilon).double()
+    loss = AutomaticRescaling(10, reduction=reduction, epsilon=epsilon, as_printed=as_printed).double()
     torch.testing.assert_close(gradient(loss, *batch), gradient(torch.nn.CrossEntropyLoss(), *batch))
     loss.decide(rate)
     knobs = loss.knobs
-    assert knobs == pytest.approx(rescaling_knobs(rate, 10), rel=1e-6)
+    assert knobs == pytest.approx((printed_knobs if as_printed else rescaling_knobs)(rate, 10), rel=1e-6)
 
     def fixed(logits: Tensor, labels: Tensor) -> Tensor:
         return gradient_rescaling(logits, labels, beta=knobs.beta, lam=knobs.lam, reduction=reduction, epsilon=epsilon)

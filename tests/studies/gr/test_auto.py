@@ -8,7 +8,7 @@ import pytest
 
 from hardsight.losses.automatic import BEST_SETTINGS
 from hardsight.studies import Options, read_results, run_study
-from hardsight.studies.gr.auto import AUTO, AUTO_KNOBS, PAPER_BEST, cells, standing, table
+from hardsight.studies.gr.auto import AUTO, AUTO_AS_PRINTED, AUTO_KNOBS, PAPER_BEST, cells, method_loss, standing, table
 from hardsight.studies.gr.trainings import gr
 
 
@@ -16,18 +16,18 @@ from hardsight.studies.gr.trainings import gr
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("gr-auto")
     options = Options(say=lambda line: None)
-    run_study(AUTO_KNOBS, "smoke", folder / "records", folder, only=["method=cce", "method=auto"], options=options)
+    run_study(AUTO_KNOBS, "smoke", folder / "records", folder, only=["method=cce", f"method={AUTO}"], options=options)
     return read_results(AUTO_KNOBS, folder, "smoke")
 
 
 def test_auto_estimates_and_chooses(smoke: dict[str, Any]) -> None:
-    clean, noisy = (smoke["choices"][f"rate={rate},method=auto"] for rate in (0.0, 0.4))
+    clean, noisy = (smoke["choices"][f"rate={rate},method={AUTO}"] for rate in (0.0, 0.4))
     assert clean["beta"] == [None]
     assert clean["rate"]["mean"] < 0.1
     assert noisy["rate"]["mean"] == pytest.approx(0.4, abs=0.12)
-    assert noisy["beta"][0] > 10
+    assert noisy["beta"] == [pytest.approx(7.717, abs=1e-3)]
     printed = table(smoke)
-    assert "| 0 % noise | 0.0 % | cross-entropy |" in printed
+    assert "| 0 % noise | GR (auto) | 0.0 % | cross-entropy |" in printed
     assert "At 40 % noise auto ends at" in printed
     assert AUTO_KNOBS.figures is not None
     assert set(AUTO_KNOBS.figures(smoke)) == {"rates"}
@@ -73,3 +73,15 @@ def test_paper_cells_come_in_order_of_value() -> None:
     assert {rate for rate, _, _ in names[:15]} == {0.0, 0.2, 0.4, 0.6, 0.8}
     assert len(names) == len(set(names))
     assert {method for _, method, seed in names if seed == 0} >= {"gce", "sl", gr(8, 0.5)}
+
+
+def test_records_of_the_first_rule_keep_their_name_and_their_training() -> None:
+    """What was measured as `auto` had no bounds and did not let go of fitted samples; it can be trained again."""
+    assert AUTO != AUTO_AS_PRINTED == "auto"
+    given = {"beta": "auto", "lam": "auto"}
+    assert method_loss(AUTO, 0.4, "mnist") == {"name": "gr", "options": given}
+    first = method_loss(AUTO_AS_PRINTED, 0.4, "mnist")
+    assert first == {"name": "gr", "options": given | {"as_printed": True, "epsilon": 0.0}}
+    printed = table(results({(0.4, "cce"): 0.8, (0.4, AUTO): 0.7, (0.4, AUTO_AS_PRINTED): 0.6}))
+    assert "| GR (auto, settings as printed) | – | – | 60.0 (60.0) | – | – |" in printed
+    assert "| GR (auto) | – | – | 70.0 (70.0) | – | – |" in printed

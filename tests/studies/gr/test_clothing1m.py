@@ -9,6 +9,7 @@ import torch
 from hardsight import datasets, models
 from hardsight.studies import Options, read_results, run_study
 from hardsight.studies.framework import run_details
+from hardsight.studies.gr.auto import AUTO
 from hardsight.studies.gr.clothing1m import PRESETS, TABLE6, cells, table, tiny
 from hardsight.studies.gr.clothing1m_crops import MEAN, STD, Crops, load_backbone
 
@@ -72,10 +73,10 @@ def test_a_backbone_leaves_the_head_alone(tmp_path: Path) -> None:
 
 def test_smoke_from_files_to_table(tmp_path: Path) -> None:
     options = Options(say=lambda line: None)
-    run_study(TABLE6, "smoke", tmp_path / "records", tmp_path, only=["method=auto"], options=options)
-    details = run_details(tmp_path / "records" / "method=auto,seed=0")
+    run_study(TABLE6, "smoke", tmp_path / "records", tmp_path, only=[f"method={AUTO}"], options=options)
+    details = run_details(tmp_path / "records" / f"method={AUTO},seed=0")
     assert details["status"] == "finished"
     assert 0 <= details["results"]["test_accuracy"] <= 1
     results = read_results(TABLE6, tmp_path, "smoke")
-    assert 0 <= results["choices"]["method=auto"]["rate"]["mean"] <= 1
+    assert 0 <= results["choices"][f"method={AUTO}"]["rate"]["mean"] <= 1
     assert "| GR (auto) |" in table(results)

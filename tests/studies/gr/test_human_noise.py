@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardsight.studies.gr.auto import AUTO
+from hardsight.studies.gr.auto import AUTO, AUTO_AS_PRINTED
 from hardsight.studies.gr.human_noise import HUMAN_NOISE, LABELS, cells, configure, table
 from hardsight.studies.gr.trainings import gr
 from hardsight.training import Cell
@@ -43,7 +43,7 @@ def test_the_table_names_the_winner() -> None:
         "GR (auto) 4.0 points above CCE (70.0)."
     ) in printed
     # What is planned and not measured yet is named too.
-    assert printed.count("| CIFAR-10N worse (40 %) |") == 6
+    assert printed.count("| CIFAR-10N worse (40 %) |") == 7
     assert "| CIFAR-10N worse (40 %) | SL | – | – | – | – |  |" in printed
     assert "digits" not in printed
     assert HUMAN_NOISE.figures is not None
@@ -61,3 +61,10 @@ def test_the_rates_are_the_published_ones(data_root: Path) -> None:
         assert len(sets.test) == 10_000
     assert rates == pytest.approx({"worse": 0.402, "random1": 0.172, "aggre": 0.09, "cifar100n": 0.402}, abs=5e-3)
     assert set(LABELS) > set(rates)
+
+
+def test_measurements_of_the_first_rule_stay_under_its_name() -> None:
+    first = [cell.settings["labels"] for cell in cells("paper") if cell.settings["method"] == AUTO_AS_PRINTED]
+    assert first == ["worse", "random1"]
+    config = build(TrainingConfig, configure("paper", cells("paper")[-1]))
+    assert config.loss.options["as_printed"] is True

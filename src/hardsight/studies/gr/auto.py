@@ -1,8 +1,9 @@
 """GR's knobs chosen by themselves: an estimated noise rate and the paper's best settings, judged at every rate.
 
 Claim (Wang et al. 2019, Table 3): more noise asks for a larger lambda. `beta = "auto", lam = "auto"` turns that into a
-rule (see `losses.automatic`); here it meets cross-entropy, GCE, SL and the fixed settings of the paper, from clean
-labels to 80 % wrong ones. No paper prints these numbers. Ours: not measured yet on CIFAR-10.
+rule within bounds (see `losses.automatic`); here it meets cross-entropy, GCE, SL, the fixed settings of the paper and
+the same table without bounds, from clean labels to 80 % wrong ones. No paper prints these numbers. Ours: not measured
+yet on CIFAR-10.
 
 Every method trains alike: SGD with weight decay 5e-4, the rate divided by ten after 1/2 and 11/15 of a shortened
 training, and the norm of the gradient held to 1, without which fixed settings of GR collapsed on small data.
@@ -38,7 +39,10 @@ from hardsight.training.sweeps import FINISHED, status_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-AUTO = "auto"
+# A cell's name says which rule trained it: "auto" are the paper's settings as printed, the first form of the rule.
+AUTO = "auto-limited"
+AUTO_AS_PRINTED = "auto"
+CHOOSING = (AUTO, AUTO_AS_PRINTED)
 RATES = (0.0, 0.2, 0.4, 0.6, 0.8)
 # The best of Tables 2 and 3 at each rate, and the one setting that the paper fixes where the noise is unknown.
 PAPER_BEST = {0.0: gr(2, 0), 0.2: gr(12, 0.5), 0.4: gr(16, 1), 0.6: gr(12, 2), 0.8: gr(12, 2)}
@@ -60,25 +64,28 @@ _EQUAL = 0.5
 
 
 def method_loss(method: str, rate: float, data: str) -> Tree:
-    """The loss of a method's name as configuration, `auto` among them."""
+    """The loss of a method's name as configuration, both forms of auto among them."""
+    chosen: Tree = {"beta": "auto", "lam": "auto"}
     if method == AUTO:
-        return {"name": "gr", "options": {"beta": "auto", "lam": "auto"}}
+        return {"name": "gr", "options": chosen}
+    if method == AUTO_AS_PRINTED:
+        return {"name": "gr", "options": chosen | {"as_printed": True, "epsilon": 0.0}}
     return loss_of(method, rate, data)
 
 
 def method_title(method: str) -> str:
-    """A method as it is printed."""
-    return "GR (auto)" if method == AUTO else title_of(method)
+    """A method as it is shown."""
+    return {AUTO: "GR (auto)", AUTO_AS_PRINTED: "GR (auto, settings as printed)"}.get(method) or title_of(method)
 
 
 def cells(preset: str) -> list[Cell]:
-    """CCE, auto and the paper's best at every rate, 40 % first; GCE and SL; the other fixed settings; seeds."""
+    """CCE, auto and the paper's best at every rate, 40 % first; GCE and SL; other settings; auto as printed; seeds."""
     if preset == "smoke":
         return [_cell(rate, method, 0) for rate in (0.0, 0.4) for method in ("cce", AUTO, gr(8, 0.5))]
     rates = (0.4, 0.0, 0.2, 0.6, 0.8)
     pairs = [(rate, method) for rate in rates for method in ("cce", AUTO, PAPER_BEST[rate])]
     pairs += [(rate, method) for method in ("gce", "sl") for rate in rates]
-    pairs += [(rate, method) for method in (gr(8, 0.5), *FIXED) for rate in rates]
+    pairs += [(rate, method) for method in (gr(8, 0.5), *FIXED, AUTO_AS_PRINTED) for rate in rates]
     if preset == "cpu":
         pairs = [pair for pair in pairs if pair[1] not in FIXED or pair[1] in (PAPER_BEST[pair[0]], gr(8, 0.5))]
     seeds = (0,) if preset == "cpu" else (0, 1, 2)
@@ -112,7 +119,8 @@ def choices(planned: Iterable[Cell], folder: Path) -> dict[str, Any]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for cell in planned:
         place = folder / cell.name
-        if cell.settings["method"] == AUTO and status_of(place) == FINISHED and (place / "epochs.parquet").is_file():
+        chooses = cell.settings["method"] in CHOOSING
+        if chooses and status_of(place) == FINISHED and (place / "epochs.parquet").is_file():
             rows.setdefault(key_of(cell), []).append(_choice(place))
     return {
         key: {
@@ -148,7 +156,9 @@ def table(results: Mapping[str, Any]) -> str:
     """Last and best accuracy by method and rate, what auto chose, and how it stands at each rate."""
     kinds = kinds_of(cells(results["preset"]))
     rates = [rate for rate in RATES if _key(rate, "cce") in kinds]
-    methods = [one for one in (*OTHERS, *FIXED, AUTO) if any(_key(rate, one) in kinds for rate in rates)]
+    methods = [
+        one for one in (*OTHERS, *FIXED, AUTO_AS_PRINTED, AUTO) if any(_key(rate, one) in kinds for rate in rates)
+    ]
     rows = [
         [method_title(one), *(_entry(results, _key(rate, one)) if _key(rate, one) in kinds else "" for rate in rates)]
         for one in methods
@@ -158,7 +168,9 @@ def table(results: Mapping[str, Any]) -> str:
         "Test accuracy in percent at the end of training (at its best epoch, chosen by the test set); – is not "
         "measured yet, what is empty is not planned.",
         markdown_table(["method", *(f"{100 * rate:.0f} % noise" for rate in rates)], rows),
-        chosen_table(results, {f"{100 * rate:.0f} % noise": _key(rate, AUTO) for rate in rates}),
+        chosen_table(
+            results, [(f"{100 * rate:.0f} % noise", one, _key(rate, one)) for one in CHOOSING for rate in rates]
+        ),
         *(_verdict(results, rate) for rate in rates),
         _steadiest(results, methods, rates),
     ]
@@ -170,22 +182,25 @@ def _entry(results: Mapping[str, Any], key: str) -> str:
     return "–" if not last else last if last == "failed" else f"{last} ({best})"
 
 
-def chosen_table(results: Mapping[str, Any], keys: Mapping[str, str]) -> str:
-    """What auto estimated and chose, by title; empty where nothing was."""
-    rows = []
-    for title, key in keys.items():
-        choice = results["choices"].get(key)
-        if choice is None:
-            continue
-        rate = choice["rate"]
-        estimate = f"{100 * rate['mean']:.1f} %" + (f" ± {100 * rate['sd']:.1f}" if rate["sd"] is not None else "")
-        pairs = [
-            "cross-entropy" if beta is None else f"({beta:.1f}, {lam:.2f})"
-            for beta, lam in zip(choice["beta"], choice["lam"], strict=True)
-        ]
-        fell = f"; {choice['fell_back']} of {len(pairs)} fell back to cross-entropy" if choice["fell_back"] else ""
-        rows.append([title, estimate, ", ".join(pairs) + fell])
-    return markdown_table(["labels", "noise that auto estimated", "(β, λ) it chose"], rows) if rows else ""
+def chosen_table(results: Mapping[str, Any], lines: Iterable[tuple[str, str, str]]) -> str:
+    """What auto estimated and chose, by title of the labels, method and kind of cell; empty where nothing was."""
+    rows = [
+        [title, method_title(method), *_chosen(choice)]
+        for title, method, key in lines
+        if (choice := results["choices"].get(key)) is not None
+    ]
+    return markdown_table(["labels", "method", "noise that it estimated", "(β, λ) that it chose"], rows) if rows else ""
+
+
+def _chosen(choice: Mapping[str, Any]) -> tuple[str, str]:
+    rate = choice["rate"]
+    estimate = f"{100 * rate['mean']:.1f} %" + (f" ± {100 * rate['sd']:.1f}" if rate["sd"] is not None else "")
+    pairs = [
+        "cross-entropy" if beta is None else f"({beta:.1f}, {lam:.2f})"
+        for beta, lam in zip(choice["beta"], choice["lam"], strict=True)
+    ]
+    fell = f"; {choice['fell_back']} of {len(pairs)} fell back to cross-entropy" if choice["fell_back"] else ""
+    return estimate, ", ".join(pairs) + fell
 
 
 def _verdict(results: Mapping[str, Any], rate: float) -> str:
@@ -240,7 +255,8 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         return {}
     with drawing(8.2, 3.2, panels=2) as figure:
         left, right = figure.axes
-        lines = [("cce", STYLES[0]), ("gce", STYLES[2]), ("sl", STYLES[3]), (gr(8, 0.5), STYLES[4]), (AUTO, STYLES[1])]
+        lines = [("cce", STYLES[0]), ("gce", STYLES[2]), ("sl", STYLES[3]), (gr(8, 0.5), STYLES[4])]
+        lines += [(AUTO_AS_PRINTED, STYLES[5]), (AUTO, STYLES[1])]
         for method, style in lines:
             points = [(100 * rate, mean_of(results, _key(rate, method), "last")) for rate in RATES]
             known = [(rate, value) for rate, value in points if value is not None]
@@ -261,10 +277,15 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
 
 ABOUT = """`loss.options = { beta = "auto", lam = "auto" }` against what a person could have fixed. Auto trains with
 cross-entropy for up to ten epochs (a third of a short training), estimates the noise rate from the labels that
-contradict the network where it is surest, and takes the paper's best β and λ for that rate, or stays with cross-entropy
-below 10 %. No clean label is used, and the rule comes from the paper's tables alone. All methods share one protocol:
-SGD, weight decay 5e-4, the rate divided by ten after 1/2 and 11/15 of the training, gradients of norm 1 at most. The
-best fixed setting is chosen by the test set, which no one can do in practice: it is a bound, not a competitor."""
+contradict the network where it is surest, and takes the paper's best β and λ for that rate within three bounds: λ at
+most 1/2, which the paper fixes where the noise is unknown; β at most the limit above which GR rules classes out
+([gr-protocol](gr-protocol.md)); and cross-entropy below 10 % noise and where the focus λ/(1 + λ) lies above 1 − noise
+rate. No clean label is used. The bounds were chosen among others on USPS and scikit-learn's digits
+([numbers](../training.md#gradient-rescaling-that-chooses-its-knobs)), not on the images of this page. "Settings as
+printed" is the same without the bounds, the form that was judged here first; what it lost at 60 and 80 % noise is why
+bounds were looked for. All methods share one protocol: SGD, weight decay 5e-4, the rate divided by ten after 1/2 and
+11/15 of the training, gradients of norm 1 at most. The best fixed setting is chosen by the test set, which no one can
+do in practice: it is a bound, not a competitor."""
 
 AUTO_KNOBS = Study(
     id="gr-auto",

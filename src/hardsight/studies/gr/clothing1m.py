@@ -135,7 +135,7 @@ def table(results: Mapping[str, Any]) -> str:
     printed = {method_title(method): value for method, value in PAPER.items()}
     parts = [
         accuracy_table(results, "method", layout),
-        chosen_table(results, {"Clothing1M": f"method={AUTO}"}),
+        chosen_table(results, [("Clothing1M", AUTO, f"method={AUTO}")]),
         ranking(results, "On Clothing1M", titles, printed),
     ]
     return page(results, parts)

@@ -17,6 +17,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": GREEN, "linestyle": (0, (3, 1, 1, 1, 1, 1))},
     {"color": PURPLE, "linestyle": (0, (1, 1))},
     {"color": INK, "linestyle": (0, (1, 3))},
+    {"color": RED, "linestyle": (0, (1, 3))},
 )
 _KINDS = {"train": "Training accuracy (%), given labels", "test": "Test accuracy (%)"}
 

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hardsight.studies.configured import Tree, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
-from hardsight.studies.gr.auto import AUTO, choices, chosen_table, method_loss, method_title, standing
+from hardsight.studies.gr.auto import (
+    AUTO,
+    AUTO_AS_PRINTED,
+    CHOOSING,
+    choices,
+    chosen_table,
+    method_loss,
+    method_title,
+    standing,
+)
 from hardsight.studies.gr.collapse import weakest_classes
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.tables import page
@@ -67,7 +76,10 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def cells(preset: str) -> list[Cell]:
-    """CCE, GR and auto on every kind of labels, the worst first; then GCE, SL and the tuned setting; then seeds."""
+    """CCE, GR and auto on every kind of labels, the worst first; then GCE, SL and the tuned setting; then seeds.
+
+    Last, once, on two kinds of labels, auto with the paper's settings as they are printed.
+    """
     if preset == "smoke":
         return [_cell("pairwise", method, 0) for method in ("cce", gr(8, 0.5), AUTO)]
     kinds = ("worse", "aggre") if preset == "cpu" else ("worse", "random1", "aggre", "cifar100n")
@@ -76,7 +88,8 @@ def cells(preset: str) -> list[Cell]:
     if preset == "paper":
         pairs += [(kind, LABELS[kind].tuned) for kind in kinds]
     seeds = (0, 1, 2) if preset == "paper" else (0,)
-    return [_cell(kind, method, seed) for seed in seeds for kind, method in pairs]
+    planned = [_cell(kind, method, seed) for seed in seeds for kind, method in pairs]
+    return planned + [_cell(kind, AUTO_AS_PRINTED, 0) for kind in kinds[:2]]
 
 
 def _cell(kind: str, method: str, seed: int) -> Cell:
@@ -112,7 +125,7 @@ def _key(kind: str, method: str) -> str:
 
 
 def _methods(kind: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*COMMON, LABELS[kind].tuned)))
+    return tuple(dict.fromkeys((*COMMON, LABELS[kind].tuned, AUTO_AS_PRINTED)))
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -145,7 +158,9 @@ def table(results: Mapping[str, Any]) -> str:
     )
     parts = [
         markdown_table(heads, rows),
-        chosen_table(results, {labels.title: _key(kind, AUTO) for kind, labels in LABELS.items()}),
+        chosen_table(
+            results, [(labels.title, one, _key(kind, one)) for one in CHOOSING for kind, labels in LABELS.items()]
+        ),
         *(_verdict(results, kind) for kind in LABELS),
     ]
     return page(results, parts, legend)
@@ -165,7 +180,7 @@ def _verdict(results: Mapping[str, Any], kind: str) -> str:
         return ""
     said = [
         f"{method_title(method)} {standing(value - cce)} CCE"
-        for method in (gr(8, 0.5), AUTO)
+        for method in (gr(8, 0.5), *CHOOSING)
         if (value := measured[method]) is not None
     ]
     return (
@@ -187,8 +202,9 @@ ABOUT = """People's label errors in the training sets of CIFAR-10N and CIFAR-100
 sets. They are not symmetric: people mistake alike classes and hard images. ResNet-20, 20 epochs, SGD 0.1 divided by ten
 after 1/2 and 11/15 of them, weight decay 5e-4, batch 128, crop and flip, gradients of norm 1 at most, the same for
 every loss. Beside CCE, GCE and SL: GR as the paper fixes it where the noise is unknown (β = 8, λ = 0.5), the paper's
-best setting for as much symmetric noise, and GR that chooses by itself (`gr-auto`). A class that a method hardly
-recognises is what `gr-protocol` calls a collapse, on a smaller scale: its weights pull least on what is not learnt."""
+best setting for as much symmetric noise, and GR that chooses by itself (`gr-auto`; "settings as printed" is its first
+form, without bounds on β and λ). A class that a method hardly recognises is what `gr-protocol` calls a collapse, on a
+smaller scale: its weights pull least on what is not learnt."""
 
 HUMAN_NOISE = Study(
     id="gr-human-noise",

@@ -203,8 +203,10 @@ sets. They are not symmetric: people mistake alike classes and hard images. ResN
 after 1/2 and 11/15 of them, weight decay 5e-4, batch 128, crop and flip, gradients of norm 1 at most, the same for
 every loss. Beside CCE, GCE and SL: GR as the paper fixes it where the noise is unknown (β = 8, λ = 0.5), the paper's
 best setting for as much symmetric noise, and GR that chooses by itself (`gr-auto`; "settings as printed" is its first
-form, without bounds on β and λ). A class that a method hardly recognises is what `gr-protocol` calls a collapse, on a
-smaller scale: its weights pull least on what is not learnt."""
+form, without bounds on β and λ). The fixed settings and that first form are Eq. 6 to the letter, without the 1e-6 by
+which the authors' code lets go of fitted samples; where few labels are wrong that alone can ruin a training
+([gr-protocol](gr-protocol.md)), so read their losses there with care. A class that a method hardly recognises is what
+`gr-protocol` calls a collapse, on a smaller scale: its weights pull least on what is not learnt."""
 
 HUMAN_NOISE = Study(
     id="gr-human-noise",

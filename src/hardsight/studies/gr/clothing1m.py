@@ -26,7 +26,7 @@ from hardsight.studies.framework import EpochWatch, Options, Study
 from hardsight.studies.gr.auto import AUTO, choices, chosen_table, method_loss, method_title
 from hardsight.studies.gr.clothing1m_crops import Crops, load_backbone
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import gr, judge_cells
+from hardsight.studies.gr.trainings import RELEASED_EPSILON, gr, judge_cells
 from hardsight.training import Cell, Plan
 from hardsight.training.fitting import Session
 from hardsight.training.objectives import make_loss
@@ -93,7 +93,7 @@ def session(
     if settings.weights is not None:
         load_backbone(model, Path(os.environ.get("HARDSIGHT_DATA", ".")) / settings.weights)
     sizes = Sizes(model.feature_dim, train.num_classes, int(train.ids.max()) + 1)
-    loss = method_loss(method, 0.0, "clothing1m")
+    loss = method_loss(method, 0.0, "clothing1m", RELEASED_EPSILON)
     crops: dict[str, Any] = {"resized": settings.resized, "side": settings.side, "device": device}
     watch = EpochWatch(options.clock, settings.epochs)
     return Session(

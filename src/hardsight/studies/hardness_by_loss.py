@@ -45,9 +45,9 @@ LOSSES: dict[str, Tree] = {
     "cross-entropy": {},
     "amc": {"feature_loss": {"name": "amc", "weight": 10.0}, "data": {"drop_last": True}},
     "avh": {"model": {"head": "angular"}},
-    "gr": {"loss": {"name": "gradient_rescaling", "options": {"beta": 6.0, "lam": 0.5}}},
-    # λ = 0 leans towards the hardest samples: without it nothing would be said of GR where λ = 0.5 does not train.
-    "gr-hard": {"loss": {"name": "gradient_rescaling", "options": {"beta": 2.0, "lam": 0.0}}},
+    "gr": {"loss": {"name": "gradient_rescaling", "options": {"beta": 6.0, "lam": 0.5, "epsilon": 1e-6}}},
+    # λ = 0 leans towards the hardest samples.
+    "gr-hard": {"loss": {"name": "gradient_rescaling", "options": {"beta": 2.0, "lam": 0.0, "epsilon": 1e-6}}},
     "cosface": {"loss": {"name": "cosface", "options": {"scale": 16.0, "margin": 0.2}}, "model": {"head": "cosine"}},
     "arcface": {
         "loss": {"name": "arcface", "options": {"scale": 16.0, "margin_radians": 0.2}},
@@ -55,6 +55,8 @@ LOSSES: dict[str, Tree] = {
     },
     "normface": {"loss": {"name": "normface", "options": {"scale": 16.0}}, "model": {"head": "cosine"}},
     "amc-0.1": {"feature_loss": {"name": "amc", "weight": 0.1}, "data": {"drop_last": True}},
+    # Eq. 6 to the letter, without the epsilon by which its authors' code lets go of fitted samples.
+    "gr-equation": {"loss": {"name": "gradient_rescaling", "options": {"beta": 6.0, "lam": 0.5}}},
 }
 # Nearly everyone agrees on nearly every image: the last bin of five would hold 95 % of them.
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96, 1.0)
@@ -243,9 +245,11 @@ def _over_seeds(values: Sequence[Any]) -> Any:
     return spread(known) if known else None
 
 
-ABOUT = """Nine trainings of ResNet-20 on CIFAR-10 that differ in loss and head alone: cross-entropy; AMC-Loss beside
+ABOUT = """Ten trainings of ResNet-20 on CIFAR-10 that differ in loss and head alone: cross-entropy; AMC-Loss beside
 it, with the weight of its authors' script (10) and of its paper (0.1); the AVH loss (cross-entropy on s(π−θ), s = 10);
-gradient rescaling with λ 0.5, β 6, its authors' setting for CIFAR-100 without noise, and with λ 0, β 2 (`gr-hard`);
+gradient rescaling with λ 0.5, β 6, its authors' setting for CIFAR-100 without noise, and with λ 0, β 2 (`gr-hard`),
+both letting go of fitted samples as their code does, and `gr-equation`, the first without that
+([why](gr-protocol.md));
 CosFace (margin 0.2) and ArcFace (margin 0.2 rad) with s = 16, and NormFace, the same head without a margin. AVH is
 measured on CIFAR-10's test images against the true class, on the head the loss trained; chance is 0.1. People are
 CIFAR-10H's votes: the bins are shares of people who chose the true class, agreement is Spearman's correlation with it.

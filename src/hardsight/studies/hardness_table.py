@@ -28,6 +28,7 @@ _STYLES = {
     "avh": (RED, "-"),
     "gr": (GREEN, "-"),
     "gr-hard": (GREEN, "--"),
+    "gr-equation": (GREEN, ":"),
     "cosface": (PURPLE, "-"),
     "arcface": (PURPLE, "--"),
     "normface": (PURPLE, ":"),

@@ -1,9 +1,6 @@
 """Two processes under DistributedDataParallel (gloo) and one process take the same step, with every loss here."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -97,24 +94,9 @@ print(json.dumps(report))
 
 
 @pytest.fixture(scope="module")
-def differences(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
+def differences(in_two_processes: Callable[[str], list[dict[str, float]]]) -> list[dict[str, float]]:
     """Largest difference to the gradients of one process, of each loss, as each of the two processes sees it."""
-    rendezvous = tmp_path_factory.mktemp("gloo") / "rendezvous"
-    script = Path(rendezvous.parent) / "step.py"
-    script.write_text(SCRIPT)
-    pair = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(rendezvous)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    finished = [process.communicate(timeout=300) for process in pair]
-    for process, (_, errors) in zip(pair, finished, strict=True):
-        assert process.returncode == 0, errors
-    return [json.loads(output.splitlines()[-1]) for output, _ in finished]
+    return in_two_processes(SCRIPT)
 
 
 @pytest.mark.parametrize("name", ["normaliser", "log_divisor", "angular", "pairs of each process"])

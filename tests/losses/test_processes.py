@@ -1,9 +1,6 @@
 """Two processes under DistributedDataParallel (gloo) and one process take the same step, with every loss."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -153,23 +150,8 @@ print(json.dumps(report))
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    rendezvous = tmp_path_factory.mktemp("gloo") / "rendezvous"
-    script = Path(rendezvous.parent) / "step.py"
-    script.write_text(SCRIPT)
-    pair = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(rendezvous)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    finished = [process.communicate(timeout=300) for process in pair]
-    for process, (_, errors) in zip(pair, finished, strict=True):
-        assert process.returncode == 0, errors
-    return [json.loads(output.splitlines()[-1]) for output, _ in finished]
+def reports(in_two_processes: Callable[[str], list[dict[str, str]]]) -> list[dict[str, str]]:
+    return in_two_processes(SCRIPT)
 
 
 @pytest.mark.parametrize("name", [*LOSSES, "local sum", "accumulated", "tables", "validation"])

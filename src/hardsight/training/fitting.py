@@ -315,6 +315,13 @@ def usable_device(name: torch.device | str) -> torch.device:
         ) from None
 
 
+def chosen_device(name: torch.device | str | None = None) -> torch.device:
+    """The device asked for, which must be there; left out, a GPU where there is one."""
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return usable_device(name)
+
+
 def _check_counts(**counts: int) -> None:
     for name, count in counts.items():
         if count < 1:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.domains.baselines.methods import Baseline, MakeOptimizer, make_baseline
-from hardsight.domains.devices import chosen_device
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
 from hardsight.training.evaluation import take_apart
+from hardsight.training.fitting import chosen_device
 from hardsight.training.network import Network
 from hardsight.training.record import Row, RunRecord, device_name
 

@@ -17,7 +17,6 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
 from hardsight.domains.baselines.adaptation import accuracy_by_class
-from hardsight.domains.devices import chosen_device
 from hardsight.domains.generalization.backbone import (
     BACKBONE_MEAN,
     BACKBONE_STD,
@@ -32,6 +31,7 @@ from hardsight.domains.rows import RowBatches
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep
+from hardsight.training.fitting import chosen_device
 from hardsight.training.schedules import constant, cosine
 
 METHODS = ("cross_entropy", "avh", "mldg")

@@ -16,7 +16,6 @@ from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.devices import chosen_device
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
 from hardsight.domains.self_training import rounds as parts
 from hardsight.domains.self_training.data import fingerprint, labels_to_measure, pixel_options, target_labels
@@ -42,6 +41,7 @@ from hardsight.training.checkpoints import (
 )
 from hardsight.training.configured import alone_in
 from hardsight.training.evaluation import evaluate, process, wait_for_all
+from hardsight.training.fitting import chosen_device
 from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.record import RunRecord, device_name
 

@@ -77,10 +77,7 @@ def rescaled_cross_entropy(
     with torch.no_grad():
         rows = _statistics(logits.detach(), labels)
         log_w = log_weights(rows, beta, lam, transform) + weight.log()
-        if reduction == "weight":
-            divisor = log_w.logsumexp(0) if normaliser is None else torch.as_tensor(normaliser).to(log_w).log()
-        else:
-            divisor = weight.sum().log() if reduction == "mean" else torch.zeros_like(weight.sum())
+        divisor = _log_divisor(log_w, weight, reduction, normaliser)
         coefficient = coefficients(log_w, divisor) * held(rows, epsilon)
         value = reduced(-rows.log_p, weight, reduction)
     return attach_rescaled_gradient(value, logits, labels, rows.log_others, coefficient, in_place=in_place)
@@ -97,11 +94,7 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         log_w = log_weights(rows, options["beta"], options["lam"], options["transform"]) + weight.log()
         direction = (0.5 * others.softmax(1)).scatter(1, column, -0.5)
         direction = direction * held(rows, options["epsilon"]).unsqueeze(1)
-        if options["reduction"] == "weight":
-            given = options.get("normaliser")
-            divisor = log_w.logsumexp(0) if given is None else torch.as_tensor(given).to(log_w).log()
-        else:
-            divisor = weight.sum().log() if options["reduction"] == "mean" else torch.zeros_like(weight.sum())
+        divisor = _log_divisor(log_w, weight, options["reduction"], options.get("normaliser"))
         gradient = coefficients(log_w, divisor).unsqueeze(1) * direction
         value = reduced(-rows.log_p, weight, options["reduction"])
     return _AttachPlain.apply(value, z, gradient)
@@ -159,6 +152,14 @@ def held(rows: RowStatistics, epsilon: float) -> Float[Tensor, "rows"]:
     if epsilon == 0:
         return torch.ones_like(rows.log_others)
     return torch.sigmoid(rows.log_rest + math.log(2 / epsilon))
+
+
+def _log_divisor(log_w: Tensor, weight: Tensor, reduction: str, normaliser: Tensor | float | None) -> Tensor:
+    """The log of what the gradient is divided by."""
+    if reduction == "weight":
+        return log_w.logsumexp(0) if normaliser is None else torch.as_tensor(normaliser).to(log_w).log()
+    total = weight.sum()
+    return total.log() if reduction == "mean" else torch.zeros_like(total)
 
 
 def coefficients(log_w: Float[Tensor, "rows"], log_divisor: Float[Tensor, ""]) -> Float[Tensor, "rows"]:

@@ -10,7 +10,15 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from hardsight.explain import deletion_curve, grad_cam, insertion_curve, tokens_to_maps
+from hardsight.explain import (
+    box_masks,
+    deletion_curve,
+    energy_inside,
+    grad_cam,
+    insertion_curve,
+    pointing_game,
+    tokens_to_maps,
+)
 from hardsight.explain.activation_maps import rescale, resize
 from hardsight.models import create, load_cifar10_resnet
 
@@ -370,6 +378,22 @@ def test_a_layer_that_never_runs_or_leads_nowhere_is_refused() -> None:
         grad_cam(net, images, layer="idle")
     with pytest.raises(ValueError, match=r"layer must come before the head, .* 'aside' does not"):
         grad_cam(net, images, layer="aside")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_maps_and_measures_stay_there_and_equal_the_hosts(small_net: nn.Module, images: Tensor) -> None:
+    masks = box_masks(torch.tensor([[1.0, 1.0, 6.0, 4.0]]).expand(3, 4), (6, 8))
+
+    def measured(device: str) -> list[Tensor]:
+        net, seen = small_net.to(device), images.to(device)
+        maps = grad_cam(net, seen, layer="conv", size="input")
+        curves = (curve(net, seen, maps, steps=8).area for curve in (deletion_curve, insertion_curve))
+        return [maps, energy_inside(maps, masks.to(device)), pointing_game(maps, masks.to(device)), *curves]
+
+    expected = measured("cpu")
+    for found, host in zip(measured("cuda"), expected, strict=True):
+        assert found.device.type == "cuda"
+        torch.testing.assert_close(found.cpu(), host)
 
 
 @pytest.mark.data

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from hardsight.explain import box_masks, energy_inside, pointing_game
+from hardsight.explain.inputs import check_tensor
 
 
 def random_case(seed: int) -> tuple[Tensor, Tensor]:
@@ -103,6 +105,12 @@ def test_bad_input_in_one_sentence(maps: Tensor, masks: Tensor, sentence: str) -
     for measure in (energy_inside, pointing_game):
         with pytest.raises(ValueError, match=sentence):
             measure(maps, masks)
+
+
+def test_an_array_of_another_library_is_refused_by_name() -> None:
+    check_tensor("maps", torch.zeros(1))
+    with pytest.raises(TypeError, match="masks must be a torch tensor; got ndarray"):
+        check_tensor("masks", np.zeros((1, 2, 2)))
 
 
 def test_a_tolerance_beyond_the_picture_allows_every_place() -> None:

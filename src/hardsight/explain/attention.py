@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from hardsight.explain.inputs import check_size
+from hardsight.explain.inputs import check_size, check_tensor
 
 
 def energy_inside(maps: Tensor, masks: Tensor) -> Float[Tensor, "batch"]:
@@ -76,6 +76,8 @@ def _dilated(inside: Tensor, radius: float) -> Tensor:
 
 
 def _checked(maps: Tensor, masks: Tensor) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
+    check_tensor("maps", maps)
+    check_tensor("masks", masks)
     if maps.ndim != 3 or maps[:1].numel() == 0 or not maps.is_floating_point():
         raise ValueError(
             f"maps must be [samples, height, width] of floating point; got {list(maps.shape)} of {maps.dtype}"

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardsight.explain.activation_maps import resize
-from hardsight.explain.inputs import as_classes, check_choice, check_images
+from hardsight.explain.inputs import as_classes, check_choice, check_images, check_tensor
 from hardsight.geometry import widen
 from hardsight.heads import evaluating, observe
 
@@ -161,6 +161,7 @@ def _filtered(planes: Tensor, bell: Tensor) -> Tensor:
 
 def _checked(images: Tensor, maps: Tensor, steps: int, batch_size: int) -> Float[Tensor, "batch h w"]:
     check_images(images)
+    check_tensor("maps", maps)
     if images.numel() == 0:
         raise ValueError(f"images must hold at least one; got shape {list(images.shape)}")
     if maps.ndim != 3 or len(maps) != len(images) or maps.numel() == 0:

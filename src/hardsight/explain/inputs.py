@@ -31,6 +31,12 @@ def as_classes(classes: Tensor | int | None, logits: Float[Tensor, "batch classe
     return chosen.long().expand(samples)
 
 
+def check_tensor(name: str, value: Any) -> None:
+    """An array of another library is refused, not turned into a tensor on another device."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch tensor; got {type(value).__name__}")
+
+
 def check_images(images: Tensor) -> None:
     """Images are a batch."""
     if not isinstance(images, Tensor) or images.ndim != 4:

@@ -152,6 +152,35 @@ def test_labels_that_are_no_single_values_are_unknown(write: Callable) -> None:
     assert joined.correct is None
 
 
+def test_whole_numbers_are_scores_only_where_somebody_says_so(write: Callable) -> None:
+    paths = write({**COLUMNS, "rating": [1, 5, 2, 3]}, CSV)
+    joined = read_joined(*paths)
+    assert [one.name for one in joined.scores] == ["avh"]
+    assert joined.left_out == {
+        "rating": "column 'rating' holds whole numbers, which may count anything: name it in --scores"
+    }
+    assert [one.name for one in read_joined(*paths, names=["rating"]).scores] == ["rating"]
+    only = write({"id": [1, 2, 3, 4], "rating": [1, 5, 2, 3]}, CSV)
+    with pytest.raises(ValueError, match=r"column 'rating' holds whole numbers, .* name it in --scores"):
+        read_joined(*only)
+    described = write({"id": [1, 2, 3, 4], "rating": [1, 5, 2, 3]}, CSV, {"rating": "harder"})
+    assert [one.name for one in read_joined(*described).scores] == ["rating"]
+
+
+def test_labels_with_gaps_are_named(write: Callable) -> None:
+    joined = read_joined(*write({**COLUMNS, "label": [0, 1, None, 1]}, CSV))
+    assert joined.left_out == {
+        "label": "classes: column 'label' must name the class of every sample; 1 of 4 are missing"
+    }
+
+
+def test_a_label_and_a_prediction_may_be_numbers_of_different_types(write: Callable) -> None:
+    joined = read_joined(*write({**COLUMNS, "predicted": [0.0, 0.0, 0.0, 1.0]}, CSV))
+    assert joined.correct.tolist() == [1, 0, 1, 1]
+    unlike = read_joined(*write({**COLUMNS, "predicted": ["0", "0", "0", "1"]}, CSV))
+    assert unlike.correct is None
+
+
 def test_decimal_numbers_are_numbers(write: Callable) -> None:
     values = [Decimal(one) for one in ("0.1", "0.4", "0.2", "0.3")]
     (score,) = read_joined(*write({"id": [1, 2, 3, 4], "avh": values}, CSV)).scores

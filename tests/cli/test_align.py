@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from hardsight.alignment import correlate
-from hardsight.cli.align import align
+from hardsight.cli.align import align, default_resamples
 
 app = typer.Typer()
 app.command()(align)
@@ -144,6 +144,53 @@ def test_a_useless_column_is_left_out_and_said(tmp_path: Path) -> None:
     assert "left out: score 'flat' must vary to be correlated; all 40 values are tied at 0.5" in result.stdout
     refused = run(*paths, "--no-page", "--scores", "avh,flat")
     assert refused.exit_code == 2
+
+
+def test_a_perfect_score_keeps_its_interval_and_says_why_it_has_no_test(tmp_path: Path) -> None:
+    made = columns(40)
+    made["oracle"] = made["frequency"]
+    result = run(*write(tmp_path, made), "--resamples", "20")
+    row = next(line for line in result.stdout.splitlines() if line.startswith("oracle\tavh")).split("\t")
+    assert " to " in row[3]
+    assert row[4] == "no test"
+    assert "no test: first must be a correlation in (-1, 1), where Fisher's z is finite; got 1.0" in result.stdout
+    assert "no test" in (tmp_path / "scores-align" / "alignment.html").read_text(encoding="utf-8")
+
+
+def test_what_no_class_and_no_bin_can_say(tmp_path: Path) -> None:
+    """Five samples of five classes, always predicted right: nothing is promised that the page does not show."""
+    made = {name: values[:5] for name, values in columns().items()}
+    made["label"] = made["predicted"] = [0, 1, 2, 3, 4]
+    made["frequency"] = [0.1, 0.3, 0.5, 0.7, 0.9]
+    result = run(*write(tmp_path, made), "--resamples", "0")
+    assert result.exit_code == 0, result.output
+    assert "5 classes: too small or constant for a correlation" in result.stdout
+    assert "given correctness: covariate must vary to be correlated; all 5 values are tied at 1" in result.stdout
+    page = (tmp_path / "scores-align" / "alignment.html").read_text(encoding="utf-8")
+    assert 'id="bins"' in page
+    assert "No bin holds enough samples that vary" in page
+    assert "all 5 values are tied at 1" in page
+
+
+def test_an_unknown_direction_is_explained(tmp_path: Path) -> None:
+    made = columns(40)
+    made["mine"] = made["avh"]
+    result = run(*write(tmp_path, made), "--no-page", "--resamples", "0", "--larger-is", "easier")
+    assert "Nobody wrote down whether larger is harder for mine" in result.stdout
+
+
+def test_bins_of_large_values_are_written_out(tmp_path: Path) -> None:
+    made = columns(40)
+    made["frequency"] = (1000 * np.linspace(0, 1, 40)).tolist()
+    result = run(*write(tmp_path, made), "--no-page", "--resamples", "0")
+    assert "score\t0 to 200\t200 to 400\t400 to 600\t600 to 800\t800 to 1000" in result.stdout
+
+
+def test_large_tables_draw_less_often_unless_told() -> None:
+    assert default_resamples(10_000, 20) == 1000
+    assert default_resamples(1_000_000, 3) == 100
+    assert default_resamples(200_000, 3) == 500
+    assert default_resamples(10**9, 50) == 100
 
 
 def _spoilt(kind: str, made: dict[str, Any]) -> list[str] | None:

@@ -151,7 +151,8 @@ def _comparisons(data: Turned, drawn: Bootstrap | None, plan: _Plan) -> list[dic
             )
             pair = dataclasses.asdict(tested)
         except ValueError as refusal:
-            pair = {"reason": str(refusal)}
+            # The interval stands without a test: it needs no finite z.
+            pair = {"reason": str(refusal), "interval": dataclasses.asdict(interval) if interval else None}
         named = {"first": data.names[first], "second": data.names[second]}
         found.append(pair | named | {"difference": strength[first] - strength[second]})
     tested_pairs = [pair for pair in found if pair.get("meng")]

@@ -58,7 +58,7 @@ def read_joined(
     seen = Column(human_name, _numbers(said, human_name), human_direction)
     refuse_unusable(f"human column {human_name!r}", seen.values, ids)
     chosen, left_out = _usable(table, names, ids, {id_column, *_FACTS})
-    return Joined(chosen, seen, match, _labels(table), _correct(table), left_out)
+    return Joined(chosen, seen, match, _labels(table), _correct(table), left_out | _gaps(table))
 
 
 def read_coarse(path: Path | str) -> dict[str, str]:
@@ -159,8 +159,14 @@ def _usable(
     for name in names or ():
         if name not in table.column_names:
             raise ValueError(f"scores must be columns of the table, {listed}; got {name!r}")
-    wanted = list(names) if names is not None else [one.name for one in table.schema if _is_score(one, facts)]
+    numbers = [one for one in table.schema if _is_number(one.type) and one.name not in facts]
+    wanted = list(names) if names is not None else [one.name for one in numbers if _is_score(one)]
     chosen, left_out = [], {}
+    for one in numbers:
+        if names is None and one.name not in wanted:
+            left_out[one.name] = (
+                f"column {one.name!r} holds whole numbers, which may count anything: name it in --scores"
+            )
     for name in wanted:
         column = _described(table.schema.field(name), _numbers(table, name))
         try:
@@ -180,9 +186,8 @@ def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)
 
 
-def _is_score(one: pa.Field, facts: set[str]) -> bool:
-    if one.name in facts or not _is_number(one.type):
-        return False
+def _is_score(one: pa.Field) -> bool:
+    """Whether a column of numbers is one without being asked for."""
     return (one.metadata or {}).get(b"kind") == b"score" or not pa.types.is_integer(one.type)
 
 
@@ -217,11 +222,21 @@ def _labels(table: pa.Table) -> np.ndarray | None:
     return np.array([str(names[one] if isinstance(one, int) and 0 <= one < len(names) else one) for one in labels])
 
 
+def _gaps(table: pa.Table) -> dict[str, str]:
+    """Why there are no classes although the table has labels."""
+    missing = table.column("label").null_count if "label" in table.column_names else 0
+    if not missing:
+        return {}
+    said = f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
+    return {"label": said}
+
+
 def _correct(table: pa.Table) -> np.ndarray | None:
     """1 where the prediction is the label, else 0; None where the table does not say."""
     if not {"label", "predicted"} <= set(table.column_names):
         return None
     label, predicted = table.column("label"), table.column("predicted")
-    if label.type != predicted.type or label.null_count or predicted.null_count or _nested(table, "label"):
+    alike = label.type == predicted.type or (_is_number(label.type) and _is_number(predicted.type))
+    if not alike or label.null_count or predicted.null_count or _nested(table, "label"):
         return None
     return pc.equal(label, predicted).cast(pa.int8()).to_numpy().astype(np.float64)

@@ -34,7 +34,12 @@ def align(
         Path | None, typer.Option("--coarse", help="Coarse classes: CSV with fine, coarse, or JSON {coarse: [fine]}.")
     ] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Go on where each file has ids the other lacks.")] = False,
-    resamples: Annotated[int, typer.Option("--resamples", min=0, help="Bootstrap draws; 0 for no intervals.")] = 1000,
+    resamples: Annotated[
+        int | None,
+        typer.Option(
+            "--resamples", min=0, help="Bootstrap draws; 0 for no intervals. [default: 1000; large tables: fewer]"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: SCORES-align]")
@@ -78,7 +83,9 @@ def align(
                 correct=joined.correct,
                 coarse_of=None if coarse is None else _coarse(coarse, joined.labels),
                 method=method,
-                resamples=resamples,
+                resamples=default_resamples(len(joined.match.first), len(joined.scores))
+                if resamples is None
+                else resamples,
                 generator=np.random.default_rng(seed),
             )
         results |= _origin(joined, scores_file, humans_file, seed)
@@ -91,6 +98,14 @@ def align(
     _print(results)
     print(f"results: {folder / RESULTS_FILE}")
     print(f"page: {written}")
+
+
+def default_resamples(samples: int, scores: int) -> int:
+    """1000 draws, or as many of so many samples as take about a minute, but 100 at least.
+
+    Intervals narrow as samples grow: of a million, ends that are known to a tenth of the interval are known well.
+    """
+    return max(100, min(1000, 300_000_000 // (samples * scores)))
 
 
 def _busy(text: str) -> AbstractContextManager[Any]:
@@ -143,9 +158,13 @@ def _page(folder: Path) -> str:
 
 
 def _print(results: Mapping[str, Any]) -> None:
+    from hardsight.alignment.notices import notices
+
     print(results["join"])
     for reason in results["left_out"].values():
         print(f"left out: {reason}")
+    for notice in notices(results):
+        print(notice)
     method = results["method"]
     rows = sorted(results["scores"], key=lambda score: -score["correlations"][method]["coefficient"])
     header = ("score", "larger is", "spearman", "interval", "p", "pearson", "kendall", "given correctness")
@@ -154,15 +173,19 @@ def _print(results: Mapping[str, Any]) -> None:
     if pairs:
         header = ("stronger", "weaker", "difference", "interval", "Meng p", "Holm", "Steiger p", "Fisher p")
         print_table(f"tests between the scores, by {method}", header, [_pair(pair) for pair in pairs])
+        for reason in dict.fromkeys(pair["reason"] for pair in pairs if pair.get("reason")):
+            print(f"no test: {reason}")
     bins = results["bins"]
     groups = next(iter(bins["groups"].values()))
-    edges = ("score", *(f"{low:.2g} to {high:.2g}" for low, high in (group["group"] for group in groups)))
+    edges = ("score", *(f"{low:.4g} to {high:.4g}" for low, high in (group["group"] for group in groups)))
     lines = [["samples", *(f"{group['n']:,}" for group in groups)]]
     lines += [[row["name"], *(_within(group) for group in bins["groups"][row["name"]])] for row in rows]
     print_table(f"within bins of {results['human']['name']}, by {method}", edges, lines)
     if results["classes"]:
-        count = len(next(iter(results["classes"].values())))
-        print(f"{count} classes: in {RESULTS_FILE} and on the page")
+        of_scores = results["classes"].values()
+        some = any(group["correlation"] for of_score in of_scores for group in of_score)
+        where = f"in {RESULTS_FILE} and on the page" if some else "too small or constant for a correlation"
+        print(f"{len(next(iter(of_scores)))} classes: {where}")
 
 
 def _row(score: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
@@ -183,7 +206,7 @@ def _pair(pair: Mapping[str, Any]) -> list[str]:
     tests = [(pair.get(name) or {}).get("p_value") for name in ("meng", "steiger", "fisher")]
     meng, steiger, fisher = (_p(value) for value in tests)
     named = [pair["first"], pair["second"], f"{pair['difference']:.4f}", _interval(pair.get("interval"), 4)]
-    return [*named, meng, _p(pair.get("meng_holm")), steiger, fisher]
+    return [*named, "no test" if pair.get("reason") else meng, _p(pair.get("meng_holm")), steiger, fisher]
 
 
 def _within(group: Mapping[str, Any]) -> str:

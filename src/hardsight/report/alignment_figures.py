@@ -94,7 +94,7 @@ def draw_bins(scores: Sequence[Mapping[str, Any]], bins: Mapping[str, Any], huma
 def draw_groups(scores: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
     """The coefficient within each class, one panel a score, the same order in all: best by the first score on top."""
     shown = scores[:MOST_PANELS]
-    names = _class_order(groups[shown[0]["name"]])
+    names = _class_order([groups[score["name"]] for score in scores])
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     with drawing(8.6, rows * (0.9 + 0.23 * len(names)), panels=len(shown), columns=columns) as figure:
@@ -192,7 +192,7 @@ def _key(figure: "Figure", axes: "Axes") -> None:
     kept = sorted({steps[0], steps[cells // 2], steps[-1]})
     figure.legend(
         [handles[at] for at in (*kept, line)],
-        [labels[at] for at in kept] + ["median"],
+        [*(labels[at] for at in kept[:-1]), f"{labels[kept[-1]]} {_samples(labels[kept[-1]])}", "median"],
         loc="outside lower center",
         ncols=4,
         fontsize=7,
@@ -202,6 +202,10 @@ def _key(figure: "Figure", axes: "Axes") -> None:
     )
 
 
+def _samples(count: str) -> str:
+    return "sample" if count == "1" else "samples"
+
+
 def _steps(largest: int) -> list[tuple[int, int]]:
     """Ranges of counts from 1 to the largest, each about as wide as the others on a logarithmic scale."""
     bounds = np.unique(np.geomspace(1, largest + 1, len(_FADING) + 1).round().astype(int))
@@ -209,13 +213,15 @@ def _steps(largest: int) -> list[tuple[int, int]]:
 
 
 def _edge(bounds: Sequence[float]) -> str:
-    return f"{bounds[0]:.2g}–{bounds[1]:.2g}"
+    return f"{bounds[0]:.4g}–{bounds[1]:.4g}"
 
 
-def _class_order(groups: Sequence[Mapping[str, Any]]) -> list[Any]:
-    found = [group for group in groups if group["correlation"] is not None]
-    ordered = sorted(found, key=lambda group: -group["correlation"]["coefficient"])
-    return [group["group"] for group in ordered[:MOST_CLASSES]]
+def _class_order(by_score: Sequence[Sequence[Mapping[str, Any]]]) -> list[Any]:
+    """Classes in which some score has a correlation, by the first score's; those it has none in come last."""
+    measured = [ones for ones in zip(*by_score, strict=True) if any(one["correlation"] for one in ones)]
+    strength = [(ones[0]["correlation"] or {}).get("coefficient", -2) for ones in measured]
+    order = sorted(range(len(measured)), key=lambda at: -strength[at])
+    return [measured[at][0]["group"] for at in order[:MOST_CLASSES]]
 
 
 def _share_limits(panels: Sequence["Axes"], side: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hardsight.alignment.notices import notices
 from hardsight.records import write_text
 from hardsight.report.alignment_figures import (
     METHOD_NAMES,
@@ -58,7 +59,8 @@ def render_alignment(results: Mapping[str, Any]) -> str:
         "figures": svgs,
         "joints": [name for name in svgs if name.startswith("joint")],
         "headline": headline(results),
-        "notices": _notices(results, scores),
+        "notices": _notices(results),
+        "untested": next((pair["reason"] for pair in results["comparisons"] if pair.get("reason")), ""),
         "correctness": any(score["given_correctness"] for score in scores),
         "four": four,
         "most": {"panels": MOST_PANELS, "pairs": MOST_PAIRS, "classes": MOST_CLASSES},
@@ -72,8 +74,9 @@ def alignment_figures(results: Mapping[str, Any]) -> dict[str, tuple["Figure", s
     scores, method, human = ordered(results), results["method"], results["human"]["title"]
     figures = {
         "strengths": (draw_strengths(scores), f"Correlation of each score with {human}, with intervals"),
-        "bins": (draw_bins(scores, results["bins"], human), f"Correlation of each score within bins of {human}"),
     }
+    if _measured(results["bins"]["groups"]):
+        figures["bins"] = draw_bins(scores, results["bins"], human), f"Correlation of each score within bins of {human}"
     for at, score in enumerate(scores[:MOST_PANELS]):
         text = f"Two-dimensional histogram of {human} against {score['title']}"
         figures[f"joint{at}"] = draw_joint(score, human, method, results["bins"]["edges"]), text
@@ -81,11 +84,16 @@ def alignment_figures(results: Mapping[str, Any]) -> dict[str, tuple["Figure", s
         figures["comparisons"] = draw_comparisons(results["comparisons"], method), "Differences between pairs of scores"
     for name, what in (("classes", "class"), ("coarse", "coarse class")):
         groups = results.get(name)
-        if groups and any(group["correlation"] for group in groups[scores[0]["name"]]):
+        if groups and _measured(groups):
             figures[name] = draw_groups(scores, groups), f"Correlation of each score within each {what}"
     if results["agreement"]:
         figures["agreement"] = draw_agreement(results["agreement"]), "Rank correlations between the scores"
     return figures
+
+
+def _measured(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
+    """Whether any score has a correlation in any of the groups."""
+    return any(group["correlation"] for of_score in groups.values() for group in of_score)
 
 
 def ordered(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -144,23 +152,7 @@ def _bracket(interval: Mapping[str, Any] | None, write: Callable[[float | None],
     return f" ({text})" if text else ""
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _notices(results: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = [str(results["join"])] if results.get("join_incomplete") else []
-    unknown = [score["name"] for score in scores if score["direction"] is None]
-    if unknown:
-        found.append(
-            f"Nobody wrote down whether larger is harder for {_listed(unknown)}: turned to the side they lean to, "
-            "so their agreement cannot be negative."
-        )
-    against = [score["name"] for score in scores if score["correlations"][results["method"]]["coefficient"] < 0]
-    if against:
-        found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
-    found += [f"Left out: {reason}." for reason in (results.get("left_out") or {}).values()]
-    if results["bins"]["outside"]:
-        found.append(f"{results['bins']['outside']:,} samples lie outside the bins.")
-    return found
+def _notices(results: Mapping[str, Any]) -> list[str]:
+    joined = [str(results["join"])] if results.get("join_incomplete") else []
+    left_out = (results.get("left_out") or {}).values()
+    return [*joined, *notices(results), *(f"Left out: {reason}." for reason in left_out)]

@@ -1,0 +1,31 @@
+"""What weakens the numbers of an analysis, in sentences: for the terminal and for the page."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def notices(results: Mapping[str, Any]) -> list[str]:
+    """One sentence for each thing to know before the numbers of `align_scores` are believed; none is usual."""
+    scores, method = results["scores"], results["method"]
+    found = []
+    unknown = [score["name"] for score in scores if score["direction"] is None]
+    if unknown:
+        found.append(
+            f"Nobody wrote down whether larger is harder for {_listed(unknown)}: turned to the side they lean to, "
+            "so their agreement cannot be negative."
+        )
+    against = [score["name"] for score in scores if score["correlations"][method]["coefficient"] < 0]
+    if against:
+        found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
+    held = [(score["name"], (score["given_correctness"] or {}).get("reason")) for score in scores]
+    for reason in dict.fromkeys(reason for _, reason in held if reason):
+        names = [name for name, why in held if why == reason]
+        found.append(f"{_listed(names)} given correctness: {reason}.")
+    if results["bins"]["outside"]:
+        found.append(f"{results['bins']['outside']:,} samples lie outside the bins.")
+    return found
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

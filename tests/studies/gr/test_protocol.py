@@ -7,22 +7,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.studies.gr.collapse import finding, grown, pulls, weakest_classes
-from hardsight.studies.gr.collapse import judge as judge_classes
-from hardsight.studies.gr.protocol import (
-    _OF_GR_ALONE,
-    _TITLES,
+from hardsight.studies.gr.changes import (
     ANCHOR,
     BASES,
     METHODS,
+    OF_GR_ALONE,
     PRINTED_AS_IT_IS,
     RATE,
     RIGHT_LABELS,
     SETTINGS,
+    TITLES,
     cells,
     changed,
-    table,
 )
+from hardsight.studies.gr.collapse import finding, grown, pulls, weakest_classes
+from hardsight.studies.gr.collapse import judge as judge_classes
+from hardsight.studies.gr.protocol import table
 from hardsight.studies.gr.trainings import gr
 from hardsight.training import Cell
 from hardsight.training.record import RunRecord
@@ -66,7 +66,7 @@ TOUCHES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", _TITLES)
+@pytest.mark.parametrize("change", TITLES)
 def test_a_change_touches_what_it_says_and_nothing_else(change: str) -> None:
     base = BASES["paper"]
     before, after = (one.tree(gr(16, 1), RATE, 0) for one in (base, changed(base, change)))
@@ -88,8 +88,8 @@ def test_paper_cells_begin_with_the_base_and_train_the_long_anchor_apart() -> No
     long = [changed(BASES["paper"], change).epochs for change, _ in pairs]
     assert [n for n, epochs in enumerate(long) if epochs == 60] == [*range(15, 23)], "of one length, one after another"
     assert pairs.index((ANCHOR, "cce")) >= 8
-    assert {change for change, _ in pairs} == {*_TITLES}
-    assert not any(change in _OF_GR_ALONE and method == "cce" for change, method in pairs)
+    assert {change for change, _ in pairs} == {*TITLES}
+    assert not any(change in OF_GR_ALONE and method == "cce" for change, method in pairs)
 
 
 def results_of(last: dict[tuple[str, str], float]) -> dict[str, Any]:

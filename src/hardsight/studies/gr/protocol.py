@@ -6,11 +6,9 @@ GR (16, 1) 18.4 instead. Ours: docs/studies/gr-protocol.md, made from the result
 lifted GR (16, 1) above CCE: it learns some classes and rules the others out, since its weights favour what is half
 learnt. `limit` derives from which beta on that must happen.
 
-One factor at a time around Section 4.1 as printed, on ResNet-20 and 30 epochs, the falls of the rate at the same
-shares of the training: a shortened protocol, to find what matters, not to be the table.
+What is changed, one factor at a time, is in `changes`; how a collapse looks is in `collapse`.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,16 +17,25 @@ from typing import TYPE_CHECKING, Any
 from hardsight.studies.configured import Hooks, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr import collapse
+from hardsight.studies.gr.changes import (
+    ANCHOR,
+    BASES,
+    FACTORS,
+    METHODS,
+    OF_GR_ALONE,
+    PRINTED_AS_IT_IS,
+    RATE,
+    RIGHT_LABELS,
+    SETTINGS,
+    TITLES,
+    cells,
+    changed,
+    key,
+)
 from hardsight.studies.gr.curves import STYLES, learning_curves
 from hardsight.studies.gr.limit import limits
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import (
-    DIGITS,
-    PRINTED,
-    RELEASED_DROPS,
-    RELEASED_EPSILON,
-    TINY,
-    Protocol,
     first_of,
     gr,
     judge_cells,
@@ -43,122 +50,9 @@ from hardsight.training import Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RATE, METHODS = 0.4, ("cce", gr(8, 0.5), gr(16, 1))
-# Trained as printed alone: from far below to far above the limit that `limit` derives.
-SETTINGS = (gr(8, 1), gr(12, 0.5), gr(20, 2), gr(12, 1), gr(4, 1))
-# The printed equations to the letter: without the authors' epsilon.
-BASES = {
-    "smoke": dataclasses.replace(DIGITS, epsilon=0.0),
-    "cpu": dataclasses.replace(TINY, epsilon=0.0),
-    "paper": dataclasses.replace(PRINTED, model="resnet20", epochs=30, epsilon=0.0),
-}
-PRINTED_AS_IT_IS, RIGHT_LABELS, ANCHOR = "printed", "right-labels", "clean-anchor"
-# What is printed of each change, and the change.
-_TITLES = {
-    PRINTED_AS_IT_IS: "as printed",
-    "released-falls": "rate falls at 1/2 and 11/15 (the authors' code)",
-    "lr-tenth": "a tenth of the learning rate",
-    "decay-5e-4": "weight decay 5e-4",
-    "no-augmentation": "no crop, no flip",
-    "warm-up": "warm-up over a tenth of the epochs",
-    "clip": "gradients no longer than 1",
-    "balanced": "class-balanced batches of 8 classes",
-    "mean": "gradients divided by N",
-    "mean-lr-tenth": "divided by N, a tenth of the learning rate",
-    "falls-and-decay": "falls and weight decay of the authors' code",
-    "released": "the authors' code: falls, weight decay, balanced batches",
-    "epsilon": "fitted samples let go (the authors' code divides by 2(1 − p) + 1e-6)",
-    "released-epsilon": "the authors' code: falls, weight decay, balanced batches, fitted samples let go",
-    "float32": "float32",
-    "twice-as-long": "twice as long",
-    "late-falls": "twice as long, rate falls at 3/4 and 7/8",
-    "late-epsilon": "twice as long, rate falls at 3/4 and 7/8, fitted samples let go",
-    RIGHT_LABELS: "no noise",
-    ANCHOR: "clean labels, full length",
-}
-# What changes GR alone, and the change whose CCE it is compared with.
-_OF_GR_ALONE = {
-    "mean": PRINTED_AS_IT_IS, "mean-lr-tenth": PRINTED_AS_IT_IS, "epsilon": PRINTED_AS_IT_IS,
-    "released-epsilon": "released", "late-epsilon": "late-falls",
-}  # fmt: skip
-_FACTORS = [change for change in _TITLES if change not in (PRINTED_AS_IT_IS, RIGHT_LABELS, ANCHOR)]
 # The paper's last accuracies, of ResNet-56 (Table 3; GR (8, 0.5) is not in it).
 PAPER_LAST = {"cce": 60.9, gr(16, 1): 83.3}
 PAPER_ANCHOR = {"resnet20": 91.8}
-
-
-def changed(base: Protocol, change: str) -> Protocol:
-    """The base protocol with one change."""
-    of: dict[str, dict[str, Any]] = {
-        PRINTED_AS_IT_IS: {},
-        "released-falls": {"drops": RELEASED_DROPS},
-        "lr-tenth": {"lr": base.lr / 10},
-        "decay-5e-4": {"weight_decay": 5e-4},
-        "no-augmentation": {"shift": 0, "flip": False},
-        "warm-up": {"warm_up": max(2, base.epochs // 10)},
-        "clip": {"clip": 1.0},
-        "balanced": {"balanced": (8, base.batch_size // 8)},
-        "mean": {"reduction": "mean"},
-        "mean-lr-tenth": {"reduction": "mean", "lr": base.lr / 10},
-        "falls-and-decay": {"drops": RELEASED_DROPS, "weight_decay": 5e-4},
-        "released": {
-            "drops": RELEASED_DROPS,
-            "weight_decay": 5e-4,
-            "balanced": (8, base.batch_size // 8),
-        },
-        "epsilon": {"epsilon": RELEASED_EPSILON},
-        "released-epsilon": {
-            "drops": RELEASED_DROPS,
-            "weight_decay": 5e-4,
-            "balanced": (8, base.batch_size // 8),
-            "epsilon": RELEASED_EPSILON,
-        },
-        "float32": {"precision": "float32"},
-        "twice-as-long": {"epochs": 2 * base.epochs},
-        "late-falls": {"epochs": 2 * base.epochs, "drops": (3 / 4, 7 / 8)},
-        "late-epsilon": {"epochs": 2 * base.epochs, "drops": (3 / 4, 7 / 8), "epsilon": RELEASED_EPSILON},
-        RIGHT_LABELS: {},
-        ANCHOR: {"epochs": PRINTED.epochs if base.data == PRINTED.data and base.limit is None else base.epochs},
-    }
-    return dataclasses.replace(base, **of[change])
-
-
-def cells(preset: str) -> list[Cell]:
-    """The base and the settings around the limit, then changes, most telling first; those of one length together."""
-    cce, mild, strong = METHODS
-    pairs = [(PRINTED_AS_IT_IS, method) for method in (strong, cce, mild)]
-    if preset == "smoke":
-        return [_cell(*pair) for pair in (*pairs[:2], (ANCHOR, cce), ("balanced", strong), ("clip", strong))]
-    if preset == "paper":
-        pairs += [("epsilon", mild), ("released-epsilon", mild), ("released-epsilon", strong), ("epsilon", strong)]
-    pairs += [(PRINTED_AS_IT_IS, method) for method in SETTINGS]
-    if preset == "cpu":
-        pairs += [("epsilon", mild), ("epsilon", strong)]
-        changes = ["lr-tenth", "decay-5e-4", "warm-up", "clip", "balanced", "released-falls", "mean-lr-tenth"]
-        changes += ["late-falls", RIGHT_LABELS]
-        chosen = (*pairs, *((change, strong) for change in changes), (ANCHOR, cce))
-        # Three seeds: rounding alone moves a training near its collapse by twenty points.
-        return [_cell(*pair, seed) for seed in range(3) for pair in chosen]
-    pairs += [(RIGHT_LABELS, strong), ("lr-tenth", strong), ("decay-5e-4", strong)]
-    # Twice as long as the others: whether classes that were ruled out come back while the rate is high.
-    pairs += [("late-epsilon", strong), ("late-epsilon", mild), ("late-falls", cce)]
-    pairs += [(change, method) for change in ("late-falls", "twice-as-long") for method in (strong, cce, mild)]
-    pairs += [("clip", strong), ("released", strong), ("warm-up", strong), ("balanced", strong)]
-    pairs += [("falls-and-decay", mild), ("released", cce), ("no-augmentation", cce), ("clip", mild)]
-    pairs += [("released", mild), ("mean-lr-tenth", strong), ("no-augmentation", strong)]
-    pairs += [("float32", strong), ("mean", strong), ("decay-5e-4", cce), (RIGHT_LABELS, cce)]
-    pairs.append((ANCHOR, cce))
-    rest = [(change, method) for change in _TITLES if change != ANCHOR for method in METHODS]
-    rest = [pair for pair in rest if not (pair[0] in _OF_GR_ALONE and pair[1] == cce)]
-    return [_cell(*pair) for pair in dict.fromkeys([*pairs, *rest])]
-
-
-def _cell(change: str, method: str, seed: int = 0) -> Cell:
-    return Cell({"change": change, "method": method, "seed": seed})
-
-
-def _key(change: str, method: str) -> str:
-    return f"change={change},method={method}"
 
 
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
@@ -186,18 +80,18 @@ def table(results: Mapping[str, Any]) -> str:
     heads = ["change", *(f"{title_of(method)}: last (best; fit; classes)" for method in METHODS)]
     rows = [
         [title, *(_shown(results, change, method) if (change, method) in planned else "" for method in METHODS)]
-        for change, title in _TITLES.items()
+        for change, title in TITLES.items()
         if change != ANCHOR and any((change, method) in planned for method in METHODS)
     ]
     sentences = [_anchor(results), *(_moved(results, method) for method in METHODS), _gap(results)]
     sentences += [
         collapse.finding(results, gr(16, 1)),
         _without_noise(results),
-        collapse.grown(results, gr(8, 0.5), _TITLES),
+        collapse.grown(results, gr(8, 0.5), TITLES),
         collapse.pulls(METHODS),
     ]
     settings = [method for method in (*METHODS[1:], *SETTINGS) if (PRINTED_AS_IT_IS, method) in planned]
-    sentences.append(limits(results, {method: _key(PRINTED_AS_IT_IS, method) for method in settings}))
+    sentences.append(limits(results, {method: key(PRINTED_AS_IT_IS, method) for method in settings}))
     return page(results, [markdown_table(heads, rows), *sentences], _legend(results))
 
 
@@ -214,13 +108,13 @@ def _legend(results: Mapping[str, Any]) -> str:
 
 
 def _shown(results: Mapping[str, Any], change: str, method: str) -> str:
-    last, best, fit = (shown_accuracy(results, _key(change, method), one) for one in ("last", "best", "corrupted"))
-    parts = (best, fit, shown_classes(results, _key(change, method)))
+    last, best, fit = (shown_accuracy(results, key(change, method), one) for one in ("last", "best", "corrupted"))
+    parts = (best, fit, shown_classes(results, key(change, method)))
     return f"{last} ({'; '.join(part for part in parts if part)})" if best != "failed" and last else last or "–"
 
 
 def _anchor(results: Mapping[str, Any]) -> str:
-    ours = mean_of(results, _key(ANCHOR, "cce"), "last")
+    ours = mean_of(results, key(ANCHOR, "cce"), "last")
     if ours is None:
         return ""
     printed = PAPER_ANCHOR.get(results["protocol"]["model"]) if results["preset"] == "paper" else None
@@ -230,18 +124,18 @@ def _anchor(results: Mapping[str, Any]) -> str:
 
 def _moved(results: Mapping[str, Any], method: str) -> str:
     """The changes with the largest effect on a method's last accuracy."""
-    base = mean_of(results, _key(PRINTED_AS_IT_IS, method), "last")
+    base = mean_of(results, key(PRINTED_AS_IT_IS, method), "last")
     if base is None:
         return ""
     effects = {
         change: value - base
-        for change in _FACTORS
-        if (value := mean_of(results, _key(change, method), "last")) is not None
+        for change in FACTORS
+        if (value := mean_of(results, key(change, method), "last")) is not None
     }
     if not effects:
         return ""
     ranked = sorted(effects, key=lambda change: -abs(effects[change]))[:3]
-    listed = "; ".join(f"{_TITLES[change]} {effects[change]:+.1f}" for change in ranked)
+    listed = "; ".join(f"{TITLES[change]} {effects[change]:+.1f}" for change in ranked)
     return f"{title_of(method)} ends at {base:.1f} as printed. What moves it most, in points: {listed}."
 
 
@@ -249,10 +143,10 @@ def _gap(results: Mapping[str, Any]) -> str:
     """Under which changes GR (16, 1) ends above CCE, and where the gap is nearest to the paper's."""
     printed = PAPER_LAST[gr(16, 1)] - PAPER_LAST["cce"]
     gaps: dict[str, float] = {}
-    for change in (PRINTED_AS_IT_IS, *_FACTORS):
-        cce, strong = (mean_of(results, _key(change, method), "last") for method in ("cce", gr(16, 1)))
-        if change in _OF_GR_ALONE:
-            cce = mean_of(results, _key(_OF_GR_ALONE[change], "cce"), "last")
+    for change in (PRINTED_AS_IT_IS, *FACTORS):
+        cce, strong = (mean_of(results, key(change, method), "last") for method in ("cce", gr(16, 1)))
+        if change in OF_GR_ALONE:
+            cce = mean_of(results, key(OF_GR_ALONE[change], "cce"), "last")
         if cce is not None and strong is not None:
             gaps[change] = strong - cce
     if not gaps:
@@ -262,17 +156,17 @@ def _gap(results: Mapping[str, Any]) -> str:
     assert nearest is not None
     return (
         f"{title_of(gr(16, 1))} ends above CCE in {above} of the {len(gaps)} protocols measured with both; the gap is "
-        f"nearest to the paper's {printed:+.1f} points with: {_TITLES[nearest]} ({gaps[nearest]:+.1f})."
+        f"nearest to the paper's {printed:+.1f} points with: {TITLES[nearest]} ({gaps[nearest]:+.1f})."
     )
 
 
 def _without_noise(results: Mapping[str, Any]) -> str:
     """Whether the noise has a part in the collapse."""
-    key = _key(RIGHT_LABELS, gr(16, 1))
-    ours = mean_of(results, key, "last")
+    kind = key(RIGHT_LABELS, gr(16, 1))
+    ours = mean_of(results, kind, "last")
     if ours is None:
         return ""
-    learnt = shown_classes(results, key)
+    learnt = shown_classes(results, kind)
     counted = f", with {learnt} classes learnt" if learnt else ""
     return f"On right labels, as printed else, {title_of(gr(16, 1))} ends at {ours:.1f}{counted}."
 
@@ -280,15 +174,13 @@ def _without_noise(results: Mapping[str, Any]) -> str:
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     """Learning curves of GR (16, 1) and of CCE, as printed and with the changes that move GR farthest from it."""
     strong = gr(16, 1)
-    base = mean_of(results, _key(PRINTED_AS_IT_IS, strong), "last") or 0.0
-    ends = {change: mean_of(results, _key(change, strong), "last") for change in _FACTORS}
+    base = mean_of(results, key(PRINTED_AS_IT_IS, strong), "last") or 0.0
+    ends = {change: mean_of(results, key(change, strong), "last") for change in FACTORS}
     distances = {change: abs(end - base) for change, end in ends.items() if end is not None}
     distances[PRINTED_AS_IT_IS] = math.inf
     # The same changes in the same colours for both.
     shown = sorted(distances, key=lambda change: -distances[change])[: len(STYLES)]
-    rows = {
-        title_of(method): [(_TITLES[change], _key(change, method)) for change in shown] for method in (strong, "cce")
-    }
+    rows = {title_of(method): [(TITLES[change], key(change, method)) for change in shown] for method in (strong, "cce")}
     figure = learning_curves(results, rows)
     return {} if figure is None else {"curves": figure}
 

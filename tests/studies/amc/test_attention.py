@@ -83,7 +83,7 @@ def test_records_hold_the_measures_and_the_grid_lies_beside_them(smoke: Any) -> 
 
 
 def test_the_page_holds_maps_and_answers_but_no_image(smoke: Any) -> None:
-    assert "the map's peak lies on the object more often:" in table(smoke.results)
+    assert "| the map's peak lies on the object more often | " in table(smoke.results)
     assert list(figures(smoke.results)) == ["digits-maps"]
     partly = copy.deepcopy(smoke.results)
     del partly["attention"]["digits"]["amc"]

@@ -10,7 +10,7 @@ import torch
 
 from hardsight.studies.amc.feature_pages import figures_of, table1, table4
 from hardsight.studies.amc.features import PRESETS, cells, configure, feature_numbers, points_of
-from hardsight.studies.amc.looking import compared
+from hardsight.studies.amc.looking import Claim, claims_part, difference
 from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import build
 
@@ -61,7 +61,7 @@ def test_the_records_hold_what_is_judged(smoke: Any) -> None:
     losses = smoke.results["features"]["digits"]
     assert list(losses) == ["euclidean", "amc"]
     assert len(losses["amc"]["within"]["values"]) == 2
-    assert "AMC against Euclidean: mean angle within a class" in table4(smoke.results)
+    assert "| claim | AMC against Euclidean |" in table4(smoke.results)
     assert list(figures_of(smoke.results)) == ["digits"]
 
 
@@ -72,13 +72,12 @@ def test_pages_cope_with_what_is_not_finished(smoke: Any) -> None:
     assert "AMC against" not in table4(partly)
     assert "SVHN" in table4(partly)
     assert list(figures_of(partly)) == ["digits"]
-    # A figure of spheres, and the page of Figure 1, from points that nobody trained.
+    # The page of Figure 1, from numbers that nobody measured.
     row = partly["features"]["digits"]["euclidean"]
-    row["points"] = {"test": [[label, 0.6, 0.8, 0.0] for label in range(5)], "train": [[0, 1.0, 0.0, 0.0]]}
-    assert list(figures_of(partly)) == ["digits"]
     row["norm_v_measure"] = {"mean": 0.99, "sd": None, "values": [0.99]}
     row["cluster_v_measure"] = {"mean": 0.5, "sd": None, "values": [0.5]}
     assert "angular does not hold" in table1(partly)
+    assert "homogeneity of clusters | completeness of clusters" in table1(partly)
 
 
 def test_panels_say_what_their_axes_are_and_classes_differ(smoke: Any) -> None:
@@ -86,24 +85,62 @@ def test_panels_say_what_their_axes_are_and_classes_differ(smoke: Any) -> None:
     assert {axes.get_xlabel() for axes in view.axes} == {"t-SNE, no unit"}
     looks = [(tuple(dots.get_facecolor()[0]), str(dots.get_paths()[0].vertices)) for dots in view.axes[0].collections]
     assert len(set(looks)) == len(looks) == 10
-    # Figure 1: five digits in the plane of two features, of the training set too.
+    shown = smoke.results["features"]["digits"]["amc"]["cluster_homogeneity"]["values"][0]
+    assert f"homogeneity {shown:.3f}" in view.axes[1].get_title("left")
+
+
+def test_figure_1_keeps_angles_and_names_only_true_features(smoke: Any) -> None:
+    """Five digits, of the training set too; both axes to one scale, the same in every panel."""
     flat = copy.deepcopy(smoke.results)
     for row in flat["features"]["digits"].values():
         rows = [[label, float(label), 1.0] for label in range(10)]
         row["points"] = {"test": rows, "train": rows}
-    panels = figures_of(flat)["digits"].axes
+    flat["features"]["mnist"] = flat["features"]["digits"]
+    panels = figures_of(flat)["mnist"].axes
     assert len(panels) == 4
     assert {(axes.get_xlabel(), axes.get_ylabel()) for axes in panels} == {("first feature", "second feature")}
+    assert {axes.get_aspect() for axes in panels} == {1.0}
+    assert len({axes.get_xlim() for axes in panels} | {axes.get_ylim() for axes in panels}) == 1
     colours = {tuple(dots.get_facecolor()[0]) for dots in panels[0].collections}
     assert len(colours) == len(panels[0].collections) == 5
+    # The network of the digits has 64 features, so the two that are drawn are t-SNE's.
+    assert {axes.get_xlabel() for axes in figures_of(flat)["digits"].axes} == {"t-SNE, no unit"}
 
 
-def test_a_difference_within_the_noise_is_said_to_be() -> None:
-    one, other = ({"mean": mean, "sd": 0.1, "values": [0, 0, 0, 0]} for mean in (0.5, 0.45))
-    assert compared(one, other) == "+0.0500, not more than twice its standard error of 0.0707"
-    assert compared(one, {**other, "mean": 0.2}).startswith("+0.3000, more than twice")
-    assert compared(one, {**other, "sd": None}) == "+0.0500, one run each"
-    assert compared(one, None) == "not measured"
+def test_a_sphere_is_drawn_with_every_loss_in_its_own_column(smoke: Any) -> None:
+    solid = copy.deepcopy(smoke.results)
+    row = solid["features"]["digits"].pop("euclidean")
+    row["points"] = {"test": [[label, 0.6, 0.8, 0.0] for label in range(5)], "train": []}
+    solid["features"]["digits"] = dict.fromkeys(("cross-entropy", "euclidean", "amc", "euclidean 0.1", "amc 0.1"), row)
+    panels = figures_of(solid)["digits"].axes
+    places = [(axes.get_subplotspec().rowspan.start, axes.get_subplotspec().colspan.start) for axes in panels]
+    assert places == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
+    assert len(panels[0].collections) == 1 + 5
+
+
+def numbers(mean: float, sd: float | None = 0.1) -> dict[str, Any]:
+    return {"mean": mean, "sd": sd, "values": [mean] * (1 if sd is None else 4)}
+
+
+def test_a_claim_holds_only_beyond_the_noise() -> None:
+    base = numbers(0.45)
+    assert difference(numbers(0.5), base).shown(1) == "open (+0.0500 ± 0.0707)"
+    assert difference(numbers(0.75), base).verdict(1) == "yes"
+    assert difference(numbers(0.75), base).verdict(-1) == "no"
+    assert difference(numbers(0.15), base).verdict(-1) == "yes"
+    assert difference(numbers(0.75, None), base).shown(1) == "+0.3000"
+
+
+def test_claims_are_counted_where_both_losses_were_measured() -> None:
+    claims = {"size": Claim("smaller", -1), "depth": Claim("deeper", 1), "ink": Claim("more ink", 1)}
+    losses = {"amc": {"size": numbers(0.1), "depth": numbers(0.1), "ink": None}}
+    losses["other"] = {"size": numbers(0.9), "depth": numbers(0.9), "ink": None}
+    _, rows, said = claims_part(claims, losses, {"AMC against other": ("amc", "other"), "absent": ("amc", "gone")})
+    assert [line.split(" | ")[0] for line in rows.splitlines()[2:]] == ["| smaller", "| deeper"]
+    assert said == "- AMC against other, 2 claims: 1 yes, 1 no, 0 open."
+    once = {loss: {**row, "size": numbers(0.1, None)} for loss, row in losses.items()}
+    assert "one run, so nothing" in claims_part(claims, once, {"AMC against other": ("amc", "other")})[-1]
+    assert claims_part(claims, losses, {"absent": ("amc", "gone")}) == []
 
 
 @pytest.mark.parametrize("study", PRESETS)

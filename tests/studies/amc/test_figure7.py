@@ -1,5 +1,6 @@
 """AMC's Figure 7: λ and margins reach the loss, the best setting is the best, the baseline is cross-entropy."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ def test_balance_and_margin_reach_the_loss() -> None:
 
 
 def number(mean: float) -> dict[str, Any]:
-    return {"mean": mean, "sd": 0.01, "values": [mean, mean]}
+    return {"mean": mean, "sd": 0.01, "values": [mean - 0.01 / math.sqrt(2), mean + 0.01 / math.sqrt(2)]}
 
 
 def test_the_sentence_names_the_best_setting(ran: Callable[..., Any]) -> None:
@@ -37,6 +38,16 @@ def test_the_sentence_names_the_best_setting(ran: Callable[..., Any]) -> None:
     assert "2 of 3 settings lie above cross-entropy alone (80.00 ± 1.00); the best is λ = 0.1, m_g = 1" in table(
         results
     )
+    # Two runs of sd 0.01 each and means 0.03 apart: t = 3 with 2 degrees of freedom.
+    assert "with 83.00 ± 1.00 (+3.00 points, p = 0.095)" in table(results)
+    lines = [line for line in table(results).splitlines() if line.startswith("| 0") or line.startswith("| 1")]
+    assert [line.split(" | ")[0:2] for line in lines] == [
+        ["| 0", "0.5"],
+        ["| 0.1", "0.5"],
+        ["| 0.1", "1"],
+        ["| 1", "0.5"],
+    ]
+    assert lines[0].endswith("|  |  |")
     results["settings"] = {"paper": rows[1:]}
     assert "is not measured yet" in table(results)
     assert list(figures(results)) == ["paper"]

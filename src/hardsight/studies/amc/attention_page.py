@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
 from hardsight.report.canvas import drawing, save_png
-from hardsight.studies.amc.looking import compared, four
+from hardsight.studies.amc.looking import Claim, claims_part, four
 from hardsight.studies.amc.recipes import LOSSES, NAMES, TITLES, caveat, length_name
 from hardsight.studies.framework import markdown_table, provenance, run_details
 from hardsight.training import Cell
@@ -30,14 +30,14 @@ COLUMNS = {
     "insertion_area": "insertion",
     "insertion_minus_deletion": "insertion − deletion",
 }
-# Whether AMC would have to raise (+1) or lower (-1) a number for the claim to hold.
 CLAIMS = {
-    "energy_on_object": (1, "more of the map lies on the object"),
-    "pointing_game": (1, "the map's peak lies on the object more often"),
-    "half_energy_area": (-1, "maps are more compact"),
-    "insertion_minus_deletion": (1, "the prediction rests more on what the map shows"),
-    "energy_in_middle": (1, "more of the map lies in the middle"),
+    "energy_on_object": Claim("more of the map lies on the object", 1),
+    "pointing_game": Claim("the map's peak lies on the object more often", 1),
+    "half_energy_area": Claim("maps are more compact (half-energy area)", -1),
+    "insertion_minus_deletion": Claim("the prediction rests more on what the map shows (insertion − deletion)", 1),
+    "energy_in_middle": Claim("more of the map lies in the middle", 1),
 }
+COMPARISONS = {f"AMC against {NAMES[other].removeprefix('+ ')}": ("amc", other) for other in LOSSES[:2]}
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -49,25 +49,9 @@ def table(results: Mapping[str, Any]) -> str:
         parts += [
             f"{TITLES[data]}, the first {results['images']} test images:",
             markdown_table(["loss", *(COLUMNS[name] for name in names)], rows),
-            "\n".join(f"- {sentence}" for sentence in _sentences(losses)),
+            *claims_part(CLAIMS, losses, COMPARISONS),
         ]
     return "\n\n".join(parts) + "\n"
-
-
-def _sentences(losses: Mapping[str, Any]) -> list[str]:
-    said = []
-    for other in ("cross-entropy", "euclidean"):
-        if "amc" not in losses or other not in losses:
-            continue
-        verdicts = []
-        for name, (sign, words) in CLAIMS.items():
-            ours, theirs = losses["amc"][name], losses[other][name]
-            if ours is None or theirs is None:
-                continue
-            holds = sign * (ours["mean"] - theirs["mean"]) > 0
-            verdicts.append(f"{words}: {'yes' if holds else 'no'} ({compared(ours, theirs)})")
-        said.append(f"AMC against {NAMES[other].removeprefix('+ ')}: {'; '.join(verdicts)}.")
-    return said
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -114,11 +98,11 @@ def draw_grids(folder: Path, done: Sequence[Cell]) -> list[Path]:
     for (data, seed), places in by_run.items():
         if set(places) == set(LOSSES):
             paths.append(folder / "figures" / f"{data}-{seed}.png")
-            save_png(_grid({loss: places[loss] for loss in LOSSES}), paths[-1])
+            save_png(_grid(data, {loss: places[loss] for loss in LOSSES}), paths[-1])
     return paths
 
 
-def _grid(places: Mapping[str, Path]) -> "Figure":
+def _grid(data: str, places: Mapping[str, Path]) -> "Figure":
     from PIL import Image
 
     first = next(iter(places.values()))
@@ -126,7 +110,7 @@ def _grid(places: Mapping[str, Path]) -> "Figure":
     images = [np.asarray(Image.open(io.BytesIO(png)).convert("RGB")) for png in pictures]
     found = {loss: run_details(place)["results"] for loss, place in places.items()}
     rows, columns = len(places) + 1, len(images)
-    with drawing(0.85 * columns + 0.8, 0.95 * rows, rows * columns, columns) as figure:
+    with drawing(0.85 * columns + 0.8, 0.95 * rows + 0.2, rows * columns, columns) as figure:
         for at, axes in enumerate(figure.axes):
             row, column = divmod(at, columns)
             height, width = images[column].shape[:2]
@@ -137,6 +121,8 @@ def _grid(places: Mapping[str, Path]) -> "Figure":
                 extent = (0, width, height, 0)
                 axes.imshow(shown, cmap="inferno", alpha=0.5, interpolation="bilinear", extent=extent, vmin=0, vmax=100)
             _bare(axes)
+            if row == 0:
+                axes.set_title(_class_name(data, found[LOSSES[0]]["map_labels"][column]), fontsize=8)
             if column == 0:
                 axes.set_ylabel("image" if loss is None else NAMES[loss], fontsize=8)
     return figure

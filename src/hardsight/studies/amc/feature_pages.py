@@ -1,17 +1,19 @@
-"""The pages of Figures 1, 4 and 5 of AMC-Loss: tables, sentences and scatter plots from the results files."""
+"""The pages of Figures 1, 4 and 5 of AMC-Loss: tables, claims and scatter plots from the results files."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
-from hardsight.studies.amc.looking import compared, four
+from hardsight.studies.amc.looking import Claim, claims_part, four
 from hardsight.studies.amc.recipes import NAMES, TITLES, caveat, length_name
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The digits of Figure 1, told apart by colour; ten classes by colour and by marker.
+# The digits of Figure 1; ten classes by colour and by marker.
 SHOWN_IN_FIGURE1 = (0, 1, 2, 3, 6)
 COLOURS, MARKERS = (BLUE, RED, GREEN, PURPLE, INK), ("o", "^")
 COLUMNS = {
@@ -24,22 +26,30 @@ COLUMNS = {
     "between": "between (rad)",
     "silhouette": "silhouette",
 }
+# Which clusters tell the classes: those of directions, if the distribution is angular.
+BY = {
+    "cluster_v_measure": "clusters by direction",
+    "euclidean_v_measure": "clusters of the features",
+    "norm_v_measure": "clusters by length alone",
+}
+CLAIMS = {
+    "within": Claim("two samples of a class are closer (mean angle)", -1),
+    "between": Claim("two classes are farther apart (mean angle)", 1),
+    "silhouette": Claim("classes are better separated (silhouette)", 1),
+    "cluster_v_measure": Claim("clusters agree better with the classes (V-measure)", 1),
+    "v_measure": Claim("predictions agree better with the classes (V-measure)", 1),
+}
 
 
 def table1(results: Mapping[str, Any]) -> str:
-    """Figure 1: V-measure of clusters by direction, of the features, by length."""
+    """Figure 1: cluster quality as in Figure 4, and V-measure of clusters by direction, of the features, by length."""
     parts = [_head(results)]
     for data, losses in results["features"].items():
         row = next(iter(losses.values()))
-        names = {
-            "cluster_v_measure": "clusters by direction",
-            "euclidean_v_measure": "clusters of the features",
-            "norm_v_measure": "clusters by length alone",
-            "within": "within (rad)",
-            "between": "between (rad)",
-            "test_accuracy": "accuracy",
-        }
-        parts.append(markdown_table(["data", *names.values()], [[TITLES[data], *(four(row[name]) for name in names)]]))
+        parts.append(f"{TITLES[data]}:")
+        for names in (COLUMNS, BY):
+            heads = names.values() if names is COLUMNS else [f"V-measure, {words}" for words in names.values()]
+            parts.append(markdown_table(list(heads), [[four(row[name]) for name in names]]))
         by_direction, by_length = row["cluster_v_measure"], row["norm_v_measure"]
         more = by_direction["mean"] > by_length["mean"]
         parts.append(
@@ -56,7 +66,7 @@ def table4(results: Mapping[str, Any]) -> str:
     for data, losses in results["features"].items():
         rows = [[_name(loss), *(four(row[name]) for name in COLUMNS)] for loss, row in losses.items()]
         parts += [f"{TITLES[data]}:", markdown_table(["loss", *COLUMNS.values()], rows)]
-        parts.append("\n".join(f"- {sentence}" for sentence in _sentences(losses)))
+        parts += claims_part(CLAIMS, losses, _comparisons(losses))
     if results["not_computed"]:
         names = ", ".join(TITLES[data] for data in results["not_computed"])
         parts.append(f"Not computed (the data were not at hand, or the time was over): {names}.")
@@ -73,84 +83,101 @@ def _name(loss: str) -> str:
     return NAMES[name] + (f", weight {weight[0]}" if weight else "")
 
 
-def _sentences(losses: Mapping[str, Any]) -> list[str]:
-    said = []
-    questions = {
-        "within": "mean angle within a class",
-        "between": "mean angle between classes",
-        "silhouette": "silhouette",
-        "cluster_v_measure": "V-measure of clusters",
-        "v_measure": "V-measure of predictions",
+def _comparisons(losses: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Each AMC against the Euclidean loss of the same weight, and against cross-entropy alone."""
+    return {
+        " against ".join(_name(loss).removeprefix("+ ") for loss in (ours, other)): (ours, other)
+        for ours in losses
+        if ours.startswith("amc")
+        for other in (ours.replace("amc", "euclidean"), "cross-entropy")
     }
-    # The losses on features with the same weight, and each against cross-entropy alone.
-    for ours in (loss for loss in losses if loss.startswith("amc")):
-        for other in (ours.replace("amc", "euclidean"), "cross-entropy"):
-            if other in losses:
-                said += _versus(ours, other, losses, questions)
-    return said
 
 
-def _versus(ours: str, other: str, losses: Mapping[str, Any], questions: Mapping[str, str]) -> list[str]:
-    names = [_name(loss).removeprefix("+ ") for loss in (ours, other)]
-    pairs = {name: (losses[ours][name], losses[other][name]) for name in questions}
-    changes = [f"{questions[name]} {compared(*pair)}" for name, pair in pairs.items()]
-    tighter = pairs["within"][0]["mean"] < pairs["within"][1]["mean"]
-    apart = pairs["silhouette"][0]["mean"] > pairs["silhouette"][1]["mean"]
-    return [
-        f"{names[0]} against {names[1]}: {'; '.join(changes)}. So here it is {'' if tighter else 'not '}more compact "
-        f"by angle, and it does {'' if apart else 'not '}separate the classes better by silhouette."
-    ]
+# ---------------------------------------------------------------------------------------------------------------------
+# The figures.
+
+
+class _Panel(NamedTuple):
+    """Label and coordinates of each sample; where the panel stands."""
+
+    title: str
+    points: Sequence[Sequence[float | int]]
+    row: int
+    column: int
 
 
 def figures_of(results: Mapping[str, Any]) -> dict[str, "Figure"]:
-    """The points of the first seed: in the plane, or on the sphere; a colour and marker a class."""
+    """The points of the first seed: in the plane, on the sphere, or by t-SNE; a colour and marker a class."""
     drawn = {}
     for data, losses in results["features"].items():
-        panels = [
-            (f"{_name(loss)}, {split} set", rows)
-            for loss, one in losses.items()
-            for split, rows in sorted(one["points"].items(), reverse=True)
-            if rows
-        ]
-        # Figure 1 alone shows the training set.
-        few = any(one["points"]["train"] for one in losses.values())
-        shown = SHOWN_IN_FIGURE1 if few else tuple(range(10))
-        drawn[data] = _scatter(panels, shown, few)
+        # Figure 1 alone shows the training set. The network of the digits has 64 features, so t-SNE shows them.
+        figure1 = any(one["points"]["train"] for one in losses.values())
+        panels = _by_split(losses) if figure1 else _by_loss(losses)
+        shown = SHOWN_IN_FIGURE1 if figure1 else tuple(range(10))
+        drawn[data] = _scatter(panels, shown, in_plane=figure1 and data != "digits")
     return drawn
 
 
-def _scatter(
-    panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]], shown: Sequence[int], few: bool
-) -> "Figure":
-    columns = min(3, len(panels))
-    on_sphere = len(panels[0][1][0]) == 4
-    with drawing(3.1 * columns, 3.0 * -(-len(panels) // columns), 0 if on_sphere else len(panels), columns) as figure:
-        for at, (title, rows) in enumerate(panels):
+def _by_split(losses: Mapping[str, Any]) -> list[_Panel]:
+    return [
+        _Panel(f"{_name(loss)}, {words} images", one["points"][split], row, column)
+        for row, (loss, one) in enumerate(losses.items())
+        for column, (split, words) in enumerate((("train", "training"), ("test", "test")))
+    ]
+
+
+def _by_loss(losses: Mapping[str, Any]) -> list[_Panel]:
+    """A column a loss, a row a weight; each with what the paper prints inside its pictures."""
+    names = list(dict.fromkeys(loss.split(" ")[0] for loss in losses))
+    weights = list(dict.fromkeys(loss.partition(" ")[2] for loss in losses))
+    panels = []
+    for loss, one in losses.items():
+        name, _, weight = loss.partition(" ")
+        quality = [f"{words} {one[key]['values'][0]:.3f}" for key, words in (
+            ("cluster_homogeneity", "homogeneity"), ("cluster_completeness", "completeness"))]  # fmt: skip
+        title = f"{_name(loss)}\n{', '.join(quality)}"
+        panels.append(_Panel(title, one["points"]["test"], weights.index(weight), names.index(name)))
+    return panels
+
+
+def _scatter(panels: Sequence[_Panel], shown: Sequence[int], *, in_plane: bool) -> "Figure":
+    rows, columns = (1 + max(getattr(one, side) for one in panels) for side in ("row", "column"))
+    on_sphere = len(panels[0].points[0]) == 4
+    reach = max(abs(value) for one in panels for point in one.points for value in point[1:])
+    with drawing(3.1 * columns, 3.2 * rows, 0) as figure:
+        for panel in panels:
+            place = panel.row * columns + panel.column + 1
+            axes: Any = figure.add_subplot(rows, columns, place, projection="3d" if on_sphere else None)
             if on_sphere:
-                axes: Any = figure.add_subplot(-(-len(panels) // columns), columns, at + 1, projection="3d")
-                # The whole sphere in every panel: features in a corner of it must look like it.
-                axes.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), box_aspect=(1, 1, 1))
-                axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1), zticks=(-1, 0, 1))
-                axes.tick_params(labelsize=6)
+                _globe(axes)
+            elif in_plane:
+                _plane(axes, reach)
             else:
-                axes = figure.axes[at]
-                _frame(axes, features=few)
-            for place, label in enumerate(shown):
-                mine = [row[1:] for row in rows if row[0] == label]
+                axes.set(xticks=[], yticks=[], xlabel="t-SNE, no unit")
+            for at, label in enumerate(shown):
+                mine = [point[1:] for point in panel.points if point[0] == label]
                 if mine:
-                    style = {"color": COLOURS[place % 5], "marker": MARKERS[place // 5 % 2]}
-                    axes.scatter(*zip(*mine, strict=True), s=7, alpha=0.6, linewidths=0, label=str(label), **style)
-            axes.set_title(title, fontsize=9)
+                    style = {"color": COLOURS[at % 5], "marker": MARKERS[at // 5 % 2]}
+                    axes.scatter(*zip(*mine, strict=True), s=9, alpha=0.7, linewidths=0, label=str(label), **style)
+            axes.set_title(panel.title, fontsize=9)
         handles, names = figure.axes[-1].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right center", fontsize=8, title="class", markerscale=2)
     return figure
 
 
-def _frame(axes: Any, *, features: bool) -> None:
-    """Two features around their origin; or a view by t-SNE, whose axes have no unit."""
-    if not features:
-        axes.set(xticks=[], yticks=[], xlabel="t-SNE, no unit")
-        return
+def _plane(axes: Any, reach: float) -> None:
+    """Two features around their origin, both to one scale: an angle looks like what it is."""
     axes.axhline(0, color=FAINT)
     axes.axvline(0, color=FAINT)
-    axes.set(xlabel="first feature", ylabel="second feature")
+    sides = (-1.05 * reach, 1.05 * reach)
+    axes.set(xlabel="first feature", ylabel="second feature", xlim=sides, ylim=sides, aspect="equal")
+
+
+def _globe(axes: Any) -> None:
+    """The whole unit sphere, so that features in a corner of it look like it; what lies behind is paler."""
+    around, up = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(-np.pi / 2, np.pi / 2, 13))
+    axes.plot_wireframe(
+        np.cos(up) * np.cos(around), np.cos(up) * np.sin(around), np.sin(up), color=FAINT, linewidth=0.4
+    )
+    axes.set(xlim=(-0.75, 0.75), ylim=(-0.75, 0.75), zlim=(-0.75, 0.75), box_aspect=(1, 1, 1))
+    axes.set_axis_off()

@@ -58,7 +58,7 @@ def _figure(
     dim: int, losses: tuple[tuple[str, float], ...], more: tuple[tuple[str, float], ...]
 ) -> dict[str, Trainings]:
     small: Tree = {"name": "cnn28", "options": {"feature_dim": dim}}
-    # Scikit-learn's digits are 8 x 8: the smallest pictures that its three reductions leave a place of.
+    # Scikit-learn's digits, 8 x 8, are too small for that network: another, of 64 features, stands for it.
     return {
         "smoke": Trainings(("digits",), {"name": "digits_cnn"}, losses[-2:], (0, 1), 0.02, SMOKE, 60),
         "cpu": Trainings(("mnist",), small, losses + more, (0,), 0.1, FEW, 300),
@@ -199,12 +199,14 @@ def judge(study: str, preset: str, folder: Path) -> dict[str, Any]:
 _ABOUT = {
     "amc-figure1": """Two features, cross-entropy alone, MNIST: do classes differ by the angle of their features or by
 their length? The picture shows the features of some training and test images of the digits 0, 1, 2, 3 and 6, as the
-paper does; the numbers are of all ten digits: V-measure against the labels of k-means clusters of the directions, of
-the features as they are, and of their lengths alone.""",
+paper does, both axes to one scale. The numbers are of all ten digits: those of [Figure 4](amc-figure4.md), and
+V-measure against the labels of k-means clusters of the directions, of the features as they are, and of their lengths
+alone.""",
     "amc-figure4": """Three features on the unit sphere, MNIST, three losses; weight 10 of the loss on features as in
 the authors' script, 0.1 as the paper prints it. Homogeneity and completeness of the predictions (as the authors'
 script computes them) and of k-means clusters of the directions (as the paper describes); mean angle in radians of two
-test images of one class (`within`) and of two classes (`between`), and the silhouette in angle.""",
+test images of one class (`within`) and of two classes (`between`), and the silhouette in angle. The picture shows
+the first run, its numbers are of clusters; what lies behind the sphere is paler.""",
     "amc-figure5": """128 features by t-SNE, three losses. The paper shows SVHN; where it is not at hand, another data
 set stands for it. Numbers as in `amc-figure4`, of the features themselves and not of the view.""",
 }

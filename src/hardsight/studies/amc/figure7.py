@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, INK, RED, drawing
-from hardsight.studies.amc.looking import compared, finished
+from hardsight.studies.amc.looking import finished
 from hardsight.studies.amc.recipes import (
     FEW,
     MARGIN_RADIANS,
@@ -24,6 +24,7 @@ from hardsight.studies.amc.recipes import (
     recipe,
     train_at_hand,
 )
+from hardsight.studies.amc.table1 import p_value, shown_p
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, spread
 from hardsight.training import Cell
@@ -122,11 +123,11 @@ def table(results: Mapping[str, Any]) -> str:
     for schedule, rows in results["settings"].items():
         base = next((row["accuracy"] for row in rows if not row["balance"]), None)
         lines = [
-            (f"{row['balance']:g}", f"{row['margin']:g}", _percent(row["accuracy"]), _change(row["accuracy"], base))
-            for row in rows
+            (f"{row['balance']:g}", f"{row['margin']:g}", _percent(row["accuracy"]), *_change(row["accuracy"], base))
+            for row in sorted(rows, key=lambda row: (row["balance"], row["margin"]))
         ]
         parts.append(f"Schedule of the {'script, weight 100 λ' if schedule == 'script' else 'paper, weight λ'}:")
-        parts.append(markdown_table(("λ", "margin (rad)", "accuracy (%)", "points from cross-entropy"), lines))
+        parts.append(markdown_table(("λ", "margin (rad)", "accuracy (%)", "points from cross-entropy", "p"), lines))
         parts.append(_sentence(rows, base))
     return "\n\n".join(parts) + "\n"
 
@@ -135,8 +136,11 @@ def _percent(number: Mapping[str, Any]) -> str:
     return f"{100 * number['mean']:.2f}" + (f" ± {100 * number['sd']:.2f}" if number["sd"] is not None else "")
 
 
-def _change(number: Mapping[str, Any], base: Mapping[str, Any] | None) -> str:
-    return "" if base is None or number is base else f"{100 * (number['mean'] - base['mean']):+.2f}"
+def _change(number: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Points from cross-entropy alone, and the p-value of that."""
+    if base is None or number is base:
+        return "", ""
+    return f"{100 * (number['mean'] - base['mean']):+.2f}", shown_p(p_value(number["values"], base["values"]))
 
 
 def _sentence(rows: Sequence[Mapping[str, Any]], base: Mapping[str, Any] | None) -> str:
@@ -145,10 +149,11 @@ def _sentence(rows: Sequence[Mapping[str, Any]], base: Mapping[str, Any] | None)
         return "Cross-entropy alone, or everything beside it, is not measured yet."
     best = max(tried, key=lambda row: row["accuracy"]["mean"])
     above = sum(row["accuracy"]["mean"] > base["mean"] for row in tried)
+    points, p = _change(best["accuracy"], base)
     return (
         f"{above} of {len(tried)} settings lie above cross-entropy alone ({_percent(base)}); the best is λ = "
         f"{best['balance']:g}, m_g = {best['margin']:g} with {_percent(best['accuracy'])} "
-        f"({compared(best['accuracy'], base)}, as shares). The paper's choice is λ = 0.1, m_g = 0.5."
+        f"({points} points, {f'p = {p}' if p else 'too few runs to tell'}). The paper's choice is λ = 0.1, m_g = 0.5."
     )
 
 
@@ -186,7 +191,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
 
 ABOUT = """AMC-Loss beside cross-entropy with λ from 0.001 to 1 at a margin of 0.5 rad, and with margins from 0.5 to 1.5
 rad at λ = 0.1; everything else as in `amc-table1`. λ is the printed one; the authors' script multiplies it by 100.
-Bars are standard deviations over runs, dots the runs."""
+p is Student's, two-sided, against cross-entropy alone. Bars are standard deviations over runs, dots the runs."""
 
 AMC_FIGURE7 = Study(
     id="amc-figure7",

@@ -1,14 +1,16 @@
-"""What the studies of features and of maps share: the test set through the trained network, and numbers over seeds."""
+"""What the studies of features and of maps share: the test set through the trained network, numbers over seeds, and
+whether AMC-Loss does what is claimed of it.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.studies.framework import finished_cells, run_details, spread
+from hardsight.studies.framework import finished_cells, markdown_table, run_details, spread
 from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
 
@@ -52,13 +54,76 @@ def four(number: Mapping[str, Any] | None) -> str:
     return f"{number['mean']:.4f}" + (f" ± {number['sd']:.4f}" if number["sd"] is not None else "")
 
 
-def compared(better: Mapping[str, Any] | None, worse: Mapping[str, Any] | None) -> str:
-    """How two means over seeds differ, and whether by more than twice the standard error of that."""
-    if better is None or worse is None:
-        return "not measured"
-    difference = f"{better['mean'] - worse['mean']:+.4f}"
-    if better["sd"] is None or worse["sd"] is None:
-        return f"{difference}, one run each"
-    error = sum(one["sd"] ** 2 / len(one["values"]) for one in (better, worse)) ** 0.5
-    apart = abs(better["mean"] - worse["mean"]) > 2 * error
-    return f"{difference}, {'more' if apart else 'not more'} than twice its standard error of {error:.4f}"
+# ---------------------------------------------------------------------------------------------------------------------
+# Claims: a number that AMC-Loss would have to raise or lower, against another loss.
+
+
+class Claim(NamedTuple):
+    """The claim in words, and whether AMC would have to raise (+1) or lower (-1) the number for it to hold."""
+
+    words: str
+    sign: int
+
+
+class Difference(NamedTuple):
+    """Ours minus theirs, and its standard error; None where one of them ran once."""
+
+    value: float
+    error: float | None
+
+    def verdict(self, sign: int) -> str:
+        """`yes` or `no` where it is more than twice its standard error, else `open`; nothing of a single run."""
+        if self.error is None:
+            return ""
+        if abs(self.value) <= 2 * self.error:
+            return "open"
+        return "yes" if sign * self.value > 0 else "no"
+
+    def shown(self, sign: int) -> str:
+        """`yes (+0.0654 ± 0.0131)`; of a single run the difference alone."""
+        if self.error is None:
+            return f"{self.value:+.4f}"
+        return f"{self.verdict(sign)} ({self.value:+.4f} ± {self.error:.4f})"
+
+
+def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference:
+    """How two means over seeds differ, and how sure that is."""
+    value = ours["mean"] - theirs["mean"]
+    if ours["sd"] is None or theirs["sd"] is None:
+        return Difference(value, None)
+    return Difference(value, sum(one["sd"] ** 2 / len(one["values"]) for one in (ours, theirs)) ** 0.5)
+
+
+def claims_part(
+    claims: Mapping[str, Claim], losses: Mapping[str, Any], pairs: Mapping[str, tuple[str, str]]
+) -> list[str]:
+    """A table with a row a claim and a column a comparison, then a sentence each; nothing where none can be made.
+
+    `pairs`: which two of the losses a comparison, by its name, takes: ours and theirs.
+    """
+    pairs = {name: pair for name, pair in pairs.items() if all(loss in losses for loss in pair)}
+    known = {
+        key: claim
+        for key, claim in claims.items()
+        if all(losses[loss][key] for pair in pairs.values() for loss in pair)
+    }
+    if not pairs or not known:
+        return []
+    found = {
+        name: {key: difference(losses[ours][key], losses[theirs][key]) for key in known}
+        for name, (ours, theirs) in pairs.items()
+    }
+    rows = [[claim.words, *(one[key].shown(claim.sign) for one in found.values())] for key, claim in known.items()]
+    head = (
+        "What is claimed of AMC, and the difference of the means over runs ± its standard error. `yes` and `no`: it is "
+        "more than twice that error; `open`: it is not; a single run has no verdict."
+    )
+    said = [_counted(name, [one[key].verdict(known[key].sign) for key in known]) for name, one in found.items()]
+    return [head, markdown_table(["claim", *found], rows), "\n".join(f"- {sentence}" for sentence in said)]
+
+
+def _counted(name: str, verdicts: Sequence[str]) -> str:
+    if "" in verdicts:
+        return f"{name}: one run, so nothing is told apart."
+    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("yes", "no", "open"))
+    return f"{name}, {len(verdicts)} claims: {counts}."

@@ -71,6 +71,20 @@ def test_a_backbone_leaves_the_head_alone(tmp_path: Path) -> None:
         load_backbone(model, tmp_path / "part.safetensors")
 
 
+def test_weights_that_cannot_be_used_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    model = models.create("resnet20", num_classes=14)
+    path = tmp_path / "weights.safetensors"
+    with pytest.raises(FileNotFoundError, match="ImageNet network"):
+        load_backbone(model, path)
+    path.write_bytes(b"no weights")
+    with pytest.raises(ValueError, match="must be a safetensors file"):
+        load_backbone(model, path)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    safetensors.torch.save_file(state | {"conv1.weight": torch.zeros(16, 3, 7, 7)}, path)
+    with pytest.raises(ValueError, match=r"conv1\.weight must have shape \[16, 3, 3, 3\], got \[16, 3, 7, 7\]"):
+        load_backbone(model, path)
+
+
 def test_smoke_from_files_to_table(tmp_path: Path) -> None:
     options = Options(say=lambda line: None)
     run_study(TABLE6, "smoke", tmp_path / "records", tmp_path, only=[f"method={AUTO}"], options=options)
@@ -80,3 +94,4 @@ def test_smoke_from_files_to_table(tmp_path: Path) -> None:
     results = read_results(TABLE6, tmp_path, "smoke")
     assert 0 <= results["choices"][f"method={AUTO}"]["rate"]["mean"] <= 1
     assert "| GR (auto) |" in table(results)
+    assert "S-adaptation 70.4" in table(results)

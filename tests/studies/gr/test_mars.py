@@ -2,15 +2,31 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy.io import savemat
 from torch import Tensor, nn
 
 from hardsight import datasets
 from hardsight.studies import Options, read_results, run_study
 from hardsight.studies.framework import run_details
-from hardsight.studies.gr.mars import PRESETS, TABLE7, cells, measure, search, table, tiny, tracklets_of
+from hardsight.studies.gr.mars import (
+    PRESETS,
+    TABLE7,
+    cells,
+    judge,
+    load_test_half,
+    measure,
+    search,
+    session,
+    table,
+    tiny,
+    tracklets_of,
+)
 from hardsight.studies.gr.retrieval import Tracklets
+from hardsight.training import Cell
+from hardsight.training.record import RunRecord
 
 
 class Colours(nn.Module):
@@ -33,7 +49,8 @@ def test_the_protocol_is_the_printed_one() -> None:
     paper = PRESETS["paper"]
     assert (paper.iterations, paper.halve_every, paper.batch_size, paper.lr) == (50_000, 10_000, 180, 0.01)
     assert (paper.resized, paper.side) == (256, 227)
-    assert [cell.settings["method"] for cell in cells("paper")] == ["cce", "gr-8-0.5", "gce", "mae"]
+    assert [cell.settings["method"] for cell in cells("paper")] == 3 * ["cce", "gr-8-0.5", "gce", "mae"]
+    assert [cell.settings["seed"] for cell in cells("paper")] == [0] * 4 + [1] * 4 + [2] * 4
 
 
 def test_tracklets_average_their_frames(root: Path) -> None:
@@ -52,7 +69,7 @@ def test_tracklets_average_their_frames(root: Path) -> None:
 
 
 def test_colours_find_people_again(root: Path) -> None:
-    found = measure(PRESETS["smoke"], root, Colours(), torch.device("cpu"))
+    found = measure(PRESETS["smoke"], *load_test_half(root), Colours(), torch.device("cpu"))
     assert found["queries"] == 4
     assert found["queries_without_match"] == 0
     assert found["mean_average_precision"] > 0.8
@@ -83,4 +100,47 @@ def test_smoke_from_files_to_table(tmp_path: Path) -> None:
     results = read_results(TABLE7, tmp_path, "smoke")
     ours = 100 * details["results"]["mean_average_precision"]
     assert f"| CCE | {ours:.1f} [58.1] |" in table(results)
-    assert "| MAE | – [12.0] | – [26.0] | – |" in table(results)
+    assert "| MAE | – [12.0] | – [26.0] | – | – | – |" in table(results)
+    assert "Of 4 queries, 0 have no match" in table(results)
+
+
+def refused(root: Path, folder: Path) -> str:
+    """The sentence with which a training is refused; nothing may have been trained or written by then."""
+    with pytest.raises((ValueError, FileNotFoundError)) as error:
+        session(PRESETS["smoke"], root, cells("smoke")[0], folder, Options())
+    assert not folder.exists()
+    return str(error.value)
+
+
+def test_what_cannot_be_judged_is_refused_before_it_is_trained(tmp_path: Path) -> None:
+    info = tiny(tmp_path) / "MARS" / "info"
+    (info / "query_IDX.mat").unlink()
+    assert "only it says which tracklets are queries" in refused(tmp_path, tmp_path / "run")
+    # Queries of junk (tracklets 1 to 3) have nothing to be found.
+    savemat(info / "query_IDX.mat", {"query_IDX": np.array([[1, 2]])})
+    assert "a person whom another camera saw" in refused(tmp_path, tmp_path / "run")
+
+
+def test_a_query_seen_by_one_camera_alone_counts_nowhere(tmp_path: Path) -> None:
+    """Person 2 loses the cameras 2 and 3: three of four queries are left to be judged."""
+    folder = tiny(tmp_path) / "MARS"
+    for path in [*(folder / "bbox_test" / "0002").glob("0002C[23]*.jpg")]:
+        path.unlink()
+    found = measure(PRESETS["smoke"], *load_test_half(tmp_path), Colours(), torch.device("cpu"))
+    assert (found["queries"], found["queries_without_match"]) == (4, 1)
+    assert found["mean_average_precision"] > 0.8
+
+
+def test_seeds_are_shown_with_their_spread(tmp_path: Path) -> None:
+    names = ("mean_average_precision", "cmc_1", "cmc_5", "cmc_10", "cmc_20")
+    for seed, value in ((0, 0.5), (1, 0.6)):
+        cell = Cell({"method": "cce", "seed": seed})
+        record = RunRecord(tmp_path / cell.name)
+        record.begin(name=cell.name, seed=seed, config={}, device="cpu", class_names=[])
+        record.finish(dict.fromkeys(names, value) | {"queries": 4, "queries_without_match": 1})
+    results = {
+        "preset": "paper", "cells": 2, "cells_planned": 12, "seeds": [0, 1], "hardware": ["H"], "date": "2026-01-01",
+        "versions": {"torch": "2"}, **judge("paper", tmp_path),
+    }  # fmt: skip
+    assert "| CCE | 55.0 ± 7.1 [58.1] | 55.0 ± 7.1 [73.8] | 55.0 ± 7.1 |" in table(results)
+    assert "OSM+CAA 72.4 and 84.7" in table(results)

@@ -63,10 +63,23 @@ def load_backbone(model: nn.Module, path: Path | str, head: str = "fc.") -> nn.M
     """Put weights of an ImageNet network (safetensors, torchvision's names) into all but the model's head."""
     import safetensors.torch
 
-    found = safetensors.torch.load(Path(path).read_bytes())
-    wanted = {name for name in model.state_dict() if not name.startswith(head)}
-    lacking = sorted(name for name in wanted - set(found) if not name.endswith("num_batches_tracked"))
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"{path} is not there: it must hold an ImageNet network's weights, safetensors under torchvision's names"
+        )
+    try:
+        found = safetensors.torch.load(Path(path).read_bytes())
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} must be a safetensors file; it cannot be read: {error}") from None
+    own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(head)}
+    lacking = sorted(name for name in own.keys() - found.keys() if not name.endswith("num_batches_tracked"))
     if lacking:
         raise ValueError(f"{path} must hold the network's weights; {lacking[0]} is missing")
-    model.load_state_dict({name: tensor for name, tensor in found.items() if name in wanted}, strict=False)
+    for name in own.keys() & found.keys():
+        if found[name].shape != own[name].shape:
+            raise ValueError(
+                f"{path} must hold the network's weights; {name} must have shape {list(own[name].shape)}, got "
+                f"{list(found[name].shape)}"
+            )
+    model.load_state_dict({name: tensor for name, tensor in found.items() if name in own}, strict=False)
     return model

@@ -181,6 +181,28 @@ def test_the_large_tiles_of_many_classes_give_the_same_numbers(
         within_budget(got.cpu(), ordinary.cpu(), want.cpu(), 32.0)
 
 
+def test_tiles_of_nearly_right_angles_and_tiles_of_any_are_added_up_alike(
+    device: str, within_budget: Callable[..., None]
+) -> None:
+    # In 400 dimensions every |cosine| of random vectors is below a half; class 70 alone leans on one sample, so that
+    # its tile of classes is folded in full and the others by the short polynomial.
+    features, weight, labels, bias = draw((70, 400, 150), torch.bfloat16, device)
+    weight[70] += 2 * features[1]
+    labels[1], labels[2] = 3, 149
+    cosines = torch.nn.functional.cosine_similarity(features.double()[:, None], weight.double()[None], dim=2)
+    assert cosines[1, 70] > 0.8
+    cosines[1, 70] = 0
+    assert cosines.abs().max() < 0.4
+    truth = reference(features.double(), weight.double(), labels, bias.double(), spread=True)
+    got = angular_scores(features, weight, labels, bias, spread=True)
+    plain = reference(features, weight, labels, bias, spread=True)
+    for name in AngularScores._fields[:-2]:
+        within_budget(getattr(got, name).cpu(), getattr(plain, name).cpu(), getattr(truth, name).cpu(), 32.0)
+    lack = 150 * math.pi / 2 - truth.angle_sum
+    # The short polynomial where it does not hold would be off by a hundredth.
+    torch.testing.assert_close(150 * math.pi / 2 - got.angle_sum.double(), lack, atol=3e-5, rtol=1e-5)
+
+
 @pytest.mark.gpu
 def test_memory_stays_below_64_mib_at_many_classes() -> None:
     features, weight, labels, _ = draw((512, 64, 300_000), torch.bfloat16, "cuda")

@@ -10,7 +10,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from hardsight.kernels.fused.angles import arcsine
+from hardsight.kernels.fused.angles import ARCSINE_OF_HALF, HALF_PI, arcsine, arcsine_of_small
 
 # Columns of what a program leaves for each of its samples.
 FIELDS = tl.constexpr(9)
@@ -48,34 +48,90 @@ def _slices(tile, SAMPLES: tl.constexpr, CLASSES: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _set_label_apart(slices, label, label_product, SLICES: tl.constexpr):
-    """The slices without the labelled class, and its product; `label` counts from the tile's first class."""
-    apart = label[:, None] - tl.arange(0, LANES)[None, :]
-    others = ()
-    for i in tl.static_range(SLICES):
-        label_product = tl.where(apart == i * LANES, slices[i], label_product)
-        others = others + (tl.where(apart == i * LANES, _LEFT_OUT, slices[i]),)  # noqa: RUF005, Triton has no *
-    return others, label_product
-
-
-@triton.jit
-@no_type_check
-def _cut_at(slices, count, SLICES: tl.constexpr):
-    """The slices without the columns beyond the last class."""
-    inside = ()
-    for i in tl.static_range(SLICES):
-        valid = i * LANES + tl.arange(0, LANES) < count
-        inside = inside + (tl.where(valid[None, :], slices[i], _LEFT_OUT),)  # noqa: RUF005, as above
-    return inside
-
-
-@triton.jit
-@no_type_check
 def _logits(products, bias, first, classes, BIAS: tl.constexpr):
     if BIAS:
         column = first + tl.arange(0, LANES)
         products += tl.load(bias + column, mask=column < classes, other=0.0).to(tl.float32)[None, :]
     return products
+
+
+@triton.jit
+@no_type_check
+def _leave_out(slices, tile, label, classes, label_product, SLICES: tl.constexpr):
+    """The slices without the labelled class and without columns beyond the last; and the label's product."""
+    apart = (label - tile)[:, None] - tl.arange(0, LANES)[None, :]
+    others = ()
+    for i in tl.static_range(SLICES):
+        label_product = tl.where(apart == i * LANES, slices[i], label_product)
+        valid = tile + i * LANES + tl.arange(0, LANES) < classes
+        counted = (apart != i * LANES) & valid[None, :]
+        others = others + (tl.where(counted, slices[i], _LEFT_OUT),)  # noqa: RUF005, Triton has no *
+    return others, label_product
+
+
+@triton.jit
+@no_type_check
+def _largest(slices, tile, bias, classes, top, place, SLICES: tl.constexpr, BIAS: tl.constexpr):
+    """The lanes' largest logit so far, where it is, and the largest magnitude of a product in this tile."""
+    size = tl.zeros_like(top)
+    for i in tl.static_range(SLICES):
+        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
+        place = tl.where(logit > top, tile + i * LANES, place)
+        top = tl.maximum(top, logit)
+        size = tl.maximum(size, tl.abs(slices[i]))
+    return top, place, size
+
+
+@triton.jit
+@no_type_check
+def _add_angles(
+    slices, tile, inverse, weight_inverse, angles, left_out, SLICES: tl.constexpr, NEAR_RIGHT: tl.constexpr
+):
+    """The lanes' nearest and largest cosine, times the sample's norm, and lack, with this tile's.
+
+    `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as the upper end of the arcsine
+    that is taken, and is taken back.
+    """
+    nearest, largest, lack = angles
+    for i in tl.static_range(SLICES):
+        scale = tl.load(weight_inverse + tile + i * LANES + tl.arange(0, LANES))
+        scaled = slices[i] * scale[None, :]
+        nearest = tl.maximum(nearest, scaled)
+        if NEAR_RIGHT:
+            lack += arcsine_of_small(tl.minimum(scaled * inverse[:, None], 0.5))
+        else:
+            largest = tl.maximum(largest, tl.abs(scaled))
+            lack += arcsine(scaled * inverse[:, None])
+    if NEAR_RIGHT:
+        lack -= left_out * ARCSINE_OF_HALF
+    else:
+        lack -= left_out * HALF_PI
+    return nearest, largest, lack
+
+
+@triton.jit
+@no_type_check
+def _add_exponentials(
+    slices, tile, bias, classes, top, higher, masses, SLICES: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr
+):
+    """The lanes' sums of exponentials under the new top, with this tile's."""
+    mass, below, mass_squares = masses
+    fade = tl.exp2((top - higher) * _LOG2_E)
+    if SPREAD:
+        # Sum of e (top - z): moving the top up adds the step to every term there is.
+        below = (below + mass * (higher - top)) * fade
+        mass_squares = mass_squares * fade * fade
+    mass = mass * fade
+    shift = higher * _LOG2_E
+    for i in tl.static_range(SLICES):
+        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
+        # The maximum turns what is left out into nothing.
+        exponential = tl.exp2(tl.maximum(logit * _LOG2_E - shift, -200.0))
+        mass += exponential
+        if SPREAD:
+            below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
+            mass_squares += exponential * exponential
+    return mass, below, mass_squares
 
 
 @triton.jit
@@ -96,46 +152,30 @@ def _fold(
 ):
     """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others."""
     SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
-    top, place, nearest, largest, mass, below, mass_squares, lack, label_product = state
+    top, place, masses, angles, label_product = state
     slices = _slices(product, SAMPLES, CLASSES)
     hit = (label >= tile) & (label < tile + CLASSES)
-    if tl.max(hit.to(tl.int32), 0) > 0:
-        slices, label_product = _set_label_apart(slices, label - tile, label_product, SLICES)
-    if tile + CLASSES > classes:
-        slices = _cut_at(slices, classes - tile, SLICES)
-    higher = top
-    for i in tl.static_range(SLICES):
-        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
-        place = tl.where(logit > higher, tile + i * LANES, place)
-        higher = tl.maximum(higher, logit)
-    fade = tl.exp2((top - higher) * _LOG2_E)
-    if SPREAD:
-        # Sum of e (top - z): moving the top up adds the step to every term there is.
-        below = (below + mass * (higher - top)) * fade
-        mass_squares = mass_squares * fade * fade
-    mass = mass * fade
-    shift = higher * _LOG2_E
-    for i in tl.static_range(SLICES):
-        scale = tl.load(weight_inverse + tile + i * LANES + tl.arange(0, LANES))
-        scaled = slices[i] * scale[None, :]
-        nearest = tl.maximum(nearest, scaled)
-        largest = tl.maximum(largest, tl.abs(scaled))
-        lack += arcsine(scaled * inverse[:, None])
-        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
-        # The maximum turns what is left out into nothing.
-        exponential = tl.exp2(tl.maximum(logit * _LOG2_E - shift, -200.0))
-        mass += exponential
-        if SPREAD:
-            below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
-            mass_squares += exponential * exponential
-    return higher, place, nearest, largest, mass, below, mass_squares, lack, label_product
+    beyond = tl.maximum(tile + CLASSES - classes, 0)
+    if tl.max(hit.to(tl.int32), 0) + beyond > 0:
+        slices, label_product = _leave_out(slices, tile, label, classes, label_product, SLICES)
+    higher, place, size = _largest(slices, tile, bias, classes, top, place, SLICES, BIAS)
+    masses = _add_exponentials(slices, tile, bias, classes, top, higher, masses, SLICES, BIAS, SPREAD)
+    left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
+    scales = tl.load(weight_inverse + tile + tl.arange(0, CLASSES))
+    if tl.max(tl.max(size, 1) * inverse, 0) * tl.max(scales, 0) <= 0.5:
+        angles = _add_angles(slices, tile, inverse, weight_inverse, angles, left_out, SLICES, True)
+    else:
+        angles = _add_angles(slices, tile, inverse, weight_inverse, angles, left_out, SLICES, False)
+    return higher, place, masses, angles, label_product
 
 
 @triton.jit
 @no_type_check
 def _join_lanes(state):
     """A sample's numbers from those of its lanes."""
-    lane_top, place, nearest, largest, mass, below, mass_squares, lack, label_product = state
+    lane_top, place, masses, angles, label_product = state
+    mass, below, mass_squares = masses
+    nearest, largest, lack = angles
     top = tl.max(lane_top, 1)
     step = top[:, None] - lane_top
     fade = tl.exp(-step)
@@ -202,17 +242,22 @@ def scan_tiles(
     top = tl.full((SAMPLES, LANES), LOWEST, tl.float32)
     place = tl.zeros((SAMPLES, LANES), tl.int32)
     nothing = tl.zeros((SAMPLES, LANES), tl.float32)
-    state = (top, place, top, nothing, nothing, nothing, nothing, nothing, nothing)
+    state = (top, place, (nothing, nothing, nothing), (top, nothing, nothing), nothing)
     # One loop over tiles and features, so that the next tile is loaded while this one is folded.
-    for tile in tl.range(begin, end, CLASSES, flatten=True):
-        product = tl.zeros((SAMPLES, CLASSES), tl.float32)
-        for start in range(0, dim, DIM):
-            x = _load(features, first, start, samples, dim, feature_stride, SAMPLES, DIM, DESCRIBED)
-            w = _load(weight, tile, start, classes, dim, weight_stride, CLASSES, DIM, DESCRIBED)
-            product = tl.dot(x, w.T, product, input_precision=PRECISION)
-        state = _fold(
-            product, tile, label, inverse, weight_inverse, bias, classes, state, SAMPLES, CLASSES, BIAS, SPREAD
-        )
+    tile, start = begin, 0
+    product = tl.zeros((SAMPLES, CLASSES), tl.float32)
+    for _ in range(0, tl.cdiv(end - begin, CLASSES) * tl.cdiv(dim, DIM)):
+        x = _load(features, first, start, samples, dim, feature_stride, SAMPLES, DIM, DESCRIBED)
+        w = _load(weight, tile, start, classes, dim, weight_stride, CLASSES, DIM, DESCRIBED)
+        product = tl.dot(x, w.T, product, input_precision=PRECISION)
+        whole = start + DIM >= dim
+        if whole:
+            state = _fold(
+                product, tile, label, inverse, weight_inverse, bias, classes, state, SAMPLES, CLASSES, BIAS, SPREAD
+            )
+            product = tl.zeros((SAMPLES, CLASSES), tl.float32)
+        tile = tl.where(whole, tile + CLASSES, tile)
+        start = tl.where(whole, 0, start + DIM)
     top, place, nearest, largest, mass, below, mass_squares, lack, label_product = _join_lanes(state)
 
     out = partial + split.to(tl.int64) * FIELDS * samples + row

@@ -38,11 +38,12 @@ class Tiling(NamedTuple):
 
 @triton.jit
 @no_type_check
-def _measure(
+def _measure_rows(
     vectors,
     norms,
     inverse,
     unsafe,
+    first,
     count,
     padded,
     dim,
@@ -51,8 +52,8 @@ def _measure(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Norms and their inverses, 1 for zero and beyond the last; raises the flag where squares left float32's range."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    """Norms and their inverses, 0 for zero and beyond the last; raises the flag where squares left float32's range."""
+    row = first + tl.arange(0, ROWS)
     squares = tl.zeros((ROWS,), tl.float32)
     largest = tl.zeros((ROWS,), tl.float32)
     for start in range(0, dim, BLOCK):
@@ -63,12 +64,54 @@ def _measure(
         squares += tl.sum(x * x, 1)
         largest = tl.maximum(largest, tl.max(tl.abs(x), 1))
     norm = tl.sqrt(squares)
-    tl.store(inverse + row, 1.0 / tl.where(norm == 0.0, 1.0, norm), mask=row < padded)
+    tl.store(inverse + row, tl.where(norm == 0.0, 0.0, 1.0 / tl.where(norm == 0.0, 1.0, norm)), mask=row < padded)
     if NORMS:
         tl.store(norms + row, norm, mask=row < count)
     outside = (largest > 0.0) & ((norm < _LEAST_NORM) | (norm > _LARGEST_NORM) | (norm != norm))
     if tl.max(outside.to(tl.int32), 0) > 0:
         tl.store(unsafe, 1)
+
+
+@triton.jit
+@no_type_check
+def _measure(
+    features,
+    weight,
+    norms,
+    feature_inverse,
+    weight_inverse,
+    unsafe,
+    samples,
+    classes,
+    padded,
+    dim,
+    feature_stride,
+    weight_stride,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The features' rows first, then the classes'."""
+    first = tl.program_id(0) * ROWS
+    behind = tl.cdiv(samples, ROWS) * ROWS
+    if first < behind:
+        _measure_rows(
+            features, norms, feature_inverse, unsafe, first, samples, samples, dim, feature_stride, True, ROWS, BLOCK
+        )
+    else:
+        _measure_rows(
+            weight,
+            norms,
+            weight_inverse,
+            unsafe,
+            first - behind,
+            classes,
+            padded,
+            dim,
+            weight_stride,
+            False,
+            ROWS,
+            BLOCK,
+        )
 
 
 @triton.jit
@@ -85,7 +128,6 @@ def _combine(
     doubtful,
     samples,
     classes,
-    left_out,
     splits,
     BIAS: tl.constexpr,
     SPREAD: tl.constexpr,
@@ -127,8 +169,7 @@ def _combine(
     inverse = tl.load(feature_inverse + row, mask=inside, other=1.0)
     label_cosine = label_product * inverse * tl.load(weight_inverse + label, mask=inside, other=0.0)
     label_angle = arccos(label_cosine)
-    # Each class left out was counted as parallel: its arcsine is pi/2.
-    angle_sum = (classes - 1) * HALF_PI - (lack - left_out * HALF_PI)
+    angle_sum = (classes - 1) * HALF_PI - lack
     label_logit = label_product
     if BIAS:
         label_logit += tl.load(bias + label, mask=inside, other=0.0).to(tl.float32)
@@ -182,11 +223,13 @@ def _remeasure(
     CLASSES: tl.constexpr,
     DIM: tl.constexpr,
 ):
-    for step in range(0, ROWS):
-        row = (tl.program_id(0) * ROWS + step).to(tl.int64)
-        doubt = 0
-        if row < samples:
-            doubt = tl.load(doubtful + row)
+    first = tl.program_id(0) * ROWS
+    doubts = tl.load(doubtful + first + tl.arange(0, ROWS), mask=first + tl.arange(0, ROWS) < samples, other=0)
+    # Nearly always there is none.
+    rows = tl.where(tl.max(doubts, 0) > 0, tl.minimum(ROWS, samples - first), 0)
+    for step in range(0, rows):
+        row = (first + step).to(tl.int64)
+        doubt = tl.load(doubtful + row)
         if doubt > 0:
             label = tl.load(labels + row)
             inverse = tl.load(feature_inverse + row)
@@ -247,21 +290,24 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
     norms, feature_inverse = torch.empty(2, samples, dtype=torch.float32, device=features.device)
     weight_inverse = torch.empty(padded, dtype=torch.float32, device=features.device)
     unsafe = torch.zeros((), dtype=torch.int32, device=features.device)
+    rows = 8
     with on_device_of(features):
-        for vectors, lengths, inverse in ((features, norms, feature_inverse), (weight, None, weight_inverse)):
-            _measure[(triton.cdiv(len(inverse), 8),)](
-                vectors,
-                lengths,
-                inverse,
-                unsafe,
-                len(vectors),
-                len(inverse),
-                dim,
-                vectors.stride(0),
-                NORMS=lengths is not None,
-                ROWS=8,
-                BLOCK=256,
-            )
+        _measure[(triton.cdiv(samples, rows) + triton.cdiv(padded, rows),)](
+            features,
+            weight,
+            norms,
+            feature_inverse,
+            weight_inverse,
+            unsafe,
+            samples,
+            len(weight),
+            padded,
+            dim,
+            features.stride(0),
+            weight.stride(0),
+            ROWS=rows,
+            BLOCK=256,
+        )
     return Measured(norms, feature_inverse, weight_inverse, unsafe, tiling)
 
 
@@ -327,7 +373,6 @@ def scan(
             doubtful,
             samples,
             classes,
-            1 + padded - classes,
             splits,
             BIAS=bias is not None,
             SPREAD=spread,

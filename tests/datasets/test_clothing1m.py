@@ -53,3 +53,16 @@ def test_what_is_wrong_is_said(build):
         read_clothing1m(folder)
     with pytest.raises(ValueError, match="split must be one of noisy_train, clean_train"):
         read_clothing1m(folder, "train")
+
+
+def test_an_empty_or_missing_list_is_named(build):
+    folder = build("clothing1m") / "clothing1M"
+    lists = {name: (folder / name).read_text() for name in ("category_names_eng.txt", "noisy_train_key_list.txt")}
+    for name, before in lists.items():
+        (folder / name).write_text("\n")
+        with pytest.raises(ValueError, match=f"{name} must have at least one line"):
+            read_clothing1m(folder)
+        (folder / name).unlink()
+        with pytest.raises(FileNotFoundError, match=f"clothing1M/{name}"):
+            read_clothing1m(folder)
+        (folder / name).write_text(before)

@@ -78,3 +78,18 @@ def test_names_of_other_data_sets_are_refused(build):
         read_mars(folder)
     with pytest.raises(ValueError, match='split must be "train", "query", "gallery" or "test"'):
         read_mars(folder, "val")
+
+
+@pytest.mark.parametrize("queries", [[0], [3, 99], [-1]])
+def test_queries_of_other_tracklets_are_refused(build, queries):
+    folder = build("mars") / "MARS"
+    savemat(folder / "info" / "query_IDX.mat", {"query_IDX": np.array([queries])})
+    with pytest.raises(ValueError, match=rf"query_IDX.mat must name tracklets 1 to 6; got {queries[-1]}"):
+        read_mars(folder, "query")
+
+
+def test_a_table_without_a_query_is_refused(build):
+    folder = build("mars") / "MARS"
+    savemat(folder / "info" / "query_IDX.mat", {"query_IDX": np.zeros((1, 0))})
+    with pytest.raises(ValueError, match="query_IDX.mat must name at least one tracklet"):
+        read_mars(folder, "query")

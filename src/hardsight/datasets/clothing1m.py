@@ -20,9 +20,9 @@ def read_clothing1m(folder: Path | str, split: str = "noisy_train", *, size: Siz
     if split not in _SPLITS:
         raise ValueError(f"split must be one of {', '.join(_SPLITS)}; got {split!r}")
     # Some copies keep the text files apart from the images.
-    lists = folder if (folder / f"{split}_key_list.txt").is_file() else folder / "annotations"
-    class_names = tuple(text_lines(lists / "category_names_eng.txt"))
-    keys = text_lines(lists / f"{split}_key_list.txt")
+    apart = (folder / "annotations" / f"{split}_key_list.txt").is_file()
+    lists = folder / "annotations" if apart else folder
+    keys, class_names = (_lines(lists / name) for name in (f"{split}_key_list.txt", "category_names_eng.txt"))
     noisy = _labels(lists / "noisy_label_kv.txt", keys, len(class_names))
     clean = _labels(lists / "clean_label_kv.txt", keys, len(class_names))
     labels, source = (noisy, "noisy") if split == "noisy_train" else (clean, "clean")
@@ -39,6 +39,13 @@ def read_clothing1m(folder: Path | str, split: str = "noisy_train", *, size: Siz
         split=split,
         size=size,
     )
+
+
+def _lines(path: Path) -> list[str]:
+    lines = text_lines(path)
+    if not lines:
+        raise ValueError(f"{path} must have at least one line; it is empty")
+    return lines
 
 
 def _labels(path: Path, keys: list[str], num_classes: int) -> torch.Tensor:

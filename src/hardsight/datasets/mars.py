@@ -95,6 +95,11 @@ def _chosen(folder: Path, split: str, tracklet: np.ndarray) -> np.ndarray:
     if not table.is_file():
         raise FileNotFoundError(f"{table} is not there, and only it says which tracklets are queries")
     queries = _matrix(table, "query_IDX").reshape(-1) - 1
+    if not len(queries):
+        raise ValueError(f"{table} must name at least one tracklet; it is empty")
+    wrong = queries[(queries < 0) | (queries > tracklet.max())]
+    if len(wrong):
+        raise ValueError(f"{table} must name tracklets 1 to {tracklet.max() + 1}; got {wrong[0] + 1}")
     return np.isin(tracklet, queries, invert=split == "gallery").nonzero()[0]
 
 

@@ -84,12 +84,12 @@ def test_names_of_other_data_sets_are_refused(build):
 def test_queries_of_other_tracklets_are_refused(build, queries):
     folder = build("mars") / "MARS"
     savemat(folder / "info" / "query_IDX.mat", {"query_IDX": np.array([queries])})
-    with pytest.raises(ValueError, match=rf"query_IDX.mat must name tracklets 1 to 6; got {queries[-1]}"):
+    with pytest.raises(ValueError, match=rf"query_IDX\.mat must name tracklets 1 to 6; got {queries[-1]}"):
         read_mars(folder, "query")
 
 
 def test_a_table_without_a_query_is_refused(build):
     folder = build("mars") / "MARS"
     savemat(folder / "info" / "query_IDX.mat", {"query_IDX": np.zeros((1, 0))})
-    with pytest.raises(ValueError, match="query_IDX.mat must name at least one tracklet"):
+    with pytest.raises(ValueError, match=r"query_IDX\.mat must name at least one tracklet"):
         read_mars(folder, "query")

@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from hardsight.studies.gr.auto import AUTO, AUTO_AS_PRINTED
-from hardsight.studies.gr.human_noise import HUMAN_NOISE, LABELS, cells, configure, table
+from hardsight.studies.gr.human_noise import (
+    HUMAN_NOISE,
+    LABELS,
+    TO_THE_LETTER,
+    UNKNOWN_NOISE,
+    cells,
+    configure,
+    table,
+)
 from hardsight.studies.gr.trainings import gr
 from hardsight.training import Cell
 from hardsight.training.assembly import load_sets
@@ -25,12 +33,12 @@ def test_every_cell_is_a_configuration(preset: str) -> None:
 def test_every_kind_of_labels_meets_every_method() -> None:
     pairs = {(cell.settings["labels"], cell.settings["method"]) for cell in cells("paper")}
     for kind in ("worse", "random1", "aggre", "cifar100n"):
-        assert {method for one, method in pairs if one == kind} >= {"cce", "gce", "sl", AUTO, gr(8, 0.5)}
+        assert {method for one, method in pairs if one == kind} >= {"cce", "gce", "sl", AUTO, UNKNOWN_NOISE}
     assert cells("paper")[0] == Cell({"labels": "worse", "method": "cce", "seed": 0})
 
 
 def test_the_table_names_the_winner() -> None:
-    last = {"cce": 0.7, gr(8, 0.5): 0.68, "gce": 0.75, AUTO: 0.74}
+    last = {"cce": 0.7, UNKNOWN_NOISE: 0.68, "gce": 0.75, AUTO: 0.74, TO_THE_LETTER: 0.5}
     number = {method: {"mean": value, "sd": None, "values": [value]} for method, value in last.items()}
     results = {
         "preset": "paper", "cells": 4, "cells_planned": 72, "seeds": [0], "hardware": ["H"], "date": "d",
@@ -40,10 +48,10 @@ def test_the_table_names_the_winner() -> None:
     printed = table(results)
     assert (
         "CIFAR-10N worse (40 %): GCE ends best (75.0); GR (β = 8, λ = 0.5) 2.0 points below CCE, "
-        "GR (auto) 4.0 points above CCE (70.0)."
+        "GR (auto) 4.0 points above CCE, GR (β = 8, λ = 0.5), Eq. 6 to the letter 20.0 points below CCE (70.0)."
     ) in printed
     # What is planned and not measured yet is named too.
-    assert printed.count("| CIFAR-10N worse (40 %) |") == 7
+    assert printed.count("| CIFAR-10N worse (40 %) |") == 8
     assert "| CIFAR-10N worse (40 %) | SL | – | – | – | – |  |" in printed
     assert "digits" not in printed
     assert HUMAN_NOISE.figures is not None
@@ -66,5 +74,16 @@ def test_the_rates_are_the_published_ones(data_root: Path) -> None:
 def test_measurements_of_the_first_rule_stay_under_its_name() -> None:
     first = [cell.settings["labels"] for cell in cells("paper") if cell.settings["method"] == AUTO_AS_PRINTED]
     assert first == ["worse", "random1"]
+    assert gr(8, 0.5) == TO_THE_LETTER, "the name under which it was measured"
+    letter = [cell.settings["labels"] for cell in cells("paper") if cell.settings["method"] == TO_THE_LETTER]
+    assert letter == ["worse", "random1", "aggre"]
     config = build(TrainingConfig, configure("paper", cells("paper")[-1]))
     assert config.loss.options["as_printed"] is True
+
+
+@pytest.mark.parametrize("preset", ["smoke", "cpu", "paper"])
+def test_every_fixed_setting_lets_go_of_fitted_samples_but_the_one_to_the_letter(preset: str) -> None:
+    for cell in cells(preset):
+        options = configure(preset, cell)["loss"].get("options", {})
+        if cell.settings["method"].startswith("gr-"):
+            assert options.get("epsilon", 0.0) == (0.0 if cell.settings["method"] == TO_THE_LETTER else 1e-6)

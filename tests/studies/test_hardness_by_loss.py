@@ -109,8 +109,46 @@ def test_page_with_and_without_people(smoke: tuple[Path, dict[str, Any]], people
         row |= spreads
     assert "times the AVH of those that 96 to 100 % do" in table(with_people)
     assert list(figures(with_people)) == ["people", "summary", "degradations"]
+    # One legend a figure, below its panels.
+    for name in ("people", "degradations"):
+        drawn = figures(with_people)[name]
+        assert [text.get_text() for text in drawn.legends[0].get_texts()] == list(with_people["losses"])
     alone = {**results, "losses": {"amc": results["losses"]["amc"]}}
     assert sentences(alone) == []
+
+
+def numbers(*values: float) -> dict[str, Any]:
+    return {"mean": sum(values) / len(values), "sd": 0.001 if len(values) > 1 else None, "values": list(values)}
+
+
+def test_the_contrast_leaves_out_a_network_that_did_not_learn(smoke: tuple[Path, dict[str, Any]]) -> None:
+    row = next(iter(smoke[1]["losses"].values()))
+    made = {"cross-entropy": (0.9, 0.08, 0.04), "avh": (0.88, 0.09, 0.03), "gr": (0.3, 0.09, 0.01)}
+    losses = {
+        loss: {
+            **row,
+            "accuracy": numbers(accuracy, accuracy),
+            "images_by_bin": [numbers(5, 5), numbers(40, 40), numbers(500, 500)],
+            "avh_by_bin": [numbers(0.5, 0.5), numbers(low, low), numbers(high, high)],
+        }
+        for loss, (accuracy, low, high) in made.items()
+    }
+    said = "\n".join(sentences({**smoke[1], "losses": losses, "bins": [[0, 0.2], [0.2, 0.6], [0.6, 1]]}))
+    assert (
+        "With cross-entropy, images that 20 to 60 % of people recognise have 2.00 times the AVH of those that 60 to "
+        "100 % do; the most with avh (3.00), the least with cross-entropy (2.00)."
+    ) in said
+    assert "Most accurate: cross-entropy, 0.9000 ± 0.0010." in said
+
+
+def test_degraded_avh_is_the_mean_of_the_degradations_means(smoke: tuple[Path, dict[str, Any]]) -> None:
+    losses = {"cross-entropy": {**smoke[1]["losses"]["cross-entropy"]}}
+    losses["cross-entropy"]["avh_by_level"] = {
+        "blur": {"4": numbers(0.10, 0.20), "1": numbers(0.06, 0.10)},
+        "jpeg": {"5": numbers(0.02, 0.05)},
+    }
+    # Seeds: (0.08 + 0.02) / 2 and (0.15 + 0.05) / 2.
+    assert "| 0.0750 ± 0.0354 |" in table({**smoke[1], "losses": losses})
 
 
 def test_whether_two_means_are_told_apart() -> None:

@@ -253,9 +253,9 @@ both letting go of fitted samples as their code does, and `gr-equation`, the fir
 CosFace (margin 0.2) and ArcFace (margin 0.2 rad) with s = 16, and NormFace, the same head without a margin. AVH is
 measured on CIFAR-10's test images against the true class, on the head the loss trained; chance is 0.1. People are
 CIFAR-10H's votes: the bins are shares of people who chose the true class, agreement is Spearman's correlation with it.
-Calibration is the expected calibration error of 15 bins. Degraded accuracy is the mean over six degradations and all
-their levels. AVH is a share of angles: a loss can lower it by turning features closer to their own class, or by turning
-the other classes away."""
+Calibration is the expected calibration error of 15 bins. Degraded accuracy and AVH are means over six degradations and
+all their levels. AVH is a share of angles: a loss can lower it by turning features closer to their own class, or by
+turning the other classes away."""
 
 HARDNESS_BY_LOSS = Study(
     id="hardness-by-loss",

@@ -1,10 +1,11 @@
 """The page of `hardness-by-loss`: its tables, its sentences, its figures, all from the results file."""
 
+import statistics
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
-from hardsight.studies.framework import markdown_table, provenance, shown
+from hardsight.studies.framework import markdown_table, provenance, shown, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +21,9 @@ COLUMNS = {
     "agreement_confidence": "agreement, confidence",
     "degraded_accuracy": "degraded accuracy",
 }
+DEGRADED_AVH = "AVH when degraded"
+# Below this many images the mean of a bin is that of a handful of them.
+FEW_IMAGES = 10
 # One colour a family; the same loss looks the same whatever else is finished.
 _STYLES = {
     "cross-entropy": (INK, "-"),
@@ -40,7 +44,11 @@ def table(results: Mapping[str, Any]) -> str:
     found = results["losses"]
     parts = [provenance(results), _summary(found)]
     if results["bins"]:
-        parts += ["Mean AVH by the share of people who chose the true class:", _by_bin(results)]
+        parts += [
+            "Mean AVH by the share of people who chose the true class (in brackets, how many images); last, the lowest "
+            f"bin of {FEW_IMAGES} images or more over the highest:",
+            _by_bin(results),
+        ]
     parts += ["Accuracy under each degradation, mean over its levels:", _by_kind(found)]
     parts.append("\n".join(f"- {sentence}" for sentence in sentences(results)))
     return "\n\n".join(parts) + "\n"
@@ -48,8 +56,18 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _summary(found: Mapping[str, Any]) -> str:
     names = [name for name in COLUMNS if any(row.get(name) for row in found.values())]
-    rows = [[loss, *(_four(row.get(name)) for name in names)] for loss, row in found.items()]
-    return markdown_table(["loss", *(COLUMNS[name] for name in names)], rows)
+    rows = [
+        [loss, *(_four(row.get(name)) for name in names), _four(_degraded_avh(row["avh_by_level"]))]
+        for loss, row in found.items()
+    ]
+    return markdown_table(["loss", *(COLUMNS[name] for name in names), DEGRADED_AVH], rows)
+
+
+def _degraded_avh(by_level: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean over each degradation's levels, then over the degradations, as with accuracy; over seeds."""
+    by_kind = [zip(*(level["values"] for level in levels.values()), strict=True) for levels in by_level.values()]
+    by_seed = zip(*([statistics.fmean(values) for values in seeds] for seeds in by_kind), strict=True)
+    return spread([statistics.fmean(kinds) for kinds in by_seed])
 
 
 def _four(number: Mapping[str, Any] | None) -> str:
@@ -65,8 +83,22 @@ def _by_bin(results: Mapping[str, Any]) -> str:
     heads = [
         f"{low:g} to {high:g} ({count['mean']:.0f})" for (low, high), count in zip(results["bins"], counts, strict=True)
     ]
-    rows = [[loss, *(_four(number) for number in row["avh_by_bin"])] for loss, row in found.items()]
-    return markdown_table(["loss", *heads], rows)
+    rows = [
+        [loss, *(_four(number) for number in row["avh_by_bin"]), f"{_ratio(row):.2f}"] for loss, row in found.items()
+    ]
+    return markdown_table(["loss", *heads, "lowest / highest"], rows)
+
+
+def _filled(row: Mapping[str, Any]) -> tuple[int, int]:
+    """The lowest and the highest bin with more than a handful of images."""
+    filled = [at for at, count in enumerate(row["images_by_bin"]) if count["mean"] >= FEW_IMAGES]
+    return filled[0], filled[-1]
+
+
+def _ratio(row: Mapping[str, Any]) -> float:
+    """How much harder the images are on which people disagree, against those on which they agree."""
+    low, high = (row["avh_by_bin"][at]["mean"] for at in _filled(row))
+    return low / high
 
 
 def _by_kind(found: Mapping[str, Any]) -> str:
@@ -85,8 +117,8 @@ def sentences(results: Mapping[str, Any]) -> list[str]:
     said = []
     if BASE in found:
         said = [_hardness(loss, found) for loss in found if loss != BASE]
-        if results["bins"]:
-            said += [_contrast(results, loss) for loss in found if loss != BASE]
+        if results["bins"] and len(found) > 1:
+            said.append(_contrast(results))
     better: dict[str, tuple[str, Callable[..., Any]]] = {
         "accuracy": ("Most accurate", max),
         "calibration_error": ("Best calibrated", min),
@@ -99,7 +131,10 @@ def sentences(results: Mapping[str, Any]) -> list[str]:
         if len(ranked) < 2:
             continue
         first = best(ranked, key=lambda loss: ranked[loss])
-        beside = f", cross-entropy {_four(found[BASE][name])}" if BASE in ranked and first != BASE else ""
+        beside = ""
+        if BASE in ranked and first != BASE:
+            ours, base = found[first][name], found[BASE][name]
+            beside = f", cross-entropy {_four(base)}: {told_apart(ours, base)}"
         said.append(f"{words}: {first}, {_four(found[first][name])}{beside}.")
     return said
 
@@ -115,10 +150,14 @@ def _hardness(loss: str, found: Mapping[str, Any]) -> str:
 
 def _untrained(loss: str, found: Mapping[str, Any]) -> str:
     """A network that hardly classifies has hard samples, whatever its loss."""
-    ours, base = (100 * found[one]["accuracy"]["mean"] for one in (loss, BASE))
-    if ours > 0.9 * base:
+    if _learnt(loss, found):
         return ""
+    ours, base = (100 * found[one]["accuracy"]["mean"] for one in (loss, BASE))
     return f"; but it classifies {ours:.1f} % against {base:.1f} %, and a network that did not learn says little"
+
+
+def _learnt(loss: str, found: Mapping[str, Any]) -> bool:
+    return found[loss]["accuracy"]["mean"] > 0.9 * found[BASE]["accuracy"]["mean"]
 
 
 def told_apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -131,21 +170,16 @@ def told_apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return f"{'more' if apart else 'not more'} than twice the standard error over {runs} seeds"
 
 
-def _contrast(results: Mapping[str, Any], loss: str) -> str:
-    """How much harder the images are on which people disagree, against those on which they agree."""
-    counts = results["losses"][loss]["images_by_bin"]
-    # Below this the mean of a bin is that of a handful of images.
-    filled = [at for at, count in enumerate(counts) if count["mean"] >= 10]
-    low, high = filled[0], filled[-1]
-    ratios = {}
-    for name in (loss, BASE):
-        by_bin = results["losses"][name]["avh_by_bin"]
-        ratios[name] = by_bin[low]["mean"] / by_bin[high]["mean"]
-    edges = results["bins"]
+def _contrast(results: Mapping[str, Any]) -> str:
+    """Which of the losses that learnt tell images on which people disagree from those on which they agree."""
+    found = results["losses"]
+    ratios = {loss: _ratio(row) for loss, row in found.items() if _learnt(loss, found)}
+    low, high = (results["bins"][at] for at in _filled(found[BASE]))
+    most, least = (best(ratios, key=lambda loss: ratios[loss]) for best in (max, min))
     return (
-        f"{loss}: images that {100 * edges[low][0]:g} to {100 * edges[low][1]:g} % of people recognise have "
-        f"{ratios[loss]:.2f} times the AVH of those that {100 * edges[high][0]:g} to {100 * edges[high][1]:g} % do; "
-        f"cross-entropy: {ratios[BASE]:.2f} times."
+        f"With cross-entropy, images that {100 * low[0]:g} to {100 * low[1]:g} % of people recognise have "
+        f"{ratios[BASE]:.2f} times the AVH of those that {100 * high[0]:g} to {100 * high[1]:g} % do; the most with "
+        f"{most} ({ratios[most]:.2f}), the least with {least} ({ratios[least]:.2f})."
     )
 
 
@@ -165,7 +199,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             _dots(axes, found, name)
     drawn["summary"] = figure
     kinds = list(next(iter(found.values()))["degraded_by_level"])
-    with drawing(9.0, 5.4, len(kinds), 3) as levels:
+    with drawing(9.0, 5.8, len(kinds), 3) as levels:
         for axes, kind in zip(levels.axes, kinds, strict=True):
             for loss, row in found.items():
                 colour, line = _STYLES[loss]
@@ -177,14 +211,14 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             axes.set_title(kind.replace("_", " "))
             axes.set_xlabel("level, hardest first")
             axes.set_ylabel("accuracy")
-        levels.axes[0].legend(fontsize=7, ncols=2)
+        _legend_below(levels)
     drawn["degradations"] = levels
     return drawn
 
 
 def _people(results: Mapping[str, Any]) -> "Figure":
     found, edges = results["losses"], results["bins"]
-    with drawing(9.0, 3.6, 2) as figure:
+    with drawing(9.0, 4.0, 2) as figure:
         for axes, name, words in zip(figure.axes, ("avh_by_bin", "accuracy_by_bin"), ("AVH", "accuracy"), strict=True):
             for loss, row in found.items():
                 colour, line = _STYLES[loss]
@@ -194,11 +228,16 @@ def _people(results: Mapping[str, Any]) -> "Figure":
             axes.set_xticks(range(len(edges)), [f"{low:g}-{high:g}" for low, high in edges], rotation=30)
             axes.set_xlabel("share of people who chose the true class")
             axes.set_ylabel(f"mean {words}" if words == "AVH" else words)
-        figure.axes[0].axhline(results["chance"], color=FAINT, linestyle="--")
-        chance = figure.axes[0].lines[-1]
-        figure.axes[0].legend([chance], ["chance"], fontsize=7, loc="lower left")
-        figure.axes[1].legend(fontsize=7)
+        _legend_below(figure)
+        chance = figure.axes[0].axhline(results["chance"], color=FAINT, linestyle="--")
+        figure.axes[0].legend([chance], ["chance"], fontsize=8, loc="lower left")
     return figure
+
+
+def _legend_below(figure: "Figure") -> None:
+    """One legend for all panels, which lies on none of their lines."""
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8)
 
 
 def _dots(axes: "Axes", found: Mapping[str, Any], name: str) -> None:

@@ -10,8 +10,18 @@ import pytest
 
 from hardsight import datasets
 from hardsight.studies import Options, get_study
-from hardsight.studies.amc.recipes import SCHEDULES, length_name, recipe
-from hardsight.studies.amc.table1 import PAPER_P, cells, compute, configure, figures, p_value, table
+from hardsight.studies.amc.recipes import LOSSES, SCHEDULES, length_name, recipe
+from hardsight.studies.amc.table1 import (
+    PAPER,
+    PAPER_DEVIATION,
+    PAPER_P,
+    cells,
+    compute,
+    configure,
+    figures,
+    p_value,
+    table,
+)
 from hardsight.studies.framework import run_details
 from hardsight.training import Cell
 from hardsight.training.assembly import make_plan
@@ -31,20 +41,25 @@ def samples_of(mean: float, deviation: float, seed: int) -> list[float]:
     return (mean + deviation * (drawn - drawn.mean()) / drawn.std(ddof=1)).tolist()
 
 
-# Mean and standard deviation of + Euclidean and of + AMC as printed.
-PRINTED = {
-    "mnist": ((99.65, 0.01), (99.66, 0.01)),
-    "cifar10": ((82.60, 0.21), (82.97, 0.20)),
-    "cifar100": ((65.57, 0.20), (66.19, 0.22)),
-    "svhn": ((95.29, 0.06), (95.52, 0.05)),
-}
-
-
-@pytest.mark.parametrize("data", PRINTED)
+@pytest.mark.parametrize("data", PAPER)
 def test_the_test_gives_the_papers_p_values(data: str) -> None:
-    euclidean, amc = (samples_of(*numbers, seed) for seed, numbers in enumerate(PRINTED[data]))
+    """From the printed means and standard deviations: so these are copied rightly, and the test is the paper's."""
+    _, euclidean, amc = (
+        samples_of(*numbers, seed) for seed, numbers in enumerate(zip(PAPER[data], PAPER_DEVIATION[data], strict=True))
+    )
     assert p_value(amc, euclidean) == pytest.approx(PAPER_P[data], abs=6e-5)
     assert p_value(amc, euclidean) == p_value(euclidean, amc)
+
+
+def test_a_row_holds_the_papers_numbers_and_both_p_values(smoke: Any) -> None:
+    row = {loss: {"mean": 82.0 + at, "sd": 0.2, "values": [82.0 + at] * 5} for at, loss in enumerate(LOSSES)}
+    row |= {"p_amc_euclidean": 0.2, "p_amc_cross_entropy": 0.01}
+    page = table({**smoke.results, "accuracy": {"script 1.0": {"cifar10": row}}})
+    assert "| 0.2 | 82.35 ± 0.17 / 82.60 ± 0.21 / 82.97 ± 0.20, p = 0.0214 |" in page
+    assert (
+        "CIFAR-10, 5 runs: AMC is +1.00 points from + Euclidean (p = 0.2, not told apart at 0.05) and +2.00 from "
+        "cross-entropy (p = 0.01, told apart at 0.05); the paper prints +0.37 (p = 0.0214) and +0.62."
+    ) in page
 
 
 def test_too_few_or_equal_runs_have_no_p_value() -> None:
@@ -123,7 +138,8 @@ def test_the_results_are_those_of_the_records(smoke: Any) -> None:
 
 def test_table_and_figure_cope_with_what_is_not_finished(smoke: Any) -> None:
     assert "Schedule of the authors' script (weight 10), 1/100 of the length" in table(smoke.results)
-    assert "too few runs to tell, 1 run)" in table(smoke.results)
+    assert "digits, 1 run: AMC is" in table(smoke.results)
+    assert table(smoke.results).count("(too few runs to tell)") == 2
     assert list(figures(smoke.results)) == ["differences"]
     partly = copy.deepcopy(smoke.results)
     del partly["accuracy"]["script 0.01"]["digits"]["amc"]

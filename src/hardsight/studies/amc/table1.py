@@ -25,12 +25,18 @@ from hardsight.training.sweeps import FINISHED, status_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Percent: cross-entropy, + Euclidean, + AMC; and the p-value of AMC against Euclidean.
+# Percent: cross-entropy, + Euclidean, + AMC, and their standard deviations; the p-value of AMC against Euclidean.
 PAPER = {
     "mnist": (99.63, 99.65, 99.66),
     "cifar10": (82.35, 82.60, 82.97),
     "cifar100": (65.16, 65.57, 66.19),
     "svhn": (94.03, 95.29, 95.52),
+}
+PAPER_DEVIATION = {
+    "mnist": (0.01, 0.01, 0.01),
+    "cifar10": (0.17, 0.21, 0.20),
+    "cifar100": (0.12, 0.20, 0.22),
+    "svhn": (0.11, 0.06, 0.05),
 }
 PAPER_P = {"mnist": 0.1525, "cifar10": 0.0214, "cifar100": 0.0016, "svhn": 0.0002}
 
@@ -182,7 +188,10 @@ def _rows(by_data: Mapping[str, Any]) -> str:
     heads = ["data", *(NAMES[loss] for loss in LOSSES), "p (AMC, Euclidean)", "paper"]
     rows = []
     for data, row in by_data.items():
-        printed = " / ".join(f"{mean:.2f}" for mean in PAPER.get(data, ()))
+        printed = " / ".join(
+            f"{mean:.2f} ± {deviation:.2f}"
+            for mean, deviation in zip(PAPER.get(data, ()), PAPER_DEVIATION.get(data, ()), strict=True)
+        )
         beside = f"{printed}, p = {PAPER_P[data]:g}" if printed else ""
         rows.append(
             [TITLES[data], *(percent(row.get(loss)) for loss in LOSSES), shown_p(row["p_amc_euclidean"]), beside]
@@ -202,22 +211,22 @@ def shown_p(value: float | None) -> str:
     return "" if value is None else f"{value:.2g}"
 
 
+def _told(p: float | None) -> str:
+    if p is None:
+        return "too few runs to tell"
+    return f"p = {shown_p(p)}, {'told apart' if p < 0.05 else 'not told apart'} at 0.05"
+
+
 def _sentence(data: str, row: Mapping[str, Any]) -> str:
     known = [loss for loss in LOSSES if loss in row]
     if len(known) < len(LOSSES):
         return f"{TITLES[data]}: only {', '.join(NAMES[loss] for loss in known)} so far."
     over = {loss: row["amc"]["mean"] - row[loss]["mean"] for loss in LOSSES[:2]}
-    p = row["p_amc_euclidean"]
     count = len(row["amc"]["values"])
-    runs = "1 run" if count == 1 else f"{count} runs"
-    told = (
-        "too few runs to tell"
-        if p is None
-        else f"p = {shown_p(p)}, {'told apart' if p < 0.05 else 'not told apart'} at 0.05"
-    )
     ours = (
-        f"{TITLES[data]}: AMC is {over['euclidean']:+.2f} points from + Euclidean ({told}, {runs}) and "
-        f"{over['cross-entropy']:+.2f} from cross-entropy"
+        f"{TITLES[data]}, {'1 run' if count == 1 else f'{count} runs'}: AMC is {over['euclidean']:+.2f} points from "
+        f"+ Euclidean ({_told(row['p_amc_euclidean'])}) and {over['cross-entropy']:+.2f} from cross-entropy "
+        f"({_told(row['p_amc_cross_entropy'])})"
     )
     if data not in PAPER:
         return f"{ours}."
@@ -232,7 +241,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     if not panels:
         return {}
     columns = min(3, len(panels))
-    with drawing(3.2 * columns, 2.6 * -(-len(panels) // columns), len(panels), columns) as figure:
+    with drawing(3.2 * columns, 2.6 * -(-len(panels) // columns) + 0.3, len(panels), columns) as figure:
         for axes, (key, data, row) in zip(figure.axes, panels, strict=True):
             schedule, length = key.split()
             base = row["cross-entropy"]["mean"]
@@ -249,10 +258,11 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             axes.set_xlim(-0.5, len(LOSSES) - 0.3)
             axes.set_title(f"{TITLES[data]}, {schedule}, {length_name(float(length))}", fontsize=9)
             axes.set_ylabel("points above cross-entropy")
-        figure.axes[0].plot([], [], "o", color=BLUE, label="our runs, mean")
+        figure.axes[0].plot([], [], "o-", color=BLUE, label="our runs and their mean")
         if any(data in PAPER for _, data, _ in panels):
-            figure.axes[0].plot([], [], "D", color=RED, label="paper")
-        figure.axes[0].legend(fontsize=8)
+            figure.axes[0].plot([], [], "D", color=RED, linestyle="none", label="paper's mean")
+        # Below all panels: inside one it would lie on runs.
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return {"differences": figure}
 
 

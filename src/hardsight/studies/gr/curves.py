@@ -18,6 +18,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": PURPLE, "linestyle": (0, (1, 1))},
     {"color": INK, "linestyle": (0, (1, 3))},
     {"color": RED, "linestyle": (0, (1, 3))},
+    {"color": BLUE, "linestyle": (0, (1, 3))},
 )
 _KINDS = {"train": "Training accuracy (%), given labels", "test": "Test accuracy (%)"}
 
@@ -25,11 +26,19 @@ _KINDS = {"train": "Training accuracy (%), given labels", "test": "Test accuracy
 def learning_curves(
     results: Mapping[str, Any], rows: Mapping[str, Sequence[tuple[str, str]]], kinds: Sequence[str] = ("train", "test")
 ) -> "Figure | None":
-    """One row of panels for each title, with a curve for each (name in the legend, kind of cell) that is measured."""
+    """One row of panels for each title, with a curve for each (name in the legend, kind of cell) that is measured.
+
+    Lines at the same place of their rows look alike. A place that no row has measured takes no style: few curves then
+    differ by colour, not by pattern alone.
+    """
     curves = results["curves"]
+    places = sorted({place for lines in rows.values() for place, (_, key) in enumerate(lines) if curves.get(key)})
+    styles = dict(zip(places, STYLES, strict=False))
     there = {
         title: [
-            (name, curves[key], style) for (name, key), style in zip(lines, STYLES, strict=False) if curves.get(key)
+            (name, curves[key], styles[place])
+            for place, (name, key) in enumerate(lines)
+            if curves.get(key) and place in styles
         ]
         for title, lines in rows.items()
     }

@@ -1,0 +1,29 @@
+"""Learning curves: what is drawn of what is measured, and that it can be told apart."""
+
+from typing import Any
+
+from hardsight.studies.gr.curves import STYLES, learning_curves
+from hardsight.studies.gr.human_noise import _methods as people_methods
+
+CURVE = {"epoch": [1, 2], "test": [0.5, 0.6], "train": [0.4, 0.5]}
+
+
+def lines_of(figure: Any, panel: int) -> dict[str, tuple[Any, Any]]:
+    return {line.get_label(): (line.get_color(), line.get_linestyle()) for line in figure.axes[panel].lines}
+
+
+def test_few_curves_differ_by_colour_and_rows_agree() -> None:
+    names = [f"method {number}" for number in range(8)]
+    rows = {row: [(name, f"{row},{name}") for name in names] for row in ("20 %", "40 %")}
+    measured = {"20 %,method 1": CURVE, "20 %,method 7": CURVE, "40 %,method 7": CURVE, "40 %,method 3": CURVE}
+    figure = learning_curves({"curves": measured}, rows)
+    above, below = lines_of(figure, 1), lines_of(figure, 3)
+    assert [*above] == ["method 1", "method 7"]
+    assert [*below] == ["method 3", "method 7"]
+    assert above["method 7"] == below["method 7"]
+    assert len({colour for colour, _ in {**above, **below}.values()}) == 3
+    assert learning_curves({"curves": {}}, rows) is None
+
+
+def test_every_method_has_a_style_of_its_own() -> None:
+    assert len({str(style) for style in STYLES}) == len(STYLES) >= len(people_methods("worse"))

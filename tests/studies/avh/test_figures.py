@@ -15,7 +15,16 @@ from hardsight.studies.avh.figure4 import CIFAR10, CIFAR100
 from hardsight.studies.framework import compact_json
 from hardsight.training.sweeps import status_of
 
-IDS = ("avh-figure2", "avh-figure3", "avh-figure4", "avh-figure15", "avh-figure17", "avh-figure20", "avh-figure22")
+IDS = (
+    "avh-figure2",
+    "avh-figure3",
+    "avh-figure4",
+    "avh-figure15",
+    "avh-figure17",
+    "avh-figure19",
+    "avh-figure20",
+    "avh-figure22",
+)
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +95,7 @@ def test_people_who_are_missing_are_missed_before_the_training(tmp_path: Path, m
 
 def test_every_figure_of_the_paper_is_named() -> None:
     named = " ".join(one.reference for one in studies() if one.id.startswith("avh-")).replace(",", " ").split()
-    for number in (2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 22):
+    for number in (2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22):
         assert any(word.rstrip(";") == str(number) for word in named), number
 
 
@@ -103,6 +112,21 @@ def test_training_lowers_avh_and_the_curves_are_all_there(runs: dict[str, Any]) 
             assert network["curves"][name][0]["avh"][-1] > network["curves"][name][4]["avh"][-1]
         assert network["measures"]["avh_rho_last"]["mean"] < 0 < network["measures"]["confidence_rho_last"]["mean"]
         assert sum(network["human_sizes"]) == 240
+
+
+def test_agreement_over_the_epochs_keeps_its_sign(runs: dict[str, Any]) -> None:
+    """A network whose AVH follows people at the end and runs against them at first does not follow throughout."""
+    found = json.loads(json.dumps(runs["avh-figure4"]))
+    found["networks"] = {"resnet20": found["networks"]["resnet20"]}
+    network = found["networks"]["resnet20"]
+    network["rho"]["avh"] = [0.1, None, -0.2, -0.3]
+    network["measures"]["avh_rho_first"] = {"mean": 0.1, "sd": None, "values": [0.1]}
+    printed = get_study("avh-figure4").table(found)
+    assert "ResNet-20 −0.100 to +0.300 (confidence" in printed
+    assert "AVH's is positive after every epoch in 0 of 1 network" in printed
+    assert "| -0.100 |" in printed
+    network["rho"]["avh"] = [-0.1, -0.2, -0.2, -0.3]
+    assert "positive after every epoch in 1 of 1 network" in get_study("avh-figure4").table(found)
 
 
 def test_partly_finished_results_still_make_a_page(runs: dict[str, Any]) -> None:

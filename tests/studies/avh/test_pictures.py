@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from hardsight import hardness
+from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
+from hardsight.datasets.hierarchy import Hierarchy
 from hardsight.studies.avh.figure3 import ambiguity, train_toy
+from hardsight.studies.avh.figure19 import SHOWN, judge_level, levels_of, sentence
 from hardsight.studies.avh.figure20 import NARROW, WIDE, binary_case
 from hardsight.studies.avh.figure22 import half_time, judge_paths, mean_with_interval
 
@@ -70,6 +73,36 @@ def test_the_toy_is_repeatable_and_leaves_the_global_generator() -> None:
     first, second = (train_toy(3, 5)[1] for _ in range(2))
     assert torch.equal(first.avh, second.avh)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_coarse_class_counts_everyone_who_chose_any_of_it() -> None:
+    """Cats taken for dogs are easy among the animals: what follows people there does not follow them among the cats."""
+    generator = np.random.default_rng(0)
+    as_cat, as_dog = generator.integers(0, 40, 30), generator.integers(0, 10, 30)
+    ships = generator.integers(40, 51, 30)
+    votes = torch.tensor(np.stack([np.r_[as_cat, 0 * ships], np.r_[as_dog, 0 * ships], np.r_[0 * as_cat, ships]], 1))
+    votes[:, 2] += torch.tensor(np.r_[50 - as_cat - as_dog, 0 * ships])
+    votes[:, 1] += torch.tensor(np.r_[0 * as_cat, 50 - ships])
+    labels = torch.tensor([0] * 30 + [2] * 30)
+    scores = {"norm": np.r_[(as_cat + as_dog) / 7.0, ships], "avh": np.r_[-as_cat, -ships].astype(float)}
+    gathered = Hierarchy.from_groups(("cat", "dog", "ship"), {"animal": ("cat", "dog"), "vehicle": ("ship",)})
+    alone = Hierarchy.from_groups(("cat", "dog", "ship"), {name: (name,) for name in ("cat", "dog", "ship")})
+    coarse = judge_level("kind", gathered, votes, labels, scores, ("animal",))
+    fine = judge_level("class", alone, votes, labels, scores)
+    # Of the animals only the cats occur: one fine class is seen.
+    assert [(of["name"], of["classes"], of["images"]) for of in coarse] == [("animal", 1, 30), ("vehicle", 1, 30)]
+    assert [of["name"] for of in fine] == ["cat", "ship"]
+    assert coarse[0]["norm"][0] == 1.0 > fine[0]["norm"][0]
+    assert fine[0]["avh"][0] == -1.0 < coarse[0]["avh"][0]
+    assert np.sum(coarse[0]["counts"]) == 30
+    assert "counts" not in fine[0]
+    assert "+1.000 to +1.000 by kind" in sentence("made up", [*coarse, *fine])
+
+
+def test_every_granularity_holds_every_class() -> None:
+    found = levels_of("cifar10h", CIFAR10_CLASSES)
+    assert [len(one.coarse_names) for one in found.values()] == [2, 7, 10]
+    assert set(SHOWN["cifar10h"]) <= {name for one in found.values() for name in one.coarse_names}
 
 
 def test_the_formula_is_the_scores_of_two_classes() -> None:

@@ -9,6 +9,7 @@ from hardsight.studies.avh.figure4 import FIGURE_4, FIGURE_14
 from hardsight.studies.avh.figure5 import FIGURE_5
 from hardsight.studies.avh.figure15 import FIGURE_15
 from hardsight.studies.avh.figure17 import FIGURE_17
+from hardsight.studies.avh.figure19 import FIGURE_19
 from hardsight.studies.avh.figure20 import FIGURE_20
 from hardsight.studies.avh.figure22 import FIGURE_22
 from hardsight.studies.avh.hypotheses import HYPOTHESES
@@ -27,6 +28,7 @@ STUDIES: tuple[Study, ...] = (
     FIGURE_14,
     FIGURE_15,
     FIGURE_17,
+    FIGURE_19,
     FIGURE_20,
     FIGURE_22,
 )

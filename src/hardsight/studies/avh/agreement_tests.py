@@ -35,23 +35,39 @@ from hardsight.studies.framework import Study, markdown_table, provenance, sprea
 from hardsight.training import Cell
 
 METHODS = {"spearman": "Spearman", "pearson": "Pearson", "kendall": "Kendall"}
-# Coefficients with AVH and with confidence, and the Z that is printed, by method; our network beside the paper's.
-PAPER: dict[str, tuple[str, dict[str, tuple[float, float, float]]]] = {
+# Coefficients with AVH and with confidence, Z and p as printed, by method; our network beside the paper's.
+PAPER: dict[str, tuple[str, dict[str, tuple[float, float, float, str]]]] = {
     "resnet": (
         "Tables 2 and 8, ResNet-50",
-        {"spearman": (0.360, 0.325, 4.85), "pearson": (0.385, 0.341, 6.2), "kendall": (0.257, 0.231, 3.38)},
+        {
+            "spearman": (0.360, 0.325, 4.85, "< 0.00001"),
+            "pearson": (0.385, 0.341, 6.2, "< 0.00001"),
+            "kendall": (0.257, 0.231, 3.38, "0.0003"),
+        },
     ),
     "alexnet": (
         "Table 6, AlexNet",
-        {"spearman": (0.339, 0.325, 1.92), "pearson": (0.324, 0.31, 1.90), "kendall": (0.244, 0.23, 1.81)},
+        {
+            "spearman": (0.339, 0.325, 1.92, "0.027"),
+            "pearson": (0.324, 0.31, 1.90, "0.028"),
+            "kendall": (0.244, 0.23, 1.81, "0.035"),
+        },
     ),
     "vgg": (
         "Table 7, VGG-19",
-        {"spearman": (0.349, 0.335, 1.94), "pearson": (0.358, 0.343, 2.09), "kendall": (0.244, 0.229, 1.94)},
+        {
+            "spearman": (0.349, 0.335, 1.94, "0.026"),
+            "pearson": (0.358, 0.343, 2.09, "0.018"),
+            "kendall": (0.244, 0.229, 1.94, "0.026"),
+        },
     ),
     "densenet": (
         "Table 9, DenseNet-121",
-        {"spearman": (0.367, 0.329, 6.2), "pearson": (0.390, 0.347, 6.09), "kendall": (0.262, 0.234, 3.65)},
+        {
+            "spearman": (0.367, 0.329, 6.2, "< 0.00001"),
+            "pearson": (0.390, 0.347, 6.09, "< 0.00001"),
+            "kendall": (0.262, 0.234, 3.65, "0.0001"),
+        },
     ),
 }
 SIGNIFICANT = 0.05
@@ -135,12 +151,12 @@ def _paper_rows(kind: str) -> list[list[str]]:
             METHODS[method],
             f"*{avh:.3f}*",
             f"*{other:.3f}*",
-            f"*{z:g}*",
+            f"*{z:g} ({p})*",
             "",
             "",
             "",
         ]
-        for at, (method, (avh, other, z)) in enumerate(methods.items())
+        for at, (method, (avh, other, z, p)) in enumerate(methods.items())
     ]
 
 
@@ -160,7 +176,8 @@ def _test_text(test: Mapping[str, Any] | None) -> str:
         return "–"
     z = f"{test['z']['mean']:.2f}".replace("-", "−")
     if len(test["p_values"]) > 1:
-        return f"{z} ± {test['z']['sd']:.2f}"
+        significant = sum(p_value < SIGNIFICANT for p_value in test["p_values"])
+        return f"{z} ± {test['z']['sd']:.2f} ({significant} of {len(test['p_values'])})"
     return f"{z} ({p_text(test['p_values'][0])})"
 
 
@@ -195,7 +212,8 @@ def verdict(networks: Mapping[str, Any]) -> str:
 ABOUT = f"""Coefficients of AVH and of model confidence with human selection frequency, and the tests of their
 difference: Fisher's as in the paper (for correlations of different samples, one-sided: is AVH's larger?), Steiger's and
 Meng, Rosenthal and Rubin's for correlations of the same images (two-sided), and the bootstrap interval of the
-difference, of its mean over seeds where there are several. A negative Z says that confidence follows people more
+difference, of its mean over seeds where there are several; there Z is a mean ± standard deviation, with the number of
+seeds whose p is below 0.05. A negative Z says that confidence follows people more
 closely. The printed Z of DenseNet-121's Spearman row is another row's: by the paper's own formula it is 5.30.
 
 {people.CELLS}"""

@@ -183,7 +183,6 @@ def _measures(rows: Sequence[Mapping[str, Any]], groupings: Sequence[str]) -> di
         for name in ("avh", "confidence", "norm"):
             rho = np.array([row[f"{name}_rho"] for row in rows], dtype=np.float64)
             found |= {f"{name}_rho_first": rho[0], f"{name}_rho_last": rho[-1], f"{name}_rho_mean": float(rho.mean())}
-            found |= {f"{name}_rho_lowest": float(np.abs(rho).min()), f"{name}_rho_highest": float(np.abs(rho).max())}
     return found
 
 

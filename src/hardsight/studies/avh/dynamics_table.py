@@ -20,6 +20,10 @@ def dynamics_table(results: Mapping[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+# A large AVH is hard, a large confidence or norm easy, and a large frequency of people easy.
+_TURN = {"avh": -1, "confidence": 1, "norm": 1}
+
+
 class Measured:
     """One network's measures: `one["plateau"]` is the mean over seeds, NaN where there is none; `row` names both."""
 
@@ -27,6 +31,7 @@ class Measured:
         self.title = TITLES.get(name, name)
         self.row = f"{self.title} ({plural(found['seeds'], 'seed')})"
         self.epochs, self.shortcuts, self.numbers = found["epochs"], found["shortcuts"], found["measures"]
+        self.rho = found["rho"]
 
     def __getitem__(self, key: str) -> float:
         number = self.numbers.get(key)
@@ -37,9 +42,14 @@ class Measured:
         """Whether people were asked about its images."""
         return "avh_rho_last" in self.numbers
 
+    def agreement(self, score: str) -> list[float]:
+        """The rank correlation of a score with people after each epoch, AVH's turned: positive is agreement."""
+        return [_TURN[score] * value for value in self.rho[score] if value is not None]
+
     def span(self, score: str) -> str:
-        """The lowest and highest rank correlation of a score with people, in absolute value."""
-        return f"{self[f'{score}_rho_lowest']:.3f} to {self[f'{score}_rho_highest']:.3f}"
+        """The lowest and highest of them."""
+        found = self.agreement(score)
+        return f"{min(found):+.3f} to {max(found):+.3f}".replace("-", "−") if found else "unknown"
 
 
 def _phases_table(networks: Sequence[Measured]) -> str:
@@ -62,14 +72,16 @@ def _groups_table(networks: Sequence[Measured]) -> str:
     """How the bins of human frequency stand to each other."""
     heads = (
         "network", "epochs with the bins in order of AVH", "of norm", "norm of the easiest bin over the hardest",
-        "ρ of AVH, first epoch", "last", "ρ of confidence, first epoch", "last", "ρ of norm, first epoch", "last",
+        "ρ of AVH (turned), first epoch", "last", "ρ of confidence, first epoch", "last", "ρ of norm, first epoch",
+        "last",
     )  # fmt: skip
-    rho = [f"{score}_rho_{when}" for score in ("avh", "confidence", "norm") for when in ("first", "last")]
     rows = []
     for one in networks:
         of = one.numbers
         shares = [_percent(of[key]) for key in ("human_avh_ordered", "human_norm_ordered", "human_norm_gap")]
-        rows.append([one.row, *shares, *(shown(of[key]) for key in rho)])
+        rho = [(of[f"{score}_rho_{when}"], turn) for score, turn in _TURN.items() for when in ("first", "last")]
+        turned = [number and {**number, "mean": turn * number["mean"]} for number, turn in rho]
+        rows.append([one.row, *shares, *map(shown, turned)])
     return markdown_table(heads, rows)
 
 
@@ -121,10 +133,13 @@ def tells_apart(networks: Sequence[Measured]) -> str:
         for one in networks
     ]
     ordered = [f"{one.title} {one['human_avh_ordered']:.0%}" for one in networks]
+    always = sum(min(one.agreement("avh"), default=-1.0) > 0 for one in networks)
+    ahead = sum(-one["avh_rho_mean"] > one["confidence_rho_mean"] for one in networks)
     return (
         f"**Observation 3** (AVH follows human frequency throughout training): over the epochs the rank correlation "
-        f"with people lies, in absolute value, at {listed(texts)}. The five bins stand in people's order by mean AVH "
-        f"in this share of the epochs: {listed(ordered)}."
+        f"with people, positive where they agree, lies at {listed(texts, '; ')}. AVH's is positive after every epoch "
+        f"in {always} of {plural(len(networks), 'network')}, and ahead of confidence's on average in {ahead}. The five "
+        f"bins stand in people's order by mean AVH in this share of the epochs: {listed(ordered)}."
     )
 
 

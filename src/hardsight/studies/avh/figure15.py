@@ -141,7 +141,7 @@ def table(results: Mapping[str, Any]) -> str:
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     """Norm, AVH and accuracy by iteration, with the iteration at which AVH has settled."""
     curves, settled = results["curves"], results["measures"]["avh_settled"]["mean"]
-    with drawing(8.6, 2.7, panels=3, columns=3) as figure:
+    with drawing(8.6, 2.9, panels=3, columns=3) as figure:
         for axes, (name, (title, colour)) in zip(figure.axes, QUANTITIES.items(), strict=True):
             values = np.array(curves[name], dtype=np.float64)
             times = np.arange(1, len(values) + 1)
@@ -152,7 +152,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             axes.axvline(settled, color=INK, linestyle="--", linewidth=1.0, label="AVH has settled")
             axes.set_xlabel("iteration")
             axes.set_ylabel(title)
-        figure.axes[0].legend(fontsize=7)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8)
     return {"figure15": figure}
 
 

@@ -5,7 +5,7 @@ within each class). Ours, on CIFAR-10H: the norm has a shape too (docs/studies/a
 files). The cells are those of the tables of section 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,33 +92,42 @@ def sentence(networks: Mapping[str, Any]) -> str:
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     """Three panels a network: counts on a logarithmic scale, and the median of each fifth."""
-    from matplotlib.colors import LogNorm
-
     drawn = {}
     centres = [low + 0.1 for low in FIVE_BINS[:-1]]
     for key, one in results["networks"].items():
-        with drawing(8.6, 3.1, panels=3, columns=3) as figure:
-            largest = max(np.max(of["counts"]) for of in one["scores"].values())
-            for axes, (name, title) in zip(figure.axes, SCORES.items(), strict=True):
-                of = one["scores"][name]
-                counts = np.ma.masked_equal(np.array(of["counts"]).T, 0)
-                edges = np.linspace(0, 1, BINS + 1)
-                shown = axes.pcolormesh(edges, edges, counts, cmap="viridis", norm=LogNorm(1, largest))
+        with drawing(8.6, 3.3, panels=3, columns=3) as figure:
+            panels, found = list(figure.axes), [one["scores"][name] for name in SCORES]
+            titles = [f"{title_of(key)}, ρ = {_signed(of['spearman'])}" for of in found]
+            draw_counts(figure, [of["counts"] for of in found], titles)
+            for axes, of, title in zip(panels, found, SCORES.values(), strict=True):
                 medians = np.array(of["medians"], dtype=np.float64)
-                axes.plot(
-                    centres, medians, "--o", color=RED, markersize=4.5, linewidth=1.5, label="median in each fifth"
-                )
-                axes.set_xlim(0, 1)
-                axes.set_ylim(0, 1)
-                axes.set_xlabel("human selection frequency")
+                # A median of 0 or 1 lies on the frame: the whole dot is drawn.
+                (line,) = axes.plot(centres, medians, "--o", color=RED, markersize=4.5, linewidth=1.5, clip_on=False)
                 axes.set_ylabel(title)
-                axes.set_title(f"{title_of(key)}, ρ = {_signed(of['spearman'])}", fontsize=9)
-            figure.axes[0].legend(fontsize=7, loc="upper left", frameon=True, facecolor="white", edgecolor="none")
-            ticks = [10**power for power in range(int(np.log10(largest)) + 1)]
-            bar = figure.colorbar(shown, ax=figure.axes[-1], label="images (log)")
-            bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
+            figure.legend([line], ["median in each fifth"], loc="outside lower center", fontsize=8)
         drawn[f"figures5-16-{key}"] = figure
     return drawn
+
+
+def draw_counts(figure: "Figure", counts: Sequence[Sequence[Sequence[int]]], titles: Sequence[str]) -> None:
+    """A panel of counts by human frequency and a score in [0, 1] in each axes, dark for many, on one scale."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, LogNorm
+
+    # One hue, which the red line stands out from for every eye; a single image is pale, and not yet white.
+    blues = ListedColormap(colormaps["Blues"](np.linspace(0.2, 1.0, 256)))
+    panels, largest = list(figure.axes), max(2, *(int(np.max(one)) for one in counts))
+    for axes, one, title in zip(panels, counts, titles, strict=True):
+        edges = np.linspace(0, 1, len(one) + 1)
+        found = np.ma.masked_equal(np.array(one).T, 0)
+        shown = axes.pcolormesh(edges, edges, found, cmap=blues, norm=LogNorm(1, largest))
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("human selection frequency")
+        axes.set_title(title, fontsize=9)
+    ticks = [10**power for power in range(int(np.log10(largest)) + 1)]
+    bar = figure.colorbar(shown, ax=panels[-1], label="images (log)")
+    bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
 
 
 def _signed(value: float | None) -> str:

@@ -5,6 +5,7 @@ image in `people.parquet`: how often people chose its class, and every score. Th
 cells: given the same `--output`, what one has computed the others only judge.
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -239,9 +240,18 @@ def write_public(
 
 
 @functools.cache
+def voted_images(data: str) -> datasets.ArrayDataset:
+    """The test images with people's votes for every class; for digits, those of a crowd that never was."""
+    if data != "digits":
+        return _images("cifar10h", "test")
+    digits = _images("digits")
+    return dataclasses.replace(digits, columns={"human_votes": neighbour_votes(digits)})
+
+
+@functools.cache
 def human_votes(data: str) -> Votes:
-    """People's votes on the test images; for digits, those of a crowd that never was."""
-    return neighbour_votes(_images("digits")) if data == "digits" else votes_on(_images("cifar10h", "test"))
+    """People's votes for the class of each test image."""
+    return votes_on(voted_images(data))
 
 
 def human_frequency(data: str) -> Tensor:
@@ -250,7 +260,7 @@ def human_frequency(data: str) -> Tensor:
 
 
 def votes_on(data: datasets.ArrayDataset) -> Votes:
-    """CIFAR-10H's votes for the class of each image."""
+    """The votes for the class of each image."""
     votes = data.columns["human_votes"]
     return Votes(votes.gather(1, data.labels[:, None]).squeeze(1), votes.sum(1))
 
@@ -261,14 +271,13 @@ def _images(name: str, split: str | None = None) -> datasets.ArrayDataset:
     return data
 
 
-def neighbour_votes(data: datasets.ArrayDataset, voters: int = 50) -> Votes:
+def neighbour_votes(data: datasets.ArrayDataset, voters: int = 50) -> Tensor:
     """An image's nearest others, by pixels, vote by their own class: to test with, where nobody was asked."""
     from sklearn.neighbors import NearestNeighbors
 
     pixels = data.images.flatten(1).numpy().astype(np.float32)
     nearest = NearestNeighbors(n_neighbors=voters).fit(pixels).kneighbors(return_distance=False)
-    agree = data.labels[torch.from_numpy(nearest)] == data.labels[:, None]
-    return Votes(agree.sum(1), torch.full((len(data),), voters))
+    return torch.nn.functional.one_hot(data.labels[torch.from_numpy(nearest)], len(data.class_names)).sum(1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class Subject:
     labels: Int[Tensor, "samples"]
     scale: PixelScale
     class_names: tuple[str, ...]
+    ids: Int[Tensor, "samples"]
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,8 @@ def _measure_public(of: Subjects, cell: Cell, folder: Path, options: Options, me
     scale = PixelScale(
         *(part.to(device) for part in pixel_scale(torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)))
     )
-    subject = Subject(
-        model, data.images[: of.images].to(device), data.labels[: of.images].to(device), scale, data.class_names
-    )
+    images, labels, ids = (part[: of.images].to(device) for part in (data.images, data.labels, data.ids))
+    subject = Subject(model, images, labels, scale, data.class_names, ids)
     record = RunRecord(folder)
     record.begin(
         name=cell.name, seed=0, config=dict(cell.settings), device=device_name(device), class_names=data.class_names
@@ -109,9 +109,8 @@ def _train(of: Subjects, cell: Cell, folder: Path, options: Options, measure: Me
     def measured(training: CellTraining, model: nn.Module) -> Mapping[str, Any]:
         test = training.test
         names = tuple(map(str, range(int(test.labels.max()) + 1)))
-        subject = Subject(
-            cast("Classifier", model), test.images[: of.images], test.labels[: of.images], test.scale, names
-        )
+        images, labels, ids = (part[: of.images] for part in (test.images, test.labels, test.ids))
+        subject = Subject(cast("Classifier", model), images, labels, test.scale, names, ids)
         records.write_json(folder / FOUND, measure(subject))
         return {}
 

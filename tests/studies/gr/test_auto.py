@@ -8,7 +8,8 @@ import pytest
 
 from hardsight.losses.automatic import BEST_SETTINGS
 from hardsight.studies import Options, read_results, run_study
-from hardsight.studies.gr.auto import AUTO, AUTO_AS_PRINTED, AUTO_KNOBS, PAPER_BEST, cells, method_loss, standing, table
+from hardsight.studies.gr.auto import AUTO_KNOBS, PAPER_BEST, cells, standing, table
+from hardsight.studies.gr.choosing import AUTO, AUTO_AS_PRINTED, method_loss
 from hardsight.studies.gr.trainings import gr
 
 
@@ -29,8 +30,15 @@ def test_auto_estimates_and_chooses(smoke: dict[str, Any]) -> None:
     printed = table(smoke)
     assert "| 0 % noise | GR (auto) | 0.0 % | cross-entropy |" in printed
     assert "At 40 % noise auto ends at" in printed
+    assert "`digits` (the first 400 training images), digits_cnn, 9 epochs." in printed
     assert AUTO_KNOBS.figures is not None
-    assert set(AUTO_KNOBS.figures(smoke)) == {"rates"}
+    figure = AUTO_KNOBS.figures(smoke)["rates"]
+    _, beside, _ = figure.axes
+    apart = {line.get_label(): [float(value) for value in line.get_ydata()] for line in beside.lines}
+    assert apart["CCE"] == [0.0, 0.0]
+    ends = [smoke["accuracies"][f"rate={rate},method={AUTO}"]["last"]["mean"] for rate in (0.0, 0.4)]
+    cce = [smoke["accuracies"][f"rate={rate},method=cce"]["last"]["mean"] for rate in (0.0, 0.4)]
+    assert apart["GR (auto)"] == pytest.approx([100 * (end - base) for end, base in zip(ends, cce, strict=True)])
 
 
 def results(last: dict[tuple[float, str], float]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from hardsight import datasets, models
 from hardsight.studies import Options, read_results, run_study
 from hardsight.studies.framework import run_details
-from hardsight.studies.gr.auto import AUTO
+from hardsight.studies.gr.choosing import AUTO
 from hardsight.studies.gr.clothing1m import PRESETS, TABLE6, cells, table, tiny
 from hardsight.studies.gr.clothing1m_crops import MEAN, STD, Crops, load_backbone
 

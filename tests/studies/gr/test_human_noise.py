@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardsight.studies.gr.auto import AUTO, AUTO_AS_PRINTED
+from hardsight.studies.gr.choosing import AUTO, AUTO_AS_PRINTED
 from hardsight.studies.gr.human_noise import (
     HUMAN_NOISE,
     LABELS,

@@ -10,14 +10,21 @@ training, and the norm of the gradient held to 1, without which fixed settings o
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 from hardsight.studies.configured import Tree, train_cells
-from hardsight.studies.framework import Options, Study, markdown_table, provenance, spread
+from hardsight.studies.framework import Options, Study, markdown_table, provenance
+from hardsight.studies.gr.choosing import (
+    AUTO,
+    AUTO_AS_PRINTED,
+    CHOOSING,
+    choices,
+    chosen_table,
+    method_loss,
+    method_title,
+)
 from hardsight.studies.gr.trainings import (
     DIGITS,
     PRINTED,
@@ -27,23 +34,15 @@ from hardsight.studies.gr.trainings import (
     first_of,
     gr,
     judge_cells,
-    key_of,
     kinds_of,
-    loss_of,
     mean_of,
     shown_accuracy,
-    title_of,
 )
 from hardsight.training import Cell
-from hardsight.training.sweeps import FINISHED, status_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# A cell's name says which rule trained it: "auto" are the paper's settings as printed, the first form of the rule.
-AUTO = "auto-limited"
-AUTO_AS_PRINTED = "auto"
-CHOOSING = (AUTO, AUTO_AS_PRINTED)
 RATES = (0.0, 0.2, 0.4, 0.6, 0.8)
 # The best of Tables 2 and 3 at each rate, and the one setting that the paper fixes where the noise is unknown.
 PAPER_BEST = {0.0: gr(2, 0), 0.2: gr(12, 0.5), 0.4: gr(16, 1), 0.6: gr(12, 2), 0.8: gr(12, 2)}
@@ -64,21 +63,6 @@ PROTOCOLS = {
 _EQUAL = 0.5
 
 
-def method_loss(method: str, rate: float, data: str, epsilon: float = 0.0) -> Tree:
-    """The loss of a method's name as configuration, both forms of auto among them; `epsilon` of a fixed setting."""
-    chosen: Tree = {"beta": "auto", "lam": "auto"}
-    if method == AUTO:
-        return {"name": "gr", "options": chosen}
-    if method == AUTO_AS_PRINTED:
-        return {"name": "gr", "options": chosen | {"as_printed": True, "epsilon": 0.0}}
-    return loss_of(method, rate, data, epsilon=epsilon)
-
-
-def method_title(method: str) -> str:
-    """A method as it is shown."""
-    return {AUTO: "GR (auto)", AUTO_AS_PRINTED: "GR (auto, settings as printed)"}.get(method) or title_of(method)
-
-
 def cells(preset: str) -> list[Cell]:
     """CCE, auto and the paper's best at every rate, 40 % first; GCE and SL; other settings; auto as printed; seeds."""
     if preset == "smoke":
@@ -89,8 +73,7 @@ def cells(preset: str) -> list[Cell]:
     pairs += [(rate, method) for method in (gr(8, 0.5), *FIXED, AUTO_AS_PRINTED) for rate in rates]
     if preset == "cpu":
         pairs = [pair for pair in pairs if pair[1] not in FIXED or pair[1] in (PAPER_BEST[pair[0]], gr(8, 0.5))]
-    seeds = (0,) if preset == "cpu" else (0, 1, 2)
-    return [_cell(rate, method, seed) for seed in seeds for rate, method in dict.fromkeys(pairs)]
+    return [_cell(rate, method, seed) for seed in (0, 1, 2) for rate, method in dict.fromkeys(pairs)]
 
 
 def _cell(rate: float, method: str, seed: int) -> Cell:
@@ -115,36 +98,6 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     return judge_cells(planned, folder, PROTOCOLS[preset]) | {"choices": choices(planned, folder)}
 
 
-def choices(planned: Iterable[Cell], folder: Path) -> dict[str, Any]:
-    """What automatic cells estimated and chose, over seeds, and how many of them fell back to cross-entropy."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for cell in planned:
-        place = folder / cell.name
-        chooses = cell.settings["method"] in CHOOSING
-        if chooses and status_of(place) == FINISHED and (place / "epochs.parquet").is_file():
-            rows.setdefault(key_of(cell), []).append(_choice(place))
-    return {
-        key: {
-            "rate": spread([one["rate"] for one in found]),
-            "beta": [one["beta"] for one in found],
-            "lam": [one["lam"] for one in found],
-            "fell_back": sum(one["fell_back"] for one in found),
-        }
-        for key, found in rows.items()
-    }
-
-
-def _choice(place: Path) -> dict[str, Any]:
-    """The rate, the first beta and lam (None: cross-entropy stayed), and whether they were given up later."""
-    table = pq.read_table(place / "epochs.parquet").to_pydict()
-    rates = table["estimated_noise_rate"]
-    decided = next(at for at, rate in enumerate(rates) if rate is not None)
-    betas, lams = (table.get(name, [None] * len(rates)) for name in ("beta", "lam"))
-    chosen = [None if one[decided] is None else round(one[decided], 3) for one in (betas, lams)]
-    fell_back = betas[decided] is not None and betas[-1] is None
-    return {"rate": rates[decided], "beta": chosen[0], "lam": chosen[1], "fell_back": fell_back}
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The table.
 
@@ -166,6 +119,7 @@ def table(results: Mapping[str, Any]) -> str:
     ]
     parts = [
         provenance(results),
+        _trained_on(results),
         "Test accuracy in percent at the end of training (at its best epoch, chosen by the test set); – is not "
         "measured yet, what is empty is not planned.",
         markdown_table(["method", *(f"{100 * rate:.0f} % noise" for rate in rates)], rows),
@@ -178,30 +132,19 @@ def table(results: Mapping[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _trained_on(results: Mapping[str, Any]) -> str:
+    """Images, network and length."""
+    protocol = results.get("protocol")
+    if not protocol:
+        return ""
+    images = f"the first {protocol['limit']:,} training images" if protocol["limit"] else "all training images"
+    smaller = f", {protocol['shrink']} x {protocol['shrink']} pixels averaged" if protocol["shrink"] > 1 else ""
+    return f"`{protocol['data']}` ({images}{smaller}), {protocol['model']}, {protocol['epochs']} epochs."
+
+
 def _entry(results: Mapping[str, Any], key: str) -> str:
     last, best = (shown_accuracy(results, key, one) for one in ("last", "best"))
     return "–" if not last else last if last == "failed" else f"{last} ({best})"
-
-
-def chosen_table(results: Mapping[str, Any], lines: Iterable[tuple[str, str, str]]) -> str:
-    """What auto estimated and chose, by title of the labels, method and kind of cell; empty where nothing was."""
-    rows = [
-        [title, method_title(method), *_chosen(choice)]
-        for title, method, key in lines
-        if (choice := results["choices"].get(key)) is not None
-    ]
-    return markdown_table(["labels", "method", "noise that it estimated", "(β, λ) that it chose"], rows) if rows else ""
-
-
-def _chosen(choice: Mapping[str, Any]) -> tuple[str, str]:
-    rate = choice["rate"]
-    estimate = f"{100 * rate['mean']:.1f} %" + (f" ± {100 * rate['sd']:.1f}" if rate["sd"] is not None else "")
-    pairs = [
-        "cross-entropy" if beta is None else f"({beta:.1f}, {lam:.2f})"
-        for beta, lam in zip(choice["beta"], choice["lam"], strict=True)
-    ]
-    fell = f"; {choice['fell_back']} of {len(pairs)} fell back to cross-entropy" if choice["fell_back"] else ""
-    return estimate, ", ".join(pairs) + fell
 
 
 def _verdict(results: Mapping[str, Any], rate: float) -> str:
@@ -248,31 +191,39 @@ def _steadiest(results: Mapping[str, Any], methods: Sequence[str], rates: Sequen
 
 
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
-    """Last accuracy over the noise rate, by method, and the estimated over the true rate."""
+    """Last accuracy over the noise rate and its distance from CCE's, by method; the estimated over the true rate."""
     from hardsight.report.canvas import FAINT, INK, RED, drawing
     from hardsight.studies.gr.curves import STYLES
 
     if not results["choices"]:
         return {}
-    with drawing(8.2, 3.2, panels=2) as figure:
-        left, right = figure.axes
-        lines = [("cce", STYLES[0]), ("gce", STYLES[2]), ("sl", STYLES[3]), (gr(8, 0.5), STYLES[4])]
-        lines += [(AUTO_AS_PRINTED, STYLES[5]), (AUTO, STYLES[1])]
-        for method, style in lines:
-            points = [(100 * rate, mean_of(results, _key(rate, method), "last")) for rate in RATES]
-            known = [(rate, value) for rate, value in points if value is not None]
-            if known:
-                left.plot(*zip(*known, strict=True), label=method_title(method), marker="o", markersize=3, **style)
-        left.set_xlabel("noise rate (%)")
-        left.set_ylabel("last test accuracy (%)")
-        left.legend(fontsize=7)
-        right.plot([0, 100], [0, 100], color=FAINT)
+    methods = ("cce", AUTO, "gce", "sl", gr(8, 0.5), AUTO_AS_PRINTED)
+    cce = {rate: mean_of(results, _key(rate, "cce"), "last") for rate in RATES}
+    with drawing(11.0, 3.6, panels=3, columns=3) as figure:
+        whole, beside, estimated = figure.axes
+        for method, style in zip(methods, STYLES, strict=False):
+            last = {rate: mean_of(results, _key(rate, method), "last") for rate in RATES}
+            points = [(100 * rate, value) for rate, value in last.items() if value is not None]
+            apart = [
+                (100 * rate, value - base)
+                for rate, value in last.items()
+                if value is not None and (base := cce[rate]) is not None
+            ]
+            for axes, known in ((whole, points), (beside, apart)):
+                if known:
+                    axes.plot(*zip(*known, strict=True), label=method_title(method), marker="o", markersize=3, **style)
+        # Differences of one point vanish beside the fall at 80 %: a second panel has them alone.
+        whole.set_ylabel("last test accuracy (%)")
+        beside.set_ylabel("last test accuracy less CCE's (points)")
+        whole.legend(fontsize=7)
+        estimated.plot([0, 100], [0, 100], color=FAINT)
         for rate in RATES:
             choice = results["choices"].get(_key(rate, AUTO))
             for value in choice["rate"]["values"] if choice else ():
-                right.plot(100 * rate, 100 * value, "o", color=RED, markeredgecolor=INK, markersize=5)
-        right.set_xlabel("noise rate (%)")
-        right.set_ylabel("estimated by auto (%)")
+                estimated.plot(100 * rate, 100 * value, "o", color=RED, markeredgecolor=INK, markersize=5)
+        estimated.set_ylabel("noise rate that auto estimated (%)")
+        for axes in (whole, beside, estimated):
+            axes.set_xlabel("noise rate (%)")
     return {"rates": figure}
 
 

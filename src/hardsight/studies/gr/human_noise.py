@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hardsight.studies.configured import Tree, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
-from hardsight.studies.gr.auto import (
+from hardsight.studies.gr.auto import standing
+from hardsight.studies.gr.choosing import (
     AUTO,
     AUTO_AS_PRINTED,
     CHOOSING,
@@ -21,7 +22,6 @@ from hardsight.studies.gr.auto import (
     chosen_table,
     method_loss,
     method_title,
-    standing,
 )
 from hardsight.studies.gr.collapse import weakest_classes
 from hardsight.studies.gr.curves import learning_curves

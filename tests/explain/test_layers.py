@@ -77,7 +77,7 @@ def test_tokens_keep_their_places() -> None:
 
 
 @pytest.mark.parametrize(("shape", "options", "sentence"), [
-    ((2, 16, 3), {}, "tokens must fill a square grid after 1 class tokens; 16 tokens leave 15"),
+    ((2, 16, 3), {}, "tokens must fill a square grid after 1 class tokens; 16 tokens leave 15: pass class_tokens"),
     ((2, 1, 3), {}, "tokens must fill a square grid after 1 class tokens; 1 tokens leave 0"),
     ((2, 17, 3), {"grid": (3, 5)}, "tokens must fill the 3 x 5 grid after 1 class tokens; 17 tokens leave 16"),
     ((2, 17, 3), {"grid": (-4, -4)}, "tokens must fill the -4 x -4 grid after 1 class tokens"),

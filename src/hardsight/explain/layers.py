@@ -80,7 +80,8 @@ def tokens_to_maps(
     if class_tokens < 0 or min(places, height, width) < 1 or height * width != places:
         expected = f"the {height} x {width} grid" if grid else "a square grid"
         raise ValueError(
-            f"tokens must fill {expected} after {class_tokens} class tokens; {tokens.shape[1]} tokens leave {places}"
+            f"tokens must fill {expected} after {class_tokens} class tokens; {tokens.shape[1]} tokens leave {places}: "
+            "pass class_tokens or grid, through functools.partial"
         )
     return tokens[:, class_tokens:].transpose(1, 2).unflatten(2, (height, width))
 

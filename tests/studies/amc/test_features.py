@@ -85,6 +85,8 @@ def test_panels_say_what_their_axes_are_and_classes_differ(smoke: Any) -> None:
     assert {axes.get_xlabel() for axes in view.axes} == {"t-SNE, no unit"}
     looks = [(tuple(dots.get_facecolor()[0]), str(dots.get_paths()[0].vertices)) for dots in view.axes[0].collections]
     assert len(set(looks)) == len(looks) == 10
+    named = figures_of({**smoke.results, "features": {"cifar10": smoke.results["features"]["digits"]}})["cifar10"]
+    assert [text.get_text() for text in named.legends[0].get_texts()][:2] == ["airplane", "automobile"]
     shown = smoke.results["features"]["digits"]["amc"]["cluster_homogeneity"]["values"][0]
     assert f"homogeneity {shown:.3f}" in view.axes[1].get_title("left")
 

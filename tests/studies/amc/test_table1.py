@@ -20,6 +20,7 @@ from hardsight.studies.amc.table1 import (
     configure,
     figures,
     p_value,
+    shown_p,
     table,
 )
 from hardsight.studies.framework import run_details
@@ -49,6 +50,13 @@ def test_the_test_gives_the_papers_p_values(data: str) -> None:
     )
     assert p_value(amc, euclidean) == pytest.approx(PAPER_P[data], abs=6e-5)
     assert p_value(amc, euclidean) == p_value(euclidean, amc)
+
+
+def test_a_p_value_is_never_zero() -> None:
+    p = p_value([90.0, 90.1, 90.2], [10.0, 10.1, 10.2])
+    assert p is not None
+    assert 0 < p < 1e-8
+    assert shown_p(p) == f"{p:.2g}" != "0"
 
 
 def test_a_row_holds_the_papers_numbers_and_both_p_values(smoke: Any) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.amc.looking import Claim, claims_part, four
 from hardsight.studies.amc.recipes import NAMES, TITLES, caveat, length_name
@@ -114,7 +115,8 @@ def figures_of(results: Mapping[str, Any]) -> dict[str, "Figure"]:
         figure1 = any(one["points"]["train"] for one in losses.values())
         panels = _by_split(losses) if figure1 else _by_loss(losses)
         shown = SHOWN_IN_FIGURE1 if figure1 else tuple(range(10))
-        drawn[data] = _scatter(panels, shown, in_plane=figure1 and data != "digits")
+        names = {label: CIFAR10_CLASSES[label] if data == "cifar10" else str(label) for label in shown}
+        drawn[data] = _scatter(panels, names, in_plane=figure1 and data != "digits")
     return drawn
 
 
@@ -140,7 +142,7 @@ def _by_loss(losses: Mapping[str, Any]) -> list[_Panel]:
     return panels
 
 
-def _scatter(panels: Sequence[_Panel], shown: Sequence[int], *, in_plane: bool) -> "Figure":
+def _scatter(panels: Sequence[_Panel], names: Mapping[int, str], *, in_plane: bool) -> "Figure":
     rows, columns = (1 + max(getattr(one, side) for one in panels) for side in ("row", "column"))
     on_sphere = len(panels[0].points[0]) == 4
     reach = max(abs(value) for one in panels for point in one.points for value in point[1:])
@@ -154,14 +156,19 @@ def _scatter(panels: Sequence[_Panel], shown: Sequence[int], *, in_plane: bool) 
                 _plane(axes, reach)
             else:
                 axes.set(xticks=[], yticks=[], xlabel="t-SNE, no unit")
-            for at, label in enumerate(shown):
+            for at, (label, name) in enumerate(names.items()):
                 mine = [point[1:] for point in panel.points if point[0] == label]
                 if mine:
                     style = {"color": COLOURS[at % 5], "marker": MARKERS[at // 5 % 2]}
-                    axes.scatter(*zip(*mine, strict=True), s=9, alpha=0.7, linewidths=0, label=str(label), **style)
+                    axes.scatter(*zip(*mine, strict=True), s=9, alpha=0.7, linewidths=0, label=name, **style)
             axes.set_title(panel.title, fontsize=9)
-        handles, names = figure.axes[-1].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside right center", fontsize=8, title="class", markerscale=2)
+        figure.legend(
+            *figure.axes[-1].get_legend_handles_labels(),
+            loc="outside right center",
+            fontsize=8,
+            title="class",
+            markerscale=2,
+        )
     return figure
 
 

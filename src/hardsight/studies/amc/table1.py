@@ -157,7 +157,8 @@ def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
         return None
     from scipy.stats import ttest_ind
 
-    return round(float(ttest_ind(ours, theirs).pvalue), 5)
+    # Four digits that count: a p-value is never zero.
+    return float(f"{ttest_ind(ours, theirs).pvalue:.4g}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

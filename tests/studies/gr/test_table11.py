@@ -8,8 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from hardsight.studies.framework import Options, read_results, run_details, run_study
-from hardsight.studies.gr.table11 import AGAIN, PAPER, TABLE11, cells, follows, table
+from hardsight.studies.gr.table11 import AGAIN, PAPER, TABLE11, cells, follows, judge, table
 from hardsight.studies.gr.trainings import gr
+from hardsight.training import Cell
+from hardsight.training.record import RunRecord
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.4])
@@ -54,7 +56,20 @@ def test_the_table_says_what_was_repaired(smoke: Path) -> None:
     )
     assert f"take the wrong ones from {before:.1f} % to {after:.1f} %" in printed
     assert "misses the fit of all by at most" in printed
-    assert f"| {100 * said['test_accuracy']:.1f} [89.3] |" in printed
+    best = 100 * said["test_accuracy_best"]
+    assert f"| {100 * said['test_accuracy']:.1f} ({best:.1f}) [89.3] |" in printed
+
+
+def test_corrections_are_judged_over_seeds(tmp_path: Path) -> None:
+    for seed, after in ((0, 10), (1, 30)):
+        cell = Cell({"rate": 0.4, "method": "cce", "stage": AGAIN, "seed": seed})
+        record = RunRecord(tmp_path / cell.name)
+        record.begin(name=cell.name, seed=seed, config={}, device="cpu", class_names=[])
+        numbers = {"correction_samples": 100, "correction_wrong_before": 40, "correction_wrong_after": after}
+        record.finish(numbers | {"test_accuracy": 0.5})
+    shares = judge("paper", tmp_path)["wrong_labels"][f"rate=0.4,method=cce,stage={AGAIN}"]
+    assert shares["after"]["values"] == [0.1, 0.3]
+    assert shares["before"]["mean"] == 0.4
 
 
 def test_a_training_again_brings_its_first_one_along(smoke: Path, tmp_path: Path) -> None:

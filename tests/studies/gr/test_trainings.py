@@ -14,6 +14,7 @@ from hardsight import models
 from hardsight.losses.registry import Sizes
 from hardsight.studies.framework import PRESETS, Options, Study
 from hardsight.studies.gr import STUDIES
+from hardsight.studies.gr.tables import failures
 from hardsight.studies.gr.trainings import (
     _LOSSES,
     PRINTED,
@@ -58,7 +59,7 @@ def configurations(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> d
 def test_every_cell_is_a_training_that_can_be_made(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = configurations(name, preset, monkeypatch)
     cells = study_of(name).cells(preset)
-    assert [*made] == list(dict.fromkeys(cell.name for cell in cells))
+    assert sorted(made) == sorted(cell.name for cell in cells)
     kept = {
         (one.model.name, str(one.model.options), one.loss.name, str(one.loss.options)): one for one in made.values()
     }
@@ -81,6 +82,24 @@ def test_the_printed_protocol_is_section_4_1() -> None:
     falls = [epoch * steps for epoch in config.schedule.milestones]
     assert falls == pytest.approx([5000, 10_000, 15_000], rel=0.02)
     assert config.epochs * steps == pytest.approx(20_000, rel=0.01)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_table_of_the_papers_size_has_seeds_and_begins_with_one(name: str) -> None:
+    seeds = [cell.settings["seed"] for cell in study_of(name).cells("paper")]
+    assert {0, 1, 2} <= {*seeds}
+    assert not any(seeds[:4])
+
+
+def test_what_failed_is_named_with_its_reason_beside_the_seeds_that_lived() -> None:
+    error = "no finite loss at step 5 (epoch 1), in the batch with ids 1, 2, 3"
+    failed = {f"rate=0.4,method=cce,seed={seed}": error for seed in (1, 2)}
+    assert failures({"failed": failed}) == (
+        "Failed, and in no mean: `rate=0.4,method=cce`, seed 1, 2 (no finite loss at step 5 (epoch 1))."
+    )
+    assert failures({"failed": {}}) == failures({}) == ""
+    study = study_of("table3")
+    assert "Failed, and in no mean: `rate=0.4,method=gr-16-1`, seed 0" in study.table(fabricated(study, "paper", 1))
 
 
 def test_names_of_methods() -> None:

@@ -25,6 +25,7 @@ from hardsight.studies.gr.choosing import (
     method_loss,
     method_title,
 )
+from hardsight.studies.gr.tables import failures
 from hardsight.studies.gr.trainings import (
     DIGITS,
     PRINTED,
@@ -36,7 +37,7 @@ from hardsight.studies.gr.trainings import (
     judge_cells,
     kinds_of,
     mean_of,
-    shown_accuracy,
+    shown_last_and_best,
 )
 from hardsight.training import Cell
 
@@ -114,7 +115,10 @@ def table(results: Mapping[str, Any]) -> str:
         one for one in (*OTHERS, *FIXED, AUTO_AS_PRINTED, AUTO) if any(_key(rate, one) in kinds for rate in rates)
     ]
     rows = [
-        [method_title(one), *(_entry(results, _key(rate, one)) if _key(rate, one) in kinds else "" for rate in rates)]
+        [
+            method_title(one),
+            *(shown_last_and_best(results, _key(rate, one)) if _key(rate, one) in kinds else "" for rate in rates),
+        ]
         for one in methods
     ]
     parts = [
@@ -128,6 +132,7 @@ def table(results: Mapping[str, Any]) -> str:
         ),
         *(_verdict(results, rate) for rate in rates),
         _steadiest(results, methods, rates),
+        failures(results),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -140,11 +145,6 @@ def _trained_on(results: Mapping[str, Any]) -> str:
     images = f"the first {protocol['limit']:,} training images" if protocol["limit"] else "all training images"
     smaller = f", {protocol['shrink']} x {protocol['shrink']} pixels averaged" if protocol["shrink"] > 1 else ""
     return f"`{protocol['data']}` ({images}{smaller}), {protocol['model']}, {protocol['epochs']} epochs."
-
-
-def _entry(results: Mapping[str, Any], key: str) -> str:
-    last, best = (shown_accuracy(results, key, one) for one in ("last", "best"))
-    return "–" if not last else last if last == "failed" else f"{last} ({best})"
 
 
 def _verdict(results: Mapping[str, Any], rate: float) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hardsight.cleaning.correction import correct_labels, correction_report
 from hardsight.studies.configured import CellTraining, Hooks, train_cells
-from hardsight.studies.framework import Options, Study, markdown_table, run_details, spread
+from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, run_details, spread
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import (
     DIGITS,
@@ -27,9 +27,11 @@ from hardsight.studies.gr.trainings import (
     TINY,
     gr,
     judge_cells,
+    key_of,
     kinds_of,
     mean_of,
     shown_accuracy,
+    shown_last_and_best,
     title_of,
 )
 from hardsight.training import Cell
@@ -48,7 +50,7 @@ PROTOCOLS = {"smoke": DIGITS, "cpu": TINY, "paper": PRINTED}
 
 
 def cells(preset: str) -> list[Cell]:
-    """First the trainings, 40 % before 20 %; then those on the labels that the first ones predict."""
+    """First the trainings, 40 % before 20 %; then those on the labels that the first ones predict; then more seeds."""
     pairs = sorted(PAPER, key=lambda pair: (-pair[0], pair[1] != "cce"))
     if preset != "paper":
         pairs = [(0.2, gr(12, 0.5)), (0.2, "cce")]
@@ -56,7 +58,8 @@ def cells(preset: str) -> list[Cell]:
         *((FIRST, pair) for pair in pairs),
         *((AGAIN, pair) for pair in pairs if preset != "smoke" or pair[1] != "cce"),
     ]
-    return [_cell(*pair, stage) for stage, pair in stages]
+    seeds = (0, 1, 2) if preset == "paper" else (0,)
+    return [_cell(*pair, stage, seed) for seed in seeds for stage, pair in stages]
 
 
 def _cell(rate: float, method: str, stage: str, seed: int = 0) -> Cell:
@@ -122,15 +125,16 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     """Accuracies over seeds and curves by rate, method and stage; what the corrections did."""
     every = cells(preset)
     found = judge_cells(every, folder, PROTOCOLS[preset])
-    wrong: dict[str, Any] = {}
-    for cell in every:
-        if cell.settings["stage"] == AGAIN and status_of(folder / cell.name) == FINISHED:
-            results = run_details(folder / cell.name)["results"]
-            shares = {
-                name: spread([results[f"correction_wrong_{name}"] / results["correction_samples"]])
-                for name in ("before", "after")
-            }
-            wrong[_key(cell.settings["rate"], cell.settings["method"], AGAIN)] = shares
+    again: dict[str, list[dict[str, Any]]] = {}
+    for cell in finished_cells(folder, [cell for cell in every if cell.settings["stage"] == AGAIN]):
+        again.setdefault(key_of(cell), []).append(run_details(folder / cell.name)["results"])
+    wrong = {
+        key: {
+            name: spread([one[f"correction_wrong_{name}"] / one["correction_samples"] for one in results])
+            for name in ("before", "after")
+        }
+        for key, results in again.items()
+    }
     return {**found, "wrong_labels": wrong}
 
 
@@ -151,12 +155,12 @@ def table(results: Mapping[str, Any]) -> str:
     for (rate, method), printed in PAPER.items():
         if _key(rate, method, FIRST) in kinds_of(cells(results["preset"])):
             ours = [shown_accuracy(results, _key(rate, method, FIRST), one) or "–" for one in COLUMNS]
-            ours.append(shown_accuracy(results, _key(rate, method, AGAIN), "last") or "–")
+            ours.append(shown_last_and_best(results, _key(rate, method, AGAIN)))
             entries = (one + ("" if paper is None else f" [{paper}]") for one, paper in zip(ours, printed, strict=True))
             rows.append([f"{100 * rate:.0f} %", title_of(method), *entries])
     legend = (
-        "Each entry: ours [paper]; – is not measured yet. `best` is chosen by the test set; the four fits are on the "
-        "training images."
+        "Each entry: ours [paper]; – is not measured yet. `best`, and what is in brackets after training again, is "
+        "chosen by the test set; the four fits are on the training images."
     )
     corrections = [_gained(results, rate, method) for rate, method in PAPER]
     return page(results, [markdown_table(heads, rows), _adds_up(results), *corrections], legend)

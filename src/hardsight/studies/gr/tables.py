@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.gr.trainings import first_of, mean_of, shown_accuracy
+from hardsight.studies.gr.trainings import first_of, mean_of, shown_accuracy, shown_last_and_best
 
 # Row title to column title to (kind of cell, what the paper prints for it).
 Layout = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -35,15 +35,28 @@ def accuracy_table(results: Mapping[str, Any], corner: str, layout: Layout) -> s
 
 
 def _entry(results: Mapping[str, Any], key: str, printed: str) -> str:
-    last, best = (shown_accuracy(results, key, one) for one in ("last", "best"))
-    ours = "–" if not last else last if last == "failed" else f"{last} ({best})"
+    ours = shown_last_and_best(results, key)
     return f"{ours} [{printed}]" if printed else ours
 
 
 def page(results: Mapping[str, Any], parts: Sequence[str], legend: str = LEGEND) -> str:
-    """Where the numbers come from, for a small preset that they do not compare, the legend, and the parts."""
+    """Where the numbers come from, for a small preset that they do not compare, the legend, the parts, what failed."""
     warning = "" if results["preset"] == "paper" else NOT_COMPARABLE
-    return "\n\n".join(part for part in (provenance(results), warning, legend, *parts) if part) + "\n"
+    every = (provenance(results), warning, legend, *parts, failures(results))
+    return "\n\n".join(part for part in every if part) + "\n"
+
+
+def failures(results: Mapping[str, Any]) -> str:
+    """Trainings that failed, and why: without them a mean over the seeds that lived would flatter."""
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for name, error in results.get("failed", {}).items():
+        kind, _, seed = name.rpartition(",seed=")
+        # The samples of the batch are in the record.
+        kinds.setdefault(kind, []).append((seed, error.partition(", in the batch")[0]))
+    listed = "; ".join(
+        f"`{kind}`, seed {', '.join(seed for seed, _ in found)} ({found[0][1]})" for kind, found in kinds.items()
+    )
+    return f"Failed, and in no mean: {listed}." if listed else ""
 
 
 def ranking(

@@ -263,6 +263,12 @@ def shown_accuracy(results: Mapping[str, Any], key: str, accuracy: str) -> str:
     return percent(number)
 
 
+def shown_last_and_best(results: Mapping[str, Any], key: str) -> str:
+    """`83.3 ± 0.2 (84.7 ± 0.1)`; – where it is not measured yet."""
+    last, best = (shown_accuracy(results, key, one) for one in ("last", "best"))
+    return "–" if not last else last if last == "failed" else f"{last} ({best})"
+
+
 def shown_classes(results: Mapping[str, Any], key: str) -> str:
     """`4 of 10`: classes that a kind of cell has learnt; empty where it was not measured."""
     learnt = results.get("classes_learnt", {}).get(key)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hardsight.alignment import Column, align_scores, compare_correlations, correlate, partial_correlation
+from hardsight.alignment.notices import notices
 
 N = 200
 
@@ -127,6 +128,25 @@ def test_a_perfect_score_has_correlations_but_no_test(data: dict[str, Any]) -> N
     assert "meng_holm" not in pair
     # What the bootstrap says of the difference does not need a finite z.
     assert pair["interval"]["low"] <= pair["difference"] <= pair["interval"]["high"]
+
+
+def test_what_weakens_a_number_is_said(data: dict[str, Any]) -> None:
+    rounded = np.minimum(data["confidence"], np.quantile(data["confidence"], 0.7))
+    barely = np.minimum(data["confidence"], np.quantile(data["confidence"], 0.92))
+    scores = [Column("avh", data["hardness"], "easier"), Column("rounded", rounded), Column("barely", barely, "easier")]
+    found = align_scores(
+        scores, Column("hsf", data["frequency"]), correct=np.ones(N), resamples=0, edges=(0.0, 0.4, 0.6)
+    )
+    outside = int((data["frequency"] > 0.6).sum())
+    assert notices(found) == [
+        "Nobody wrote down whether larger is harder for rounded: turned to the side they lean to, so their agreement "
+        "cannot be negative.",
+        "Against people, by the direction that was recorded: avh.",
+        f"rounded: 60 of 200 values are tied at {rounded.max():g}, and no rank tells them apart.",
+        "avh, rounded, barely given correctness: covariate must vary to be correlated; all 200 values are tied at 1.",
+        f"{outside} samples lie outside the bins.",
+    ]
+    assert notices(_align(data, resamples=0)) == []
 
 
 def test_correctness_that_never_varies_says_so(data: dict[str, Any]) -> None:

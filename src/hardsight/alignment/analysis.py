@@ -107,6 +107,7 @@ def _edges(human: np.ndarray) -> tuple[float, ...]:
 
 def _describe(score: Column, data: Turned, at: int, edges: Sequence[float]) -> dict[str, Any]:
     values, bins = data.given(at), bin_of(data.human, edges)
+    distinct, times = np.unique(values, return_counts=True)
     medians = [float(np.median(values[bins == one])) if (bins == one).any() else None for one in range(len(edges) - 1)]
     return {
         "name": score.name,
@@ -115,6 +116,7 @@ def _describe(score: Column, data: Turned, at: int, edges: Sequence[float]) -> d
         "turned": bool(data.around[at]),
         "low": float(values.min()),
         "high": float(values.max()),
+        "tied": {"value": float(distinct[times.argmax()]), "count": int(times.max())},
         "medians": medians,
         "histogram": {key: array.tolist() for key, array in vars(joint_histogram(values, data.human)).items()},
     }

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# From this share of equal values on, a rank correlation is about the others.
+MANY_TIED = 0.1
+
 
 def notices(results: Mapping[str, Any]) -> list[str]:
     """One sentence for each thing to know before the numbers of `align_scores` are believed; none is usual."""
@@ -17,6 +20,13 @@ def notices(results: Mapping[str, Any]) -> list[str]:
     against = [score["name"] for score in scores if score["correlations"][method]["coefficient"] < 0]
     if against:
         found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
+    for score in scores:
+        tied = score.get("tied")
+        if tied and tied["count"] >= MANY_TIED * results["n"]:
+            found.append(
+                f"{score['name']}: {tied['count']:,} of {results['n']:,} values are tied at {tied['value']:g}, and no "
+                "rank tells them apart."
+            )
     held = [(score["name"], (score["given_correctness"] or {}).get("reason")) for score in scores]
     for reason in dict.fromkeys(reason for _, reason in held if reason):
         names = [name for name, why in held if why == reason]

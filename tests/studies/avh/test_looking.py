@@ -11,7 +11,16 @@ from hardsight import hardness, models
 from hardsight.datasets.augment import pixel_scale
 from hardsight.studies.avh.groups import CONTRAST, NOISE, TestImages, agreement
 from hardsight.studies.avh.levels import judge_levels
-from hardsight.studies.avh.looking import STATISTICS, Look, curves_of, group_statistics, joined, look, mean_curves
+from hardsight.studies.avh.looking import (
+    STATISTICS,
+    Look,
+    curves_of,
+    group_statistics,
+    joined,
+    look,
+    look_at_features,
+    mean_curves,
+)
 
 SCALE = pixel_scale(torch.tensor([0.4]), torch.tensor([0.3]))
 
@@ -47,7 +56,7 @@ def test_a_look_is_the_scores_as_they_are_defined(model: models.Classifier, imag
     torch.testing.assert_close(
         found.avh, hardness.angular_visual_hardness(features, model.head.weight.detach(), labels)
     )
-    torch.testing.assert_close(found.confidence, logits.softmax(1)[torch.arange(30), labels])
+    torch.testing.assert_close(found.confidence.float(), logits.softmax(1)[torch.arange(30), labels])
     assert torch.equal(found.correct, (logits.argmax(1) == labels).float())
 
 
@@ -126,3 +135,14 @@ def test_joined_looks_keep_their_order(seen: Look) -> None:
     both = joined([seen, seen.first(3)])
     assert torch.equal(both.avh, torch.cat([seen.avh, seen.avh[:3]]))
     assert len(both) == 43
+
+
+def test_confidences_that_round_to_one_do_not_tie() -> None:
+    head = torch.nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+    features = torch.tensor([[one, 0.0] for one in (10.0, 10.5, 11.0, 12.0)])
+    seen = look_at_features(features, head, torch.zeros(4, dtype=torch.int64))
+    assert (seen.confidence.float() == 1).all()
+    assert (seen.confidence.diff() > 0).all()
+    torch.testing.assert_close(1 - seen.confidence, torch.exp(-2 * features[:, 0].double()), rtol=1e-4, atol=1e-15)

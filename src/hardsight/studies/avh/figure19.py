@@ -14,14 +14,13 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight import hardness
 from hardsight.alignment import correlate_by_granularity
 from hardsight.alignment.histograms import joint_histogram
 from hardsight.datasets.hierarchy import Hierarchy, human_selection_frequency
 from hardsight.report.canvas import drawing
 from hardsight.studies.avh.dynamics_table import listed
 from hardsight.studies.avh.figure5 import draw_counts
-from hardsight.studies.avh.looking import features_of, short
+from hardsight.studies.avh.looking import look, short
 from hardsight.studies.avh.people import title_of, voted_images
 from hardsight.studies.avh.subjects import Subject, Subjects, study_of
 from hardsight.studies.framework import markdown_table, provenance
@@ -76,13 +75,8 @@ SHOWN = {"cifar10h": ("animal", "carnivore", "cat"), "digits": ("odd", "1 or 3",
 def measure(subject: Subject) -> dict[str, Any]:
     """At each granularity: how norm, AVH and confidence follow people within every class."""
     data = "digits" if subject.images.shape[1] == 1 else "cifar10h"
-    features = features_of(subject.model, subject.images, subject.scale)
-    head: Any = subject.model.head
-    weight, bias = head.weight.detach(), None if head.bias is None else head.bias.detach()
-    found = hardness.score(features, weight, subject.labels, bias, scores=("norm", "avh", "loss"))
-    scores = {name: values.double().cpu().numpy() for name, values in found.items()}
-    # From the loss: a confidence in float32 is exactly 1 for many images, and those would tie.
-    scores["confidence"] = np.exp(-scores.pop("loss"))
+    seen = look(subject.model, subject.images, subject.labels, subject.scale)
+    scores = {name: getattr(seen, name).double().cpu().numpy() for name in ("norm", "avh", "confidence")}
     votes, labels = voted_images(data).columns["human_votes"][subject.ids.cpu()], subject.labels.cpu()
     groups = [
         of

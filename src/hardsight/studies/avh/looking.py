@@ -21,7 +21,10 @@ STATISTICS = ("norm", "norm_sd", "avh", "avh_sd", "confidence", "confidence_sd",
 
 @dataclass(frozen=True)
 class Look:
-    """One number an image: feature norm, AVH, softmax probability of the label, and whether it is predicted."""
+    """One number an image: feature norm, AVH, softmax probability of the label, and whether it is predicted.
+
+    Confidence is float64: many easy images round to 1 in float32 and would tie.
+    """
 
     norm: Float[Tensor, "samples"]
     avh: Float[Tensor, "samples"]
@@ -69,8 +72,9 @@ def look(
 @torch.no_grad()
 def look_at_features(features: Float[Tensor, "samples dim"], head: Any, labels: Int[Tensor, "samples"]) -> Look:
     """The look from features that exist already; `head` is the linear layer behind them."""
-    scores = hardness.score(features, head.weight, labels, head.bias, scores=("norm", "avh", "confidence"))
-    return Look(**scores, correct=(head(features).argmax(1) == labels).float())
+    scores = hardness.score(features, head.weight, labels, head.bias, scores=("norm", "avh", "loss"))
+    confidence = torch.exp(-scores.pop("loss").double())
+    return Look(**scores, confidence=confidence, correct=(head(features).argmax(1) == labels).float())
 
 
 def group_statistics(seen: Look, groups: Int[Tensor, "samples"], count: int, prefix: str) -> dict[str, float]:
@@ -83,7 +87,7 @@ def group_statistics(seen: Look, groups: Int[Tensor, "samples"], count: int, pre
     sizes = inside.sum(0)
     columns = []
     for name in QUANTITIES:
-        values = getattr(seen, name)
+        values = getattr(seen, name).to(inside)
         mean = (values @ inside) / sizes
         # Around each group's own mean: the difference of two large squares would lose the digits of a small spread.
         apart = (values.unsqueeze(1) - mean.nan_to_num(0.0)).square() * inside

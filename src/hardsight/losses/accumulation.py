@@ -61,7 +61,7 @@ class AccumulatedRescaling:
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=loss.ignore_index, soft_targets=False)
         assert rows.labels is not None
         with torch.no_grad():
-            log_p, log_weights, direction = rescale(rows, loss.beta, loss.lam, loss.transform, loss.epsilon)
+            log_p, _, log_weights, direction = rescale(rows, loss.beta, loss.lam, loss.transform, loss.epsilon)
             value = -log_p if loss.value is None else loss.value(rows.logits, rows.labels)
             value = reduce(value, "mean" if num_items is None else "sum", weight=rows.weight)
             if num_items is not None:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from hardsight.losses import processes
 from hardsight.losses.emphasis import emphasis_focus
 from hardsight.losses.inputs import as_rows, check_range, check_reduction, reduce
-from hardsight.losses.rescaling import attach_gradient, rescale, rescaled_gradient
+from hardsight.losses.rescaling import attach_gradient, let_go, rescale, rescaled_gradient
 from hardsight.losses.rescaling_limit import largest_beta
 
 # (noise rate, beta, lam) with the best final test accuracy: Table 2 for clean labels, Table 3 for ten classes
@@ -159,19 +159,17 @@ class AutomaticRescaling(nn.Module):
         assert rows.weight is not None
         with torch.no_grad():
             # The identity transform with (2, 0) is cross-entropy (Eq. 7).
-            log_p, plain, direction = rescale(rows, 2.0, 0.0, "identity")
+            log_p, log_rest, plain, direction = rescale(rows, 2.0, 0.0, "identity")
             p_to_lam = torch.where(self.lam == 0, 1.0, (self.lam * log_p).exp())
-            emphasis = self.beta * p_to_lam * -torch.expm1(log_p) + rows.weight.log()
+            emphasis = self.beta * p_to_lam * log_rest.exp() + rows.weight.log()
             log_weights = torch.where(self.emphasises, emphasis.to(plain.dtype), plain)
             log_count = rows.weight.log().logsumexp(0)
             by_weight = self.emphasises if self.reduction == "weight" else torch.zeros_like(self.emphasises)
             log_divisor = torch.where(by_weight, log_weights.logsumexp(0), log_count)
             if self.across_processes and processes.wants_gradient(logits):
                 log_divisor = processes.log_sum_over_processes(log_divisor, None) - math.log(processes.world_size(None))
-            if self.epsilon > 0:
-                # Of the rescaling alone: cross-entropy lets go of fitted samples by itself.
-                held = rescale(rows, 2.0, 0.0, "identity", self.epsilon).direction
-                direction = torch.where(self.emphasises, held, direction)
+            # Of the rescaling alone: cross-entropy lets go of fitted samples by itself.
+            direction = torch.where(self.emphasises, let_go(direction, log_rest, self.epsilon), direction)
             gradient = rescaled_gradient(log_weights, direction, log_divisor)
             logged = reduce(-log_p, "mean", weight=rows.weight)
         return attach_gradient(logged, rows.logits, gradient)

@@ -53,7 +53,7 @@ def gradient_rescaling(
     assert rows.labels is not None
     synchronised = across_processes and processes.wants_gradient(logits)
     with torch.no_grad():
-        log_p, log_weights, direction = rescale(rows, beta, lam, transform, epsilon)
+        log_p, _, log_weights, direction = rescale(rows, beta, lam, transform, epsilon)
         log_divisor = torch.zeros_like(rows.weight.sum())
         if reduction == "mean":
             log_divisor = rows.weight.sum().log()
@@ -151,6 +151,7 @@ class Rescaled(NamedTuple):
     """What gradient rescaling makes of a batch."""
 
     log_p: Float[Tensor, "rows"]  # of the label
+    log_rest: Float[Tensor, "rows"]  # of 1 - p, exact where that rounds to 0
     log_weights: Float[Tensor, "rows"]  # of w times the sample weight; minus infinity where ignored
     direction: Float[Tensor, "rows classes"]  # (p - y) / (2 (1 - p_y) + epsilon): without epsilon its L1 norm is 1
 
@@ -167,17 +168,23 @@ def rescale(rows: Rows, beta: float, lam: float, transform: Transform, epsilon: 
     shifted = rows.logits - rows.logits.amax(-1, keepdim=True)
     others = shifted.scatter(-1, label, -math.inf)
     log_total, log_others = shifted.logsumexp(-1), others.logsumexp(-1)
-    log_p = rows.at_label(shifted) - log_total
-    log_w = log_weight(log_p, log_others - log_total, beta, lam, transform) + rows.weight.log()
+    log_p, log_rest = rows.at_label(shifted) - log_total, log_others - log_total
+    log_w = log_weight(log_p, log_rest, beta, lam, transform) + rows.weight.log()
     # Not from `others`: shifted by a labelled logit far above them, they are rounded to its grid.
     among_others = rows.logits.scatter(-1, label, -math.inf).softmax(-1)
-    direction = (among_others / 2).scatter(-1, label, -0.5)
-    if epsilon > 0:
-        # 2 (1 - p) / (2 (1 - p) + epsilon), from log (1 - p): exact where 1 - p rounds to 0.
-        direction = direction * torch.sigmoid(log_others - log_total + math.log(2 / epsilon)).unsqueeze(-1)
+    direction = let_go((among_others / 2).scatter(-1, label, -0.5), log_rest, epsilon)
     # Where every other class is masked out there is nothing to learn.
     direction = torch.where((log_others == -math.inf).unsqueeze(-1), 0.0, direction)
-    return Rescaled(log_p, log_w, direction)
+    return Rescaled(log_p, log_rest, log_w, direction)
+
+
+def let_go(
+    direction: Float[Tensor, "rows classes"], log_rest: Float[Tensor, "rows"], epsilon: float
+) -> Float[Tensor, "rows classes"]:
+    """direction * 2 (1 - p) / (2 (1 - p) + epsilon), from log (1 - p): exact where 1 - p rounds to 0."""
+    if epsilon == 0:
+        return direction
+    return direction * torch.sigmoid(log_rest + math.log(2 / epsilon)).unsqueeze(-1)
 
 
 def log_weight(log_p: Tensor, log_rest: Tensor, beta: float, lam: float, transform: Transform) -> Tensor:

@@ -99,8 +99,10 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
         x, y, labels, avh = (np.array(one[name]) for name in ("x", "y", "label", "avh"))
         reach = 1.05 * float(np.hypot(x, y).max())
         with drawing(8.6, 4.2, panels=2) as figure:
-            for axes, title in zip(figure.axes, ("by class, with the classes' weights", "by AVH"), strict=True):
+            for axes, title in zip(figure.axes, ("by class; w: the classes' weights", "by AVH"), strict=True):
                 axes.set_aspect("equal", adjustable="box")
+                axes.set_xlim(-1.25 * reach, 1.25 * reach)
+                axes.set_ylim(-1.25 * reach, 1.25 * reach)
                 axes.set_xlabel("first feature")
                 axes.set_ylabel("second feature")
                 axes.set_title(title)
@@ -110,16 +112,28 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             for name in np.unique(labels):
                 inside = labels == name
                 figure.axes[0].scatter(x[inside], y[inside], s=7, color=TEN[name % 10], linewidths=0)
-                end = 1.08 * reach * np.array(one["weight"][name]) / np.hypot(*one["weight"][name])
-                figure.axes[0].text(end[0], end[1], str(name), color=INK, weight="bold", ha="center", va="center")
+                end = 1.12 * reach * np.array(one["weight"][name]) / np.hypot(*one["weight"][name])
+                figure.axes[0].text(*end, f"w{_lowered(name)}", color=INK, fontsize=8, ha="center", va="center")
+                # The cone's own digit, on white, two thirds of the way out: colours alone tell ten classes apart badly.
+                far = np.quantile(np.hypot(x[inside], y[inside]), 0.67)
+                middle = np.array([np.median(x[inside]), np.median(y[inside])])
+                place = far * middle / max(np.hypot(*middle), 1e-12)
+                box = {"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": TEN[name % 10], "alpha": 0.85}
+                figure.axes[0].text(*place, str(name), color=INK, weight="bold", ha="center", va="center", bbox=box)
             shown = figure.axes[1].scatter(x, y, c=avh, s=7, cmap="viridis", linewidths=0)
             figure.colorbar(shown, ax=figure.axes[1], label="AVH (light is hard)", shrink=0.8)
         drawn[f"figures2-8-{key}"] = figure
     return drawn
 
 
+def _lowered(digit: int) -> str:
+    """The number as a subscript."""
+    return "".join(chr(ord("₀") + int(one)) for one in str(digit))
+
+
 ABOUT = """A LeNet whose features are two numbers, trained on MNIST with Adam; a point is a test image, a line the
-direction of a class's weights. The same network's adversarial examples are in `avh-figure22`."""
+direction of a class's weights, and a digit stands on the cone of its class. The same network's adversarial examples are
+in `avh-figure22`."""
 
 FIGURE_2 = study_of(
     PRESETS,

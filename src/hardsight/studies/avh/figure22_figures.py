@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Steps that are drawn after the prediction has switched; what comes later is far away, and another story.
+BEYOND = 2
+
 
 def draw_paths(title: str, found: Mapping[str, Any]) -> "Figure":
     """Norm and angle by step, single paths seen from the label's weights, and the two features where there are two."""
@@ -54,16 +57,17 @@ def _polar(axes: "Axes", found: Mapping[str, Any]) -> None:
     for example in found["pgd"]["examples"]:
         norm, angle = np.array(example["norm"]), np.radians(example["angle"])
         x, y, switch = norm * np.cos(angle), norm * np.sin(angle), example["switch"]
-        axes.plot(x, y, color=FAINT, linewidth=1.0)
+        axes.plot(x[: switch + 1 + BEYOND], y[: switch + 1 + BEYOND], color=FAINT, linewidth=1.0)
         axes.plot(x[: switch + 1], y[: switch + 1], color=PURPLE, linewidth=1.3)
         axes.plot(x[0], y[0], "o", color=GREEN, markersize=3.5)
         axes.plot(x[switch], y[switch], "x", color=RED, markersize=5)
     for text, mark, colour in (("image", "o", GREEN), ("another class is predicted", "x", RED), ("origin", "+", INK)):
         axes.plot([0] if text == "origin" else [], [0] if text == "origin" else [], mark, color=colour, label=text)
+    axes.plot([], [], color=FAINT, linewidth=1.0, label=f"{BEYOND} steps on")
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("norm along the label's weights")
     axes.set_ylabel("norm across them")
-    axes.set_title(f"{len(found['pgd']['examples'])} paths", fontsize=9)
+    axes.set_title(f"{len(found['pgd']['examples'])} paths to the switch", fontsize=9)
     axes.legend(fontsize=6.5, loc="best")
 
 
@@ -77,7 +81,8 @@ def _in_plane(axes: "Axes", found: Mapping[str, Any]) -> None:
         axes.text(across, up, str(name), color=INK, fontsize=10, weight="bold", ha="center", va="center")
     for example in found["pgd"]["examples"]:
         across, up, switch = example["x"], example["y"], example["switch"]
-        axes.plot(across[: switch + 3], up[: switch + 3], color=PURPLE, linewidth=1.3)
+        axes.plot(across[: switch + 1 + BEYOND], up[: switch + 1 + BEYOND], color=FAINT, linewidth=1.0)
+        axes.plot(across[: switch + 1], up[: switch + 1], color=PURPLE, linewidth=1.3)
         axes.plot(across[0], up[0], "o", color=GREEN, markersize=3.5)
         axes.plot(across[switch], up[switch], "x", color=RED, markersize=5)
     axes.plot(0, 0, "+", color=INK, markersize=8)

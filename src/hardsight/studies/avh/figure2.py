@@ -113,7 +113,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
                 inside = labels == name
                 figure.axes[0].scatter(x[inside], y[inside], s=7, color=TEN[name % 10], linewidths=0)
                 end = 1.12 * reach * np.array(one["weight"][name]) / np.hypot(*one["weight"][name])
-                figure.axes[0].text(*end, f"w{_lowered(name)}", color=INK, fontsize=8, ha="center", va="center")
+                figure.axes[0].text(*end, f"w{_lowered(str(name))}", color=INK, fontsize=8, ha="center", va="center")
                 # The cone's own digit, on white, two thirds of the way out: colours alone tell ten classes apart badly.
                 far = np.quantile(np.hypot(x[inside], y[inside]), 0.67)
                 middle = np.array([np.median(x[inside]), np.median(y[inside])])
@@ -126,9 +126,9 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     return drawn
 
 
-def _lowered(digit: int) -> str:
+def _lowered(number: str) -> str:
     """The number as a subscript."""
-    return "".join(chr(ord("₀") + int(one)) for one in str(digit))
+    return number.translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
 ABOUT = """A LeNet whose features are two numbers, trained on MNIST with Adam; a point is a test image, a line the

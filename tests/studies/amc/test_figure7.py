@@ -48,6 +48,8 @@ def test_the_sentence_names_the_best_setting(ran: Callable[..., Any]) -> None:
         ["| 1", "0.5"],
     ]
     assert lines[0].endswith("|  |  |")
+    by_balance, by_margin = figures(results)["paper"].axes
+    assert by_balance.get_ylim() == by_margin.get_ylim()
     results["settings"] = {"paper": rows[1:]}
     assert "is not measured yet" in table(results)
     assert list(figures(results)) == ["paper"]

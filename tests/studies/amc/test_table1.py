@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from hardsight import datasets
 from hardsight.studies import Options, get_study
@@ -68,6 +69,19 @@ def test_a_row_holds_the_papers_numbers_and_both_p_values(smoke: Any) -> None:
         "CIFAR-10, 5 runs: AMC is +1.00 points from + Euclidean (p = 0.2, not told apart at 0.05) and +2.00 from "
         "cross-entropy (p = 0.01, told apart at 0.05); the paper prints +0.37 (p = 0.0214) and +0.62."
     ) in page
+
+
+def test_a_title_stands_above_its_own_panel(smoke: Any) -> None:
+    """The longest name of a data set, three panels beside each other."""
+    row = smoke.results["accuracy"]["paper 0.01"]["digits"]
+    keys = ("script 0.1", "paper 0.1", "script 1.0")
+    drawn = figures({**smoke.results, "accuracy": {key: {"cifar100": row} for key in keys}})["differences"]
+    drawn.draw_without_rendering()
+    for axes in drawn.axes:
+        title = next(
+            text for text in axes.get_children() if isinstance(text, Text) and text.get_text() == axes.get_title("left")
+        )
+        assert title.get_window_extent().x1 <= axes.get_window_extent().x1
 
 
 def test_too_few_or_equal_runs_have_no_p_value() -> None:

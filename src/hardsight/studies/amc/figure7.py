@@ -163,8 +163,12 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     for schedule, rows in results["settings"].items():
         base = next((row["accuracy"]["mean"] for row in rows if not row["balance"]), None)
         sides = (
-            ("balance", "λ", [row for row in rows if row["balance"] and row["margin"] == MARGIN_RADIANS]),
-            ("margin", "m_g in radians", [row for row in rows if row["balance"] == PRINTED_BALANCE]),
+            (
+                "balance",
+                "weight λ as printed",
+                [row for row in rows if row["balance"] and row["margin"] == MARGIN_RADIANS],
+            ),
+            ("margin", "margin m_g in radians", [row for row in rows if row["balance"] == PRINTED_BALANCE]),
         )
         with drawing(7.4, 2.9, 2) as figure:
             for axes, (key, words, mine) in zip(figure.axes, sides, strict=True):
@@ -179,6 +183,10 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
                     axes.axhline(100 * base, color=RED, linestyle="--", label="cross-entropy alone")
                 axes.set_xlabel(words)
                 axes.set_ylabel("test accuracy in %")
+            # Both panels to one scale: the steeper one is the one that matters.
+            limits = [axes.get_ylim() for axes in figure.axes]
+            for axes in figure.axes:
+                axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
             balances = sorted({row["balance"] for row in sides[0][2]})
             figure.axes[0].set_xscale("log")
             figure.axes[0].set_xticks(balances, [f"{balance:g}" for balance in balances], minor=False)

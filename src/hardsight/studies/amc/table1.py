@@ -242,7 +242,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     if not panels:
         return {}
     columns = min(3, len(panels))
-    with drawing(3.2 * columns, 2.6 * -(-len(panels) // columns) + 0.3, len(panels), columns) as figure:
+    with drawing(3.2 * columns, 2.7 * -(-len(panels) // columns) + 0.3, len(panels), columns) as figure:
         for axes, (key, data, row) in zip(figure.axes, panels, strict=True):
             schedule, length = key.split()
             base = row["cross-entropy"]["mean"]
@@ -257,7 +257,8 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             axes.axhline(0, color=INK, linewidth=0.8)
             axes.set_xticks(range(len(LOSSES)), [NAMES[loss] for loss in LOSSES], fontsize=8)
             axes.set_xlim(-0.5, len(LOSSES) - 0.3)
-            axes.set_title(f"{TITLES[data]}, {schedule}, {length_name(float(length))}", fontsize=9)
+            whose = "script" if schedule == "script" else "paper's text"
+            axes.set_title(f"{TITLES[data]}\n{whose}, {length_name(float(length))}", fontsize=9)
             axes.set_ylabel("points above cross-entropy")
         figure.axes[0].plot([], [], "o-", color=BLUE, label="our runs and their mean")
         if any(data in PAPER for _, data, _ in panels):

@@ -18,6 +18,7 @@ from hardsight.studies.avh.subjects import Subject, Subjects, study_of
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Ten classes need ten colours; neighbours differ in lightness too, and every cone carries its digit.
@@ -107,23 +108,29 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
                 axes.set_ylabel("second feature")
                 axes.set_title(title)
                 for weight in np.array(one["weight"]):
-                    end = reach * weight / np.hypot(*weight)
+                    end = reach * _direction(weight)
                     axes.plot([0, end[0]], [0, end[1]], color=FAINT, linewidth=1.2, zorder=0)
             for name in np.unique(labels):
                 inside = labels == name
                 figure.axes[0].scatter(x[inside], y[inside], s=7, color=TEN[name % 10], linewidths=0)
-                end = 1.12 * reach * np.array(one["weight"][name]) / np.hypot(*one["weight"][name])
-                figure.axes[0].text(*end, f"w{_lowered(str(name))}", color=INK, fontsize=8, ha="center", va="center")
-                # The cone's own digit, on white, two thirds of the way out: colours alone tell ten classes apart badly.
-                far = np.quantile(np.hypot(x[inside], y[inside]), 0.67)
-                middle = np.array([np.median(x[inside]), np.median(y[inside])])
-                place = far * middle / max(np.hypot(*middle), 1e-12)
-                box = {"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": TEN[name % 10], "alpha": 0.85}
-                figure.axes[0].text(*place, str(name), color=INK, weight="bold", ha="center", va="center", bbox=box)
+                _write_names(figure.axes[0], name, x[inside], y[inside], reach * _direction(one["weight"][name]))
             shown = figure.axes[1].scatter(x, y, c=avh, s=7, cmap="viridis", linewidths=0)
             figure.colorbar(shown, ax=figure.axes[1], label="AVH (light is hard)", shrink=0.8)
         drawn[f"figures2-8-{key}"] = figure
     return drawn
+
+
+def _write_names(axes: "Axes", name: Any, x: np.ndarray, y: np.ndarray, end: np.ndarray) -> None:
+    """The class at the end of its weights, and on its cone: colours alone tell ten classes apart badly."""
+    centred: dict[str, Any] = {"color": INK, "ha": "center", "va": "center"}
+    axes.text(1.12 * end[0], 1.12 * end[1], f"w{_lowered(str(name))}", fontsize=8, **centred)
+    across, up = np.quantile(np.hypot(x, y), 0.67) * _direction([np.median(x), np.median(y)])
+    box = {"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": TEN[name % 10], "alpha": 0.85}
+    axes.text(across, up, str(name), weight="bold", bbox=box, **centred)
+
+
+def _direction(vector: Any) -> np.ndarray:
+    return np.asarray(vector) / max(np.hypot(*vector), np.finfo(np.float64).tiny)
 
 
 def _lowered(number: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from hardsight.losses.automatic import BEST_SETTINGS
 from hardsight.studies import Options, read_results, run_study
+from hardsight.studies.framework import spread
 from hardsight.studies.gr.auto import AUTO_KNOBS, PAPER_BEST, cells, standing, table
 from hardsight.studies.gr.choosing import AUTO, AUTO_AS_PRINTED, method_loss
 from hardsight.studies.gr.trainings import gr
@@ -68,7 +69,17 @@ def test_half_finished_results_have_a_table() -> None:
     printed = table(results({(0.4, "cce"): 0.8, (0.2, AUTO): 0.7}))
     assert "| GR (auto) | – | 70.0 (70.0) | – | – | – |" in printed
     assert "| SL | – | – | – | – | – |" in printed
-    assert standing(0.1) == "level (+0.1) with"
+
+
+def test_a_difference_within_the_seeds_is_none() -> None:
+    def number(*values: float) -> dict[str, Any]:
+        return spread(values)
+
+    assert standing(number(0.501), number(0.5)) == "level (+0.1) with"
+    assert standing(number(0.51), number(0.5)) == "1.0 points above"
+    # Eight points between seeds: a mean difference of two says nothing, one of twenty does.
+    assert standing(number(0.4, 0.48), number(0.42, 0.5)) == "level (-2.0) with"
+    assert standing(number(0.2, 0.28), number(0.42, 0.5)) == "22.0 points below"
 
 
 def test_the_fixed_settings_are_those_of_the_rule() -> None:

@@ -100,7 +100,8 @@ def test_smoke_from_files_to_table(tmp_path: Path) -> None:
     results = read_results(TABLE7, tmp_path, "smoke")
     ours = 100 * details["results"]["mean_average_precision"]
     assert f"| CCE | {ours:.1f} [58.1] |" in table(results)
-    assert "| MAE | – [12.0] | – [26.0] | – | – | – |" in table(results)
+    assert "| GR (β = 8, λ = 0.5) | – [72.8] | – [84.3] | – | – | – |" in table(results)
+    assert "MAE" not in table(results), "what a preset does not plan is not missing"
     assert "Of 4 queries, 0 have no match" in table(results)
 
 

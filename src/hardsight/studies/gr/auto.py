@@ -10,6 +10,7 @@ training, and the norm of the gradient held to 1, without which fixed settings o
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ from hardsight.studies.gr.trainings import (
     judge_cells,
     kinds_of,
     mean_of,
+    number_of,
+    percent,
     shown_last_and_best,
 )
 from hardsight.training import Cell
@@ -149,7 +152,7 @@ def _trained_on(results: Mapping[str, Any]) -> str:
 
 def _verdict(results: Mapping[str, Any], rate: float) -> str:
     """Auto against CCE, the best of GCE and SL, and the best fixed setting, in last accuracy."""
-    auto = mean_of(results, _key(rate, AUTO), "last")
+    auto = number_of(results, _key(rate, AUTO), "last")
     if auto is None:
         return ""
     against = {
@@ -161,16 +164,18 @@ def _verdict(results: Mapping[str, Any], rate: float) -> str:
     for title, methods in against.items():
         best = first_of((one, mean_of(results, _key(rate, one), "last")) for one in methods)
         if best is not None:
-            value = mean_of(results, _key(rate, best), "last")
-            assert value is not None
+            other = number_of(results, _key(rate, best), "last")
+            assert other is not None
             name = title if len(methods) == 1 else f"{title}, {method_title(best)}"
-            said.append(f"{standing(auto - value)} {name} ({value:.1f})")
-    return f"At {100 * rate:.0f} % noise auto ends at {auto:.1f}: {', '.join(said)}." if said else ""
+            said.append(f"{standing(auto, other)} {name} ({percent(other)})")
+    return f"At {100 * rate:.0f} % noise auto ends at {percent(auto)}: {', '.join(said)}." if said else ""
 
 
-def standing(points: float) -> str:
-    """How a difference in points is said."""
-    if abs(points) < _EQUAL:
+def standing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """How a difference in points is said; less than half a point, or than its standard error over seeds, is none."""
+    points = 100 * (ours["mean"] - theirs["mean"])
+    error = 100 * math.sqrt(sum((one["sd"] or 0.0) ** 2 / len(one["values"]) for one in (ours, theirs)))
+    if abs(points) < max(_EQUAL, error):
         return f"level ({points:+.1f}) with"
     return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"
 

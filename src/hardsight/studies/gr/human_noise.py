@@ -32,11 +32,11 @@ from hardsight.studies.gr.trainings import (
     RELEASED_DROPS,
     RELEASED_EPSILON,
     Protocol,
-    first_of,
     gr,
     judge_cells,
     kinds_of,
-    mean_of,
+    number_of,
+    percent,
     shown_accuracy,
 )
 from hardsight.training import Cell
@@ -194,16 +194,20 @@ def _weakest(results: Mapping[str, Any], key: str) -> str:
 
 def _verdict(results: Mapping[str, Any], kind: str) -> str:
     """Which method ends best, and how GR (fixed) and auto stand to CCE."""
-    measured = {method: mean_of(results, _key(kind, method), "last") for method in _methods(kind)}
-    best, cce = first_of(measured.items()), measured["cce"]
-    if best is None or cce is None or sum(value is not None for value in measured.values()) < 2:
+    found = {method: number_of(results, _key(kind, method), "last") for method in _methods(kind)}
+    measured = {method: number for method, number in found.items() if number is not None}
+    if "cce" not in measured or len(measured) < 2:
         return ""
+    best, cce = max(measured, key=lambda method: measured[method]["mean"]), measured["cce"]
     said = [
-        f"{_title(method)} {standing(value - cce)} CCE"
+        f"{_title(method)} {standing(measured[method], cce)} CCE"
         for method in (UNKNOWN_NOISE, AUTO, *FORMER)
-        if (value := measured[method]) is not None
+        if method in measured
     ]
-    return f"{LABELS[kind].title}: {_title(best)} ends best ({measured[best]:.1f}); {', '.join(said)} ({cce:.1f})."
+    return (
+        f"{LABELS[kind].title}: {_title(best)} ends best ({percent(measured[best])}); {', '.join(said)} "
+        f"({percent(cce)})."
+    )
 
 
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":

@@ -191,7 +191,7 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 def table(results: Mapping[str, Any]) -> str:
     """Ours beside the paper's."""
     found, rows = results["retrieval"], []
-    for method in METHODS:
+    for method in dict.fromkeys(cell.settings["method"] for cell in cells(results["preset"])):
         ours = [percent(found.get(method, {}).get(name)) or "–" for name in MEASURED]
         printed = [f" [{number}]" for number in PAPER[method]] + [""] * (len(ours) - 2)
         rows.append([title_of(method), *(one + beside for one, beside in zip(ours, printed, strict=True))])

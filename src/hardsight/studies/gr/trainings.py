@@ -242,9 +242,14 @@ def curve(place: Path) -> dict[str, list[int | float]]:
     return {ours: [round(columns[name][at], 4) for at in kept] for ours, name in names.items()}
 
 
+def number_of(results: Mapping[str, Any], key: str, accuracy: str) -> Mapping[str, Any] | None:
+    """Mean, standard deviation and values over seeds, as shares; None where it is not measured."""
+    return results["accuracies"].get(key, {}).get(accuracy)
+
+
 def mean_of(results: Mapping[str, Any], key: str, accuracy: str) -> float | None:
     """Mean over seeds in percent; None where it is not measured."""
-    number = results["accuracies"].get(key, {}).get(accuracy)
+    number = number_of(results, key, accuracy)
     return None if number is None else 100 * number["mean"]
 
 
@@ -257,7 +262,7 @@ def percent(number: Mapping[str, Any] | None) -> str:
 
 def shown_accuracy(results: Mapping[str, Any], key: str, accuracy: str) -> str:
     """An accuracy of a kind of cell as `percent`; empty where it is not measured, `failed` where it cannot be."""
-    number = results["accuracies"].get(key, {}).get(accuracy)
+    number = number_of(results, key, accuracy)
     if number is None and any(name.startswith(f"{key},") for name in results["failed"]):
         return "failed"
     return percent(number)

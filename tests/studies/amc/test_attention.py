@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from hardsight.explain import energy_inside
 from hardsight.studies.amc.attention import (
     as_percent,
     cells,
@@ -84,14 +85,30 @@ def test_records_hold_the_measures_and_the_grid_lies_beside_them(smoke: Any) -> 
 
 def test_the_page_holds_maps_and_answers_but_no_image(smoke: Any) -> None:
     assert "| the map's peak lies on the object more often | " in table(smoke.results)
-    assert list(figures(smoke.results)) == ["digits-maps"]
+    assert list(figures(smoke.results)) == ["digits-measures", "digits-maps"]
     partly = copy.deepcopy(smoke.results)
     del partly["attention"]["digits"]["amc"]
     assert "AMC against" not in table(partly)
-    assert list(figures(partly)) == ["digits-maps"]
+    assert list(figures(partly)) == ["digits-measures", "digits-maps"]
     for row in partly["attention"]["digits"].values():
         assert {type(value) for one in row["maps"] for line in one for value in line} == {int}
         assert max(len(one) for one in row["maps"]) <= 8
+
+
+def test_every_measure_stands_beside_what_an_even_map_gets(smoke: Any) -> None:
+    losses = smoke.results["attention"]["digits"]
+    panels = {axes.get_title("left"): axes for axes in figures(smoke.results)["digits-measures"].axes}
+    share = losses["amc"]["object_share"]["mean"]
+    expected = {"energy on the ink": share, "pointing game": share, "half-energy area": 0.5}
+    for title, chance in expected.items():
+        assert panels[title].lines[-1].get_xdata()[0] == chance
+    even = torch.ones(1, 8, 8)
+    assert float(energy_inside(even, middle(even))) == panels["energy\nin the middle quarter"].lines[-1].get_xdata()[0]
+    assert panels["half-energy area"].get_xlabel() == "← claimed: smaller"
+    # Without masks, no panel of them.
+    bare = {loss: {**row, "energy_on_object": None, "pointing_game": None} for loss, row in losses.items()}
+    drawn = figures({**smoke.results, "attention": {"cifar10": bare}})["cifar10-measures"]
+    assert len(drawn.axes) == len(panels) - 2
 
 
 def test_maps_have_a_scale_and_pictures_of_cifar_a_name(smoke: Any) -> None:

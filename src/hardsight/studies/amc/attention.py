@@ -190,7 +190,7 @@ share of the picture the mask covers. CIFAR-10 has no masks: there, deletion (sm
 is better) say whether the places a map points at are those the prediction rests on. Both also fall with a network's
 confidence, so their difference is what is compared; the energy in the middle quarter of the picture (0.25 for a map
 that is the same everywhere) is a stand-in for the object, no more. Half-energy area is the share of the picture that
-holds half of the map: smaller is more compact, 0.5 for a map that is the same everywhere. The pictures below are maps
+holds half of the map: smaller is more compact, 0.5 for a map that is the same everywhere. The coloured maps are maps
 alone, of the first test image of each class; the grids with the images themselves lie beside the records, in
 `figures/`, after a run."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
-from hardsight.report.canvas import drawing, save_png
+from hardsight.report.canvas import BLUE, RED, drawing, save_png
 from hardsight.studies.amc.looking import Claim, claims_part, four
 from hardsight.studies.amc.recipes import LOSSES, NAMES, TITLES, caveat, length_name
 from hardsight.studies.framework import markdown_table, provenance, run_details
@@ -55,25 +55,58 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
-    """The maps of the first test image of each class: a row a loss, a column a class."""
+    """For each data set the measures of every run, and the maps of the first test image of each class."""
     drawn = {}
     for data, losses in results["attention"].items():
-        labels = next(iter(losses.values()))["map_labels"]
-        count = len(labels) * len(losses)
-        with drawing(0.85 * len(labels) + 1.2, 0.95 * len(losses) + 0.5, count, len(labels)) as figure:
-            for at, axes in enumerate(figure.axes):
-                row, column = divmod(at, len(labels))
-                loss = list(losses)[row]
-                shown = axes.imshow(np.array(losses[loss]["maps"][column]), cmap="viridis", vmin=0, vmax=100)
-                _bare(axes)
-                if row == 0:
-                    axes.set_title(_class_name(data, labels[column]), fontsize=8)
-                if column == 0:
-                    axes.set_ylabel(NAMES[loss], fontsize=8)
-            bar = figure.colorbar(shown, ax=figure.axes, fraction=0.02, pad=0.01, ticks=(0, 50, 100))
-            bar.set_label("% of the map's largest", fontsize=8)
-        drawn[f"{data}-maps"] = figure
+        drawn[f"{data}-measures"] = _measures(losses)
+        drawn[f"{data}-maps"] = _maps(data, losses)
     return drawn
+
+
+def _measures(losses: Mapping[str, Any]) -> "Figure":
+    """A panel a claim: every run, their mean, and what an even map gets; the arrow says what is claimed."""
+    names = [name for name in CLAIMS if all(row[name] for row in losses.values())]
+    with drawing(2.1 * len(names), 0.35 * len(losses) + 1.2, len(names), len(names)) as figure:
+        for at, (axes, name) in enumerate(zip(figure.axes, names, strict=True)):
+            for place, row in enumerate(losses.values()):
+                values = row[name]["values"]
+                axes.plot(values, [place] * len(values), "o", color=BLUE, markersize=4, alpha=0.6)
+                axes.plot(row[name]["mean"], place, "|", color=BLUE, markersize=14, markeredgewidth=2)
+            nothing = _says_nothing(name, losses)
+            if nothing is not None:
+                axes.axvline(nothing, color=RED, linestyle="--", label="a map that is the same everywhere")
+            axes.set_yticks(range(len(losses)), [NAMES[loss] for loss in losses] if at == 0 else [""] * len(losses))
+            axes.set_ylim(len(losses) - 0.5, -0.5)
+            axes.set_title(COLUMNS[name].replace(" in the", "\nin the"), fontsize=9)
+            axes.set_xlabel("claimed: larger →" if CLAIMS[name].sign > 0 else "← claimed: smaller", fontsize=8)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", fontsize=8)
+    return figure
+
+
+def _says_nothing(name: str, losses: Mapping[str, Any]) -> float | None:
+    """What a map that is the same everywhere gets; of the curves that depends on the network."""
+    if name in ("energy_on_object", "pointing_game"):
+        return next(iter(losses.values()))["object_share"]["mean"]
+    return {"half_energy_area": 0.5, "energy_in_middle": 0.25}.get(name)
+
+
+def _maps(data: str, losses: Mapping[str, Any]) -> "Figure":
+    """A row a loss, a column a class."""
+    labels = next(iter(losses.values()))["map_labels"]
+    count = len(labels) * len(losses)
+    with drawing(0.85 * len(labels) + 1.2, 0.95 * len(losses) + 0.5, count, len(labels)) as figure:
+        for at, axes in enumerate(figure.axes):
+            row, column = divmod(at, len(labels))
+            loss = list(losses)[row]
+            shown = axes.imshow(np.array(losses[loss]["maps"][column]), cmap="viridis", vmin=0, vmax=100)
+            _bare(axes)
+            if row == 0:
+                axes.set_title(_class_name(data, labels[column]), fontsize=8)
+            if column == 0:
+                axes.set_ylabel(NAMES[loss], fontsize=8)
+        bar = figure.colorbar(shown, ax=figure.axes, fraction=0.02, pad=0.01, ticks=(0, 50, 100))
+        bar.set_label("% of the map's largest", fontsize=8)
+    return figure
 
 
 def _class_name(data: str, label: int) -> str:

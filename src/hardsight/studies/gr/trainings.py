@@ -263,7 +263,7 @@ def percent(number: Mapping[str, Any] | None) -> str:
 def shown_accuracy(results: Mapping[str, Any], key: str, accuracy: str) -> str:
     """An accuracy of a kind of cell as `percent`; empty where it is not measured, `failed` where it cannot be."""
     number = number_of(results, key, accuracy)
-    if number is None and any(name.startswith(f"{key},") for name in results["failed"]):
+    if number is None and any(name.rpartition(",seed=")[0] == key for name in results["failed"]):
         return "failed"
     return percent(number)
 

@@ -1,0 +1,58 @@
+"""Table 5: the authors' later training beside the printed one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hardsight.studies.framework import Options
+from hardsight.studies.gr import table5
+from hardsight.studies.gr.table5 import RELEASED, cells, compute, table
+from hardsight.studies.gr.trainings import gr
+from hardsight.training import Cell
+
+
+def configured(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(table5, "train_cells", lambda mine, options, configure: found.append(configure(mine[0][0])))
+    compute("paper", [(cell, Path("none"))], Options())
+    return found[0]
+
+
+def test_the_authors_training_is_that_of_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = [cell for cell in cells("paper") if "protocol" in cell.settings]
+    assert len(released) == sum(len(logged) for logged in RELEASED.values()) == 12
+    tree = configured(released[1], monkeypatch)
+    assert (tree["data"]["batch_size"], tree["data"]["class_balanced"]) == (256, [32, 8])
+    assert tree["optimizer"]["weight_decay"] == 5e-4
+    steps = 50_000 // 256
+    falls = [epoch * steps for epoch in tree["schedule"]["milestones"]]
+    assert [*falls, tree["epochs"] * steps] == pytest.approx([15_000, 22_000, 30_000], rel=0.01)
+    options = {"beta": 8.0, "lam": 0.5, "reduction": "weight", "epsilon": 1e-6}
+    assert tree["loss"] == {"name": "gradient_rescaling", "options": options}
+    assert (tree["noise"]["rate"], tree["seed"]) == (0.4, 0)
+    printed = configured(cells("paper")[0], monkeypatch)
+    assert (printed["data"]["batch_size"], printed["epochs"]) == (128, 51)
+
+
+def test_the_logs_stand_beside_both_trainings() -> None:
+    def number(value: float) -> dict[str, Any]:
+        return {key: {"mean": value, "sd": None, "values": [value]} for key in ("last", "best")}
+
+    results = {
+        "preset": "paper", "cells": 2, "cells_planned": 99, "seeds": [0], "hardware": ["H"], "date": "2026-01-01",
+        "versions": {"torch": "2"}, "curves": {}, "failed": {},
+        "accuracies": {
+            f"rate=0.4,method={gr(8, 0.5)}": number(0.5),
+            f"rate=0.4,method={gr(8, 0.5)},protocol=released": number(0.6),
+        },
+    }  # fmt: skip
+    printed = table(results)
+    assert "| 40 % | GR (β = 8, λ = 0.5) | 50.0 (50.0) | 60.0 (60.0) | 59.9 |" in printed
+    # Not planned as printed: clean labels, and β = 6.
+    assert "| 0 % | CCE |  | – | 70.0 |" in printed
+    assert "| 20 % | GR (β = 6, λ = 0.5) |  | – | 64.4 |" in printed
+    failed = {f"rate=0.4,method={gr(8, 0.5)},protocol=released,seed=0": "no finite loss"}
+    printed = table(results | {"accuracies": {}, "failed": failed})
+    assert "| 40 % | GR (β = 8, λ = 0.5) | – | failed | 59.9 |" in printed, "one training's failure is not the other's"
+    assert "their logs" not in table(results | {"preset": "cpu", "accuracies": {}})

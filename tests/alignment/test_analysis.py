@@ -177,5 +177,8 @@ def test_refusals(data: dict[str, Any]) -> None:
         align_scores([score], Column("hsf", data["frequency"][:9]), resamples=0)
     with pytest.raises(ValueError, match="labels must be given where coarse_of"):
         align_scores([score], human, resamples=0, coarse_of={0: "a"})
+    for wrong in ([1.0, 0.0], [np.nan] * N):
+        with pytest.raises(ValueError, match="correct must be 1 or 0 for each of 200 samples"):
+            align_scores([score], human, resamples=0, correct=wrong)
     with pytest.raises(ValueError, match="generator must be"):
         align_scores([score], human)

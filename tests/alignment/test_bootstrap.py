@@ -119,3 +119,17 @@ def test_chunks_do_not_change_the_answer(make_columns: Callable, monkeypatch: py
     whole = correlate(score, human, resamples=64, generator=np.random.default_rng(0))
     monkeypatch.setattr("hardsight.alignment.bootstrap._CHUNK", 1)
     assert correlate(score, human, resamples=64, generator=np.random.default_rng(0)) == whole
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "sentence"),
+    [
+        ([[1.0, 2.0, 3.0, 4.0], [1.0, np.nan, 3.0, 4.0]], {}, "score 1 must be finite; 1 of 4"),
+        ([[1.0, 1.0, 1.0, 1.0]], {}, "score 0 must vary"),
+        ([[1.0, 2.0, 3.0, 4.0]], {"resamples": -1}, "resamples must be a whole number"),
+    ],
+)
+def test_what_cannot_be_resampled_is_refused(scores: list, options: dict, sentence: str) -> None:
+    given = {"generator": np.random.default_rng(0), "resamples": 5} | options
+    with pytest.raises(ValueError, match=sentence):
+        bootstrap_correlations(np.array(scores), np.array([1.0, 2.0, 3.0, 5.0]), **given)

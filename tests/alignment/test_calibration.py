@@ -47,3 +47,10 @@ def test_calibration_error_equals_the_loop_and_sees_both_errors() -> None:
 def test_lengths_must_agree() -> None:
     with pytest.raises(ValueError, match="of one length, at least 1; got 2 and 3"):
         expected_calibration_error(np.ones(2), np.ones(3))
+
+
+def test_what_is_no_probability_is_refused() -> None:
+    assert expected_calibration_error([1.0, 0.0], [1, 0]) == 0
+    for wrong in (1.5, -0.1, float("nan")):
+        with pytest.raises(ValueError, match=r"probability must lie in \[0, 1\]; 1 values do not"):
+            expected_calibration_error([0.5, wrong], [1, 0])

@@ -195,3 +195,17 @@ def test_refusals() -> None:
         meng_rosenthal_rubin_test(0.5, 0.4, 0.1, 3)
     with pytest.raises(ValueError, match="second must vary"):
         compare_correlations([1, 2, 3, 4], [1, 1, 1, 1], [1, 3, 2, 4])
+
+
+def test_p_values_that_are_none_are_refused() -> None:
+    for wrong in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match=r"p_values must lie in \[0, 1\]"):
+            holm([0.5, wrong])
+
+
+def test_a_perfect_kendall_is_exactly_one_and_has_no_z() -> None:
+    values = np.arange(6.0)
+    assert correlate(values, values, "kendall").coefficient == 1
+    assert correlate(values, -values, "kendall").coefficient == -1
+    with pytest.raises(ValueError, match="where Fisher's z is finite"):
+        compare_correlations(values, values[[1, 0, 2, 3, 5, 4]], values, "kendall")

@@ -169,3 +169,11 @@ def test_bad_arguments_are_one_sentence() -> None:
         correlate(rising, rising, resamples=10)
     with pytest.raises(ValueError, match="n must be at least 4 with 1 covariates; got 3"):
         p_value_of(0.5, 3, covariates=1)
+
+
+def test_p_values_are_of_correlations() -> None:
+    for wrong in (1.5, float("nan")):
+        with pytest.raises(ValueError, match=r"coefficient must be a correlation in \[-1, 1\]"):
+            p_value_of(wrong, 10)
+    with pytest.raises(ValueError, match="alternative must be one of"):
+        p_value_of(0.5, 10, alternative="up")

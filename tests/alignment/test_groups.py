@@ -5,7 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from hardsight.alignment import bin_of, correlate, correlate_by_granularity, correlate_by_group, correlate_in_bins
+from hardsight.alignment import (
+    bin_of,
+    correlate,
+    correlate_by_granularity,
+    correlate_by_group,
+    correlate_in_bins,
+    scale_within_groups,
+)
 
 
 def test_edges_belong_to_the_bin_above_and_the_last_to_the_last() -> None:
@@ -85,3 +92,14 @@ def test_refusals(make_columns: Callable) -> None:
         correlate_by_group(score, human, [1, 2, 3])
     with pytest.raises(ValueError, match="edges must rise"):
         bin_of([0.5], (0.0, 0.0, 1.0))
+
+
+def test_groups_without_a_name_are_refused() -> None:
+    values = np.arange(6.0)
+    for nameless in (["a", "a", None, "b", "b", "b"], [1.0, 1.0, np.nan, 2.0, 2.0, 2.0]):
+        with pytest.raises(ValueError, match="groups must name one group for each of 6 samples; 1 have none"):
+            correlate_by_group(values, values, nameless)
+        with pytest.raises(ValueError, match="1 have none"):
+            scale_within_groups(values, nameless)
+    with pytest.raises(ValueError, match="groups must be all text or all numbers; got int and str"):
+        correlate_by_group(values, values, np.array([1, "a", 1, "a", 1, "a"], dtype=object))

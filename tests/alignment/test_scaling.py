@@ -27,7 +27,7 @@ def test_constant_empty_and_bad() -> None:
     assert len(scale_linearly(np.zeros(0))) == 0
     with pytest.raises(ValueError, match="values must be finite; 1 of 2 are not"):
         scale_linearly([1.0, np.nan])
-    with pytest.raises(ValueError, match="groups must name one group for each of 2 values"):
+    with pytest.raises(ValueError, match="groups must name one group for each of 2 samples"):
         scale_within_groups([1.0, 2.0], [1])
 
 

@@ -22,7 +22,7 @@ from hardsight.alignment.groups import (
     correlate_in_bins,
 )
 from hardsight.alignment.histograms import human_range, joint_histogram
-from hardsight.alignment.inputs import METHODS, check_choice, check_resampling
+from hardsight.alignment.inputs import METHODS, as_values, check_choice, check_resampling
 from hardsight.alignment.partial import partial_correlation
 from hardsight.alignment.turning import Column, Turned, turn
 
@@ -74,6 +74,10 @@ def align_scores(
     check_choice("method", method, METHODS)
     check_resampling(resamples, level, generator)
     plan, data = _Plan(method, resamples, level, generator), turn(scores, human)
+    if correct is not None:
+        correct = as_values("correct", correct)
+        if len(correct) != len(data.human) or not np.isfinite(correct).all():
+            raise ValueError(f"correct must be 1 or 0 for each of {len(data.human)} samples; got {len(correct)} values")
     edges = _edges(data.human) if edges is None else tuple(edges)
     drawn = {each: plan.draw(data, each) for each in METHODS}
     rows = [

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hardsight.alignment.coefficients import COEFFICIENTS, Interval, kendall, unit_deviations
-from hardsight.alignment.inputs import METHODS, check_choice
+from hardsight.alignment.inputs import METHODS, as_pairs, check_choice, check_resampling
 
 KINDS = ("bca", "percentile")
 
@@ -58,6 +58,9 @@ def bootstrap_correlations(
 ) -> Bootstrap:
     """Correlate every score with the human column on `resamples` draws of whole samples, with replacement."""
     check_choice("method", method, METHODS)
+    check_resampling(resamples, 0.5, generator)
+    *columns, human = as_pairs(**{f"score {at}": score for at, score in enumerate(scores)}, human=human)
+    scores = np.stack(columns)
     weighted = _WEIGHTED[method](scores, human)
     samples = len(human)
     replicates = np.empty((len(scores), resamples))

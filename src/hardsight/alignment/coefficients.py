@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from hardsight.alignment.inputs import ALTERNATIVES, check_choice
+
 # Up to so many pairs all orders are looked through: 8! = 40,320.
 MOST_EXACT = 8
 # Within this of 1, a million products of float64 cannot be told from a perfect correlation.
@@ -39,11 +41,14 @@ class Correlation:
     interval: Interval | None = None
 
 
+def whole(coefficient: float) -> float:
+    """1 or -1 for what differs from it by rounding: which side it falls on, and a z made of it, would mean nothing."""
+    return math.copysign(1.0, coefficient) if abs(coefficient) > 1 - _PERFECT else coefficient
+
+
 def pearson(x: Values, y: Values) -> float:
     """Covariance over the product of the standard deviations, in [-1, 1]."""
-    coefficient = float(unit_deviations(x) @ unit_deviations(y))
-    # Rounding decides on which side of 1 a perfect correlation falls, and what is only nearly perfect has a finite z.
-    return math.copysign(1.0, coefficient) if abs(coefficient) > 1 - _PERFECT else coefficient
+    return whole(float(unit_deviations(x) @ unit_deviations(y)))
 
 
 def spearman(x: Values, y: Values) -> float:
@@ -56,7 +61,7 @@ def kendall(x: Values, y: Values) -> float:
     from scipy.stats import kendalltau
 
     # With "auto", scipy would enumerate permutations for a p-value that nobody asks for here.
-    return float(kendalltau(x, y, method="asymptotic").statistic)
+    return whole(float(kendalltau(x, y, method="asymptotic").statistic))
 
 
 COEFFICIENTS = {"spearman": spearman, "pearson": pearson, "kendall": kendall}
@@ -84,6 +89,9 @@ def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: 
     """
     from scipy.special import stdtr
 
+    check_choice("alternative", alternative, ALTERNATIVES)
+    if not abs(coefficient) <= 1:
+        raise ValueError(f"coefficient must be a correlation in [-1, 1]; got {coefficient!r}")
     degrees = n - 2 - covariates
     if degrees < 1:
         raise ValueError(f"n must be at least {covariates + 3} with {covariates} covariates; got {n}")

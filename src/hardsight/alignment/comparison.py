@@ -146,6 +146,9 @@ def compared(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's (1979) adjusted p-values: below 0.05 after it, at most 5 % of such families hold a false one."""
+    for p_value in p_values:
+        if not 0 <= p_value <= 1:
+            raise ValueError(f"p_values must lie in [0, 1]; got {p_value!r}")
     adjusted, largest = [0.0] * len(p_values), 0.0
     for place, at in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[at]))
@@ -173,7 +176,7 @@ def _over(difference: float, variance: float) -> float:
 
 def _check(alternative: str, *, n: int, **coefficients: float) -> None:
     check_choice("alternative", alternative, ALTERNATIVES)
-    if n < FEWEST_PAIRS:
+    if not n >= FEWEST_PAIRS:
         raise ValueError(f"n must be at least {FEWEST_PAIRS} pairs; got {n}")
     for name, value in coefficients.items():
         closed = name == "between"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
-from hardsight.alignment.coefficients import COEFFICIENTS, MOST_EXACT, Correlation, exact_spearman_p, p_value_of
+from hardsight.alignment.coefficients import COEFFICIENTS, MOST_EXACT, Correlation, exact_spearman_p, p_value_of, whole
 from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_choice, check_resampling
 
 
@@ -49,7 +49,7 @@ def _tested(x: np.ndarray, y: np.ndarray, method: str, alternative: str) -> tupl
 
         # Both at once: of a million pairs each takes seconds.
         found = kendalltau(x, y, alternative=alternative)
-        return float(found.statistic), float(found.pvalue)
+        return whole(float(found.statistic)), float(found.pvalue)
     coefficient = COEFFICIENTS[method](x, y)
     if method == "spearman" and len(x) <= MOST_EXACT:
         return coefficient, exact_spearman_p(x, y, alternative)

@@ -10,7 +10,7 @@ from jaxtyping import Integer
 
 from hardsight.alignment.coefficients import Correlation
 from hardsight.alignment.correlation import correlate
-from hardsight.alignment.inputs import as_pairs
+from hardsight.alignment.inputs import as_groups, as_pairs
 
 FIVE_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -66,7 +66,7 @@ def correlate_by_group(
 ) -> list[GroupCorrelation]:
     """Correlation within each group, in sorted order: per class, per domain, right and wrong predictions, ..."""
     x, y = as_pairs(score=score, human=human)
-    names, codes = np.unique(_labels(groups, len(x)), return_inverse=True)
+    names, codes = as_groups(groups, len(x))
     return [_within(name.item(), x, y, codes == at, method, options) for at, name in enumerate(names)]
 
 
@@ -78,8 +78,7 @@ def correlate_by_granularity(
     Where `human` is a selection frequency, the paper counts it at the coarse granularity too: everyone who chose any of
     the coarse class's members (`hardsight.datasets.human_selection_frequency` with a hierarchy).
     """
-    fine = _labels(labels, len(as_pairs(score=score, human=human)[0]))
-    names, codes = np.unique(fine, return_inverse=True)
+    names, codes = as_groups(labels, len(as_pairs(score=score, human=human)[0]))
     missing = [name.item() for name in names if name.item() not in coarse_of]
     if missing:
         raise ValueError(
@@ -92,13 +91,6 @@ def correlate_by_granularity(
         GranularCorrelation(one.group, one.n, one.correlation, one.reason, parents.count(one.group)) for one in found
     ]
     return sorted(found_granular, key=lambda one: -one.fine_classes)
-
-
-def _labels(groups: Any, samples: int) -> np.ndarray:
-    array = np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
-    if array.shape != (samples,):
-        raise ValueError(f"groups must name one group for each of {samples} samples; got shape {list(array.shape)}")
-    return array
 
 
 def _within(

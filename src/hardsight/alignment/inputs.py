@@ -1,5 +1,6 @@
 """The door of the room: values become float64 arrays, and what cannot be correlated is refused in one sentence."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,14 +55,30 @@ def refuse_unusable(name: str, values: Float[np.ndarray, "samples"], ids: Sequen
         raise ValueError(f"{name} must vary to be correlated; all {len(values)} values are tied at {values[0]:g}")
 
 
+def as_groups(groups: Any, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """The names that occur, sorted, and for each sample the place of its own among them."""
+    array = np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
+    if array.shape != (samples,):
+        raise ValueError(f"groups must name one group for each of {samples} samples; got shape {list(array.shape)}")
+    missing = sum(one is None or (isinstance(one, float) and math.isnan(one)) for one in array.tolist())
+    if missing:
+        raise ValueError(f"groups must name one group for each of {samples} samples; {missing} have none")
+    try:
+        names, codes = np.unique(array, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(one).__name__ for one in array.tolist()})
+        raise ValueError(f"groups must be all text or all numbers; got {' and '.join(kinds)}") from None
+    return names, codes
+
+
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
 def check_resampling(resamples: int, level: float, generator: Any) -> None:
-    if resamples < 0:
-        raise ValueError(f"resamples must be 0 (no interval) or more; got {resamples}")
+    if not isinstance(resamples, int | np.integer) or resamples < 0:
+        raise ValueError(f"resamples must be a whole number, 0 (no interval) or more; got {resamples!r}")
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), the share of intervals that hold the truth; got {level!r}")
     if resamples and not isinstance(generator, np.random.Generator):

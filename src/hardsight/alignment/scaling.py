@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.inputs import as_values
+from hardsight.alignment.inputs import as_groups, as_values
 
 
 def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
@@ -29,10 +29,8 @@ def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
 def scale_within_groups(values: Any, groups: Any) -> Float[np.ndarray, "samples"]:
     """`scale_linearly` within each group: how the paper normalises the feature norm by class (Table 1, Fig. 5)."""
     array = as_values("values", values)
-    names = np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
-    if names.shape != array.shape:
-        raise ValueError(f"groups must name one group for each of {len(array)} values; got shape {list(names.shape)}")
+    names, codes = as_groups(groups, len(array))
     scaled = np.empty_like(array)
-    for name in np.unique(names):
-        scaled[names == name] = scale_linearly(array[names == name])
+    for at in range(len(names)):
+        scaled[codes == at] = scale_linearly(array[codes == at])
     return scaled

@@ -1,5 +1,6 @@
 """Energy inside a mask and the pointing game, against loops, with what chance gives to maps that say nothing."""
 
+import itertools
 import math
 
 import numpy as np
@@ -43,6 +44,29 @@ def test_equals_loops(seed: int) -> None:
     for tolerance in (0.0, 1.0, 1.5, 2.9):
         found = pointing_game(maps, masks, tolerance=tolerance)
         assert found.tolist() == pointing_by_loops(maps, masks, tolerance)
+
+
+def test_a_place_exactly_as_far_as_the_tolerance_is_a_hit() -> None:
+    """Every distance that two places of a picture can have: rounding its square or its root decides nothing."""
+    maps = torch.zeros(1, 9, 7)
+    maps[0, 0, 0] = 1.0
+    for row, column in itertools.product(range(9), range(7)):
+        masks = torch.zeros(1, 9, 7)
+        masks[0, row, column] = 1.0
+        distance = math.hypot(row, column)
+        assert float(pointing_game(maps, masks, tolerance=distance)) == 1.0
+        assert float(pointing_game(maps, masks, tolerance=max(0.0, distance - 1e-3))) == float(distance == 0)
+
+
+def test_few_places_far_apart_equal_loops() -> None:
+    generator = torch.Generator().manual_seed(3)
+    maps, masks = torch.rand(12, 11, 16, generator=generator), torch.rand(12, 11, 16, generator=generator) > 0.985
+    hits = []
+    for tolerance in (2.0, 4.5, 7.0, 12.0):
+        found = pointing_game(maps, masks, tolerance=tolerance).tolist()
+        assert found == pointing_by_loops(maps, masks, tolerance)
+        hits.append(sum(found))
+    assert hits[0] < hits[1] < hits[-1]
 
 
 def test_energy_of_mask_and_background_is_all_of_it() -> None:

@@ -8,7 +8,6 @@ share of the picture.
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -37,7 +36,7 @@ def pointing_game(maps: Tensor, masks: Tensor, *, tolerance: float = 0.0) -> Flo
     inside = masks >= 0.5
     if tolerance > 0:
         # No two places of a picture are farther apart than its diagonal.
-        inside = _dilated(inside, min(tolerance, math.hypot(*maps.shape[1:])))
+        inside = _distance(inside) <= min(tolerance, math.hypot(*maps.shape[1:]))
     largest = maps == maps.amax((1, 2), keepdim=True)
     return (largest & inside).sum((1, 2)) / largest.sum((1, 2))
 
@@ -67,12 +66,17 @@ def _covered(start: Tensor, end: Tensor, length: int) -> Float[Tensor, "batch le
     return (torch.minimum(end, left + 1) - torch.maximum(start, left)).clamp_min(0)
 
 
-def _dilated(inside: Tensor, radius: float) -> Tensor:
-    """Places within `radius` of a place inside."""
-    reach = int(radius)
-    offsets = torch.arange(-reach, reach + 1, device=inside.device, dtype=torch.float32)
-    disc = (offsets[:, None] ** 2 + offsets**2 <= radius**2).float()
-    return F.conv2d(inside[:, None].float(), disc[None, None], padding=reach).squeeze(1) > 0.5
+def _distance(inside: Tensor) -> Float[Tensor, "batch height width"]:
+    """From each place to the nearest one inside, in pixels; infinite where there is none.
+
+    The nearest of its row first, then of all rows: height steps whatever the distance.
+    """
+    rows, columns = (torch.arange(side, device=inside.device, dtype=torch.float32) for side in inside.shape[1:])
+    before = torch.where(inside, columns, -torch.inf).cummax(2).values
+    behind = torch.where(inside, columns, torch.inf).flip(2).cummin(2).values.flip(2)
+    across = torch.minimum(columns - before, behind - columns).square()
+    nearest = [(across + (rows - row).square().unsqueeze(1)).amin(1) for row in rows.unbind()]
+    return torch.stack(nearest, 1).sqrt()
 
 
 def _checked(maps: Tensor, masks: Tensor) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:

@@ -96,7 +96,7 @@ def _best(results: Mapping[str, Any], rate: float) -> str:
 
 
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
-    """Last accuracy over λ, a line each β, a panel each rate that is measured."""
+    """Last accuracy over λ, a line each β, a panel each rate that is measured; the paper's beside."""
     there = [rate for rate in RATES if any(key.startswith(f"rate={rate},") for key in results["accuracies"])]
     if not there:
         return {}
@@ -104,17 +104,22 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     looks: dict[int, dict[str, Any]] = {
         beta: {"color": colour, "marker": marker, "markersize": 4.0} for beta, colour, marker in styles
     }
-    with drawing(3.2 * len(there) + 0.6, 3.0, panels=len(there), columns=3) as figure:
+    with drawing(3.2 * len(there) + 1.4, 3.0, panels=len(there), columns=3) as figure:
         for axes, rate in zip(figure.axes, there, strict=True):
             for beta in BETAS:
                 points = [(lam, mean_of(results, _key(rate, beta, lam), "last")) for lam in LAMBDAS]
                 known = [(lam, value) for lam, value in points if value is not None]
                 if known:
                     axes.plot(*zip(*known, strict=True), label=f"β = {beta}", linewidth=1.2, **looks[beta])
+            if results["preset"] == "paper":
+                axes.plot(*zip(*PAPER[rate].items(), strict=True), "x:", color=INK, label="paper, its best β")
             axes.set_title(f"{100 * rate:.0f} % noise")
             axes.set_xlabel("λ")
             axes.set_ylabel("Last test accuracy (%)")
-            axes.legend(fontsize=7)
+        # One legend beside the panels, of all of them: lines fill them, and not every rate has every β yet.
+        found = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes)
+        named = {name: handle for pairs in found for handle, name in pairs}
+        axes.legend(named.values(), named, fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return {"grid": figure}
 
 

@@ -77,3 +77,14 @@ def test_the_papers_settings_for_a_hundred_classes_are_below_and_for_ten_above()
 def test_two_classes_have_no_limit() -> None:
     assert largest_beta(0.5, 2) == math.inf
     assert largest_beta(1.0, 3) == critical_beta(1.0, 3) == 4.5
+
+
+@pytest.mark.parametrize(("function", "name"), [(critical_beta, "candidates"), (largest_beta, "classes")])
+def test_what_no_training_can_have_is_refused(function, name) -> None:
+    for lam in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="lam must be at least 0 and finite"):
+            function(lam, 10)
+    for count in (0, 1):
+        with pytest.raises(ValueError, match=f"{name} must be at least 2"):
+            function(0.5, count)
+    assert function(1e9, 10) == math.inf, "so far from the start that no weight tells classes apart"

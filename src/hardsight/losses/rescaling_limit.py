@@ -11,6 +11,11 @@ MAE, whose slowness is known. A learning rate, a divisor or a clipping changes t
 
 import math
 
+from hardsight.losses.inputs import check_range
+
+# Beyond it the exponential of a float is infinite.
+_LARGEST_LOG = 700.0
+
 
 def critical_beta(lam: int | float, candidates: int) -> float:
     """K^(lam + 1) (K - 2) / ((K - 1) (lam (K - 1) - 1)): above it, equal probabilities of K classes are unstable.
@@ -20,8 +25,10 @@ def critical_beta(lam: int | float, candidates: int) -> float:
     >>> round(critical_beta(1, 10), 1), round(critical_beta(0.5, 10), 1), round(critical_beta(0.5, 100), 1)
     (11.1, 8.0, 20.4)
     """
+    check_range(lam, "lam", 0.0)
+    check_range(candidates, "candidates", 2.0)
     steepness = lam * (candidates - 1) - 1
-    if steepness <= 0:
+    if steepness <= 0 or (lam + 1) * math.log(candidates) > _LARGEST_LOG:
         return math.inf
     return candidates ** (lam + 1) * (candidates - 2) / ((candidates - 1) * steepness)
 
@@ -34,4 +41,6 @@ def largest_beta(lam: int | float, classes: int) -> float:
     >>> [round(largest_beta(lam, 10), 1) for lam in (0.3, 0.5, 1, 2)]
     [10.4, 7.7, 4.5, 4.5]
     """
+    check_range(lam, "lam", 0.0)
+    check_range(classes, "classes", 2.0)
     return min((critical_beta(lam, candidates) for candidates in range(3, classes + 1)), default=math.inf)

@@ -92,6 +92,17 @@ def test_a_results_folder_that_cannot_be_is_refused_before_anything_is_computed(
     assert not (tmp_path / "records").exists()
 
 
+def test_studies_of_the_same_cells_share_their_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = run("run", "avh-hypotheses", "--preset", "smoke")
+    assert first.exit_code == 0, first.stderr
+    assert "network=" in first.stdout, "what was computed is named"
+    second = run("run", "avh-table1", "--preset", "smoke")
+    assert second.exit_code == 0, second.stderr
+    assert second.stdout.split() == [str(Path("results") / "avh-table1-smoke.json")], "nothing is computed twice"
+    assert [one.name for one in Path("runs/studies").iterdir()] == ["avh-people"]
+
+
 def test_a_study_without_figures_says_so(smoke: Any, tmp_path: Path) -> None:
     done = run("figures", "label-errors", "--results", smoke.results, "-o", tmp_path)
     assert (done.exit_code, done.stdout) == (0, "")

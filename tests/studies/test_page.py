@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hardsight.studies import Study, studies
-from hardsight.studies.framework import read_results
+from hardsight.studies.framework import read_results, results_path
 from hardsight.studies.page import studies_page, study_page
 
 ROOT = Path(__file__).parents[2]
@@ -28,3 +28,10 @@ def test_the_page_is_up_to_date_and_its_figures_are_there(study: Study) -> None:
 def test_a_study_that_was_not_run_says_so(study: Study, tmp_path: Path) -> None:
     assert "Not measured yet." in study_page(study, tmp_path)
     assert "not yet" in studies_page(tmp_path)
+
+
+@pytest.mark.parametrize("study", studies(), ids=lambda study: study.id)
+def test_a_page_says_where_nothing_of_the_papers_size_is_measured(study: Study) -> None:
+    measured = results_path(study, "paper", ROOT / "results").is_file()
+    said = f"Preset `paper`: none of its {len(study.cells('paper'))} cells is measured yet."
+    assert (said in study_page(study, ROOT / "results")) != measured

@@ -3,17 +3,23 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hardsight.cli.errors import one_sentence
 
+if TYPE_CHECKING:
+    from hardsight.studies import Study
+
 study_app = typer.Typer(help="The tables and figures of the papers, each one command.", no_args_is_help=True)
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="A study; `hardsight study list` names them.")]
 _Preset = Annotated[str, typer.Option(help="smoke: seconds; cpu: minutes on real data; paper: on a GPU.")]
-_Output = Annotated[Path | None, typer.Option(help="Folder of the records; left out: runs/studies/ID/PRESET.")]
+_Output = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the records; left out: below runs/studies, one for studies of the same cells."),
+]
 _Results = Annotated[Path, typer.Option(help="Folder of the results files.")]
 
 
@@ -64,7 +70,7 @@ def run(
     with one_sentence():
         clock = Clock.of(limit_seconds)
         study = get_study(id)
-        folder = _folder(id, preset, output)
+        folder = _folder(study, preset, output)
         options = Options(device, at_once, stacked, clock, lambda line: print(line, flush=True))
         print(run_study(study, preset, folder, results, only=cells or (), options=options))
         if pack_to is not None:
@@ -132,10 +138,10 @@ def import_records(
     with one_sentence():
         study = get_study(id)
         check_preset(preset)
-        folder = _folder(id, preset, output)
+        folder = _folder(study, preset, output)
         print(f"{len(unpack(files, folder))} cells")
         print(judge_study(study, preset, folder, results))
 
 
-def _folder(id: str, preset: str, output: Path | None) -> Path:
-    return Path("runs") / "studies" / id / preset if output is None else output
+def _folder(study: "Study", preset: str, output: Path | None) -> Path:
+    return Path("runs") / "studies" / (study.records or study.id) / preset if output is None else output

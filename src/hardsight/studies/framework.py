@@ -102,7 +102,8 @@ class Study:
     `cells` are in order of value; `compute` turns some of them into records.
     `judge` reads the records of a preset's folder and gives the results; `table` shows results as Markdown, ours
     beside the reference's, and `figures` draws them, by name. `reference` is the paper's number of it. `worth` orders a
-    record's files for transport, smallest first; None leaves one out.
+    record's files for transport, smallest first; None leaves one out. Studies of the same cells name one folder of
+    `records`, so that each cell is computed once; left out, it is the id.
     """
 
     id: str
@@ -116,6 +117,7 @@ class Study:
     at_once: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PRESETS, 1))
     worth: Callable[[Cell, str], int | None] = curves_first
     figures: Callable[[Mapping[str, Any]], Mapping[str, "Figure"]] | None = None
+    records: str | None = None
 
 
 def check_preset(preset: str) -> None:

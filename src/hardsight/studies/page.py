@@ -42,7 +42,7 @@ def study_page(study: Study, results: Path | str) -> str:
     head = f"# {study.id}: {study.title}\n\n{study.about}\n\n"
     presets = _presets(study, results)[::-1]
     if not presets:
-        return f"{head}Not measured yet.\n"
+        return f"{head}Not measured yet.\n{_planned(study, presets)}"
     found = [read_results(study, results, preset) for preset in presets]
     drawn = study.figures(found[0]) if study.figures else {}
     pictures = "".join(f"![{name}]({_picture(study, name)})\n\n" for name in drawn)
@@ -50,7 +50,7 @@ def study_page(study: Study, results: Path | str) -> str:
         f"\n<details><summary>Preset {preset}</summary>\n\n{study.table(one)}\n</details>\n"
         for preset, one in zip(presets[1:], found[1:], strict=True)
     )
-    return f"{head}{pictures}{study.table(found[0])}{others}"
+    return f"{head}{pictures}{study.table(found[0])}{_planned(study, presets)}{others}"
 
 
 def write_figures(study: Study, results: Path | str, folder: Path | str, preset: str | None = None) -> list[Path]:
@@ -84,6 +84,13 @@ def _picture(study: Study, name: str) -> str:
 
 def _presets(study: Study, results: Path | str) -> list[str]:
     return [preset for preset in PRESETS if results_path(study, preset, results).is_file()]
+
+
+def _planned(study: Study, presets: list[str]) -> str:
+    """What the paper's preset plans, where nothing of it is measured: a smaller preset must not pass for it."""
+    if "paper" in presets:
+        return ""
+    return f"\nPreset `paper`: none of its {len(study.cells('paper'))} cells is measured yet.\n"
 
 
 def _measured(study: Study, results: Path | str) -> str:

@@ -296,6 +296,7 @@ def study(**parts: Any) -> Study:
         "compute": compute,
         "at_once": {name: of.at_once for name, of in PRESETS.items()},
         "worth": worth,
+        "records": "avh-people",
     }
     return Study(**shared | parts)
 
@@ -306,4 +307,4 @@ crops and flips, learning rate 0.1 (AlexNet and VGG-19: 0.01), 20 epochs (DenseN
 preset `cpu` there is one of them, with one seed, which sees a fifth of the training images at a quarter of the pixels,
 for 8 epochs. No test image is trained on; scores of training dynamics come from looks at the test images after every
 epoch. Confidence is taken from the loss: in float32 it is exactly 1 for many images, which would tie. All studies of
-this section share their cells: with the same `--output`, what one has computed the others only judge."""
+this section share their records: what one has computed the others only judge."""

@@ -1,6 +1,8 @@
 """AMC-Loss and the Euclidean contrastive loss: loops over pairs, halves and all, predictions and truth."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -134,3 +136,14 @@ def test_refuses_wrong_shapes() -> None:
         amc_loss(torch.zeros(4, 2), torch.zeros(4))
     with pytest.raises(ValueError, match="margin must be greater than 0"):
         ContrastiveLoss(0.0)
+
+
+def test_the_page_prints_what_the_loss_costs_a_training() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "losses.md").read_text(encoding="utf-8")
+    found = json.loads((root / "benchmarks" / "results" / "amc_overhead-nvidia-h200.json").read_text())["losses"]
+    for name, said in (("amc", "times that of cross-entropy alone\n"), ("amc, all pairs", "")):
+        low, high = found[name]["ratio_range"]
+        assert f"{found[name]['ratio']:.3f} {said}({low:.3f} to {high:.3f}" in page
+    # The paper's pairs: at most 2 % of an epoch.
+    assert found["amc"]["ratio"] < 1.02

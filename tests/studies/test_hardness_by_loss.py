@@ -115,6 +115,16 @@ def test_page_with_and_without_people(smoke: tuple[Path, dict[str, Any]], people
         assert [text.get_text() for text in drawn.legends[0].get_texts()] == list(with_people["losses"])
     alone = {**results, "losses": {"amc": results["losses"]["amc"]}}
     assert sentences(alone) == []
+    assert list(figures(alone)) == ["summary", "degradations"]
+
+
+def test_a_loss_that_did_not_learn_is_a_number_at_the_edge(smoke: tuple[Path, dict[str, Any]]) -> None:
+    results = copy.deepcopy(smoke[1])
+    for loss, row in results["losses"].items():
+        row["accuracy"] = numbers(0.05 if loss == "amc" else 0.9)
+    accuracy = figures(results)["summary"].axes[0]
+    assert [text.get_text().strip() for text in accuracy.texts] == ["← 0.05"]
+    assert accuracy.get_xlim()[0] > 0.05, "the scale is that of the others"
 
 
 def numbers(*values: float) -> dict[str, Any]:

@@ -4,7 +4,8 @@ Question: AVH measures hardness by angles; AMC-Loss, the AVH loss and the margin
 some samples more than on others. Which of them changes how hard the test images are, by human frequency; what does it
 cost in accuracy, calibration, agreement with people and robustness? None of the three papers asks. Ours so far: mean
 AVH 0.0621 with cross-entropy, 0.0762 with AMC-Loss of weight 10, 0.0462 with the AVH loss, 0.0576 with GR (6, 0.5) as
-its authors run it, at 90.4, 90.1, 90.1 and 87.5 % accuracy, n=1 seed, one H200, 2026-11-15. All of it: docs/studies/hardness-by-loss.md, made from the results files.
+its authors run it, at 90.4, 90.1, 90.1 and 87.5 % accuracy, n=1 seed, one H200, 2026-11-15. All of it:
+docs/studies/hardness-by-loss.md, made from the results files.
 
 ResNet-20 on CIFAR-10, 30 epochs, batch 128, SGD 0.1 with momentum 0.9 and weight decay 5e-4, a Gaussian ramp-up of 5
 epochs and a cosine down, crop and flip: the same for all, only loss and head differ. People: CIFAR-10H's votes on the
@@ -255,7 +256,7 @@ measured on CIFAR-10's test images against the true class, on the head the loss 
 CIFAR-10H's votes: the bins are shares of people who chose the true class, agreement is Spearman's correlation with it.
 Calibration is the expected calibration error of 15 bins. Degraded accuracy and AVH are means over six degradations and
 all their levels. AVH is a share of angles: a loss can lower it by turning features closer to their own class, or by
-turning the other classes away."""
+turning the other classes away. In the first picture a loss that did not learn is a number at the edge."""
 
 HARDNESS_BY_LOSS = Study(
     id="hardness-by-loss",

@@ -241,10 +241,21 @@ def _legend_below(figure: "Figure") -> None:
 
 
 def _dots(axes: "Axes", found: Mapping[str, Any], name: str) -> None:
+    """One line a loss, at the scale of those that learnt; beyond it a number at the edge."""
+    fair = [row for loss, row in found.items() if BASE not in found or _learnt(loss, found)]
+    learnt = [value for row in fair for value in row[name]["values"]]
+    room = 0.06 * (max(learnt) - min(learnt) or 1.0)
+    low, high = min(learnt) - room, max(learnt) + room
+    axes.set_xlim(low, high)
     for place, row in enumerate(found.values()):
-        values = row[name]["values"]
-        axes.plot(values, [place] * len(values), "o", color=BLUE, markersize=4, alpha=0.5)
-        axes.plot(row[name]["mean"], place, "|", color=BLUE, markersize=14, markeredgewidth=2)
+        values, mean = row[name]["values"], row[name]["mean"]
+        if low <= mean <= high:
+            axes.plot(values, [place] * len(values), "o", color=BLUE, markersize=4, alpha=0.5)
+            axes.plot(mean, place, "|", color=BLUE, markersize=14, markeredgewidth=2)
+        elif mean < low:
+            axes.text(low, place, f" ← {mean:.2f}", color=RED, va="center", fontsize=8)
+        else:
+            axes.text(high, place, f"{mean:.2f} → ", color=RED, va="center", ha="right", fontsize=8)
     if BASE in found:
         axes.axvline(found[BASE][name]["mean"], color=INK, linewidth=0.8)
     axes.set_yticks(range(len(found)), list(found))

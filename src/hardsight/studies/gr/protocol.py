@@ -139,14 +139,20 @@ def _moved(results: Mapping[str, Any], method: str) -> str:
     return f"{title_of(method)} ends at {base:.1f} as printed. What moves it most, in points: {listed}."
 
 
-def _gap(results: Mapping[str, Any], method: str) -> str:
-    """Under how many changes a GR setting ends above CCE, and which is nearest to the paper's gap, else farthest up."""
+def gaps_to_cce(results: Mapping[str, Any], method: str) -> dict[str, float]:
+    """By change, how far above CCE a method ends, in points; CCE's own training where only GR knows the change."""
     gaps: dict[str, float] = {}
     for change in (PRINTED_AS_IT_IS, *FACTORS):
         ours = mean_of(results, key(change, method), "last")
         cce = mean_of(results, key(OF_GR_ALONE.get(change, change), "cce"), "last")
         if cce is not None and ours is not None:
             gaps[change] = ours - cce
+    return gaps
+
+
+def _gap(results: Mapping[str, Any], method: str) -> str:
+    """Under how many changes a GR setting ends above CCE, and which is nearest to the paper's gap, else farthest up."""
+    gaps = gaps_to_cce(results, method)
     if not gaps:
         return ""
     above = sum(gap > 0 for gap in gaps.values())

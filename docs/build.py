@@ -202,7 +202,8 @@ def rescaling() -> str:
     return (
         f"Gradient rescaling on CIFAR-10 with {' / '.join(f'{100 * rate:.0f}' for rate in rates)} % wrong labels "
         f"(ResNet-56, seeds: {len(noise['seeds'])}): cross-entropy ends at "
-        f"{shown(last[rate]['cce'] for rate in rates)}, the best setting measured at {shown(best)}; the paper prints {shown(printed[0])} and {shown(printed[1])} "
+        f"{shown(last[rate]['cce'] for rate in rates)}, the best setting measured at {shown(best)}; the paper prints "
+        f"{shown(printed[0])} and {shown(printed[1])} "
         "([gr-table3](docs/studies/gr-table3.md)). In shorter trainings at 40 %, one change of the protocol at a time, "
         f"β 8, λ 0.5 ends above cross-entropy in {above('gr-8-0.5')} and the paper's β 16, λ 1 in {above('gr-16-1')} "
         "([why](docs/studies/gr-protocol.md))."

@@ -172,6 +172,8 @@ def test_bad_models_and_data(tiny_vit: Path, photos: Path, tmp_path: Path) -> No
     refuse("the data folder", *model, "--data", tmp_path / "nowhere")
     refuse("must be timm:NAME", "--model", "vit", *data)
     refuse("--size must be pixels", *model, *data, "--size", "big")
+    for size in ("0", "8x0", "999999"):
+        refuse(f"--size must be 1 to 8192 pixels a side; got {size}", *model, *data, "--size", size)
     refuse("--mean must be 1 or 3 numbers", *model, *data, "--mean", "a,b,c")
     refuse("mean must be for pixels in [0, 1]", *model, *data, "--mean", "127")
     refuse("interpolation must be one of", *model, *data, "--interpolation", "magic")

@@ -83,6 +83,10 @@ def test_every_value_arrives_typed(config_file):
         ("loss.name=cross_entrop", "loss.name must be a known loss; got 'cross_entrop', did you mean 'cross_entropy'?"),
         ("loss.name=arcface", "loss.name must be a loss on logits; 'arcface' looks at features"),
         ("loss.options.bta=3", "loss.options.bta is no option of cross_entropy"),
+        (
+            ["loss.name=gr", "loss.options.process_group=x"],
+            "loss.options.process_group is no option of gradient_rescaling; did you mean across_processes?",
+        ),
         ("model.name=digit_cnn", "model: name must be a known network; got 'digit_cnn', did you mean 'digits_cnn'?"),
         ("record.tracker=tensorbord", "record.tracker must be one of"),
         ("epochs", "a change must be written key=value; got 'epochs'"),

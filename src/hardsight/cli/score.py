@@ -8,6 +8,8 @@ import typer
 
 from hardsight.cli.errors import one_sentence
 
+# A side beyond this is a slip of the pen, and one image of it is gigabytes.
+_MOST_PIXELS = 8192
 _SCORES = ("avh", "confidence", "norm", "angular_margin", "margin", "loss", "el2n", "entropy")
 
 
@@ -198,6 +200,8 @@ def _size(text: str | None) -> tuple[int, int] | None:
     sides = text.lower().split("x")
     if len(sides) not in (1, 2) or not all(side.isdecimal() for side in sides):
         raise ValueError(f"--size must be pixels as 224 or 224x192, height x width; got {text!r}")
+    if not all(1 <= int(side) <= _MOST_PIXELS for side in sides):
+        raise ValueError(f"--size must be 1 to {_MOST_PIXELS} pixels a side; got {text}")
     return int(sides[0]), int(sides[-1])
 
 

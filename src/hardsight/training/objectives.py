@@ -89,7 +89,7 @@ def _transition(value: Any, classes: int, key: str) -> Tensor:
 
 
 def _parameters(kind: type) -> dict[str, inspect.Parameter]:
-    """What a constructor takes, by name, that which it hands on to its base included."""
+    """What a constructor takes that a file can say, by name; that which it hands on to its base included."""
     found: dict[str, inspect.Parameter] = {}
     for base in kind.__mro__:
         if base is nn.Module or "__init__" not in vars(base):
@@ -98,7 +98,7 @@ def _parameters(kind: type) -> dict[str, inspect.Parameter]:
         found |= {
             one.name: one
             for one in parameters
-            if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and one.name not in found
+            if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and one.name not in (*found, "process_group")
         }
         if not any(one.kind == one.VAR_KEYWORD for one in parameters):
             break

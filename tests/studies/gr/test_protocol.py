@@ -85,8 +85,9 @@ def test_paper_cells_begin_with_the_base_and_train_the_long_anchor_apart() -> No
     assert {*pairs[:3]} == {(PRINTED_AS_IT_IS, method) for method in METHODS}
     assert {change for change, _ in pairs[3:7]} == {"epsilon", "released-epsilon"}
     assert pairs[7:12] == [(PRINTED_AS_IT_IS, method) for method in SETTINGS]
+    assert pairs[12:15] == [("no-augmentation", method) for method in METHODS]
     long = [changed(BASES["paper"], change).epochs for change, _ in pairs]
-    assert [n for n, epochs in enumerate(long) if epochs == 60] == [*range(15, 23)], "of one length, one after another"
+    assert [n for n, epochs in enumerate(long) if epochs == 60] == [*range(18, 26)], "of one length, one after another"
     assert pairs.index((ANCHOR, "cce")) >= 8
     assert {change for change, _ in pairs} == {*TITLES}
     assert not any(change in OF_GR_ALONE and method == "cce" for change, method in pairs)

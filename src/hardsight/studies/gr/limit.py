@@ -1,6 +1,6 @@
 """GR's settings by how far beta lies above the limit that `losses.rescaling_limit` derives, and what they reached."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hardsight.alignment import correlate
@@ -37,7 +37,7 @@ def limits(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
         for method in order
     ]
     heads = ["setting", "β over its limit at the start", "over its smallest limit", "last test", "classes learnt"]
-    parts = [markdown_table(heads, rows), _order(results, methods)]
+    parts = [markdown_table(heads, rows), _order(results, methods), _against(results, methods)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -53,3 +53,24 @@ def _order(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
         f"Rank correlation over these {len(ends)} settings of β over its smallest limit with the last accuracy: "
         f"{order.coefficient:+.2f}."
     )
+
+
+def _against(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
+    """Settings that did not do what their limit at the start says: kept all classes above it, or lost some below."""
+    counts = results.get("classes_learnt", {})
+    learnt = {method: counts.get(key) for method, key in methods.items()}
+    counted = {method: found[0] == found[1] for method, found in learnt.items() if found is not None}
+    kept = [method for method, all_of_them in counted.items() if all_of_them and _shares(method)[0] > 1]
+    lost = [method for method, all_of_them in counted.items() if not all_of_them and _shares(method)[0] <= 1]
+    told = []
+    if kept:
+        told.append(f"All classes are learnt above the limit at the start by {_titles(kept)}.")
+    if lost:
+        told.append(f"Classes are lost below it by {_titles(lost)}.")
+    if told:
+        told.append("So the limit at the start alone does not decide.")
+    return " ".join(told)
+
+
+def _titles(methods: Iterable[str]) -> str:
+    return " and ".join(title_of(method) for method in methods)

@@ -106,6 +106,50 @@ def test_a_plain_loader_is_replayed_to_the_same_bits(problem, small, tmp_path, s
         assert torch.equal(ours, theirs)
 
 
+class CountingPasses:
+    """A loader that keeps its position to itself: the order of a pass depends on how many came before it."""
+
+    def __init__(self, problem):
+        self.images, self.labels = problem.images.float() / 255, problem.labels
+        self.passes, self.done = 0, 0
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        order = torch.randperm(90, generator=torch.Generator().manual_seed(self.passes)).split(16)
+        for rows in order[self.done :]:
+            self.passes, self.done = (self.passes, self.done + 1) if self.done < 5 else (self.passes + 1, 0)
+            yield self.images[rows], self.labels[rows]
+
+    def state_dict(self):
+        return {"passes": self.passes, "done": self.done}
+
+    def load_state_dict(self, state):
+        self.passes, self.done = state["passes"], state["done"]
+
+
+@pytest.mark.parametrize("stop_at", [6, 7, 13])
+def test_a_loader_that_knows_its_position_is_asked_to_continue(problem, small, tmp_path, stop_at):
+    whole = small()
+    run(problem, whole, tmp_path / "whole", batches=CountingPasses(problem))
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, small(), tmp_path / "broken", batches=CountingPasses(problem), stop_at=stop_at)
+    resumed = small(seed=99)
+    run(problem, resumed, tmp_path / "broken", batches=CountingPasses(problem))
+    assert torch.equal(resumed.head.weight, whole.head.weight)
+
+
+@pytest.mark.parametrize("stop_at", [7, 10])
+def test_batches_of_another_size_than_the_checkpoints_are_refused(problem, small, tmp_path, stop_at):
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, small(), tmp_path, stop_at=stop_at)
+    with pytest.raises(ValueError, match="steps of an epoch was 6 there; got 3"):
+        run(problem, small(), tmp_path, batches=problem.loader(batch_size=32))
+    with pytest.raises(ValueError, match="batch_size must be that of the saved position, 16; got 17"):
+        run(problem, small(), tmp_path, batches=problem.loader(batch_size=17))
+
+
 @pytest.mark.parametrize("forgotten", ["restore_random_states", "load_optimizer"])
 def test_a_resume_that_forgets_something_is_noticed(problem, small, tmp_path, monkeypatch, forgotten):
     whole = small()

@@ -28,7 +28,6 @@ class Feed:
         self._stands: tuple[int, int] | None = None
         self._positioned = hasattr(batches, "state_dict") and hasattr(batches, "load_state_dict")
         self._start: dict[str, Any] | None = None
-        self._resume: dict[str, Any] | None = None
 
     def steps(self) -> int:
         """Optimiser steps of an epoch."""
@@ -45,16 +44,13 @@ class Feed:
         if self.places:
             yield from self._placed(number, done)
             return
-        stream = self._continued(done) if done and self._resume is not None else self._begun(number)
+        stream = self._continued(done) if done else self._begun(number)
         while group := [take_apart(batch, self.device) for batch in itertools.islice(stream, self.accumulate)]:
             yield group
 
     def _placed(self, number: int, done: int) -> Iterator[list[Place]]:
         loader = self.batches
         assert isinstance(loader, DeviceLoader)
-        if done and self._resume is not None:
-            # Checks that it is the same data, and takes over the seed.
-            loader.load_state_dict(self._resume["loader"])
         loader.set_epoch(number)
         plan = loader.plan(number)
         for index in range(done, len(loader)):
@@ -69,12 +65,10 @@ class Feed:
         return iter(self.batches)
 
     def _continued(self, done: int) -> Iterator[Any]:
-        assert self._resume is not None
         if self._positioned:
-            self.batches.load_state_dict(self._resume["loader"])  # type: ignore[attr-defined]
             return iter(self.batches)
         now = random_states()
-        self._start = self._resume["start"]
+        assert self._start is not None
         self._restore(self._start)
         stream = iter(self.batches)
         for _ in itertools.islice(stream, done * self.accumulate):
@@ -100,7 +94,10 @@ class Feed:
         return {"loader": loader, "start": self._start, "own": None if self._positioned else self._random()["own"]}
 
     def load_state_dict(self, state: dict[str, Any], *, within_epoch: bool) -> None:
-        if within_epoch:
-            self._resume = state
+        if self._positioned:
+            # Between epochs too: a loader may count them by itself, and refuse to go on with other data.
+            self.batches.load_state_dict(state["loader"])  # type: ignore[attr-defined]
+        elif within_epoch:
+            self._start = state["start"]
         elif state["own"] is not None:
             self.batches.generator.set_state(state["own"])  # type: ignore[attr-defined]

@@ -217,6 +217,7 @@ class Training:
         step, counters = self.step, self.counters
         shared = {
             "step": counters.step,
+            "steps_per_epoch": self.feed.steps(),
             "seconds": counters.seconds,
             "rows": counters.rows,
             "best_epoch": counters.best_epoch,
@@ -263,9 +264,10 @@ class Training:
     def _check_parts(self, path: Path, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         """Refuse to go on with other parts than the checkpoint was written with, naming the first."""
         step = self.step
-        optimizer = type(step.optimizer).__name__
+        optimizer, steps = type(step.optimizer).__name__, self.feed.steps()
         for part, saved, ours in (
             ("processes", shared["processes"], process()[1]),
+            ("steps of an epoch", shared.get("steps_per_epoch", steps), steps),
             ("optimizer", shared.get("optimizer_kind", optimizer), optimizer),
             ("average_decay", _given(shared["average"]), _given(step.average)),
             ("precision fp16", _given(shared["scaler"]), _given(step.scaler)),

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -109,6 +110,24 @@ class TestDecoding:
     def test_every_mode_becomes_three_channels(self, mode):
         kind = "JPEG" if mode == "CMYK" else "PNG"
         assert decode(encoded(Image.new(mode, (4, 3)), kind)).shape == (3, 3, 4)
+
+    @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+    def test_sixteen_bits_of_grey_are_scaled_and_not_cut_off(self, kind):
+        eight = torch.arange(0, 256, 5, dtype=torch.uint8).reshape(4, 13)
+        sixteen = Image.fromarray(eight.numpy().astype(np.uint16) * 257)
+        assert torch.equal(decode(encoded(sixteen, kind)), eight.expand(3, 4, 13))
+
+    @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+    def test_sixteen_bits_are_turned_upright(self, kind):
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        picture = Image.fromarray(np.full((3, 5), 40_000, np.uint16))
+        assert decode(encoded(picture, kind, exif=exif)).shape == (3, 5, 3)
+
+    @pytest.mark.parametrize("kind", [np.int32, np.float32])
+    def test_pixels_without_a_known_white_are_refused(self, kind):
+        with pytest.raises(ValueError, match="do not say what white is; save it with 8 or 16 bits"):
+            decode(encoded(Image.fromarray(np.ones((3, 4), kind)), "TIFF"))
 
     def test_the_exif_tag_turns_the_picture_upright(self):
         image = Image.new("RGB", (4, 2))

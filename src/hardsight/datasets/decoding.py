@@ -26,13 +26,25 @@ def decode(data: bytes, size: int | tuple[int, int] | None = None, fit: Literal[
                 # JPEG decodes directly to a half, quarter or eighth: never below twice the wanted size.
                 height, width = _pair(size)
                 opened.draft("RGB", (2 * max(height, width), 2 * max(height, width)))
-            upright = ImageOps.exif_transpose(opened).convert("RGB")
+            upright = _eight_bits(ImageOps.exif_transpose(opened), opened.format).convert("RGB")
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...
     except Exception as error:
         raise ValueError(f"it does not decode as an image ({_first_words(error)})") from error
     if size is not None:
         upright = _resize(upright, _pair(size), fit)
     return torch.from_numpy(np.array(upright)).permute(2, 0, 1).contiguous()
+
+
+def _eight_bits(image: "PillowImage", kind: str | None) -> "PillowImage":
+    """A grey image of sixteen bits brought to eight; Pillow's own conversion makes all above 255 of 65,535 white."""
+    from PIL import Image
+
+    # Netpbm's come as 32-bit integers, already spread over sixteen bits.
+    if image.mode.startswith("I;16") or (image.mode == "I" and kind in ("PNG", "PPM")):
+        return Image.fromarray(((np.asarray(image).astype(np.int64) + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError("its 32-bit pixels do not say what white is; save it with 8 or 16 bits")
+    return image
 
 
 def _resize(image: "PillowImage", size: tuple[int, int], fit: str) -> "PillowImage":

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,23 @@ def test_rows_of_all_files_in_order(build, grey_of):
     assert splits(root) == ("test", "train", "validation")
     loaded = dataset.load()
     assert loaded.images[:, 0, 0, 0].tolist() == [grey_of(index) for index in range(10)]
+
+
+def test_threads_that_want_the_same_rows_read_them_once(tmp_path, monkeypatch):
+    buffer = io.BytesIO()
+    Image.new("L", (2, 2), 7).save(buffer, "PNG")
+    table = pa.table({"image": [buffer.getvalue()] * 32, "label": [0, 1] * 16})
+    pq.write_table(table, tmp_path / "train.parquet", row_group_size=16)
+    read, began = pq.ParquetFile.read_row_group, []
+
+    def slow(file, group, *arguments, **options):
+        began.append(group)
+        time.sleep(0.05)
+        return read(file, group, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", slow)
+    assert len(read_huggingface(tmp_path).load(workers=8)) == 32
+    assert sorted(began) == [0, 1]
 
 
 def test_the_layout_with_a_folder_a_split(build):

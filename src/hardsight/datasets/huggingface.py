@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from hardsight.datasets.interface import FileDataset, Size
 # A larger number is no class but an identity, a hash or a date.
 _MOST_CLASSES = 1_000_000
 _LABEL_NAMES = ("label", "labels", "fine_label")
+# Threads that decode a set in order come to a new row group together: one reads it, the others wait for that.
+_READING = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +40,9 @@ class ParquetDataset(FileDataset):
         file, _, row = self.paths[index].rpartition("#")
         starts = _row_group_starts(self.root / file)
         group = bisect.bisect_right(starts, int(row)) - 1
-        value = _row_group(self.root / file, group, self.image_column)[int(row) - starts[group]].as_py()
+        with _READING:
+            rows = _row_group(self.root / file, group, self.image_column)
+        value = rows[int(row) - starts[group]].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if not data:
             raise ValueError("the row holds no image bytes")

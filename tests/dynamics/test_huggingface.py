@@ -2,7 +2,14 @@
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from hardsight.dynamics import Recorder
 from hardsight.dynamics.huggingface import IdCollator, RecorderCallback, WithIds
@@ -109,6 +116,28 @@ def test_training_resumed_from_a_checkpoint_records_on(tmp_path):
     assert resumed.epoch == 3
     for name, values in whole.scores().items():
         torch.testing.assert_close(resumed.scores()[name], values, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_every_process_saves_its_own_share_of_an_unfinished_epoch(tmp_path, monkeypatch):
+    labels = torch.zeros(2, dtype=torch.int64)
+    ids = {0: torch.tensor([0, 1]), 1: torch.tensor([2, 3])}
+    saved, state, control = arguments(tmp_path), TrainerState(global_step=5), TrainerControl()
+
+    def become(rank):
+        monkeypatch.setattr(TrainingArguments, "process_index", rank)
+        state.is_world_process_zero = rank == 0
+
+    for rank, own in ids.items():
+        become(rank)
+        recorder = Recorder(4)
+        recorder.update(own, torch.eye(2), labels)
+        RecorderCallback(recorder).on_save(saved, state, control)
+    for rank, shown in ((0, [0, 1]), (1, [2, 3]), (2, [])):
+        become(rank)
+        recorder = Recorder(4)
+        RecorderCallback(recorder).on_train_begin(saved, state, control, model=model())
+        recorder.end_epoch()
+        assert recorder.aggregates["epochs"].nonzero().squeeze(1).tolist() == shown, f"process {rank}"
 
 
 def test_lost_ids_are_refused(tmp_path):

@@ -27,7 +27,6 @@ from hardsight.heads import observe
 from hardsight.records import atomic_path
 
 ID, LABEL = "sample_id", "sample_label"
-_STATE = "dynamics.pt"
 
 
 class WithIds(Dataset):
@@ -62,7 +61,8 @@ class IdCollator:
 class RecorderCallback(TrainerCallback):
     """Records what the head computes in every training step; `recorder.table()` afterwards has the scores.
 
-    Its state is saved beside every checkpoint, as `dynamics.pt`, and read again when training resumes from one.
+    Its state is saved beside every checkpoint, as `dynamics.pt` (of process 1 `dynamics-1.pt`, ...), and read again
+    when training resumes from one.
     """
 
     def __init__(self, recorder: Recorder, *, head: str | None = None) -> None:
@@ -76,9 +76,8 @@ class RecorderCallback(TrainerCallback):
         """Hang the hooks, and go on from the checkpoint that training goes on from."""
         if args.remove_unused_columns:
             raise ValueError("remove_unused_columns must be False, or the Trainer drops the ids; got True")
-        saved = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / _STATE
-        if state.global_step > 0 and saved.exists():
-            self.recorder.load_state_dict(torch.load(saved, weights_only=True, map_location="cpu"))
+        if state.global_step > 0:
+            self._load(_file(args, state, args.process_index), _file(args, state, 0))
         model = kwargs["model"]
         self._open.close()
         self._open.callback(model.register_forward_pre_hook(self._take_out, with_kwargs=True).remove)
@@ -98,11 +97,9 @@ class RecorderCallback(TrainerCallback):
         self.recorder.end_epoch()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save the recorder beside the checkpoint."""
-        if state.is_world_process_zero:
-            folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
-            with atomic_path(folder / _STATE) as temporary:
-                torch.save(self.recorder.state_dict(), temporary)
+        """Save the recorder beside the checkpoint: each process, since each holds its share of an unfinished epoch."""
+        with atomic_path(_file(args, state, args.process_index)) as temporary:
+            torch.save(self.recorder.state_dict(), temporary)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -110,7 +107,21 @@ class RecorderCallback(TrainerCallback):
         """Take the hooks off."""
         self._open.close()
 
+    def _load(self, own: Path, first: Path) -> None:
+        if not first.exists():
+            return
+        saved = own if own.exists() else first
+        self.recorder.load_state_dict(torch.load(saved, weights_only=True, map_location="cpu"))
+        if saved != own:
+            # More processes than before: finished epochs are the same in all, the share of the unfinished one is not.
+            self.recorder.discard_epoch()
+
     def _take_out(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ids, labels = kwargs.pop(ID, None), kwargs.pop(LABEL, None)
         self._carried = None if ids is None or labels is None else (ids, labels)
         return inputs, kwargs
+
+
+def _file(args: TrainingArguments, state: TrainerState, process: int) -> Path:
+    folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+    return folder / (f"dynamics-{process}.pt" if process else "dynamics.pt")

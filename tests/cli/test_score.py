@@ -62,10 +62,41 @@ def test_a_model_and_a_folder(tiny_vit: Path, photos: Path, tmp_path: Path) -> N
     result = run("--model", f"hf:{tiny_vit}", "--data", photos, "-o", tmp_path / "scores.parquet", "--batch-size", "4")
     assert result.exit_code == 0, result.output
     assert "9 samples, 3 classes, scored against the given label" in result.stdout
-    assert "1 images were left out, first dog/broken.jpg" in result.stdout
+    assert "1 image was left out: dog/broken.jpg" in result.stdout
+    assert "was taken" not in result.stdout
     table = pq.read_table(tmp_path / "scores.parquet")
     assert table.column("path").to_pylist()[0] == "cat/0.png"
     assert json.loads(table.schema.metadata[b"class names"]) == ["cat", "dog", "frog"]
+
+
+def test_what_the_model_does_not_say_is_said(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (
+        "from torch import nn",
+        "def make():",
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))",
+    )
+    (tmp_path / "plain_net.py").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    refused(
+        run("--model", "nets/plain_net.py:make", "--data", photos),
+        "write nets.plain_net:make",
+        tmp_path,
+    )
+    common = ("--model", "plain_net:make", "--data", photos, "--batch-size", "1")
+    result = run(*common, "--std", "0.25")
+    assert result.exit_code == 0, result.output
+    assert "this was taken: no --size, each image's own, --mean 0.485,0.456,0.406\n" in result.stdout
+    assert json.loads(run(*common, "--json").stdout)["assumed"]["std"] == [0.229, 0.224, 0.225]
+    told = run(*common, "--size", "8", "--mean", "0.5", "--std", "0.25")
+    assert "was taken" not in told.stdout
+
+
+def test_several_images_that_do_not_decode(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg"):
+        (photos / "dog" / name).write_bytes(b"no image")
+    result = run("--model", f"hf:{tiny_vit}", "--data", photos, "-o", tmp_path / "scores.parquet")
+    assert "2 images were left out, first dog/a.jpg" in result.stdout
+    assert result.stdout.splitlines()[2].endswith("; --json names all")
 
 
 def test_flags_take_the_place_of_the_models_own(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
@@ -155,7 +186,7 @@ def test_names_with_newlines_and_names_that_are_no_text(tiny_vit: Path, photos: 
     common = ("--model", f"hf:{tiny_vit}", "--data", home, "-o", tmp_path / "s c.parquet")
     result = run(*common)
     assert result.exit_code == 0, result.output
-    assert r"1 images were left out, first cat/\udcff.png: its name is not UTF-8" in result.stdout
+    assert r"1 image was left out: cat/\udcff.png: its name is not UTF-8" in result.stdout
     assert "cat/a b\n[c].png" in pq.read_table(tmp_path / "s c.parquet").column("path").to_pylist()
     (tmp_path / "s c.parquet").unlink()
     (home / "dog").rename(home / os.fsdecode(b"\xfe"))

@@ -91,6 +91,7 @@ def score(
             "std": _numbers("std", std),
             "interpolation": interpolation,
         }
+        assumed: dict[str, Any] = {}
         if file is not None:
             from hardsight.engines.files import score_file
 
@@ -110,13 +111,15 @@ def score(
             groups, where = None if classes is None else _groups(classes), _device(device)
             images = open_images(data, layout, split)
             loaded = load_model(model, weights, num_classes=num_classes)
+            preprocessing = loaded.preprocessing.changed(**flags)
+            assumed = {name: getattr(preprocessing, name) for name in loaded.assumed if flags[name] is None}
             table = score_images(
                 loaded,
                 images,
                 chosen,
                 classes=groups,
                 labelled=not unlabelled,
-                preprocessing=loaded.preprocessing.changed(**flags),
+                preprocessing=preprocessing,
                 head=head,
                 device=where,
                 batch_size=batch_size,
@@ -124,7 +127,7 @@ def score(
                 origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
             )
         write_table(output, table)
-    _tell(table, output, as_json)
+    _tell(table, output, assumed, as_json)
 
 
 def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
@@ -134,7 +137,7 @@ def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
             raise ValueError(f"--{name} belongs to {belongs_to}; leave it out here")
 
 
-def _tell(table: Any, output: Path, as_json: bool) -> None:
+def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> None:
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     skipped = json.loads(metadata.get("skipped", "[]"))
     labels, predicted = table.column("label"), table.column("predicted")
@@ -144,6 +147,7 @@ def _tell(table: Any, output: Path, as_json: bool) -> None:
         "classes": int(metadata["classes"]),
         "hardness_against": metadata["hardness against"],
         "agreement": None if labels.null_count else _share(labels, predicted),
+        "assumed": assumed,
         "skipped": skipped,
         "scores": [name for name in table.column_names if name not in ("id", "label", "predicted", "path", "domain")],
     }
@@ -155,9 +159,22 @@ def _tell(table: Any, output: Path, as_json: bool) -> None:
     )
     if summary["agreement"] is not None:
         print(f"the model agrees with {summary['agreement']:.1%} of the labels")
-    if skipped:
-        print(f"{len(skipped)} images were left out, first {skipped[0]}")
+    if assumed:
+        print(f"the model does not say how it wants its images, so this was taken: {_said(assumed)}")
+    if len(skipped) == 1:
+        print(f"1 image was left out: {skipped[0]}")
+    elif skipped:
+        print(f"{len(skipped):,} images were left out, first {skipped[0]}; --json names all")
     print(f"scores: {output}")
+
+
+def _said(assumed: dict[str, Any]) -> str:
+    """What was assumed, as the options that say it."""
+    own = "no --size, each image's own"
+    return ", ".join(
+        own if values is None else f"--{name} {','.join(f'{value:g}' for value in values)}"
+        for name, values in assumed.items()
+    )
 
 
 def _share(labels: Any, predicted: Any) -> float:

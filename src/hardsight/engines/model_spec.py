@@ -39,12 +39,16 @@ _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A classifier in evaluation mode, what its images must be, and its class names where it says them."""
+    """A classifier in evaluation mode, what its images must be, and its class names where it says them.
+
+    `assumed` names what of the preprocessing nothing of the model's says, so that a usual value was taken.
+    """
 
     model: nn.Module
     preprocessing: Preprocessing
     class_names: tuple[str, ...] | None
     spec: str
+    assumed: tuple[str, ...] = ()
 
 
 def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int | None = None) -> LoadedModel:
@@ -55,14 +59,18 @@ def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int
     kind, colon, name = spec.partition(":")
     if not colon or not kind or not name:
         raise ValueError(
-            f"model must be timm:NAME, hf:FOLDER, torchvision:NAME or package.module:factory; got {spec!r}"
+            "model must be timm:NAME, hf:FOLDER, torchvision:NAME, hardsight:NAME or package.module:factory, as "
+            f"mine:Net is Net of mine.py; got {spec!r}"
         )
+    if kind.endswith(".py"):
+        module = kind.removesuffix(".py").strip("./").replace("/", ".")
+        raise ValueError(f"model must name a module and no file: write {module}:{name}; got {spec!r}")
     build = _BUILDERS.get(kind, functools.partial(_from_factory, kind))
     loaded = build(name, weights is None, num_classes)
     if weights is not None:
         load_weights(loaded.model, weights)
     loaded.model.eval()
-    return LoadedModel(loaded.model, loaded.preprocessing, loaded.class_names, spec)
+    return replace(loaded, spec=spec)
 
 
 def load_weights(model: nn.Module, path: Path | str) -> None:
@@ -179,7 +187,8 @@ def _from_hardsight(name: str, pretrained: bool, num_classes: int | None) -> Loa
     model = create(name, num_classes=num_classes)
     if pretrained:
         raise ValueError(f"weights must be given for hardsight:{name}: without them the network has learned nothing")
-    return LoadedModel(model, _own_preprocessing(model), None, "")
+    preprocessing, assumed = _own_preprocessing(model)
+    return LoadedModel(model, preprocessing, None, "", assumed)
 
 
 def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
@@ -204,19 +213,25 @@ def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_cla
             f"{module_name}:{factory_name} must return a torch.nn.Module; it returned {type(model).__name__}"
         )
     names = getattr(model, "class_names", None)
-    return LoadedModel(model, _own_preprocessing(model), tuple(map(str, names)) if names else None, "")
+    preprocessing, assumed = _own_preprocessing(model)
+    return LoadedModel(model, preprocessing, tuple(map(str, names)) if names else None, "", assumed)
 
 
-def _own_preprocessing(model: nn.Module) -> Preprocessing:
-    """A model's own `pretrained_cfg` (timm's form), else its input's size and channels with usual means and spreads."""
+def _own_preprocessing(model: nn.Module) -> tuple[Preprocessing, tuple[str, ...]]:
+    """A model's own `pretrained_cfg` (timm's form), else its input's size and channels with usual means and spreads.
+
+    With it the names of what was assumed.
+    """
     configuration = getattr(model, "pretrained_cfg", None)
     if isinstance(configuration, Mapping):
-        return from_timm(configuration)
+        return from_timm(configuration), ()
     shape = getattr(model, "input_shape", None)
     size = (int(shape[1]), int(shape[2])) if isinstance(shape, tuple) and len(shape) == 3 else None
     first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     plain = Preprocessing(size, None if size is None else min(size))
-    return plain if first is None or first.in_channels != 1 else replace(plain, mean=(0.5,), std=(0.5,))
+    if first is not None and first.in_channels == 1:
+        plain = replace(plain, mean=(0.5,), std=(0.5,))
+    return plain, ("mean", "std") if size else ("size", "mean", "std")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardsight.dynamics import Recorder
+from hardsight.dynamics.aggregates import MOST_EPOCHS
 
 
 def same(first: Recorder, second: Recorder) -> bool:
@@ -307,3 +308,17 @@ def test_the_step_compiles_whole_and_stays_the_same():
 def test_whole_numbers_are_no_logits_even_where_the_classes_are_known() -> None:
     with pytest.raises(ValueError, match="logits must be floats"):
         Recorder(4, 3).update(torch.arange(2), torch.ones(2, 3, dtype=torch.int64), torch.tensor([0, 1]))
+
+
+def test_epochs_end_before_their_counters_do(monkeypatch):
+    assert torch.iinfo(torch.int16).max == MOST_EPOCHS
+    monkeypatch.setattr("hardsight.dynamics.recorder.MOST_EPOCHS", 2)
+    recorder = Recorder(2)
+    for _ in range(2):
+        recorder.update(torch.arange(2), torch.eye(2), torch.tensor([0, 0]))
+        recorder.end_epoch()
+    before = recorder.scores()["aum"]
+    recorder.update(torch.arange(2), -torch.eye(2), torch.tensor([0, 0]))
+    with pytest.raises(ValueError, match="epochs must be at most 2"):
+        recorder.end_epoch()
+    assert torch.equal(recorder.scores()["aum"], before), "nothing of the refused epoch is folded in"

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from hardsight.dynamics.ledger import EpochValues, Frame
 
+# Epochs are counted in 16 bits to keep a million samples small; one past the last epoch is a score too.
+MOST_EPOCHS = 2**15 - 1
 # What is kept of each measure. A mean follows Welford; `moments` adds the sum of squared deviations, `trend` the sum
 # of products of deviations from mean value and mean epoch.
 _KEPT = {

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hardsight.dynamics import processes
-from hardsight.dynamics.aggregates import Aggregates
+from hardsight.dynamics.aggregates import MOST_EPOCHS, Aggregates
 from hardsight.dynamics.catalogue import DynamicsScore, choose_dynamics_scores, dynamics_scores, measures_of
 from hardsight.dynamics.history import PHASES, History, values_of
 from hardsight.dynamics.intake import Intake
@@ -313,6 +313,8 @@ class Recorder:
         processes.merge(self._started()[0].ledger, self.group)
 
     def _check_epoch(self, intake: Intake) -> None:
+        if self.epoch >= MOST_EPOCHS:
+            raise ValueError(f"epochs must be at most {MOST_EPOCHS}, as many as are counted; got one more to end")
         ledger = intake.ledger
         ids, labels = ledger.strays()
         check_strays("ids", 0 if self.strays == "ignore" else ids, self.num_samples, self.epoch, ledger.keep_last)

@@ -71,6 +71,26 @@ def test_captured_run_resumed_is_the_same_bits(tmp_path):
     assert torch.equal(weights(resumed.run()), weights(whole))
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a GPU beside the current one")
+def test_another_gpu_than_the_current_one_trains(tmp_path):
+    def other(folder=None):
+        torch.manual_seed(0)
+        model = models.create("cnn13").to("cuda:1", memory_format=torch.channels_last)
+        batches = loader()
+        there = DeviceLoader(batches.images, batches.labels, batch_size=64, device="cuda:1", channels_last=True)
+        return Session(model, there, epochs=3, device="cuda:1", folder=folder, checkpoint_every=7, progress=False)
+
+    whole = other().run()
+    assert whole.epochs[-1]["train_loss"] < whole.epochs[0]["train_loss"]
+    broken = other(tmp_path)
+    with torch.cuda.device(1):
+        steps = broken.stepwise()
+        for _ in range(16):
+            next(steps)
+        steps.close()
+    assert torch.equal(weights(other(tmp_path).run()), weights(whole))
+
+
 def test_changed_beta1_is_recorded_anew():
     plan = training.Plan(beta1=lambda position: 0.9 if position.epoch == 0 else 0.5)
     fitted = session(kind="adam", plan=plan).run()

@@ -61,6 +61,19 @@ def test_one_bad_cell_does_not_stop_the_others(problem, small, tmp_path):
     assert statuses == {"bad": "failed", "good": "finished"}
 
 
+def test_the_callers_random_states_survive_a_training_that_breaks(problem, small):
+    def breaks(epoch, row):
+        raise KeyError("of the caller")
+
+    sessions = [cell(problem, small, seed) for seed in range(2)]
+    sessions[1].training.after_epoch = breaks
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    with pytest.raises(KeyError, match="of the caller"):
+        run_together(sessions)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_batches_made_in_the_step_are_the_loaders(problem):
     loader = problem.loader(augmentation=Augmentation(shift=1, flip=True))
     assert can_reside(loader)

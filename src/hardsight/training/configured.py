@@ -12,8 +12,9 @@ from accelerate import Accelerator
 from hardsight.losses.registry import Sizes
 from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
+from hardsight.training.devices import usable_device
 from hardsight.training.evaluation import process
-from hardsight.training.fitting import Fitted, Session, fit, usable_device
+from hardsight.training.fitting import Fitted, Session, fit
 from hardsight.training.locks import claim
 from hardsight.training.reading import build, put
 from hardsight.training.record import RunRecord

@@ -18,6 +18,8 @@ from hardsight.training.between_epochs import check_samples, looks_at_samples
 from hardsight.training.capture import CapturedStep, can_capture, make_capturable
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
+from hardsight.training.devices import chosen_device as chosen_device
+from hardsight.training.devices import current, usable_device
 from hardsight.training.evaluation import process, wait_for_all
 from hardsight.training.loop import NonFiniteLossError, Training
 from hardsight.training.meter import Meter
@@ -183,19 +185,24 @@ class Session:
             "class_names": list(class_names or []),
         }
         # Where the global generators stand when the session is made is where its training begins.
-        self.random = random_states()
+        with current(device):
+            self.random = random_states()
 
     def run(self) -> Fitted:
         """Train to the end."""
         steps = self.stepwise()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+        with current(self.training.device):
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
 
     def stepwise(self) -> Generator[None, None, Fitted]:
-        """Train to the end, pausing after every step; what it returns is what `run` returns."""
+        """Train to the end, pausing after every step; what it returns is what `run` returns.
+
+        A GPU must be the current device at every step (see `devices.current`).
+        """
         try:
             self._begin()
             yield from self.training.stepwise()
@@ -301,25 +308,6 @@ def _precision(wanted: str, accelerator: Accelerator, device: torch.device) -> t
     if wanted not in PRECISIONS:
         raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {wanted!r}")
     return PRECISIONS[wanted]
-
-
-def usable_device(name: torch.device | str) -> torch.device:
-    """The device of this name; refuses one that torch does not know or that is not there."""
-    try:
-        torch.empty(0, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError, NotImplementedError) as problem:
-        reason = str(problem).splitlines()[0]
-        raise ValueError(
-            f"device must be one that this machine has, cpu or cuda:0, say; got {name!r}: {reason}"
-        ) from None
-
-
-def chosen_device(name: torch.device | str | None = None) -> torch.device:
-    """The device asked for, which must be there; left out, a GPU where there is one."""
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return usable_device(name)
 
 
 def _check_counts(**counts: int) -> None:

@@ -16,6 +16,7 @@ from hardsight.training.checkpoints import (
     restore_device_random_states,
     restore_random_states,
 )
+from hardsight.training.devices import current
 from hardsight.training.fitting import Fitted, Session
 from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.stacked import StackedTrainings
@@ -29,19 +30,29 @@ def run_together(sessions: Sequence[Session], *, stacked: bool = False) -> list[
 
     One whose loss is no finite number stops alone; its error is raised when the others have ended.
     """
-    before = random_states()
-    stack = StackedTrainings([session.training for session in sessions]) if stacked and sessions else None
+    if not sessions:
+        return []
+    with current(sessions[0].training.device):
+        before = random_states()
+        try:
+            turns = _take_turns(sessions, stacked=stacked)
+        finally:
+            restore_random_states(before)
+    for turn in turns:
+        if turn.stopped is not None:
+            raise turn.stopped
+    return [turn.fitted for turn in turns if turn.fitted is not None]
+
+
+def _take_turns(sessions: Sequence[Session], *, stacked: bool) -> list["_Turn"]:
+    stack = StackedTrainings([session.training for session in sessions]) if stacked else None
     turns = [_Turn(session, own_stream=stack is None) for session in sessions]
     waiting = list(turns)
     while waiting:
         waiting = [turn for turn in waiting if turn.take()]
         if stack is not None:
             stack.end_round()
-    restore_random_states(before)
-    for turn in turns:
-        if turn.stopped is not None:
-            raise turn.stopped
-    return [turn.fitted for turn in turns if turn.fitted is not None]
+    return turns
 
 
 class _Turn:

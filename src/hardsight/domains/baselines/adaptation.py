@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from hardsight.domains.baselines.methods import Baseline, MakeOptimizer, make_baseline
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
+from hardsight.training.devices import chosen_device
 from hardsight.training.evaluation import take_apart
-from hardsight.training.fitting import chosen_device
 from hardsight.training.network import Network
 from hardsight.training.record import Row, RunRecord, device_name
 

@@ -31,7 +31,7 @@ from hardsight.domains.rows import RowBatches
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep
-from hardsight.training.fitting import chosen_device
+from hardsight.training.devices import chosen_device
 from hardsight.training.schedules import constant, cosine
 
 METHODS = ("cross_entropy", "avh", "mldg")

@@ -40,8 +40,8 @@ from hardsight.training.checkpoints import (
     restore_random_states,
 )
 from hardsight.training.configured import alone_in
+from hardsight.training.devices import chosen_device, current
 from hardsight.training.evaluation import evaluate, process, wait_for_all
-from hardsight.training.fitting import chosen_device
 from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.record import RunRecord, device_name
 
@@ -130,7 +130,7 @@ class Run:
         """Train to the end."""
         devices = [self.device] if self.device.type == "cuda" else []
         alone = contextlib.nullcontext() if self.folder is None else alone_in(self.folder)
-        with alone, torch.random.fork_rng(devices=devices):
+        with alone, current(self.device), torch.random.fork_rng(devices=devices):
             torch.manual_seed(self.settings.seed)
             self._begin()
             try:

@@ -316,3 +316,27 @@ def test_importing_the_report_is_light_and_names_what_is_missing(make_record: Ma
     folder = make_record({"id": [1], "avh": [0.1]})
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=120)
     assert not (folder / "report.html").exists()
+
+
+def test_an_estimate_from_one_look_is_not_said_twice(make_record: Maker) -> None:
+    columns = {"id": [1, 2, 3], "label": [0, 1, 1], "predicted": [1, 1, 0], "avh": [0.6, 0.1, 0.7]}
+    columns |= {"expected": [1, 1, 0], "suspicion": [0.5, 0.0, 1.0]}
+    issues = {"estimated": 2, "estimate": "disagreement"}
+    words = _check_harmless(_read(write_report(make_record(columns, results={"label_issues": issues})))).words
+    assert "labels are suspects: the model disagrees with them, and is itself wrong about some" in words
+    assert "probably wrong" not in words
+    assert "labels the model disagrees with" not in words
+    assert "ranked by suspicion (larger is more suspicious)" in words
+    issues = {"estimated": 1, "estimate": "confident_joint"}
+    words = _check_harmless(_read(write_report(make_record(columns, results={"label_issues": issues})))).words
+    assert "labels are probably wrong" in words
+    assert "labels the model disagrees with" in words
+
+
+def test_a_recorder_alone_expects_nothing_and_the_page_says_so(make_record: Maker) -> None:
+    columns = {"id": [1, 2, 3], "label": [0, 1, 1], "avh": [0.6, 0.1, 0.7], "suspicion": [0.5, 0.0, 1.0]}
+    words = _check_harmless(_read(write_report(make_record(columns)))).words
+    assert "Given label, the first 3 of 3 samples" in words
+    assert "wrongly labelled samples are among them" in words
+    predicted = columns | {"predicted": [0, 1, 1]}
+    assert "are among them" not in _check_harmless(_read(write_report(make_record(predicted)))).words

@@ -117,10 +117,13 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
                 textcoords="offset points",
                 va="center",
                 fontsize=8,
+                # The line of chance often runs through them.
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
+                zorder=4,
             )
         axes.margins(x=0.16)
         if chance is not None:
-            axes.axvline(chance, color=RED, linestyle="--", linewidth=1.2)
+            axes.axvline(chance, color=RED, linestyle="--", linewidth=1.2, zorder=3)
             label = f"chance {chance:.3g}"
             axes.text(chance, 1.01, label, transform=axes.get_xaxis_transform(), color=RED, fontsize=8)
         axes.set_xlabel(f"mean of {score.name} ({_axis_label(score)})")

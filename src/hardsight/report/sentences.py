@@ -46,7 +46,10 @@ def tiles(view: View) -> list[tuple[str, str]]:
     found = []
     if view.estimated is not None and view.suspects is not None:
         known = f"; {view.suspects_found:,} of them were really flipped" if view.wrong is not None else ""
-        found.append((f"{view.estimated:,}", f"labels are probably wrong{known}"))
+        meaning = f"labels are probably wrong{known}"
+        if _counts_one_look(view):
+            meaning = "labels are suspects: the model disagrees with them, and is itself wrong about some"
+        found.append((f"{view.estimated:,}", meaning))
     accuracy = view.run.section("results").get("test_accuracy")
     if _is_number(accuracy):
         found.append((f"{accuracy:.1%}", "test accuracy"))
@@ -61,9 +64,8 @@ def tiles(view: View) -> list[tuple[str, str]]:
             found.append(
                 (f"{view.suspects_found / flipped:.1%}", f"of the first {flipped:,} suspects were really flipped")
             )
-    elif view.wrong is None and view.confusion is not None:
-        apart = int(view.confusion.counts[view.confusion.given != view.confusion.predicted].sum())
-        found.append((f"{apart:,}", "labels the model disagrees with"))
+    elif view.wrong is None and view.confusion is not None and not _counts_one_look(view):
+        found.append((f"{_apart(view):,}", "labels the model disagrees with"))
     if view.run.samples is not None:
         found.append((f"{view.run.samples.rows:,}", "samples"))
     if view.classes:
@@ -91,13 +93,27 @@ def sentences(view: View) -> dict[str, str]:
     }
 
 
+def _apart(view: View) -> int:
+    """How many labels the model disagrees with."""
+    pairs = view.confusion
+    return 0 if pairs is None else int(pairs.counts[pairs.given != pairs.predicted].sum())
+
+
+def _counts_one_look(view: View) -> bool:
+    """Whether the estimate is no more than the number of disagreements with one prediction of each sample."""
+    by_disagreement = view.run.section("results", "label_issues").get("estimate") == "disagreement"
+    return by_disagreement and view.wrong is None and view.confusion is not None and view.estimated == _apart(view)
+
+
 def _suspects(view: View) -> str:
     if view.suspects is None:
         return ""
     ranking = view.suspects
+    expects = " → label the model expects" if any(card.expected for card in ranking.cards) else ""
+    reading = "larger is more suspicious" if ranking.score.name == "suspicion" else ranking.score.reading
     text = (
-        f"Given label → label the model expects, the first {len(ranking.cards)} of {ranking.total:,} samples ranked by "
-        f"{_spoken(ranking.score)} ({ranking.score.reading}). A person should look at these first; {_next(view)}."
+        f"Given label{expects}, the first {len(ranking.cards)} of {ranking.total:,} samples ranked by "
+        f"{_spoken(ranking.score)} ({reading}). A person should look at these first; {_next(view)}."
     )
     if view.wrong is not None:
         right = sum(bool(card.flipped) for card in ranking.cards)
@@ -118,9 +134,11 @@ def _hardest(view: View) -> str:
     start = f"Ranked by {_spoken(score)}: {score.reading}{_chance(view) if score.name in _AVH else '.'}"
     if view.hardest_agreed:
         start += (
-            f" Only the {view.hardest.total:,} samples whose label the model agrees with: these are hard to see rather "
+            f" Only the {view.hardest.total:,} samples whose label the model agrees with: most are hard to see rather "
             "than wrongly labelled; the others are among the suspects above."
         )
+    elif view.labels is not None and "label" in view.labels.codes and "predicted" not in view.labels.codes:
+        start += " What the model predicts is not recorded, so wrongly labelled samples are among them."
     return start
 
 
@@ -158,7 +176,7 @@ def _classes(view: View) -> str:
     if view.by_class is None or view.labels is None:
         return ""
     score, shown = view.by_class[0], int((view.by_class[1] > 0).sum())
-    text = f"Mean {_spoken(score)} of the samples that carry each label, hardest class first ({score.reading})"
+    text = f"{score.title}: mean over the samples that carry each label, hardest class first ({score.reading})"
     text += f"; the {MOST_CLASSES} hardest of {shown:,} classes" if shown > MOST_CLASSES else ""
     return text + (_chance(view) if score.name in _AVH else ".")
 

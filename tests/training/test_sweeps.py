@@ -122,6 +122,17 @@ def test_an_owner_shows_that_it_lives(tmp_path):
         assert path.stat().st_mtime > 1
 
 
+def test_an_owner_that_was_taken_for_dead_leaves_the_claim_to_its_successor(tmp_path):
+    path, successor = tmp_path / "claim", tmp_path / "successor"
+    with locks.claim(path, heartbeat=0.005):
+        successor.write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "1"}))
+        os.utime(successor, (0, 0))
+        successor.replace(path)
+        time.sleep(0.1)
+        assert path.stat().st_mtime == 0, "only its owner may say that it lives"
+    assert path.exists()
+
+
 def test_cells_train_alone_and_together_alike(tmp_path):
     cells = grid(loss__options__beta=[2.0, 6.0], seed=[0, 1])
     assert training.sweep(BASE, tmp_path / "alone", cells, progress=False) == cells

@@ -33,7 +33,8 @@ def claim(path: Path, *, heartbeat: float = _HEARTBEAT, patience: float = _PATIE
     finally:
         stop.set()
         beat.join()
-        path.unlink(missing_ok=True)
+        if _is_ours(path):
+            path.unlink(missing_ok=True)
 
 
 def _take(path: Path, patience: float) -> bool:
@@ -61,7 +62,7 @@ def _take(path: Path, patience: float) -> bool:
 def _create(path: Path) -> bool:
     """Make the claim whole: written under another name and linked, so that nobody reads half of it."""
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    draft.write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}))
+    draft.write_text(json.dumps(_this_process()))
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -69,6 +70,18 @@ def _create(path: Path) -> bool:
     finally:
         draft.unlink(missing_ok=True)
     return True
+
+
+def _this_process() -> dict[str, str | int | None]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the claim is still this process's: one that was suspended for long may have lost it to another."""
+    try:
+        return json.loads(path.read_text()) == _this_process()
+    except (OSError, ValueError):
+        return False
 
 
 def _abandoned(path: Path, patience: float) -> bool:
@@ -106,5 +119,6 @@ def _started(pid: int) -> str | None:
 
 def _keep_alive(path: Path, heartbeat: float, stop: threading.Event) -> None:
     while not stop.wait(heartbeat):
-        with contextlib.suppress(OSError):
-            os.utime(path)
+        if _is_ours(path):
+            with contextlib.suppress(OSError):
+                os.utime(path)

@@ -80,15 +80,14 @@ def run_sweep(
     if at_once < 1:
         raise ValueError(f"at_once must be at least 1; got {at_once!r}")
     computed: list[Cell] = []
-    waiting = missing(folder, cells, retry_failed=retry_failed)
-    while waiting:
+    while True:
+        tried = {cell.name for cell in computed}
+        waiting = [cell for cell in missing(folder, cells, retry_failed=retry_failed) if cell.name not in tried]
         taken = _work(folder, waiting, run, at_once, retry_failed)
+        if not taken:
+            # What is still missing is in other hands.
+            return computed
         computed += taken
-        tried = {cell.name for cell in taken}
-        remaining = [cell for cell in missing(folder, cells, retry_failed=retry_failed) if cell.name not in tried]
-        # Nothing could be claimed: what is missing is in other hands.
-        waiting = [cell for cell in remaining if cell.name not in {done.name for done in computed}] if taken else []
-    return computed
 
 
 def _work(

@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight import records
-from hardsight.training.states import read_state, write_state
+from hardsight.training.states import own_copy, read_state, write_state
 
 _NAME = re.compile(r"step-(\d+)$")
 # What a run writes under its own name, and what it may leave under a hidden one when it is killed. A run's folder may
@@ -196,7 +196,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
 
 def _plain(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
+    return {name: own_copy(tensor) for name, tensor in model.items()}
 
 
 def _sync(folder: Path) -> None:

@@ -33,14 +33,18 @@ def read_state(stem: Path) -> Any:
     return _put_tensors(json.loads(stem.with_suffix(".json").read_text(encoding="utf-8")), tensors)
 
 
+def own_copy(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU in memory of its own: safetensors refuses tensors that share memory, as tied weights do."""
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
 def _take_tensors(state: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(state, np.ndarray):
         state = torch.from_numpy(state)
     if isinstance(state, np.generic):
         state = state.item()
     if isinstance(state, Tensor):
-        # A copy of its own: safetensors refuses tensors that share memory, as tied weights do.
-        tensors[path] = state.detach().cpu().contiguous().clone()
+        tensors[path] = own_copy(state)
         return {_TENSOR: path}
     if isinstance(state, Mapping):
         taken = [(key, _take_tensors(value, f"{path}/{key}", tensors)) for key, value in state.items()]

@@ -95,7 +95,7 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
         return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
     for place in (folder, folder.parent):
         if (place / "LOC_val_solution.csv").is_file():
-            return _kaggle(folder, place / "LOC_val_solution.csv")
+            return _kaggle(place / "LOC_val_solution.csv")
         if (place / "val.txt").is_file():
             paths, labels = parse_list(place / "val.txt", 1000)
             return paths, labels, tuple(str(label) for label in range(1000))
@@ -104,7 +104,7 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
     )
 
 
-def _kaggle(folder: Path, path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
+def _kaggle(path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]

@@ -45,6 +45,10 @@ def test_suspects_list_and_estimate(scores: Path) -> None:
     assert lines[4:6] == ["avh by domain, hardest first", "domain\tcount\tmean\tlow\thigh\tdifference"]
     assert lines[6].split("\t")[:3] == ["rain", "2", "0.7500"]
     assert "about 2 of 4 labels (50.0%) are probably wrong, by disagreement; ranked by avh" in result.stdout
+    assert "counted by one look at a model, whose own mistakes are among them" in result.stdout
+    recorded = pq.read_table(scores).append_column("aum", [[1.0, -1.0, 1.0, 1.0]])
+    pq.write_table(recorded, scores)
+    assert "one look" not in run("audit", scores, "--no-page").stdout
     assert (scores.parent / "scores-audit" / "actions.csv").is_file()
 
 

@@ -50,8 +50,9 @@ class LabelIssues:
     `table` has the columns id, label, expected (the class the label probably should be), suspicion (the share of the
     samples that look less suspicious, in [0, 1]), rank (from 1), issue (whether the rank is within the estimate) and
     reasons; with class names also label_name and expected_name. A sample whose score is missing comes last, with
-    suspicion and rank null. `estimate` names how the number was found; `order` holds each row's place in the table
-    that was given.
+    suspicion and rank null. `estimate` names how the number was found, `one_look` is true where that was the
+    disagreement with a single prediction of each sample, so that the model's own mistakes count too; `order` holds each
+    row's place in the table that was given.
     """
 
     table: pa.Table
@@ -59,6 +60,7 @@ class LabelIssues:
     estimate: str
     scores: tuple[str, ...]
     order: np.ndarray
+    one_look: bool = False
 
     def suspects(self) -> pa.Table:
         """The rows estimated to be wrong, most suspicious first."""
@@ -114,7 +116,8 @@ def find_label_issues(
         "issue": pa.array(ranks <= estimated),
         "reasons": reasons_of(table, names, labels, disagrees).take(pa.array(order)),
     }
-    return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order])
+    one_look = how == "disagreement" and _mean_margin(table) is None
+    return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order], one_look)
 
 
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
@@ -187,11 +190,15 @@ def _estimate(
 
 
 def _can_disagree(table: pa.Table) -> bool:
-    return any(name in table.column_names for name in (*_MEAN_MARGINS, "predicted"))
+    return _mean_margin(table) is not None or "predicted" in table.column_names
+
+
+def _mean_margin(table: pa.Table) -> str | None:
+    return next((name for name in _MEAN_MARGINS if name in table.column_names), None)
 
 
 def _disagreements(table: pa.Table, labels: np.ndarray) -> int:
-    margin = next((name for name in _MEAN_MARGINS if name in table.column_names), None)
+    margin = _mean_margin(table)
     if margin is not None:
         return int((hardness_values(table, margin) > 0).sum())
     if "predicted" not in table.column_names:

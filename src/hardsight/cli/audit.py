@@ -197,6 +197,8 @@ def _print(
         f"about {issues.estimated:,} of {issues.table.num_rows:,} labels ({share:.1%}) are probably wrong, "
         f"by {issues.estimate.replace('_', ' ')}; ranked by {', '.join(issues.scores)}"
     )
+    if issues.one_look:
+        print("counted by one look at a model, whose own mistakes are among them: believe the order before the number")
     print(f"actions: {folder / ACTIONS_FILE}")
     print(f"page: {written}")
 

@@ -12,9 +12,17 @@ from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.selection import SELECTORS, Evidence, select
+from hardsight.domains.selection import (
+    SELECTORS,
+    Confidences,
+    Evidence,
+    confidences,
+    label_samples,
+    select,
+    thresholds_of,
+)
 from hardsight.domains.self_training import SelfTraining
-from hardsight.domains.self_training.rounds import select_everywhere
+from hardsight.losses.processes import gather_samples
 
 
 def domain(seed: int, count: int, shift: float) -> ArrayDataset:
@@ -33,7 +41,7 @@ def adapt(folder: Path) -> None:
     plan = SelfTraining("avh", rounds=2, source_epochs=1, batch_size=15, steps_per_epoch=4)
     done = plan.fit(model, domain(1, 61, 0.0), domain(2, 47, 0.4), folder=folder)
     assert done.selection is not None
-    # Selection alone, each process with its own samples.
+    # Selection alone, each process with its own samples: thresholds of all of them, labels of the own ones.
     generator = torch.Generator().manual_seed(3)
     evidence = Evidence(
         torch.randn(101, 4, generator=generator).softmax(1), torch.rand(101, 4, generator=generator) / 4
@@ -42,7 +50,8 @@ def adapt(folder: Path) -> None:
     assert evidence.visual is not None
     own = Evidence(evidence.softmax[rank::world], evidence.visual[rank::world])
     for name, selector in SELECTORS.items():
-        mine = select_everywhere(selector, own, 4, 0.3)
+        seen = Confidences(*(gather_samples(column) for column in confidences(selector, own)))
+        mine = label_samples(selector, own, thresholds_of(selector, seen, 4, 0.3))
         assert torch.equal(mine.labels, select(name, evidence, 0.3).labels[rank::world]), name
     if world > 1:
         # Wrong on purpose: what each would select alone is not the common selection.

@@ -177,7 +177,7 @@ class EpochLoader(ABC):
 
     def plan(self, epoch: int) -> EpochPlan:
         """Order and draws of an epoch: a function of (seed, epoch), the same on every device and in every process."""
-        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
         if self.class_balanced:
             order = balanced_order(self._labels_on_host, *self.class_balanced, len(self), generator=generator)
         elif self.shuffle:
@@ -209,7 +209,7 @@ class EpochLoader(ABC):
             # For the whole batch, then sliced: what a sample gets does not depend on the number of processes.
             start = index * self.batch_size
             whole = (min(self.batch_size, len(plan.order) - start), *images.shape[1:])
-            self._noise.manual_seed(_mixed(self.seed, plan.epoch, index))
+            self._noise.manual_seed(mixed_seed(self.seed, plan.epoch, index))
             noise = torch.randn(whole, generator=self._noise, device=self.device)
             noise = noise[mine.start - start : mine.stop - start]
             images += (noise if kept is None else noise[kept]).mul_(self.augmentation.noise_std)
@@ -286,7 +286,7 @@ def balanced_order(
     return by_class[(starts[names].unsqueeze(2) + offsets % counts[names].unsqueeze(2)).flatten()]
 
 
-def _mixed(*words: int) -> int:
+def mixed_seed(*words: int) -> int:
     """One seed from several numbers; neighbouring numbers give unrelated seeds."""
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 

@@ -7,24 +7,15 @@ selected: a captured step stays valid, and any epoch can be made without those b
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from hardsight.datasets.augment import Draws, draw
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.datasets.loader import DeviceLoader, EpochLoader, EpochPlan
+from hardsight.datasets.loader import DeviceLoader, EpochLoader, EpochPlan, mixed_seed
 from hardsight.domains.rows import RowBatches
-from hardsight.domains.selection import (
-    Confidences,
-    Evidence,
-    Selection,
-    Selector,
-    confidences,
-    label_samples,
-    thresholds_of,
-)
+from hardsight.domains.selection import Evidence, Selection
 from hardsight.geometry import angles_to_classes, norms
 from hardsight.hardness.definitions import share_of_sum
 from hardsight.heads import evaluating, observe
@@ -71,7 +62,7 @@ class _Mixing(EpochLoader):
 
     def plan(self, epoch: int) -> EpochPlan:
         """Order and draws of an epoch; source rows lead each batch."""
-        generator = torch.Generator().manual_seed(_seed(self.seed, self.first_epoch + epoch))
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, self.first_epoch + epoch))
         labels = self._labels.cpu()
         chosen = (labels[self.source_samples :] >= 0).nonzero().squeeze(1) + self.source_samples
         source = torch.arange(self.source_samples)
@@ -136,13 +127,6 @@ def look(model: nn.Module, batches: EpochLoader, device: torch.device, head: str
     return Look(Evidence(softmax, visual), hard, lengths)
 
 
-def select_everywhere(selector: Selector, own: Evidence, num_classes: int, portion: float) -> Selection:
-    """`select` where each process holds its own samples: thresholds of all of them, labels of the own ones."""
-    mine = confidences(selector, own)
-    seen = Confidences(*(gather_samples(column) for column in mine))
-    return label_samples(selector, own, thresholds_of(selector, seen, num_classes, portion))
-
-
 def statistics(seen: Look, selection: Selection, truth: Int64[Tensor, "samples"]) -> Statistics:
     """Table 4 of AVH: how many are selected, how many of them rightly, their mean AVH, confidence and norm."""
     rows = selection.selected.nonzero().squeeze(1)
@@ -193,7 +177,3 @@ def _balanced(rows: Tensor, labels: Tensor, wanted: int, generator: torch.Genera
     """That many of the rows, every label as likely as any other."""
     weights = (1 / torch.bincount(labels).clamp(min=1))[labels]
     return rows[torch.multinomial(weights, wanted, replacement=True, generator=generator)]
-
-
-def _seed(*words: int) -> int:
-    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))

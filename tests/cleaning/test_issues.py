@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jaxtyping
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -279,3 +280,9 @@ def test_two_looks_that_err_apart_are_better_together_than_either(make_table: Ma
         return float(roc_auc_score(wrong[issues.order], issues.table.column("suspicion").to_numpy()))
 
     assert found(None) > max(found("el2n_mean"), found("angular_margin")) + 0.02
+
+
+def test_what_is_no_table_is_refused_with_what_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match=r"table must be a pyarrow\.Table with id, label and scores, .*; got dict"):
+        find_label_issues({"avh": torch.rand(3)})  # type: ignore[arg-type]

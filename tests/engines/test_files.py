@@ -206,3 +206,13 @@ def test_ids_that_do_not_fit(tmp_path: Path) -> None:
             score_file(tmp_path / "f.npz")
     with pytest.raises(TypeError, match="ids must be whole numbers in a safetensors file"):
         write_features(tmp_path / "f.safetensors", torch.ones(2, 3), torch.ones(2, 3), ids=["a", "b"])
+
+
+def test_logits_alone_are_refused_with_the_way_to_score_them(tmp_path: Path) -> None:
+    logits, labels = np.zeros((4, 3), np.float32), np.zeros(4, np.int64)
+    np.savez(tmp_path / "l.npz", logits=logits, labels=labels)
+    columns = {"logits": list(logits), "label": labels, "weight": np.ones(4)}
+    pq.write_table(pa.table(columns), tmp_path / "l.parquet")
+    for name in ("l.npz", "l.parquet"):
+        with pytest.raises(ValueError, match=r"must hold features and weight; it holds .*logits.*logits alone have no"):
+            read_features(tmp_path / name)

@@ -174,3 +174,9 @@ def test_cuda_gives_the_same_and_the_model_comes_back(model: nn.Sequential) -> N
         torch.testing.assert_close(
             torch.tensor(on_gpu[name].to_numpy()), torch.tensor(on_cpu[name].to_numpy()), rtol=1e-4, atol=1e-4
         )
+
+
+def test_a_data_set_in_the_place_of_a_loader_is_refused_in_a_sentence() -> None:
+    data = TensorDataset(torch.rand(4, 3), torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(ValueError, match="loader must yield batches, as a DataLoader does"):
+        hs.score_model(nn.Linear(3, 2), [data[at] for at in range(4)])

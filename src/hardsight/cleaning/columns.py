@@ -95,7 +95,12 @@ def require_column(table: pa.Table, name: str) -> None:
 
 
 def require_rows(table: pa.Table) -> None:
-    """One sentence where a table is empty."""
+    """One sentence where a table is none, or is empty."""
+    if not isinstance(table, pa.Table):
+        raise TypeError(
+            "table must be a pyarrow.Table with id, label and scores, as score_model, score_file and a recorder make "
+            f"it; got {type(table).__name__}"
+        )
     if table.num_rows == 0:
         raise ValueError("table must have at least one row; it has none")
 

@@ -127,7 +127,8 @@ def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
         found = next((group for group in groups if set(group) <= set(described)), None)
         if found is None:
             raise ValueError(
-                f"table must have a score column whose direction is known; it has {', '.join(table.column_names)}"
+                "table must have a score column whose direction is known, such as confidence, the probability of the "
+                f"label; it has {', '.join(table.column_names)}"
             )
         return list(found)
     names = [score] if isinstance(score, str) else list(score)

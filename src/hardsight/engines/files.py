@@ -76,6 +76,8 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
     missing = [name for name in ("features", "weight") if name not in arrays]
     if missing:
         hint = "; give the head's file with --head-file" if missing == ["weight"] and head is None else ""
+        if "logits" in arrays:
+            hint = "; logits alone have no angles: hardsight.hardness scores them, and hardsight audit takes the table"
         raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}{hint}")
     text = [
         name for name in ("features", "weight", "bias", "labels") if not isinstance(arrays.get(name), Tensor | None)
@@ -210,7 +212,8 @@ def _read_parquet(path: Path) -> dict[str, Any]:
         table = pq.read_table(path, columns=wanted)
     except (pa.ArrowException, OSError):
         raise ValueError(f"{path} is truncated or is not a Parquet file") from None
-    arrays: dict[str, Any] = {}
+    # What is not read is named all the same, so that a refusal can say what the file holds; a column is never the head.
+    arrays: dict[str, Any] = {name: None for name in schema.names if name not in (*wanted, "weight", "bias")}
     for name in wanted:
         column = table.column(name).combine_chunks()
         if column.null_count:

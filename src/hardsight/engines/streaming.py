@@ -67,6 +67,10 @@ def _prepared(seen: Seen) -> Head:
 
 def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozenset[Part], batch: int) -> ClassSummary:
     features, logits = seen.features, seen.logits
+    if features.ndim == 1:
+        raise ValueError(
+            "loader must yield batches, as a DataLoader does and a data set does not; the model's head sees one sample"
+        )
     if features.ndim != 2:
         raise ValueError(
             f"model must give one feature vector a sample; its head {seen.name!r} sees features of shape "

@@ -1,12 +1,16 @@
 """A configuration is read into typed dataclasses; what is wrong with it is said with the key's name."""
 
+import io
 import json
 import math
 import socket
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 from hardsight import training
@@ -328,6 +332,22 @@ def test_real_images_with_peoples_own_label_errors(data_root, tmp_path):
     assert abs(sum(wrong) / 256 - 0.402) < 4 * (0.402 * 0.598 / 256) ** 0.5
     assert fitted.samples["id"].to_pylist() == list(range(256))
     assert {"corrupted_accuracy", "intact_accuracy", "clean_accuracy", "noisy_accuracy"} <= fitted.results.keys()
+
+
+@pytest.mark.parametrize(("split", "other"), [("test", "train"), ("train", "test")])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_split_without_labels_is_refused_before_it_is_trained_or_tested_on(tmp_path, split, other, named):
+    picture = io.BytesIO()
+    Image.new("L", (8, 8)).save(picture, "PNG")
+    schema = {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["a", "b"]}}}} if named else {}
+    for part, labels in ((split, [1, -1, 0, -1]), (other, [0, 1, 0, 1])):
+        table = pa.table({"image": [picture.getvalue()] * 4, "label": labels})
+        table = table.replace_schema_metadata({"huggingface": json.dumps(schema)})
+        pq.write_table(table, tmp_path / f"{part}.parquet")
+    settings = {"data": {"name": "huggingface", "root": str(tmp_path)}, "model": "digits_cnn", "epochs": 1}
+    sentence = f"data.{split} must name a split whose samples all have a label; 2 of the 4 in '{split}' have none"
+    with pytest.raises(ValueError, match=sentence):
+        assembly.load_sets(training.reading.build(TrainingConfig, settings))
 
 
 def test_shrunk_images_are_means_of_squares(config_file):

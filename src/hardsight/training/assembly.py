@@ -62,6 +62,7 @@ def load_sets(config: TrainingConfig) -> Sets:
     data = config.data
     with about("data"):
         train, test = _read(data, config.seed)
+    _check_labelled(train=train, test=test)
     if data.limit is not None:
         train, test = (one.subset(torch.arange(min(data.limit, len(one)))) for one in (train, test))
     if data.shrink > 1:
@@ -73,6 +74,17 @@ def load_sets(config: TrainingConfig) -> Sets:
     labels = noisy_labels(train, config.noise, config.seed)
     clean = None if labels is None else train.labels
     return Sets(train, train.labels if labels is None else labels, clean, test)
+
+
+def _check_labelled(**sets: datasets.ArrayDataset) -> None:
+    """Refuse samples labelled -1, which a loss would meet as a class: public test sets often withhold their labels."""
+    for key, one in sets.items():
+        unknown = int((one.labels < 0).sum())
+        if unknown:
+            raise ValueError(
+                f"data.{key} must name a split whose samples all have a label; "
+                f"{unknown} of the {len(one)} in {one.split!r} have none"
+            )
 
 
 def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset]:

@@ -14,7 +14,7 @@ from hardsight.hardness import class_normalised_norm
 from hardsight.losses.center import CenterLoss
 from hardsight.losses.contrastive import AMCLoss
 from hardsight.losses.rescaling import GradientRescaling
-from hardsight.training import network
+from hardsight.training import evaluation, network
 from hardsight.training.evaluation import score_samples
 
 
@@ -296,3 +296,17 @@ def test_a_score_of_the_whole_set_is_not_one_of_its_batches(problem, small):
     with torch.no_grad():
         features = model.eval().forward_features(torch.cat([batch.images for batch in batches]))
     torch.testing.assert_close(columns["class_norm"], class_normalised_norm(features, problem.labels))
+
+
+def test_samples_without_ids_are_numbered_alike_by_any_number_of_processes(problem, small, monkeypatch):
+    model, images = small(), problem.images.float() / 255
+    batches = list(zip(images.split(16), problem.labels.split(16), strict=True))
+    alone = evaluation.score_samples(model, batches, (), torch.device("cpu"))
+    assert alone["id"].tolist() == list(range(90))
+    monkeypatch.setattr(evaluation, "_gather_objects", lambda own: [own])
+    rows = {}
+    for rank in range(2):
+        monkeypatch.setattr(evaluation, "process", lambda rank=rank: (rank, 2))
+        share = evaluation.score_samples(model, batches, (), torch.device("cpu"))
+        rows |= dict(zip(share["id"].tolist(), share["label"].tolist(), strict=True))
+    assert [rows.get(one) for one in range(90)] == problem.labels.tolist()

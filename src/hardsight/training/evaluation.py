@@ -80,10 +80,11 @@ def score_samples(
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     columns, every_id, prepared = SummaryColumns(0), [], None
     with evaluating(model), observe(model, head) as seen:
-        for images, labels, ids in share(batches, device):
+        for images, labels, ids in share(_numbered(batches), device):
             model(images)
             prepared = prepared or Head(seen.weight, seen.bias)
-            every_id.append(torch.arange(len(labels)) + columns.filled if ids is None else ids.cpu())
+            assert ids is not None
+            every_id.append(ids.cpu())
             columns.add(summarise_outputs(seen.features, seen.logits, prepared, labels, parts, linear=seen.is_linear))
     # A score may depend on the whole set, so all processes' summaries come together before any score is made.
     own = None if prepared is None else (torch.cat(every_id), columns.summary().cpu())
@@ -91,6 +92,18 @@ def score_samples(
     found = {"id": ids, "label": summary.labels, "predicted": summary.predicted, **scores_of_summary(summary, chosen)}
     order = ids.argsort(stable=True)
     return {name: values[order] for name, values in found.items()}
+
+
+def _numbered(batches: Batches) -> Iterator[Any]:
+    """The batches; those without ids get their samples' places, counted over all processes' batches."""
+    place = 0
+    for batch in batches:
+        if isinstance(batch, tuple | list) and len(batch) == 2:
+            images, labels = batch
+            yield images, labels, torch.arange(place, place + len(labels))
+            place += len(labels)
+        else:
+            yield batch
 
 
 def _gather(own: tuple[Tensor, ClassSummary] | None) -> tuple[Tensor, ClassSummary]:

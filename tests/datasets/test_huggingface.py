@@ -44,6 +44,16 @@ def test_threads_that_want_the_same_rows_read_them_once(tmp_path, monkeypatch):
     assert sorted(began) == [0, 1]
 
 
+def test_a_file_that_was_written_anew_is_read_anew(tmp_path):
+    for grey in (7, 9):
+        buffer = io.BytesIO()
+        Image.new("L", (2, 2), grey).save(buffer, "PNG")
+        table = pa.table({"image": [buffer.getvalue()] * grey, "label": [0] * grey})
+        pq.write_table(table, tmp_path / "train.parquet", row_group_size=grey - 3)
+        dataset = read_huggingface(tmp_path)
+        assert int(dataset[grey - 1][0].max()) == grey
+
+
 def test_the_layout_with_a_folder_a_split(build):
     root = build("huggingface")
     expected = read_huggingface(root)

@@ -62,6 +62,9 @@ def read_huggingface(
     Columns left out are found by the schema. Every other column of whole numbers goes to `columns`.
     """
     folder = Path(folder)
+    # Kept of files that may have been written anew since.
+    _row_group_starts.cache_clear()
+    _row_group.cache_clear()
     files = _files(folder, split)
     schema = _schema(files[0])
     features = _features(schema)

@@ -104,6 +104,19 @@ def test_resumed_equals_uninterrupted(
         assert one.equals(other)
 
 
+@pytest.mark.parametrize("selector", ["avh", "crst"])
+def test_a_finished_run_started_again_gives_back_what_it_gave(
+    selector: str, domains: Any, small: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    plan = SelfTraining(selector, **QUICK)
+    first, again = (plan.fit(small(seed), *domains[:2], folder=tmp_path) for seed in (0, 9))
+    assert same_bits(weights(first.model), weights(again.model))
+    assert first.rounds == again.rounds
+    assert first.selected.equals(again.selected)
+    for one, other in zip(first.selection, again.selection, strict=True):
+        assert (one is None and other is None) or torch.equal(one, other)
+
+
 def test_labels_of_every_epoch_or_every_round(domains: Any, small: Callable[..., nn.Module]) -> None:
     options = QUICK | {"epochs_per_round": 2}
     by_round = SelfTraining("cbst", **options).fit(small(), *domains[:2])

@@ -331,6 +331,7 @@ class Run:
                 "epochs": self.epochs,
                 "notes": self.notes,
                 "done": self.done,
+                "selection": None if self.selection is None else self.selection._asdict(),
             }
             self.checkpoints.save(self.done, self.model.state_dict(), shared, {"random": random_states()})
 
@@ -343,7 +344,8 @@ class Run:
         self.model.load_state_dict(weights)
         load_optimizer(self.optimizer, shared["optimizer"])
         self.rows, self.epochs, self.notes = shared["rows"], shared["epochs"], shared["notes"]
-        self.done = int(shared["done"])
+        self.done, selection = int(shared["done"]), shared.get("selection")
+        self.selection = None if selection is None else Selection(**selection)
         restore_random_states(own["random"])
         kept = path.parents[1] / "selected.parquet"
         if kept.is_file():

@@ -14,11 +14,13 @@ def animals(tmp_path, save_picture):
     return tmp_path / "animals"
 
 
-def test_classes_and_files_come_sorted(animals):
+def test_classes_and_files_come_sorted(animals, save_picture):
     (animals / "readme.txt").write_text("not a class")
     (animals / "cat" / "Thumbs.db").write_text("not an image")
     (animals / "cat" / ".hidden.png").write_text("not an image")
     (animals / ".cache").mkdir()
+    # What a notebook leaves behind is a copy of a sample, not another one.
+    save_picture(animals / "cat" / ".ipynb_checkpoints" / "a-checkpoint.jpg", 1)
     dataset = read_image_folder(animals)
     assert dataset.class_names == ("cat", "dog")
     assert dataset.paths == ("cat/a.jpg", "cat/b.png", "dog/d.JPEG", "dog/x/c.webp")

@@ -179,14 +179,17 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def images_below(root: Path, folder: str) -> list[str]:
-    """Paths, relative to `root`, of the image files below `root/folder`, sorted; links to folders are not entered."""
+    """Paths, relative to `root`, of the image files below `root/folder`, sorted.
+
+    Neither hidden folders nor links to folders are entered.
+    """
     found = []
     for place, folders, files in os.walk(root / folder):
-        folders.sort()
+        folders[:] = [name for name in folders if not name.startswith(".")]
         inner = os.path.relpath(place, root).replace(os.sep, "/")
         found += [
             f"{inner}/{file}"
-            for file in sorted(files)
+            for file in files
             if os.path.splitext(file)[1].lower() in EXTENSIONS and not file.startswith(".")
         ]
     return sorted(found)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import ClassVar
 
+import jaxtyping
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -261,6 +262,28 @@ def test_bad_policies_are_refused():
         Recorder(5, scores=("avh",))
     with pytest.raises(ValueError, match="must have been updated once"):
         Recorder(5).table()
+    with pytest.raises(
+        ValueError, match=r"state must be what a recorder's state_dict\(\) gave; it has no 'num_samples'"
+    ):
+        Recorder(5).load_state_dict({"weight": 1})
+
+
+def test_a_table_before_the_end_of_an_epoch_is_refused_and_not_empty():
+    recorder = Recorder(4)
+    recorder.update(torch.arange(4), torch.randn(4, 3), torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"call end_epoch\(\) after each"):
+        recorder.table()
+    recorder.end_epoch()
+    assert recorder.table().column("aum").null_count == 0
+
+
+def test_what_is_no_tensor_is_refused_by_name(monkeypatch):
+    # The annotations, which only the tests enforce, would refuse it first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    good = {"ids": torch.arange(4), "logits": torch.randn(4, 3), "labels": torch.zeros(4, dtype=torch.int64)}
+    for name in good:
+        with pytest.raises(TypeError, match=f"{name} must be a torch.Tensor; got ndarray"):
+            Recorder(4).update(**(good | {name: good[name].numpy()}))
 
 
 def test_the_table_says_what_its_columns_are(run):

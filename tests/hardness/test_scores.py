@@ -279,3 +279,8 @@ def test_prototype_angles_refuse_what_has_none() -> None:
     with pytest.raises(ValueError, match="labels must lie in"):
         hardness.prototype_angle(torch.ones(2, 3), torch.tensor([0, -1]))
     assert hardness.get_score("prototype_angle") not in hardness.model_scores()
+
+
+def test_a_misspelt_score_is_taken_for_one_that_a_model_gives() -> None:
+    with pytest.raises(ValueError, match="got 'avg'; did you mean 'avh'"):
+        hs.score(**GOOD, scores=("avg",))

@@ -217,7 +217,10 @@ class Recorder:
 
     def table(self) -> pa.Table:
         """One row a sample: id, label, epochs it was seen in, measurements thrown away, one column a score."""
-        return scores_table(self.aggregates, self._chosen())
+        aggregates = self.aggregates
+        if not any(self._finished):
+            raise ValueError("an epoch must have ended before there are scores: call end_epoch() after each; got none")
+        return scores_table(aggregates, self._chosen())
 
     def write_history(self, path: Path | str) -> None:
         """Write the whole history into one Parquet file: one row a sample and epoch."""

@@ -23,6 +23,10 @@ def check_positive(name: str, value: Any, meaning: str) -> None:
 
 def check_batch(ids: Tensor, logits: Tensor, labels: Tensor, num_classes: int | None) -> None:
     """Logits are [batch, classes] floats; ids and labels are [batch] integers."""
+    if not (isinstance(ids, Tensor) and isinstance(logits, Tensor) and isinstance(labels, Tensor)):
+        named = {"ids": ids, "logits": logits, "labels": labels}
+        name, value = next((name, value) for name, value in named.items() if not isinstance(value, Tensor))
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
     batch, classes = logits.shape if logits.ndim == 2 else (None, None)
     right_types = ids.dtype == labels.dtype == torch.int64 and logits.is_floating_point()
     if right_types and classes == num_classes and ids.shape == labels.shape == (batch,):
@@ -95,6 +99,9 @@ def check_no_repeats(often: Tensor, first_id: int, epoch: int) -> None:
 
 def check_state(recorder: Any, state: Mapping[str, Any], measures: tuple[str, ...] | None) -> None:
     """A state fits a recorder of the same samples, classes and policies that needs the same measures."""
+    missing = [name for name in ("num_samples", "measures", "aggregates", "ledger") if name not in state]
+    if missing:
+        raise ValueError(f"state must be what a recorder's state_dict() gave; it has no {missing[0]!r}")
     for name in ("num_samples", "num_classes", "repeats", "early_epochs"):
         own = getattr(recorder, name)
         if own is not None and state[name] != own:

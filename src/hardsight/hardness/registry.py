@@ -67,11 +67,12 @@ def register(score: Score) -> Score:
     return score
 
 
-def get_score(name: str) -> Score:
-    """The score of that name."""
+def get_score(name: str, among: Iterable[str] | None = None) -> Score:
+    """The score of that name; one that is not known is told which of `among` (all) was probably meant."""
     if name not in SCORES:
-        near = difflib.get_close_matches(name, SCORES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(SCORES))}"
+        known = sorted(SCORES if among is None else among)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
         raise ValueError(f"scores must be known names; got {name!r}{hint}")
     return SCORES[name]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from hardsight.hardness.registry import Score, get_score, parts_of
+from hardsight.hardness.registry import Score, get_score, model_scores, parts_of
 from hardsight.hardness.summary import ClassSummary, summarise
 from hardsight.hardness.validation import check_features_and_weight, check_labels
 
@@ -45,7 +45,8 @@ def choose_scores(names: Iterable[str]) -> list[Score]:
     names = [names] if isinstance(names, str) else list(names)
     if not names:
         raise ValueError("scores must name at least one score; got none")
-    chosen = [get_score(name) for name in names]
+    given_by_models = [one.name for one in model_scores()]
+    chosen = [get_score(name, given_by_models) for name in names]
     for one in chosen:
         if one.from_summary is None:
             raise ValueError(

@@ -120,6 +120,7 @@ def test_an_edited_list_is_applied(scores: Path) -> None:
     assert "1 keep, 1 relabel, 0 drop; 4 samples remain" in result.stdout
     labels = pq.read_table(scores.parent / "scores-audit" / "labels.parquet")
     assert labels.column("new_label").to_pylist() == [0, 0, 1, 0]
+    assert labels.column("new_label_name").to_pylist() == ["[bold]cat", "[bold]cat", "dog", "[bold]cat"]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,10 @@ def read_scored(path: Path | str) -> Scored:
         table = _read_table(path)
         return Scored(table, _distinct(_written_names(table, path)), path.stem, path)
     if not (path / SAMPLES_FILE).is_file():
-        raise FileNotFoundError(f"{path} holds no {SAMPLES_FILE}: it is no run record, or the run kept no samples")
+        raise FileNotFoundError(
+            f"{path} holds no {SAMPLES_FILE}: it is no run record, or the run kept no samples; "
+            "a folder of images is scored first, by hardsight score"
+        )
     details = _read_details(path / "run.json")
     name = str(details.get("name") or path.resolve().name)
     return Scored(_read_table(path / SAMPLES_FILE), _distinct(details.get("class_names")), name, path)
@@ -85,7 +88,7 @@ def write_audit(folder: Path | str, scored: Scored, issues: LabelIssues, *, acti
 def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
     """The data's labels after an edited action list: id, label, new_label and path, without the dropped samples.
 
-    A sample without a label is kept without one.
+    With `new_label_name` where the labels are numbers that have names. A sample without a label is kept without one.
     """
     for column in ("id", "label"):
         require_column(scored.table, column)
@@ -101,6 +104,8 @@ def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
     places[labelled], kept[labelled] = np.arange(len(labels)), applied.kept.numpy()
     columns = {"id": scored.table.column("id"), "label": scored.table.column("label")}
     columns["new_label"] = pa.chunked_array([new.take(pa.array(places, mask=~labelled))])
+    if names and pa.types.is_integer(table.column("label").type):
+        columns["new_label_name"] = pa.chunked_array([pa.array(names).take(columns["new_label"].combine_chunks())])
     if "path" in scored.table.column_names:
         columns["path"] = scored.table.column("path")
     return pa.table(columns).filter(pa.array(kept)), applied

@@ -273,11 +273,26 @@ def test_weights_that_are_no_numbers_never_replace_the_last_good_checkpoint(prob
         ({"epochs": 1, "accumulate": 0}, "accumulate must be at least 1"),
         ({"epochs": 1, "precision": "fp8"}, "precision must be auto, float32, bf16, fp16; got 'fp8'"),
         ({"epochs": 1, "average_decay": 1.0}, "decay must lie in"),
+        ({"epochs": 1, "samples": []}, "samples must hold at least one batch; got none"),
+        ({"epochs": 1, "test": []}, "test must hold at least one batch; got none"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_sentence(problem, small, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         training.fit(small(), problem.loader(), progress=False, after_epoch=pytest.fail, **options)
+
+
+@pytest.mark.parametrize("model", [nn.Flatten(), nn.Linear(36, 3).requires_grad_(False)])
+def test_a_model_without_anything_to_train_is_refused(problem, model):
+    with pytest.raises(ValueError, match="model must have a parameter that takes a gradient; it has none"):
+        training.fit(model, problem.loader(), epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("clean", [torch.zeros(10, dtype=torch.int64), dict.fromkeys(range(10), 0)])
+def test_samples_without_a_clean_label_are_named(problem, small, clean):
+    batches = problem.loader()
+    with pytest.raises(ValueError, match="clean_labels must have a label for every id of samples; 10 has none"):
+        training.fit(small(), batches, epochs=1, samples=batches, clean_labels=clean, progress=False)
 
 
 def test_batches_that_are_no_batches_are_refused(problem, small):

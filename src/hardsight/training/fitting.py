@@ -1,7 +1,7 @@
 """`fit`: train any classifier on any batches; leave a record, resumable at any moment."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,9 @@ class Session:
             _check_counts(checkpoint_every=checkpoint_every)
         if clip is not None and not 0 < clip < float("inf"):
             raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {clip!r}")
+        for what, held in (("test", test), ("samples", samples)):
+            if isinstance(held, Sized) and not len(held):
+                raise ValueError(f"{what} must hold at least one batch; got none")
         if scores:
             choose_scores(scores)  # refuses unknown ones now, not after the last epoch
         accelerator = Accelerator()
@@ -268,6 +271,8 @@ def _make_step(
     average_decay: float | None,
     recorder: Any,
 ) -> Step:
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise ValueError("model must have a parameter that takes a gradient; it has none")
     device = next(network.parameters()).device
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for group in optimizer.param_groups:

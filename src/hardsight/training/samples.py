@@ -45,16 +45,20 @@ class SampleScores:
         if recorder is not None:
             rows = columns["id"].long()
             columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
-        classes = int(max(columns["label"].max(), columns["predicted"].max())) + 1
-        classes = _classes_of(model) or classes
+        classes = _classes_of(model) or int(max(columns["label"].max(), columns["predicted"].max())) + 1
         return samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
 
     def _clean(self, ids: Tensor) -> Tensor | None:
-        if self.clean_labels is None:
+        known = self.clean_labels
+        if known is None:
             return None
-        if isinstance(self.clean_labels, Tensor):
-            return self.clean_labels.cpu()[ids.long()].long()
-        return torch.tensor([self.clean_labels[int(one)] for one in ids])
+        there = range(len(known)) if isinstance(known, Tensor) else known
+        missing = next((one for one in ids.tolist() if one not in there), None)
+        if missing is not None:
+            raise ValueError(f"clean_labels must have a label for every id of samples; {missing} has none")
+        if isinstance(known, Tensor):
+            return known.cpu()[ids.long()].long()
+        return torch.tensor([known[one] for one in ids.tolist()])
 
 
 def _classes_of(model: nn.Module) -> int | None:

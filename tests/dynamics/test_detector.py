@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -134,3 +135,18 @@ def test_it_comes_back_from_disk(trained: NoiseDetector, tmp_path: Path) -> None
 
 def test_it_is_registered() -> None:
     assert get_score("detector").definition is detector_score
+
+
+@pytest.mark.parametrize("content", ["nothing", "another network", "half of it"])
+def test_a_file_that_is_no_detector_is_refused_in_a_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "detector.safetensors"
+    NoiseDetector(4, hidden=2, layers=1).save(path)
+    whole = safetensors.torch.load_file(path)
+    if content == "nothing":
+        path.write_bytes(b"")
+    elif content == "another network":
+        safetensors.torch.save_file({"weight": torch.zeros(2, 2)}, path)
+    else:
+        safetensors.torch.save_file({name: part for name, part in whole.items() if "bias" not in name}, path)
+    with pytest.raises(ValueError, match=r"detector\.safetensors must be a detector that `save` wrote: "):
+        NoiseDetector.load(path)

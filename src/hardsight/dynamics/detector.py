@@ -12,6 +12,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Bool, Float
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight.dynamics.history import PHASES, History
@@ -49,10 +50,14 @@ class NoiseDetector(nn.Module):
     @classmethod
     def load(cls, path: Path | str) -> "NoiseDetector":
         """The detector that `save` wrote, of whatever size."""
-        state = safetensors.torch.load_file(path)
-        layers = sum(name.startswith("recurrent.bias_hh") for name in state)
-        detector = cls(int(state["points"]), state["head.weight"].shape[1], layers)
-        detector.load_state_dict(state)
+        try:
+            state = safetensors.torch.load_file(path)
+            layers = sum(name.startswith("recurrent.weight_hh") for name in state)
+            detector = cls(int(state["points"]), state["head.weight"].shape[1], layers)
+            detector.load_state_dict(state)
+        except (SafetensorError, KeyError, RuntimeError) as problem:
+            reason = str(problem).splitlines()[0]
+            raise ValueError(f"{path} must be a detector that `save` wrote: {reason}") from None
         return detector.eval()
 
 

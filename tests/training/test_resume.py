@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
 import torch
+from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
 from hardsight import training
@@ -137,6 +138,41 @@ def test_a_loader_that_knows_its_position_is_asked_to_continue(problem, small, t
         run(problem, small(), tmp_path / "broken", batches=CountingPasses(problem), stop_at=stop_at)
     resumed = small(seed=99)
     run(problem, resumed, tmp_path / "broken", batches=CountingPasses(problem))
+    assert torch.equal(resumed.head.weight, whole.head.weight)
+
+
+class ShufflingByEpoch:
+    """A loader that is told the epoch, and cannot say where it stands."""
+
+    def __init__(self, problem):
+        self.images, self.labels, self.number = problem.images.float() / 255, problem.labels, 0
+
+    def __len__(self):
+        return 6
+
+    def set_epoch(self, number):
+        self.number = number
+
+    def __iter__(self):
+        order = torch.randperm(90, generator=torch.Generator().manual_seed(self.number))
+        return ((self.images[rows], self.labels[rows]) for rows in order.split(16))
+
+
+def prepared(problem):
+    """What Accelerate makes of a plain loader: it has `state_dict`, which then fails."""
+    data = TensorDataset(problem.images.float() / 255, problem.labels)
+    return Accelerator(cpu=True).prepare(DataLoader(data, batch_size=16, shuffle=True))
+
+
+@pytest.mark.parametrize("make", [ShufflingByEpoch, prepared])
+@pytest.mark.parametrize("stop_at", [7, 11])
+def test_a_loader_that_is_told_the_epoch_is_replayed_to_the_same_bits(problem, small, tmp_path, make, stop_at):
+    whole = small()
+    run(problem, whole, tmp_path / "whole", batches=make(problem))
+    with pytest.raises(InterruptedTrainingError):
+        run(problem, small(), tmp_path / "broken", batches=make(problem), stop_at=stop_at)
+    resumed = small(seed=99)
+    run(problem, resumed, tmp_path / "broken", batches=make(problem))
     assert torch.equal(resumed.head.weight, whole.head.weight)
 
 

@@ -2,7 +2,7 @@
 
 A loader that knows its position (`state_dict`, `load_state_dict`, as `DeviceLoader` has) is asked to continue. Any
 other is replayed: the random states of the epoch's start are put back and the batches already used are thrown away,
-which gives the same batches wherever they depend on those states alone.
+which gives the same batches wherever they depend on those states and the number of the epoch alone.
 """
 
 import itertools
@@ -26,7 +26,9 @@ class Feed:
         # Set by who makes the batches itself, inside a captured step: places are handed out instead of batches.
         self.places = False
         self._stands: tuple[int, int] | None = None
-        self._positioned = hasattr(batches, "state_dict") and hasattr(batches, "load_state_dict")
+        # A loader that Accelerate prepared has these methods also where the loader inside it has not.
+        inside = getattr(batches, "base_dataloader", batches)
+        self._positioned = hasattr(inside, "state_dict") and hasattr(inside, "load_state_dict")
         self._start: dict[str, Any] | None = None
 
     def steps(self) -> int:
@@ -44,7 +46,7 @@ class Feed:
         if self.places:
             yield from self._placed(number, done)
             return
-        stream = self._continued(done) if done else self._begun(number)
+        stream = self._continued(number, done) if done else self._begun(number)
         while group := [take_apart(batch, self.device) for batch in itertools.islice(stream, self.accumulate)]:
             yield group
 
@@ -58,15 +60,14 @@ class Feed:
             yield [Place(loader, plan, index)]
 
     def _begun(self, number: int) -> Iterator[Any]:
-        set_epoch = getattr(self.batches, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(number)
+        self._tell(number)
         self._start = None if self._positioned else self._random()
         return iter(self.batches)
 
-    def _continued(self, done: int) -> Iterator[Any]:
+    def _continued(self, number: int, done: int) -> Iterator[Any]:
         if self._positioned:
             return iter(self.batches)
+        self._tell(number)
         now = random_states()
         assert self._start is not None
         self._restore(self._start)
@@ -75,6 +76,11 @@ class Feed:
             pass
         restore_random_states(now)
         return stream
+
+    def _tell(self, number: int) -> None:
+        set_epoch = getattr(self.batches, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(number)
 
     def _random(self) -> dict[str, Any]:
         generator = getattr(self.batches, "generator", None)

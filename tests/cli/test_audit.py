@@ -52,6 +52,21 @@ def test_suspects_list_and_estimate(scores: Path) -> None:
     assert (scores.parent / "scores-audit" / "actions.csv").is_file()
 
 
+def test_on_a_terminal_a_suspect_is_one_line(scores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "90")
+    result = run("audit", scores, "--no-page")
+    rows = [line for line in result.stdout.splitlines() if line.startswith("│")]
+    assert len(rows) == 4
+    assert all(len(line) <= 90 for line in rows)
+    assert "the model expects another" in rows[0]
+    assert rows[0].rstrip("│ ").endswith("…")
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = [line for line in run("audit", scores, "--no-page").stdout.splitlines() if line.startswith("│")]
+    assert [line.split("│")[2:6] for line in narrow] == [line.split("│")[2:6] for line in rows]
+    assert "the model" not in narrow[0]
+
+
 def test_json_for_machines(scores: Path, tmp_path: Path) -> None:
     result = run("audit", scores, "-o", tmp_path / "mine", "--no-page", "--json", "--by", "label")
     summary = json.loads(result.stdout)

@@ -187,7 +187,8 @@ def _print(
         [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
         for row in _rows(issues, scored, top)
     ]
-    print_table("most suspicious first", ("rank", "sample", "label", "expected", "suspicion", "reasons"), rows)
+    header = ("rank", "sample", "label", "expected", "suspicion", "reasons")
+    print_table("most suspicious first", header, rows, cut_last=True)
     if groups is not None:
         numbers = ("mean", "low", "high", "difference")
         lines = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]

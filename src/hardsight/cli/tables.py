@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
+# In less room a text says nothing, and takes it from the columns that do.
+_LEAST_ROOM = 20
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under their header; cells are text, never markup, and nothing for None."""
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], *, cut_last: bool = False) -> None:
+    """Print rows under their header; cells are text, never markup, and nothing for None.
+
+    With `cut_last` the last column of a terminal's table ends at its edge, so that each row is one line; where there is
+    no room for it, it is left out.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -18,6 +25,13 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
             table.add_column(Text(name))
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))
+        if cut_last:
+            # A column takes its widest cell and three characters for frame and padding.
+            others = sum(max(Text(line[at]).cell_len for line in (header, *cells)) + 3 for at in range(len(header) - 1))
+            last, room = table.columns[-1], console.width - others - 4
+            last.no_wrap, last.overflow, last.max_width = True, "ellipsis", room
+            if room < _LEAST_ROOM:
+                table.columns.pop()
         console.print(table)
         return
     print(title)

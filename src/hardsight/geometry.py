@@ -162,26 +162,31 @@ class _AllPairsAngle(torch.autograd.Function):
     def forward(features: Tensor, weight: Tensor, exact: bool) -> Tensor:
         cosines = features @ weight.T
         angles = torch.acos(cosines.clamp(-1.0, 1.0))
-        if not exact or torch.compiler.is_compiling():
-            return angles
-        return _remeasure_nearly_parallel(angles, cosines, features, weight)
+        return _remeasure_nearly_parallel(angles, cosines, features, weight) if _remeasures(exact) else angles
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:2], output)
+        eps = torch.finfo(output.dtype).eps
+        # Angles measured from the vectors have exact sines: below eps there is no direction left to follow.
+        ctx.least_sine = eps if _remeasures(inputs[2]) else _least_sine(eps)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         features, weight, angles = ctx.saved_tensors
         with full_precision(features):
             # d angle / d cosine; the part along the vector itself is removed by the backward of _Direction.
-            # The angles are exact near 0 and pi, so their sines are; below eps there is no direction left to follow.
-            slope = -grad / torch.sin(angles).clamp_min(torch.finfo(features.dtype).eps)
+            slope = -grad / torch.sin(angles).clamp_min(ctx.least_sine)
             grad_features = slope @ weight if ctx.needs_input_grad[0] else None
             grad_weight = None
             if ctx.needs_input_grad[1]:
                 grad_weight = slope.flatten(0, -2).T @ features.flatten(0, -2)
         return grad_features, grad_weight, None
+
+
+def _remeasures(exact: bool) -> bool:
+    """Whether nearly parallel pairs are measured again: that depends on the values, which compiling has none of."""
+    return exact and not torch.compiler.is_compiling()
 
 
 def _remeasure_nearly_parallel(angles: Tensor, cosines: Tensor, features: Tensor, weight: Tensor) -> Tensor:
@@ -205,9 +210,12 @@ def _half_angle(u: Tensor, v: Tensor) -> Tensor:
 
 def _safe_sine(cosine: Tensor) -> Tensor:
     inside = cosine.clamp(-1.0, 1.0)
-    # Two cosines one rounding step apart near 1 differ by an angle of sqrt(2 eps): no smaller sine can be told apart.
-    smallest = math.sqrt(2 * torch.finfo(cosine.dtype).eps)
-    return ((1 - inside) * (1 + inside)).sqrt().clamp_min(smallest)
+    return ((1 - inside) * (1 + inside)).sqrt().clamp_min(_least_sine(torch.finfo(cosine.dtype).eps))
+
+
+def _least_sine(eps: float) -> float:
+    """Of a cosine near 1: two of them one rounding step apart differ by this angle, so no smaller one can be told."""
+    return math.sqrt(2 * eps)
 
 
 def _scale(x: Tensor) -> Tensor:

@@ -183,6 +183,15 @@ def test_without_remeasuring_an_angle_is_good_to_the_root_of_eps() -> None:
     assert 1e-6 < (rough - exact).abs().max() < 2 * math.sqrt(torch.finfo(torch.float32).eps)
 
 
+@pytest.mark.parametrize("angle", [1e-5, 1e-4, 3e-4, 1e-3, math.pi - 2e-4])
+def test_without_remeasuring_no_gradient_is_steeper_than_an_angle_can_be(angle: float) -> None:
+    # A cosine that rounds to 1 has a sine of 0: divided by eps instead, it made gradients 2000 times too long.
+    x, y = tilted_pairs(angle, 64)
+    leaf = x.clone().requires_grad_()
+    angles_to_classes(leaf, y, exact=False).diagonal().sum().backward()
+    assert (leaf.grad.norm(dim=1) * x.norm(dim=1)).max() < 3
+
+
 def test_autocast_does_not_round_the_product() -> None:
     x, w = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(6))
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -69,6 +69,7 @@ def test_applying_an_edited_list(scores: Path) -> None:
         "id": [4, 5, 6],
         "label": [0, 1, 1],
         "new_label": [0, 0, 1],
+        "new_label_name": ["cat", "cat", "dog"],
         "path": ["a.jpg", "b.jpg", "=c.jpg"],
     }
     assert applied.counts == {"keep": 0, "relabel": 1, "drop": 1}

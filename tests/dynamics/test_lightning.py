@@ -99,3 +99,15 @@ def test_a_batch_without_ids_is_refused():
         ids_and_labels([torch.ones(2), torch.ones(2)])
     ids, labels = ids_and_labels({"id": torch.tensor([1]), "label": torch.tensor([0])})
     assert (ids.item(), labels.item()) == (1, 0)
+
+
+def test_the_first_process_alone_takes_up_its_share_of_an_unfinished_epoch(monkeypatch):
+    recorder = Recorder(4)
+    recorder.update(torch.tensor([0, 1]), torch.eye(2), torch.zeros(2, dtype=torch.int64))
+    saved = RecorderCallback(recorder).state_dict()
+    for rank, shown in ((0, [1, 1, 0, 0]), (1, [0, 0, 0, 0])):
+        monkeypatch.setattr("hardsight.dynamics.lightning.rank_and_count", lambda group, rank=rank: (rank, 2))
+        resumed = Recorder(4)
+        RecorderCallback(resumed).load_state_dict(saved)
+        resumed.end_epoch()
+        assert resumed.aggregates["epochs"].tolist() == shown, f"process {rank}"

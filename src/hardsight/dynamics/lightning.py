@@ -7,6 +7,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
+from hardsight.dynamics.processes import rank_and_count
 from hardsight.dynamics.recorder import Recorder
 from hardsight.heads import Seen, observe
 
@@ -72,9 +73,11 @@ class RecorderCallback(Callback):
         return self.recorder.state_dict() if self.recorder.started else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint. Of an unfinished epoch it holds the first process's share, which is that one's."""
         if state_dict:
             self.recorder.load_state_dict(state_dict)
+            if rank_and_count(self.recorder.group)[0] > 0:
+                self.recorder.discard_epoch()
 
     def _observed(self, module: LightningModule) -> nn.Module:
         if self.model is not None:

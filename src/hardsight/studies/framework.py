@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hardsight import records
-from hardsight.training.fitting import chosen_device
+from hardsight.training.devices import chosen_device
 from hardsight.training.record import commit
 from hardsight.training.sweeps import FINISHED, Cell, run_sweep, status_of
 

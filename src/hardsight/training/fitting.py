@@ -18,7 +18,6 @@ from hardsight.training.between_epochs import check_samples, looks_at_samples
 from hardsight.training.capture import CapturedStep, can_capture, make_capturable
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
-from hardsight.training.devices import chosen_device as chosen_device
 from hardsight.training.devices import current, usable_device
 from hardsight.training.evaluation import process, wait_for_all
 from hardsight.training.loop import NonFiniteLossError, Training

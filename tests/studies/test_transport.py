@@ -55,14 +55,52 @@ def test_an_unfinished_cell_is_not_packed(smoke: Any, tmp_path: Path) -> None:
     assert cells("smoke")[0].name not in unpack(packed.files, tmp_path / "there")
 
 
-def test_nothing_is_written_outside_the_folder(tmp_path: Path) -> None:
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname, made.size = kind, target, 3 if kind == tarfile.REGTYPE else 0
+    return made
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        member("../outside.txt"),
+        member("/outside.txt"),
+        member("cell/../../outside.txt"),
+        member("outside.txt"),
+        member(".claims/cell.json"),
+        member("cell/.hidden"),
+        member("cell/link", tarfile.SYMTYPE, "run.json"),
+        member("cell/link", tarfile.LNKTYPE, "cell/run.json"),
+        member("cell/pipe", tarfile.FIFOTYPE),
+    ],
+    ids=lambda one: f"{one.name} {one.linkname}",
+)
+def test_nothing_but_files_of_cells_is_written(evil: tarfile.TarInfo, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "evil.tar", "w") as archive:
-        member = tarfile.TarInfo("../outside.txt")
-        member.size = 3
-        archive.addfile(member, io.BytesIO(b"bad"))
+        archive.addfile(member("cell/run.json"), io.BytesIO(b"{} "))
+        archive.addfile(evil, io.BytesIO(b"bad"))
     with pytest.raises(ValueError, match="must be a file that `pack` wrote"):
-        unpack([tmp_path / "evil.tar"], tmp_path / "there")
-    assert not (tmp_path / "outside.txt").exists()
+        unpack([tmp_path / "evil.tar"], tmp_path / "there" / "records")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["evil.tar"]
+
+
+def test_a_file_that_is_cut_short_leaves_no_cell_that_calls_itself_finished(smoke: Any, tmp_path: Path) -> None:
+    (packed,) = pack(STUDY, "smoke", smoke.records, tmp_path / "packed").files
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="cut short"):
+        unpack([packed], tmp_path / "there")
+    assert not list((tmp_path / "there").rglob("run.json"))
+
+
+def test_a_cell_is_finished_only_when_all_its_files_are_there(smoke: Any, tmp_path: Path) -> None:
+    packed = pack(STUDY, "smoke", smoke.records, tmp_path / "packed", max_bytes=2**18)
+    in_the_way = tmp_path / "there" / cells("smoke")[-1].name / "epochs.parquet"
+    in_the_way.mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        unpack(packed.files, tmp_path / "there")
+    assert not list((tmp_path / "there").rglob("run.json"))
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Carry a study's records from one machine to another in a few files of limited size, and unpack them as records."""
 
 import contextlib
-import io
+import shutil
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hardsight import records
 from hardsight.studies.framework import Study
 from hardsight.training.sweeps import FINISHED, Cell, status_of
 
@@ -53,33 +54,44 @@ def pack(
             continue
         bins[place].append(name)
         room[place] -= size
-    destination.mkdir(parents=True, exist_ok=True)
     files = [destination / f"{study.id}-{preset}-{at}.tar" for at in range(len(bins))]
     for path, names in zip(files, bins, strict=True):
-        with tarfile.open(path, "w") as archive:
+        with records.atomic_path(path) as temporary, tarfile.open(temporary, "w") as archive:
             for name in names:
                 archive.add(folder / name, name, recursive=False)
     return Packed(files, left_out)
 
 
 def unpack(files: Sequence[Path | str], folder: Path | str) -> list[str]:
-    """Unpack files of `pack` below `folder`; returns the cells that are there now. Nothing is written outside it."""
+    """Unpack files of `pack` below `folder`; returns the cells that are there now.
+
+    All are looked at before anything is written: one that is cut short, or holds anything but files of cells, is
+    refused. Each file appears whole, and a cell's `run.json`, which calls it finished, after everything else.
+    """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    cells: set[str] = set()
-    for path in files:
-        data = io.BytesIO(Path(path).read_bytes())
-        with contextlib.ExitStack() as stack:
-            try:
-                archive = stack.enter_context(tarfile.open(fileobj=data))
-                # The filter refuses absolute names, ways out of the folder, links and devices.
-                archive.extractall(folder, filter="data")
-            except (tarfile.ReadError, EOFError):
-                raise ValueError(f"{path} must be a file that `pack` wrote; it is no tar file, or cut short") from None
-            except tarfile.TarError as error:
-                raise ValueError(f"{path} must be a file that `pack` wrote; {error}") from None
-            cells |= {name.split("/")[0] for name in archive.getnames()}
-    return sorted(cells)
+    with contextlib.ExitStack() as stack:
+        opened = [_opened(path, stack) for path in files]
+        found = [(archive, member) for archive in opened for member in archive]
+        for archive, member in sorted(found, key=lambda one: one[1].name.endswith("/run.json")):
+            source = archive.extractfile(member)
+            assert source is not None
+            with records.atomic_path(folder / member.name) as temporary, temporary.open("wb") as target:
+                shutil.copyfileobj(source, target)
+    return sorted({member.name.split("/")[0] for _, member in found})
+
+
+def _opened(path: Path | str, stack: contextlib.ExitStack) -> tarfile.TarFile:
+    """A file of `pack`, looked through to its end: every member is a plain `CELL/FILE`, so nothing leads elsewhere."""
+    try:
+        archive = stack.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (the stack closes it)
+        members = archive.getmembers()
+    except (tarfile.ReadError, EOFError):
+        raise ValueError(f"{path} must be a file that `pack` wrote; it is no tar file, or cut short") from None
+    for member in members:
+        parts = member.name.split("/")
+        if not member.isreg() or len(parts) != 2 or any(not part or part.startswith(".") for part in parts):
+            raise ValueError(f"{path} must be a file that `pack` wrote; it holds {member.name!r}, no file of a cell")
+    return archive
 
 
 def _members(study: Study, preset: str, folder: Path) -> list[str]:

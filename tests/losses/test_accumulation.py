@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hardsight.losses import (
     AccumulatedRescaling,
+    AutomaticRescaling,
     GCELoss,
     GradientRescaling,
     compute_loss_func,
@@ -113,6 +114,11 @@ def test_a_part_without_labels(model: nn.Module, inputs: Tensor, labels: Tensor)
 def test_refuses_another_reduction(model: nn.Module) -> None:
     with pytest.raises(ValueError, match="loss must have reduction 'weight' to be accumulated; got 'mean'"):
         AccumulatedRescaling(GradientRescaling(reduction="mean"), model.parameters())
+
+
+def test_the_hook_refuses_the_loss_whose_parts_do_not_add_up(model: nn.Module) -> None:
+    with pytest.raises(ValueError, match="loss must not be AutomaticRescaling, which needs the whole batch at once"):
+        compute_loss_func(AutomaticRescaling(4), model)
 
 
 @pytest.mark.parametrize("loss", [GradientRescaling(), GCELoss()], ids=["gr", "gce"])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.losses import processes
+from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.inputs import as_rows, reduce
 from hardsight.losses.rescaling import (
     GradientRescaling,
@@ -100,7 +101,12 @@ def compute_loss_func(
     Whole-batch gradients under accumulation and several processes: a `GradientRescaling` is accumulated by its
     weights, any other loss is summed and divided by `num_items_in_batch`. `average_tokens_across_devices` must be
     that of the `TrainingArguments` (where it is true, the Trainer itself multiplies by the number of processes).
+    `AutomaticRescaling` is refused: no sum of it can be divided afterwards.
     """
+    if isinstance(loss, AutomaticRescaling):
+        raise ValueError(
+            "loss must not be AutomaticRescaling, which needs the whole batch at once; GradientRescaling can"
+        )
     accumulated = None
     # The same object in all but the reduction: tables and parameters are shared, not copied.
     summed = copy.copy(loss)

@@ -38,6 +38,9 @@ def test_counts() -> None:
     noisy = torch.tensor([0, 0, 0, 1, 1, 2])
     expected = torch.tensor([[0.75, 0.25, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(transition_from_labels(clean, noisy, 3), expected)
+    unknown = torch.tensor([-100, -100, 1])
+    clean, noisy = torch.cat([clean, unknown]), torch.cat([noisy, unknown.flip(0)])
+    torch.testing.assert_close(transition_from_labels(clean, noisy, 3), expected)
 
 
 def test_refuses_in_one_sentence() -> None:

@@ -35,9 +35,13 @@ def transition_from_predictions(
 def transition_from_labels(
     clean: Int[Tensor, "samples"], noisy: Int[Tensor, "samples"], classes: int
 ) -> Float[Tensor, "classes classes"]:
-    """Share of each clean class's samples that carry each noisy label; a class without samples is taken as clean."""
-    clean_flat, _ = check_labels(clean, tuple(noisy.shape), classes, -100)
-    noisy_flat, _ = check_labels(noisy, tuple(clean.shape), classes, -100)
-    counts = torch.bincount(clean_flat * classes + noisy_flat, minlength=classes * classes).reshape(classes, classes)
+    """Share of each clean class's samples that carry each noisy label; a class without samples is taken as clean.
+
+    Samples with a label of -100 do not count.
+    """
+    clean_flat, clean_is_known = check_labels(clean, tuple(noisy.shape), classes, -100)
+    noisy_flat, noisy_is_known = check_labels(noisy, tuple(clean.shape), classes, -100)
+    pairs = (clean_flat * classes + noisy_flat)[clean_is_known & noisy_is_known]
+    counts = torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
     totals = counts.sum(-1, keepdim=True)
     return torch.where(totals == 0, torch.eye(classes, device=counts.device), counts / totals.clamp_min(1))

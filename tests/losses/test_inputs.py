@@ -43,6 +43,8 @@ def test_feature_losses_refuse(name: str) -> None:
         loss(torch.zeros(4, 6, dtype=torch.long), labels)
     with pytest.raises(ValueError, match=r"got \[3\]|of shape \[3\]"):
         loss(torch.zeros(4, 6), labels[:3])
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \[4\]; got \[4, 1\]"):
+        loss(torch.zeros(4, 6), labels, torch.ones(4, 1))
     if not LOSSES[name].pairs:
         with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\) or be ignore_index -100; got 7"):
             loss(torch.zeros(4, 6), torch.tensor([0, 1, 2, 7]))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hardsight.geometry import widen
 from hardsight.losses import processes
-from hardsight.losses.inputs import check_floating, check_labels, check_range, check_reduction, reduce
+from hardsight.losses.inputs import check_floating, check_labels, check_range, check_reduction, flat_weight, reduce
 
 
 def center_loss(
@@ -110,5 +110,5 @@ def _check(
     features = widen(features)
     weight = kept.to(features.dtype)
     if sample_weight is not None:
-        weight = torch.where(kept, sample_weight.to(features.dtype), 0.0)
+        weight = torch.where(kept, flat_weight(sample_weight, (len(features),), features), 0.0)
     return features, flat, weight

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hardsight.geometry import angle_between, angles_to_classes, widen
 from hardsight.losses import processes
-from hardsight.losses.inputs import check_floating, check_range, check_reduction, reduce
+from hardsight.losses.inputs import check_floating, check_range, check_reduction, flat_weight, reduce
 
 PAIRS = ("halves", "all")
 ODD = ("refuse", "drop_last")
@@ -192,9 +192,7 @@ def _pairs(
     features = widen(features)
     weight = torch.ones(len(features), dtype=features.dtype, device=features.device)
     if sample_weight is not None:
-        if sample_weight.shape != labels.shape:
-            raise ValueError(f"sample_weight must have shape {list(labels.shape)}; got {list(sample_weight.shape)}")
-        weight = sample_weight.to(features.dtype)
+        weight = flat_weight(sample_weight, tuple(labels.shape), features)
     weight = torch.where(labels == ignore_index, 0.0, weight)
     if across_processes and processes.wants_gradient(features):
         features = processes.gather_samples(features, process_group)

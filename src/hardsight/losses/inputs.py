@@ -79,7 +79,7 @@ def as_rows(
     shape = (*logits.shape[:class_dim], *logits.shape[class_dim + 1 :])
     rows = logits.movedim(class_dim, -1).reshape(-1, classes)
     wide = widen(rows)
-    weight = None if sample_weight is None else _flat_weight(sample_weight, shape, wide)
+    weight = None if sample_weight is None else flat_weight(sample_weight, shape, wide)
     if target.is_floating_point():
         if not soft_targets:
             raise TypeError(f"target must hold class indices for this loss; got {target.dtype}")
@@ -185,7 +185,8 @@ def check_range(value: float | int, name: str, low: float, high: float = math.in
     return float(value)
 
 
-def _flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor) -> Tensor:
+def flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "rows"]:
+    """One weight a sample, of `like`'s dtype; another shape is refused, which would be broadcast without a word."""
     if tuple(sample_weight.shape) != tuple(shape):
         raise ValueError(f"sample_weight must have shape {list(shape)}; got {list(sample_weight.shape)}")
     return sample_weight.reshape(-1).to(like.dtype)

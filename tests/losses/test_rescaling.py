@@ -221,3 +221,8 @@ def test_refuses_in_one_sentence(options: dict, sentence: str) -> None:
 def test_refuses_a_normaliser_nobody_divides_by() -> None:
     with pytest.raises(ValueError, match="normaliser needs reduction 'weight'"):
         gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), reduction="mean", normaliser=2.0)
+
+
+def test_refuses_a_negative_weight_which_would_spoil_the_whole_batch() -> None:
+    with pytest.raises(ValueError, match="sample_weight must be 0 or more throughout; got -1"):
+        gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), sample_weight=torch.tensor([1.0, -1.0]))

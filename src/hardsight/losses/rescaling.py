@@ -164,6 +164,9 @@ def rescale(rows: Rows, beta: float, lam: float, transform: Transform, epsilon: 
     """
     assert rows.labels is not None
     assert rows.weight is not None
+    # Looking would wait for an accelerator. A negative weight has no logarithm and would spoil the whole batch.
+    if rows.weight.device.type == "cpu" and not torch.compiler.is_compiling() and not (rows.weight >= 0).all():
+        raise ValueError(f"sample_weight must be 0 or more throughout; got {rows.weight.min().item():g}")
     label = rows.labels.unsqueeze(-1)
     shifted = rows.logits - rows.logits.amax(-1, keepdim=True)
     others = shifted.scatter(-1, label, -math.inf)

@@ -74,9 +74,10 @@ def test_mentornet_follows_the_percentile(generator: torch.Generator) -> None:
     assert other.started
 
 
-def test_a_batch_without_labels_leaves_the_threshold() -> None:
+@pytest.mark.parametrize("samples", [3, 0])
+def test_a_batch_without_labels_leaves_the_threshold(samples: int) -> None:
     loss = MentorNetPD()
-    value = loss(torch.zeros(3, 2, requires_grad=True), torch.full((3,), -100))
+    value = loss(torch.zeros(samples, 2, requires_grad=True), torch.full((samples,), -100))
     assert value == 0
     assert not loss.started
     assert loss.threshold == 0

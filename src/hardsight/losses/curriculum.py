@@ -143,6 +143,8 @@ class MentorNetPD(nn.Module):
             losses = torch.where(weight == 0, torch.nan, losses)
         if self.across_processes:
             losses = processes.gather_samples(losses, self.process_group)
+        if not losses.numel():
+            return
         current = torch.nanquantile(losses, self.percentile).to(self.threshold.dtype)
         moved = torch.where(self.started, self.decay * self.threshold + (1 - self.decay) * current, current)
         usable = ~current.isnan()

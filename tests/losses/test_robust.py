@@ -122,6 +122,14 @@ def test_focal_is_finite_at_certainty(gamma: float) -> None:
     assert logits.grad.isfinite().all()
 
 
+def test_focal_is_finite_where_a_class_is_masked_out() -> None:
+    logits = torch.tensor([[1.0, 2.0, -math.inf]], dtype=torch.float64, requires_grad=True)
+    two = torch.tensor([[1.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    FocalLoss()(logits, torch.tensor([[0.3, 0.7, 0.0]], dtype=torch.float64)).backward()
+    FocalLoss()(two, torch.tensor([[0.3, 0.7]], dtype=torch.float64)).backward()
+    torch.testing.assert_close(logits.grad, torch.cat([two.grad, torch.zeros(1, 1)], 1))
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

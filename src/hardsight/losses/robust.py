@@ -85,7 +85,9 @@ def focal_loss(
         return rows.reduce(-rows.expected(log_p), reduction)
     # From log(1 - p): a power of 1 - p itself has an infinite slope at p = 1 when gamma < 1.
     if rows.labels is None:
-        return rows.reduce(-rows.expected((gamma * log_one_minus(log_p)).exp() * log_p), reduction)
+        # A class that was masked out: times its probability of 0, minus infinity would spoil the gradient.
+        finite = log_p.clamp_min(torch.finfo(log_p.dtype).min)
+        return rows.reduce(-rows.expected((gamma * log_one_minus(log_p)).exp() * finite), reduction)
     log_rest = log_p.scatter(-1, rows.labels.unsqueeze(-1), -math.inf).logsumexp(-1)
     return rows.reduce(-(gamma * log_rest).exp() * rows.at_label(log_p), reduction)
 

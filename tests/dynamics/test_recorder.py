@@ -216,6 +216,16 @@ def test_a_state_of_another_recorder_is_refused(run):
         Recorder(23, scores=("aum",)).load_state_dict(state)
 
 
+def test_a_checkpoint_before_the_first_update_is_empty_and_loads(run):
+    state = Recorder(23).state_dict()
+    assert state == {}
+    recorder = Recorder(23)
+    recorder.load_state_dict(state)
+    assert same(run.record(recorder), run.record(Recorder(23)))
+    with pytest.raises(ValueError, match="state must be what a recorder's state_dict"):
+        recorder.load_state_dict(state)  # a recorder that has begun does not forget by the way
+
+
 def test_a_million_samples_fit_in_200_mebibytes():
     recorder = Recorder(10_000, repeats="last")
     recorder.update(torch.tensor([0]), torch.eye(1, 3), torch.tensor([0]), torch.ones(1), weight_norm=torch.ones(3))

@@ -70,7 +70,7 @@ class RecorderCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The recorder's state, for Lightning's checkpoint."""
-        return self.recorder.state_dict() if self.recorder.started else {}
+        return self.recorder.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint. Of an unfinished epoch it holds the first process's share, which is that one's."""

@@ -229,7 +229,12 @@ class Recorder:
         self.history.merge_into(path)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on: numbers, words and tensors. Of an unfinished epoch, this process's share."""
+        """Everything needed to go on: numbers, words and tensors. Of an unfinished epoch, this process's share.
+
+        Before the first update there is nothing, and the state is empty.
+        """
+        if not self.started:
+            return {}
         self.flush()
         intake, aggregates = self._started()
         return {
@@ -246,6 +251,8 @@ class Recorder:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state of a recorder made alike; a history is cut back to where the state stands."""
+        if not state and not self.started:
+            return
         check_state(self, state, None if self._asked is None else measures_of(self._asked))
         self._may_move = self.device is None
         self._load(state, self.device or torch.device("cpu"))

@@ -93,6 +93,8 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         rows = RowStatistics(z.gather(1, column).squeeze(1), others.logsumexp(1))
         log_w = log_weights(rows, options["beta"], options["lam"], options["transform"]) + weight.log()
         direction = (0.5 * others.softmax(1)).scatter(1, column, -0.5)
+        # Where every other class is masked out there is nothing to learn.
+        direction = torch.where((rows.log_others == -math.inf).unsqueeze(1), 0.0, direction)
         direction = direction * held(rows, options["epsilon"]).unsqueeze(1)
         divisor = _log_divisor(log_w, weight, options["reduction"], options.get("normaliser"))
         gradient = coefficients(log_w, divisor).unsqueeze(1) * direction

@@ -21,6 +21,23 @@ def test_list_names_the_studies() -> None:
     assert '"id": "label-errors"' in run("list", "--json").stdout
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("amc-figure2", "amc-figure6"),
+        ("avh-figure12", "avh-figure4"),
+        ("avh-table7", "avh-tables6-9"),
+        ("avh-figure21", "avh-table3"),
+        ("gr-figure9", "gr-table3"),
+        ("gr-table2", "gr-table2"),  # gr-protocol looks at Table 2 too: the id comes first
+    ],
+)
+def test_a_number_of_a_paper_finds_the_study_that_holds_it(asked: str, found: str) -> None:
+    assert get_study(asked).id == found
+    with pytest.raises(ValueError, match="nearest are"):
+        get_study("amc-figure66")
+
+
 def test_table_prints_the_results(smoke: Any) -> None:
     done = run("table", "label-errors", "--results", smoke.results)
     assert done.exit_code == 0

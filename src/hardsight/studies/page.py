@@ -20,6 +20,7 @@ $ hardsight study table avh-figure3
 $ hardsight study figures avh-figure3                 # PNG files, where a study has figures
 ```
 
+A paper's number finds its study too: `avh-figure12` is part of `avh-figure4`.
 `--preset cpu` takes minutes on two cores, on real data below `$HARDSIGHT_DATA`; `--preset paper` wants a GPU.
 `--limit-seconds N` stops cleanly in time, `--at-once K` trains K cells together,
 `--cells method=cce,seed=0` picks the cells with these parts in their names. Several processes may work on one folder;

@@ -195,9 +195,10 @@ def _pairs(
         weight = flat_weight(sample_weight, tuple(labels.shape), features)
     weight = torch.where(labels == ignore_index, 0.0, weight)
     if across_processes and processes.wants_gradient(features):
-        features = processes.gather_samples(features, process_group)
-        labels = processes.gather_samples(labels, process_group)
-        weight = processes.gather_samples(weight, process_group)
+        counts = processes.count_samples(features, process_group)
+        features, labels, weight = (
+            processes.gather_samples(one, process_group, counts=counts) for one in (features, labels, weight)
+        )
     count = len(features)
     if pairs == "all":
         left, right = torch.triu_indices(count, count, offset=1, device=features.device)

@@ -47,12 +47,27 @@ def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:
     return x if world_size(group) == 1 else _MeanOverProcesses.apply(x, group)
 
 
-def gather_samples(x: Shaped[Tensor, "batch *rest"], group: Group = None) -> Shaped[Tensor, "all *rest"]:
+def count_samples(x: Shaped[Tensor, "batch *rest"], group: Group = None) -> list[int]:
+    """How many samples each process holds, in the order of their ranks; waits for the device."""
+    if world_size(group) == 1:
+        return [len(x)]
+    size = torch.tensor([len(x)], device=x.device)
+    sizes = [torch.empty_like(size) for _ in range(world_size(group))]
+    dist.all_gather(sizes, size, group=group)
+    return torch.cat(sizes).tolist()
+
+
+def gather_samples(
+    x: Shaped[Tensor, "batch *rest"], group: Group = None, *, counts: list[int] | None = None
+) -> Shaped[Tensor, "all *rest"]:
     """All processes' samples in the order of their ranks; the batches may differ in size.
 
     A loss of the gathered samples has the same value on every process, and the averaged gradients are its gradient.
+    `counts`: those of `count_samples`, where several tensors of the same samples are gathered.
     """
-    return x if world_size(group) == 1 else _GatherSamples.apply(x, group)
+    if world_size(group) == 1:
+        return x
+    return _GatherSamples.apply(x, count_samples(x, group) if counts is None else counts, group)
 
 
 class _MeanOverProcesses(torch.autograd.Function):
@@ -68,11 +83,7 @@ class _MeanOverProcesses(torch.autograd.Function):
 
 class _GatherSamples(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        size = torch.tensor([len(x)], device=x.device)
-        sizes = [torch.empty_like(size) for _ in range(world_size(group))]
-        dist.all_gather(sizes, size, group=group)
-        counts = [int(count) for count in sizes]
+    def forward(ctx: Any, x: Tensor, counts: list[int], group: Group) -> Tensor:
         padded = x.new_zeros((max(counts), *x.shape[1:]))
         padded[: len(x)] = x
         parts = [torch.empty_like(padded) for _ in counts]
@@ -83,6 +94,6 @@ class _GatherSamples(torch.autograd.Function):
         return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         # Each process follows the loss through its own samples only; times W, because the average divides by it.
-        return grad[ctx.mine] * ctx.world, None
+        return grad[ctx.mine] * ctx.world, None, None

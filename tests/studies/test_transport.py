@@ -47,6 +47,17 @@ def test_what_does_not_fit_is_named_and_the_judgements_go_in_any_case(smoke: Any
         assert found == {name: row for name, row in here[noise].items() if name != TAUGHT}
 
 
+def test_cells_of_two_machines_are_judged_with_the_versions_of_both(smoke: Any, tmp_path: Path) -> None:
+    shutil.copytree(smoke.records, tmp_path / "records")
+    path = tmp_path / "records" / cells("smoke")[-1].name / "run.json"
+    details = json.loads(path.read_text())
+    mine = details["versions"]["torch"]
+    path.write_text(json.dumps(details | {"versions": {"torch": "1.0"}}))
+    versions = results_of(tmp_path / "records", tmp_path / "results")["versions"]
+    assert versions["torch"] == f"1.0, {mine}"
+    assert versions["numpy"] == results_of(smoke.records, tmp_path / "other")["versions"]["numpy"]
+
+
 def test_an_unfinished_cell_is_not_packed(smoke: Any, tmp_path: Path) -> None:
     shutil.copytree(smoke.records, tmp_path / "records")
     path = tmp_path / "records" / cells("smoke")[0].name / "run.json"

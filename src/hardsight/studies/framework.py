@@ -206,7 +206,7 @@ def judge_study(study: Study, preset: str, folder: Path | str, results: Path | s
         "preset": preset,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "hardware": sorted({str(one["device"]) for one in about}),
-        "versions": about[0]["versions"],
+        "versions": _versions([one["versions"] for one in about]),
         "commit": commit(),
         "cells": len(done),
         "cells_planned": len(study.cells(preset)),
@@ -216,6 +216,12 @@ def judge_study(study: Study, preset: str, folder: Path | str, results: Path | s
     path = results_path(study, preset, results)
     records.write_text(path, compact_json(payload))
     return path
+
+
+def _versions(cells: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Each package's version; where cells were computed with several, all of them."""
+    names = dict.fromkeys(name for one in cells for name in one)
+    return {name: ", ".join(sorted({one[name] for one in cells if name in one})) for name in names}
 
 
 def finished_cells(folder: Path, cells: Sequence[Cell]) -> list[Cell]:

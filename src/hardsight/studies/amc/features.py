@@ -22,7 +22,7 @@ from hardsight.explain import agreement, angle_statistics, angular_silhouette, c
 from hardsight.geometry import norms
 from hardsight.studies.amc.feature_pages import figures_of, table1, table4
 from hardsight.studies.amc.looking import finished, look, over_seeds
-from hardsight.studies.amc.recipes import SCHEDULES, recipe, train_at_hand
+from hardsight.studies.amc.recipes import FEW, SCHEDULES, recipe, train_at_hand
 from hardsight.studies.configured import CellTraining, Hooks, Tree
 from hardsight.studies.framework import Options, Study
 from hardsight.training import Cell
@@ -52,8 +52,6 @@ ALL = (("cross-entropy", 0.0), ("euclidean", 10.0), ("amc", 10.0))
 PRINTED = (("euclidean", 0.1), ("amc", 0.1))
 CROSS_ENTROPY = (("cross-entropy", 0.0),)
 SMOKE: Tree = {"limit": 512, "batch_size": 64}
-# A tenth of MNIST at a quarter of the pixels: enough for three features to be learnt, in minutes.
-TENTH: Tree = {"limit": 6000, "shrink": 2, "batch_size": 50}
 
 
 def _figure(
@@ -63,7 +61,7 @@ def _figure(
     # Scikit-learn's digits, 8 x 8, are too small for that network: another, of 64 features, stands for it.
     return {
         "smoke": Trainings(("digits",), {"name": "digits_cnn"}, losses[-2:], (0, 1), 0.02, SMOKE, 60),
-        "cpu": Trainings(("mnist",), small, losses + more, (0, 1, 2), 0.1, TENTH, 300),
+        "cpu": Trainings(("mnist",), small, losses + more, (0, 1, 2), 0.1, FEW, 300),
         "paper": Trainings(("mnist",), small, losses + more, (0, 1, 2, 3, 4), 1.0, {}, at_once=10),
     }
 
@@ -72,7 +70,7 @@ def _wide() -> dict[str, Trainings]:
     cnn13: Tree = {"name": "cnn13"}
     return {
         "smoke": Trainings(("digits",), {"name": "digits_cnn"}, ALL[1:], (0,), 0.02, SMOKE, 60),
-        "cpu": Trainings(("mnist",), {"name": "cnn28"}, ALL, (0, 1, 2), 0.03, TENTH, 300),
+        "cpu": Trainings(("mnist",), {"name": "cnn28"}, ALL, (0, 1, 2), 0.03, FEW, 300),
         "paper": Trainings(("cifar10", "svhn"), cnn13, ALL, (0, 1, 2), 0.1, {}, 1000, at_once=9),
     }
 

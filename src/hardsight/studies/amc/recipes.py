@@ -35,7 +35,7 @@ NOISE = 0.15
 PIXEL_DEVIATION = {"mnist": 0.308, "cifar10": 0.252, "cifar100": 0.268, "svhn": 0.198}
 _CIFAR_SAMPLES = 50_000
 # What two cores manage in minutes: few samples, squares of 2 x 2 pixels averaged, smaller batches for as many steps.
-FEW: Tree = {"limit": 1000, "shrink": 2, "batch_size": 50}
+FEW: Tree = {"limit": 6000, "shrink": 2, "batch_size": 50}
 
 # The reader's options, and the paper's network for it (its Table 2). For MNIST the paper names a network only for two
 # figures: the small one, here with the 128 features of all other experiments.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hardsight import kernels
-from hardsight.kernels.inputs import check_head, check_labels, check_sample_weight
+from hardsight.kernels.inputs import check_head, check_labels, check_matrix, check_number, check_sample_weight
 
 Op = Callable[..., Any]
 FEATURES, WEIGHT = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.eye(5, 4)
@@ -66,6 +66,33 @@ def test_a_head_of_other_dimensions_is_one_sentence() -> None:
     for features, weight in ((FEATURES, WEIGHT[:, :3]), (FEATURES[0], WEIGHT), (FEATURES, WEIGHT[:0])):
         with pytest.raises(ValueError, match=r"features must be \[samples, dim\] and weight \[classes, dim\]"):
             check_head(features, weight)
+    with pytest.raises(ValueError, match=r"features must be \[samples, dim\], floating point; got .* of torch.int64"):
+        check_head(FEATURES.long(), WEIGHT)
+
+
+@pytest.mark.parametrize("size", [1, 4, 6])
+def test_a_bias_of_other_classes_is_one_sentence(size: int) -> None:
+    with pytest.raises(ValueError, match=rf"bias must be one number for each of the 5 classes; got \[{size}\]"):
+        check_head(FEATURES, WEIGHT, torch.zeros(size))
+
+
+def test_no_kernel_reads_beyond_a_short_bias(device: str) -> None:
+    # Where kernels run, shape annotations are not enforced: the door alone stands before the memory.
+    features, weight, bias = FEATURES.to(device), WEIGHT.to(device), torch.zeros(1, device=device)
+    labels = torch.tensor([0, 1, 2], device=device)
+    with pytest.raises(ValueError, match="bias must be one number for each of the 5 classes"):
+        kernels.angular_scores(features, weight, labels, bias)
+    with pytest.raises(ValueError, match="bias must be one number for each of the 5 classes"):
+        kernels.rescaled_linear_cross_entropy(features, weight, bias, labels)
+
+
+def test_a_matrix_and_a_number_are_what_they_say() -> None:
+    for wrong in (torch.zeros(3), torch.zeros(3, 2, 2), torch.zeros(3, 2, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"logits must be \[rows, classes\], floating point; got"):
+            check_matrix(wrong, "logits", "[rows, classes]")
+    with pytest.raises(ValueError, match=r"scale must be one number; got a tensor of shape \[5\]"):
+        check_number("scale", torch.ones(5))
+    check_number("scale", torch.tensor([2.0]))
 
 
 def test_sample_weights_are_one_number_a_sample_and_not_negative() -> None:

@@ -49,7 +49,7 @@ def angular_scores(
 
     Half precision is multiplied as it is and accumulated in float32. On a CUDA device at most 64 MiB beyond the result.
     """
-    check_head(features, weight)
+    check_head(features, weight, bias)
     if labels is None:
         nothing = torch.zeros(len(features), dtype=torch.int64, device=features.device)
         labels = angular_scores(features, weight, nothing, bias).predicted

@@ -30,13 +30,25 @@ def check_labels(labels: Any, samples: int, classes: int | None = None, *, ignor
         )
 
 
-def check_head(features: Tensor, weight: Tensor) -> None:
-    """Features [samples, dim] and weight [classes, dim], of one dim and at least one class."""
+def check_matrix(matrix: Tensor, name: str, shape: str) -> None:
+    """Floating point numbers in rows and columns."""
+    if matrix.ndim != 2 or not matrix.is_floating_point():
+        raise ValueError(f"{name} must be {shape}, floating point; got {list(matrix.shape)} of {matrix.dtype}")
+
+
+def check_head(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Features [samples, dim] and weight [classes, dim], of one dim and at least one class; bias [classes].
+
+    A kernel reads a number of the bias for each class, whether it is there or not.
+    """
     if features.ndim != 2 or weight.ndim != 2 or features.shape[1] != weight.shape[1] or not len(weight):
         raise ValueError(
             f"features must be [samples, dim] and weight [classes, dim], of the same dim and at least one class; "
             f"got {list(features.shape)} and {list(weight.shape)}"
         )
+    check_matrix(features, "features", "[samples, dim]")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must be one number for each of the {len(weight)} classes; got {list(bias.shape)}")
 
 
 def check_sample_weight(sample_weight: Tensor | None, samples: int) -> None:
@@ -58,8 +70,11 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 def check_number(name: str, value: Any, least: float = 0.0) -> None:
-    """A finite number not below `least`; a tensor, which may be trained, is taken as it is."""
-    if not isinstance(value, Tensor) and not least <= value < math.inf:
+    """A finite number not below `least`; a tensor of one, which may be trained, is taken as it is."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"{name} must be one number; got a tensor of shape {list(value.shape)}")
+    elif not least <= value < math.inf:
         raise ValueError(f"{name} must be finite and at least {least:g}; got {value!r}")
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.angular_cross_entropy import project_gradients
 from hardsight.kernels.dispatch import call, runs_fused
-from hardsight.kernels.inputs import check_labels, check_number, check_sample_weight
+from hardsight.kernels.inputs import check_labels, check_matrix, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels
 
 
@@ -28,6 +28,7 @@ def pairwise_angular_contrast(
     nothing. In the fused version lengths beyond float32's squares count as zero vectors, and the weights of samples get
     no gradient.
     """
+    check_matrix(features, "features", "[samples, dim]")
     check_labels(labels, len(features))
     check_sample_weight(sample_weight, len(features))
     check_number("margin_radians", margin_radians)

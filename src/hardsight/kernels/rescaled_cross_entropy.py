@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused
-from hardsight.kernels.inputs import check_choice, check_labels, check_number, check_sample_weight
+from hardsight.kernels.inputs import check_choice, check_labels, check_matrix, check_number, check_sample_weight
 
 Transform = str | Callable[[Tensor], Tensor]
 REDUCTIONS = ("weight", "mean", "sum")
@@ -66,6 +66,7 @@ def rescaled_cross_entropy(
     and "none". `epsilon` is added to 2 (1 - p_y), which lets go of fitted samples (see `losses.GradientRescaling`).
     `in_place` writes the gradient over the logits during the backward pass: nothing may read them after.
     """
+    check_matrix(logits, "logits", "[rows, classes]")
     check_labels(labels, len(logits), logits.shape[1], ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(logits))
     check_rescaling(beta, lam, epsilon, transform, reduction, (*REDUCTIONS, "none"))
@@ -104,6 +105,7 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
 
 def row_statistics(logits: Float[Tensor, "rows classes"], labels: Int[Tensor, "rows"]) -> RowStatistics:
     """The label's logit and the others' log-sum-exp of every row, in one read of the logits. No gradient."""
+    check_matrix(logits, "logits", "[rows, classes]")
     check_labels(labels, len(logits), logits.shape[1])
     return _statistics(logits.detach(), labels.long())
 

@@ -46,7 +46,7 @@ def rescaled_linear_cross_entropy(
     `log_divisor` turns the log of this process's sum of weights into the log of what the gradient is divided by, to
     sum over processes; it belongs to reduction "weight".
     """
-    check_head(features, weight)
+    check_head(features, weight, bias)
     check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(features))
     check_rescaling(beta, lam, epsilon, transform, reduction)

@@ -116,6 +116,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def _finite(value: Any) -> Any:
+    # A measurement's own type must not lose a run its record at the very end.
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else None
     if isinstance(value, Mapping):

@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -63,3 +64,9 @@ def test_what_could_not_be_written_is_known_beforehand_and_nothing_is_made(
     with pytest.raises(PermissionError, match=str(tmp_path)):
         check_writable(tmp_path / "new" / "x.parquet")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_numpy_s_numbers_are_numbers(tmp_path: Path) -> None:
+    value = {"a": np.float32(2.5), "b": np.int64(3), "c": [np.float32("nan"), np.bool_(True)]}
+    write_json(tmp_path / "a.json", value)
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 2.5, "b": 3, "c": [None, True]}

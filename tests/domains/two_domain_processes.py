@@ -64,5 +64,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     adapt(Path(sys.argv[1]))
     if torch.distributed.is_initialized():
-        # Left open, a thread of gloo may abort the process at its end.
+        # Left open, a thread of gloo may abort the process at its end; so may a partner that is gone already.
+        torch.distributed.barrier()
         torch.distributed.destroy_process_group()

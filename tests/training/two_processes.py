@@ -63,5 +63,6 @@ if __name__ == "__main__":
     for case in sys.argv[2].split(","):
         train(Path(sys.argv[1]) / case, case)
     if torch.distributed.is_initialized():
-        # Left open, a thread of gloo may abort the process at its end.
+        # Left open, a thread of gloo may abort the process at its end; so may a partner that is gone already.
+        torch.distributed.barrier()
         torch.distributed.destroy_process_group()

@@ -29,6 +29,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+# A thread of torch's process groups may abort a process that has done its work, while the interpreter is taken down.
+_LEAVE = "\nimport os\nsys.stdout.flush()\nos._exit(0)\n"
+
+
 @pytest.fixture(scope="session")
 def in_two_processes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
     """Run a script in two processes, each given its rank and a rendezvous file; the JSON that each prints last."""
@@ -36,7 +40,7 @@ def in_two_processes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
     def run(source: str) -> list[dict[str, Any]]:
         folder = tmp_path_factory.mktemp("gloo")
         script, rendezvous = folder / "step.py", folder / "rendezvous"
-        script.write_text(source)
+        script.write_text(source + _LEAVE)
         pair = [
             subprocess.Popen(
                 [sys.executable, str(script), str(rank), str(rendezvous)],

@@ -13,24 +13,14 @@ from hardsight.studies.avh.groups import CONTRAST, NOISE, Grouping, TestImages
 from hardsight.studies.avh.levels import judge_levels
 from hardsight.studies.avh.levels_figures import draw_levels
 from hardsight.studies.avh.people import title_of
-from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRESETS = {
-    "smoke": Subjects(
-        100,
-        trainings={
-            "digits_cnn": {
-                "data": {"name": "digits", "held_out": 0.5, "limit": 300, "batch_size": 32},
-                "model": {"name": "digits_cnn"},
-                "optimizer": {"lr": 0.05},
-                "epochs": 3,
-            }
-        },
-    ),
+    "smoke": digits(100),
     "cpu": Subjects(500, (20, 32, 44, 56)),
     "paper": Subjects(10_000, (20, 32, 44, 56)),
 }

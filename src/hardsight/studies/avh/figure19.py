@@ -22,7 +22,7 @@ from hardsight.studies.avh.dynamics_table import listed
 from hardsight.studies.avh.figure5 import draw_counts
 from hardsight.studies.avh.looking import look, short
 from hardsight.studies.avh.people import title_of, voted_images
-from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -31,17 +31,7 @@ if TYPE_CHECKING:
 BINS = 20
 SIGNIFICANT = 0.05
 PRESETS = {
-    "smoke": Subjects(
-        400,
-        trainings={
-            "digits_cnn": {
-                "data": {"name": "digits", "held_out": 0.5, "limit": 300, "batch_size": 32},
-                "model": {"name": "digits_cnn"},
-                "optimizer": {"lr": 0.05},
-                "epochs": 3,
-            }
-        },
-    ),
+    "smoke": digits(400),
     "cpu": Subjects(10_000, (20, 56)),
     "paper": Subjects(10_000, (20, 32, 44, 56)),
 }

@@ -14,7 +14,7 @@ from hardsight.geometry import angles_to_classes
 from hardsight.report.canvas import FAINT, INK, drawing
 from hardsight.studies.avh.figure22 import LENET
 from hardsight.studies.avh.looking import features_of, look_at_features, short
-from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -25,17 +25,7 @@ if TYPE_CHECKING:
 TEN = ("#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677", "#aa4499", "#44aa99", "#999933", "#882255", "#777777")
 POINTS = 100
 PRESETS = {
-    "smoke": Subjects(
-        150,
-        trainings={
-            "digits_cnn": {
-                "data": {"name": "digits", "held_out": 0.5, "limit": 600, "batch_size": 32},
-                "model": {"name": "digits_cnn"},
-                "optimizer": {"lr": 0.05},
-                "epochs": 2,
-            }
-        },
-    ),
+    "smoke": digits(150, limit=600, epochs=2),
     "cpu": Subjects(2000, trainings={"lenet": LENET}),
     "paper": Subjects(10_000, trainings={"lenet": LENET | {"data": LENET["data"] | {"limit": 60_000}, "epochs": 20}}),
 }

@@ -16,7 +16,7 @@ import torch
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing
 from hardsight.studies.avh.looking import features_of, look_at_features
 from hardsight.studies.avh.people import title_of
-from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -26,17 +26,7 @@ if TYPE_CHECKING:
 NARROW, WIDE = math.pi / 4 - 0.05, math.pi / 4 + 0.05
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 PRESETS = {
-    "smoke": Subjects(
-        150,
-        trainings={
-            "digits_cnn": {
-                "data": {"name": "digits", "held_out": 0.5, "limit": 300, "batch_size": 32},
-                "model": {"name": "digits_cnn"},
-                "optimizer": {"lr": 0.05},
-                "epochs": 2,
-            }
-        },
-    ),
+    "smoke": digits(150, epochs=2),
     "cpu": Subjects(500, (20,)),
     "paper": Subjects(10_000, (20, 32, 44, 56)),
 }

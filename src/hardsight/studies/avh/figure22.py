@@ -19,7 +19,7 @@ from hardsight.studies.avh.attacks import fgsm, pgd
 from hardsight.studies.avh.figure22_figures import draw_paths
 from hardsight.studies.avh.looking import short
 from hardsight.studies.avh.people import title_of
-from hardsight.studies.avh.subjects import Subject, Subjects, study_of
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -36,17 +36,7 @@ LENET: dict[str, Any] = {
     "epochs": 6,
 }
 PRESETS = {
-    "smoke": Subjects(
-        80,
-        trainings={
-            "digits_cnn": {
-                "data": {"name": "digits", "held_out": 0.5, "limit": 300, "batch_size": 32},
-                "model": {"name": "digits_cnn"},
-                "optimizer": {"lr": 0.05},
-                "epochs": 3,
-            }
-        },
-    ),
+    "smoke": digits(80),
     "cpu": Subjects(150, (20,), {"lenet": LENET}),
     "paper": Subjects(
         10_000, (20, 32, 44, 56), {"lenet": LENET | {"data": LENET["data"] | {"limit": 60_000}, "epochs": 20}}

@@ -50,6 +50,17 @@ class Subjects:
 Measure = Callable[[Subject], Mapping[str, Any]]
 
 
+def digits(images: int, *, limit: int = 300, epochs: int = 3) -> Subjects:
+    """The smallest preset: a network of scikit-learn's digits, trained in seconds, and so many of its test images."""
+    training: Tree = {
+        "data": {"name": "digits", "held_out": 0.5, "limit": limit, "batch_size": 32},
+        "model": {"name": "digits_cnn"},
+        "optimizer": {"lr": 0.05},
+        "epochs": epochs,
+    }
+    return Subjects(images, trainings={"digits_cnn": training})
+
+
 def study_of(presets: Mapping[str, Subjects], measure: Measure, **parts: Any) -> Study:
     """A study whose cells are these networks, and whose results are what `measure` says of each."""
 

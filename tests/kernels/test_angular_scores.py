@@ -165,11 +165,12 @@ def test_the_large_tiles_of_many_classes_give_the_same_numbers(
     device: str, stages: int, spread: bool, within_budget: Callable[..., None]
 ) -> None:
     fused = pytest.importorskip("hardsight.kernels.fused.angular_scores")
+    norms = pytest.importorskip("hardsight.kernels.fused.angular_norms")
     shape = (3000, 512, 5001) if device == "cuda" else (130, 72, 270)
     features, weight, labels, bias = draw(shape, torch.bfloat16, device)
     features[3], weight[7], features[5] = 0, 0, -2 * weight[9]
-    tiling = fused.Tiling(128, 256, 64, 8, stages)
-    measured = fused.measure(features, weight, tiling)
+    tiling = norms.Tiling(128, 256, 64, 8, stages)
+    measured = norms.measure(features, weight, tiling)
     numbers, predicted = fused.scan(features, weight, labels, bias, spread, "ieee", measured)
     truth = reference(features.double(), weight.double(), labels, bias.double(), spread=spread)
     plain = reference(features, weight, labels, bias, spread=spread)

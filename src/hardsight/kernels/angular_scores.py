@@ -135,9 +135,10 @@ def _may_look(tensor: Tensor) -> bool:
 def _angular_scores(
     features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
+    from hardsight.kernels.fused import angular_norms
     from hardsight.kernels.fused import angular_scores as fused
 
-    measured = fused.measure(features, weight)
+    measured = angular_norms.measure(features, weight)
     numbers, predicted = fused.scan(features, weight, labels, bias, spread, _precision(features), measured)
     return numbers, predicted, measured.unsafe
 
@@ -146,9 +147,10 @@ def _seen_early(
     features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool
 ) -> tuple[Tensor, Tensor, bool]:
     """`_angular_scores`, but the flag is read while the scan runs: the caller goes on before the device is done."""
+    from hardsight.kernels.fused import angular_norms
     from hardsight.kernels.fused import angular_scores as fused
 
-    measured = fused.measure(features, weight)
+    measured = angular_norms.measure(features, weight)
     outside = sent_to_host(measured.unsafe) if _may_look(features) else None
     numbers, predicted = fused.scan(features, weight, labels, bias, spread, _precision(features), measured)
     return numbers, predicted, outside is not None and outside()

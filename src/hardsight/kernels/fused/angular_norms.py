@@ -1,0 +1,171 @@
+# ruff: noqa: N803
+"""Triton: how the scan of `angular_scores` is cut, and the norms that it needs of both sides, taken beforehand."""
+
+from typing import NamedTuple, no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hardsight.kernels.dispatch import on_device_of
+
+_LEAST_NORM = tl.constexpr(1e-12)
+_LARGEST_NORM = tl.constexpr(1e12)
+
+
+class Tiling(NamedTuple):
+    """How the scan is cut."""
+
+    samples: int  # of a tile
+    classes: int  # of a tile
+    dim: int  # features multiplied at a time
+    warps: int
+    stages: int  # of loading ahead
+    group: int = 16  # sample blocks that work side by side on the same classes
+
+
+@triton.jit
+@no_type_check
+def _measure_rows(
+    vectors,
+    norms,
+    inverse,
+    unsafe,
+    first,
+    count,
+    padded,
+    dim,
+    stride,
+    NORMS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Norms and their inverses, 0 for zero and beyond the last; raises the flag where squares left float32's range."""
+    row = first + tl.arange(0, ROWS)
+    squares = tl.zeros((ROWS,), tl.float32)
+    largest = tl.zeros((ROWS,), tl.float32)
+    for start in range(0, dim, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = (row < count)[:, None] & (column < dim)[None, :]
+        x = tl.load(vectors + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
+        x = x.to(tl.float32)
+        squares += tl.sum(x * x, 1)
+        largest = tl.maximum(largest, tl.max(tl.abs(x), 1))
+    norm = tl.sqrt(squares)
+    tl.store(inverse + row, tl.where(norm == 0.0, 0.0, 1.0 / tl.where(norm == 0.0, 1.0, norm)), mask=row < padded)
+    if NORMS:
+        tl.store(norms + row, norm, mask=row < count)
+    outside = (largest > 0.0) & ((norm < _LEAST_NORM) | (norm > _LARGEST_NORM) | (norm != norm))
+    if tl.max(outside.to(tl.int32), 0) > 0:
+        tl.store(unsafe, 1)
+
+
+@triton.jit
+@no_type_check
+def _measure(
+    features,
+    weight,
+    norms,
+    feature_inverse,
+    weight_inverse,
+    unsafe,
+    samples,
+    classes,
+    padded,
+    dim,
+    feature_stride,
+    weight_stride,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The features' rows first, then the classes'."""
+    first = tl.program_id(0) * ROWS
+    behind = tl.cdiv(samples, ROWS) * ROWS
+    if first < behind:
+        _measure_rows(
+            features, norms, feature_inverse, unsafe, first, samples, samples, dim, feature_stride, True, ROWS, BLOCK
+        )
+    else:
+        _measure_rows(
+            weight,
+            norms,
+            weight_inverse,
+            unsafe,
+            first - behind,
+            classes,
+            padded,
+            dim,
+            weight_stride,
+            False,
+            ROWS,
+            BLOCK,
+        )
+
+
+class Measured(NamedTuple):
+    """Norms of the features, inverses of both sides' (the classes' padded to whole tiles), and the cut they are for.
+
+    `unsafe` is not 0 where squares left float32's range: then the products are no measurement either.
+    """
+
+    norms: Tensor
+    feature_inverse: Tensor
+    weight_inverse: Tensor
+    unsafe: Tensor
+    tiling: Tiling
+
+
+def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> Measured:
+    """What `scan` needs of each vector by itself."""
+    samples, dim = features.shape
+    tiling = tiling or choose_tiling(features.dtype, samples, len(weight), dim)
+    padded = triton.cdiv(len(weight), tiling.classes) * tiling.classes
+    norms, feature_inverse = torch.empty(2, samples, dtype=torch.float32, device=features.device)
+    weight_inverse = torch.empty(padded, dtype=torch.float32, device=features.device)
+    unsafe = torch.zeros((), dtype=torch.int32, device=features.device)
+    rows = 8
+    with on_device_of(features):
+        _measure[(triton.cdiv(samples, rows) + triton.cdiv(padded, rows),)](
+            features,
+            weight,
+            norms,
+            feature_inverse,
+            weight_inverse,
+            unsafe,
+            samples,
+            len(weight),
+            padded,
+            dim,
+            features.stride(0),
+            weight.stride(0),
+            ROWS=rows,
+            BLOCK=256,
+        )
+    return Measured(norms, feature_inverse, weight_inverse, unsafe, tiling)
+
+
+def choose_tiling(dtype: torch.dtype, samples: int, classes: int, dim: int) -> Tiling:
+    """The cut that was fastest on an H200; a small one for few samples or classes, and for float32."""
+    # No wider than the classes: every column beyond them is counted and taken back again.
+    width = max(16, triton.next_power_of_2(classes))
+    if dtype == torch.float32:
+        return Tiling(64, min(64, width), 32, 4, 3)
+    if samples < 1024 or classes < 256:
+        return Tiling(64, min(64, width), 64, 4, 3)
+    return Tiling(128, 256, 64, 8, 4)
+
+
+def split_classes(sample_blocks: int, tiles: int, device: torch.device) -> tuple[int, int]:
+    """How many splits of the classes, and tiles in each: enough programs for the device, the last wave full."""
+    processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+    best, waste = (1, tiles), 2.0
+    for splits in range(1, min(tiles, 64) + 1):
+        each = -(-tiles // splits)
+        splits = -(-tiles // each)
+        waves = -(-sample_blocks * splits // processors)
+        # Work of the fullest processor over the mean, and a split's own overhead.
+        cost = waves * (each + 0.15) * processors / (sample_blocks * tiles)
+        if cost < waste * 0.99:
+            best, waste = (splits, each), cost
+    return best

@@ -75,7 +75,10 @@ def align(
             human_direction=larger_is,
             partial=partial,
         )
-        with _busy(f"correlating {len(joined.scores)} scores over {len(joined.match.first):,} samples"):
+        samples = len(joined.match.first)
+        if resamples is None:
+            resamples = default_resamples(samples, len(joined.scores))
+        with _busy(f"correlating {len(joined.scores)} scores over {samples:,} samples"):
             results = align_scores(
                 _directed(joined.scores),
                 joined.human,
@@ -83,9 +86,7 @@ def align(
                 correct=joined.correct,
                 coarse_of=None if coarse is None else _coarse(coarse, joined.labels),
                 method=method,
-                resamples=default_resamples(len(joined.match.first), len(joined.scores))
-                if resamples is None
-                else resamples,
+                resamples=resamples,
                 generator=np.random.default_rng(seed),
             )
         results |= _origin(joined, scores_file, humans_file, seed)

@@ -120,14 +120,11 @@ class Session:
         after_epoch: Callable[[int, Row], None] | None = None,
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     ) -> None:
-        _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every)
-        if checkpoint_every is not None:
-            _check_counts(checkpoint_every=checkpoint_every)
+        given = {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
+        _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every, **given)
         if clip is not None and not 0 < clip < float("inf"):
             raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {clip!r}")
-        for what, held in (("test", test), ("samples", samples)):
-            if isinstance(held, Sized) and not len(held):
-                raise ValueError(f"{what} must hold at least one batch; got none")
+        _check_not_empty(test=test, samples=samples)
         if scores:
             choose_scores(scores)  # refuses unknown ones now, not after the last epoch
         accelerator = Accelerator()
@@ -312,6 +309,12 @@ def _precision(wanted: str, accelerator: Accelerator, device: torch.device) -> t
     if wanted not in PRECISIONS:
         raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {wanted!r}")
     return PRECISIONS[wanted]
+
+
+def _check_not_empty(**batches: Iterable[Any] | None) -> None:
+    for name, held in batches.items():
+        if isinstance(held, Sized) and not len(held):
+            raise ValueError(f"{name} must hold at least one batch; got none")
 
 
 def _check_counts(**counts: int) -> None:

@@ -19,7 +19,7 @@ from hardsight.domains.selection import Evidence, Selection
 from hardsight.geometry import angles_to_classes, norms
 from hardsight.hardness.definitions import share_of_sum
 from hardsight.heads import evaluating, observe
-from hardsight.losses.processes import gather_samples
+from hardsight.losses.processes import count_samples, gather_samples
 from hardsight.training.evaluation import share
 
 Statistics = dict[str, Any]
@@ -121,7 +121,9 @@ def look(model: nn.Module, batches: EpochLoader, device: torch.device, head: str
             visual, hard = (share_of_sum(one, one.sum(1, keepdim=True), classes) for one in (near, angles))
             assert ids is not None
             parts.append((ids, seen.logits.float().softmax(1), visual, hard, norms(seen.features.float())))
-    ids, *columns = (gather_samples(torch.cat(column)).cpu() for column in zip(*parts, strict=True))
+    own = [torch.cat(column) for column in zip(*parts, strict=True)]
+    counts = count_samples(own[0])
+    ids, *columns = (gather_samples(column, counts=counts).cpu() for column in own)
     order = ids.argsort()
     softmax, visual, hard, lengths = (column[order] for column in columns)
     return Look(Evidence(softmax, visual), hard, lengths)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import safetensors.torch
@@ -16,6 +17,13 @@ from hardsight.training.states import read_state
 CASES = ("plain", "accumulated", "rescaling", "amc", "d2l")
 # Last, since it breaks the script that runs it: statistics of slices must not pass for those of the batch.
 WRONG = "unshared"
+CONFIG = """
+name = "digits"
+epochs = 1
+data = { name = "digits", batch_size = 512 }
+model = "digits_cnn"
+record = { checkpoint_every = 1, dynamics = true }
+"""
 
 
 def test_two_processes_equal_one(tmp_path):
@@ -53,6 +61,25 @@ def test_two_processes_equal_one(tmp_path):
         for how in ("two", "one")
     )
     assert max(float((wrong[key] - right[key]).abs().max()) for key in ("0.weight", "4.weight")) > 1e-4
+
+
+def command(tmp_path: Path, *failure: str) -> tuple[list[dict[str, Any]], str]:
+    """`hardsight train` in two processes: what each says of its end, and what both wrote to stderr."""
+    config = tmp_path / "config.toml"
+    config.write_text(CONFIG)
+    script = str(Path(__file__).with_name("command_in_processes.py"))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script]
+    arguments = ["train", str(config), "--quiet", "--set", f"folder={tmp_path / 'run'}"]
+    # Far below the half hour for which a process waits for another.
+    done = subprocess.run([*launch, *failure, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+
+
+def test_no_thread_of_the_process_group_outlives_the_command(tmp_path):
+    # One that did could abort the process while the interpreter is taken down, and torchrun would call it failed.
+    ends, _ = command(tmp_path, "nowhere", "-1")
+    assert ends == [{"code": 0, "gloo": []}] * 2
 
 
 def test_shared_statistics_keep_names_and_can_be_undone():

@@ -13,6 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+if dist.is_available():
+    # DistributedDataParallel imports it when it is made, and its functions then hold the process group of that moment
+    # as a default argument, for ever: destroyed, the group would keep its threads, and one of them may abort the
+    # process while the interpreter is taken down. Imported before there is a group, they hold none.
+    import torch.distributed.nn.functional
+
 
 def share_batch_statistics(network: nn.Module) -> None:
     """Let every batch normalization use the statistics of all processes; parameters, buffers and names stay."""

@@ -48,7 +48,15 @@ class Seen:
     @property
     def weight(self) -> Tensor:
         """The head's weight, one row a class."""
-        return self.head.weight  # type: ignore[return-value]
+        weight: Tensor = self.head.weight  # type: ignore[assignment]
+        features, logits = next(iter(self._captured.values()))
+        wanted = [logits.shape[-1], features.shape[-1]]
+        if list(weight.shape) != wanted:
+            # A head of dim x classes, or of several rows a class: its rows are not the classes' directions.
+            raise ValueError(
+                f"head must hold one weight row for each class, {wanted}; {self.name!r} holds {list(weight.shape)}"
+            )
+        return weight
 
     @property
     def bias(self) -> Tensor | None:

@@ -82,6 +82,22 @@ def test_equally_many_classes_are_matched_by_number(photos: Path) -> None:
     assert table.column("label").to_pylist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
+def test_a_models_own_names_that_the_data_repeats_match_themselves(photos: Path) -> None:
+    two_cranes = ("crane", "ant", "Crane")
+    matched = match_classes(loaded(3, two_cranes), two_cranes, torch.zeros(3, 16, 16))
+    assert matched.rows is None
+    # Some names in their places and others unknown: the places agree.
+    assert match_classes(loaded(3, ("cat", "dog", "toad")), ("cat", "dog", "frog"), torch.zeros(3, 16, 16)).rows is None
+
+
+def test_a_head_whose_weight_is_made_of_others_is_not_reduced_in_silence(photos: Path) -> None:
+    one = loaded()
+    torch.nn.utils.parametrizations.weight_norm(one.model[-1])  # type: ignore[index]
+    with pytest.raises(ValueError, match=r"head must hold its weight as a parameter .* '4' makes it of others"):
+        score_images(one, open_images(photos), ("avh",))
+    assert score_images(one, open_images(photos), ("avh",), labelled=False).num_rows == 9
+
+
 def test_without_labels_in_the_models_own_classes(photos: Path) -> None:
     table = score_images(loaded(), open_images(photos), ("avh",), labelled=False)
     assert table.column("label").null_count == 9
@@ -103,6 +119,9 @@ def test_without_labels_in_the_models_own_classes(photos: Path) -> None:
         ),
         (5, None, {"cat": 0, "dog": 1, "frog": 2, "cow": 3}, "named as the data names them, cat, dog, frog; got 'cow'"),
         (5, None, {"cat": True, "dog": 1, "frog": 2}, "for 'cat' got True"),
+        (3, ("dog", "cat", "bird"), None, "does not name all of .* 'cat', 0 of the data's, is 1 of its own"),
+        (5, ("cat", "dog", "frog", "Dog", "ant"), None, "names its classes 1 and 3 alike, 'dog'"),
+        (5, ("cat", "dog", "frog", "Dog", "ant"), {"cat": 0, "dog": "dog", "frog": 2}, "1 and 3 alike, 'dog'"),
     ],
 )
 def test_classes_nobody_can_match(

@@ -102,6 +102,11 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
         "    model = nn.Linear(3, 2)\n"
         "    model.pretrained_cfg = {'input_size': (3, 8, 8), 'crop_pct': 1.0, 'mean': (0.1,) * 3, 'std': (0.2,) * 3}\n"
         "    return model\n"
+        "def named():\n"
+        "    from types import SimpleNamespace\n"
+        "    model = nn.Linear(3, 2)\n"
+        "    model.config = SimpleNamespace(id2label={1: 'b', 0: 'a'})\n"
+        "    return model\n"
         "def number():\n"
         "    return 5\n"
         "def lazy():\n"
@@ -123,6 +128,7 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
     assert load_model("my_networks:configured").preprocessing == Preprocessing(
         (8, 8), 8, "bilinear", (0.1,) * 3, (0.2,) * 3
     )
+    assert load_model("my_networks:named").class_names == ("a", "b")
     with pytest.raises(TypeError, match=r"must return a torch\.nn\.Module; it returned int"):
         load_model("my_networks:number")
     with pytest.raises(ValueError, match="it has no 'missing' to call"):
@@ -130,7 +136,7 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
     assert isinstance(load_model("my_networks:lazy").model, nn.Linear)
     with pytest.raises(ValueError, match=r"needy\(\) must build a model; TypeError: .*'width'$"):
         load_model("my_networks:needy")
-    with pytest.raises(ValueError, match=r"RuntimeError: no luck \(my_networks\.py, line 18\)$"):
+    with pytest.raises(ValueError, match=r"RuntimeError: no luck \(my_networks\.py, line 23\)$"):
         load_model("my_networks:fails")
     with pytest.raises(ImportError, match=r"'my_slip' does not: SyntaxError: invalid syntax \(my_slip\.py, line 1\)$"):
         load_model("my_slip:make")

@@ -255,6 +255,28 @@ def test_a_head_by_keyword_and_one_that_is_never_called() -> None:
     assert hooks(model) == 0
 
 
+class Transposed(nn.Module):
+    """Rows are features and columns classes, as some write their cosine heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors @ self.weight
+
+
+def test_a_head_whose_rows_are_not_its_classes_is_seen_but_has_no_weight_to_compare_with() -> None:
+    model = nn.Sequential(nn.Linear(VECTORS.shape[1], 4), Transposed())
+    with hs.observe(model, head="1") as seen:
+        model(VECTORS)
+    assert list(seen.logits.shape) == [len(VECTORS), 3]
+    with pytest.raises(ValueError, match=r"one weight row for each class, \[3, 4\]; '1' holds \[4, 3\]"):
+        _ = seen.weight
+    with pytest.raises(ValueError, match="one weight row for each class"):
+        hs.score_model(model, [VECTORS], head="1")
+
+
 def test_looking_before_the_model_ran() -> None:
     with hs.observe(mlp()) as seen, pytest.raises(RuntimeError, match="run the model inside"):
         _ = seen.features

@@ -33,6 +33,11 @@ class Matched:
             return
         layer = unwrap(self.model)[0].get_submodule(self.head)
         before = dict(layer.named_parameters(recurse=False))
+        if "weight" not in before:
+            raise ValueError(
+                f"head must hold its weight as a parameter to be reduced to the data's classes; {self.head!r} makes it of "
+                "others (weight norm, say): torch.nn.utils.parametrize.remove_parametrizations ends that"
+            )
         try:
             for name in ("weight", "bias"):
                 values = before.get(name)
@@ -71,7 +76,7 @@ def match_classes(
     """Find the rows of the head that belong to the data's classes; `image` is one input, to see the head at work.
 
     As `classes` says where given; else by name where the model names its classes and has all of the data's; else by
-    number where there are equally many. Otherwise nobody can tell, and one sentence says so.
+    number where there are equally many and no name says otherwise. Else nobody can tell, and one sentence says so.
     """
     name, outputs = _look_at_head(loaded.model, image, head)
     if not labelled:
@@ -83,16 +88,21 @@ def match_classes(
             raise ValueError(f"classes must be named as the data names them, {_few(names)}; got {unknown[0]!r}")
         rows = tuple(_rows(one, classes, loaded.class_names, outputs) for one in names)
         return Matched(loaded.model, name, rows, names)
-    known = {_plain(each): at for at, each in enumerate(loaded.class_names or ())}
-    wanted = [_plain(each) for each in names]
+    known, wanted = _numbers(loaded.class_names), [_plain(each) for each in names]
+    if len(names) == outputs and wanted == [_plain(each) for each in loaded.class_names or ()]:
+        return Matched(loaded.model, name, None, names)
     if known and all(each in known for each in wanted):
         if len(set(wanted)) < len(wanted):
             twice = next(each for each in names if wanted.count(_plain(each)) > 1)
             raise ValueError(f"classes must differ by more than case, spaces and underscores; {twice!r} is there twice")
-        order = tuple((known[each],) for each in wanted)
-        same = [one[0] for one in order] == list(range(outputs))
-        return Matched(loaded.model, name, None if same else order, names)
+        return Matched(loaded.model, name, tuple((_only(known, each),) for each in names), names)
     if len(names) == outputs:
+        moved = next((at for at, one in enumerate(wanted) if at not in known.get(one, [at])), None)
+        if moved is not None:
+            raise ValueError(
+                f"the model does not name all of the data's classes, and {names[moved]!r}, {moved} of the data's, is "
+                f"{known[wanted[moved]][0]} of its own: say which belongs to which with --classes"
+            )
         return Matched(loaded.model, name, None, names)
     raise ValueError(
         f"the model has {outputs} classes and the data {len(names)} ({_few(names)}): "
@@ -124,15 +134,33 @@ def _rows(one: str, classes: Groups, model_names: Sequence[str] | None, outputs:
         raise ValueError(
             f"classes must name at least one of the model's classes for each of the data's; {one!r} has none"
         )
-    known = {_plain(each): at for at, each in enumerate(model_names or ())}
+    known = _numbers(model_names)
     found = []
     for member in members:
-        at = known.get(_plain(member)) if isinstance(member, str) else member
+        at = member
+        if isinstance(member, str):
+            at = _only(known, member) if _plain(member) in known else None
         if at is None or isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < outputs:
             spelled = "a number" if not model_names else "a number or a name"
             raise ValueError(f"classes must be {spelled} of the model's {outputs} classes; for {one!r} got {member!r}")
         found.append(at)
     return tuple(found)
+
+
+def _numbers(names: Sequence[str] | None) -> dict[str, list[int]]:
+    """The numbers of the classes of each name: ImageNet has two cranes."""
+    found: dict[str, list[int]] = {}
+    for at, name in enumerate(names or ()):
+        found.setdefault(_plain(name), []).append(at)
+    return found
+
+
+def _only(known: Mapping[str, list[int]], name: str) -> int:
+    numbers = known[_plain(name)]
+    if len(numbers) > 1:
+        listed = " and ".join(map(str, numbers))
+        raise ValueError(f"the model names its classes {listed} alike, {name!r}: say which is meant with --classes")
+    return numbers[0]
 
 
 def _plain(name: str) -> str:

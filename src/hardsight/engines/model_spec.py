@@ -166,9 +166,7 @@ def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> L
     if missing:
         # transformers would draw them at random and say so in a warning: such a head has learned nothing.
         raise ValueError(f"{folder} must hold all weights of an image classifier; {missing[0]} is missing")
-    names = model.config.id2label
-    ordered = tuple(str(names[at]) for at in sorted(names)) if names else None
-    return LoadedModel(model, from_huggingface(folder), ordered, "")
+    return LoadedModel(model, from_huggingface(folder), _own_names(model), "")
 
 
 def _from_torchvision(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
@@ -212,9 +210,17 @@ def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_cla
         raise TypeError(
             f"{module_name}:{factory_name} must return a torch.nn.Module; it returned {type(model).__name__}"
         )
-    names = getattr(model, "class_names", None)
     preprocessing, assumed = _own_preprocessing(model)
-    return LoadedModel(model, preprocessing, tuple(map(str, names)) if names else None, "", assumed)
+    return LoadedModel(model, preprocessing, _own_names(model), "", assumed)
+
+
+def _own_names(model: nn.Module) -> tuple[str, ...] | None:
+    """The names a model says its classes have: its `class_names`, or the `config.id2label` of Hugging Face's."""
+    names = getattr(model, "class_names", None)
+    numbered = getattr(getattr(model, "config", None), "id2label", None)
+    if not names and isinstance(numbered, Mapping):
+        names = [numbered[at] for at in sorted(numbered)]
+    return tuple(map(str, names)) if names else None
 
 
 def _own_preprocessing(model: nn.Module) -> tuple[Preprocessing, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 import safetensors.torch
 import torch
 from torch import nn
@@ -17,12 +18,13 @@ from hardsight.training.states import read_state
 CASES = ("plain", "accumulated", "rescaling", "amc", "d2l")
 # Last, since it breaks the script that runs it: statistics of slices must not pass for those of the batch.
 WRONG = "unshared"
+FAILURES = ("claim:0", "begin:0", "state:0", "state:1", "history:0", "weights:0", "epochs:0", "finish:0")
 CONFIG = """
 name = "digits"
 epochs = 1
 data = { name = "digits", batch_size = 512 }
 model = "digits_cnn"
-record = { checkpoint_every = 1, dynamics = true }
+record = { checkpoint_every = 1, history = true }
 """
 
 
@@ -63,23 +65,48 @@ def test_two_processes_equal_one(tmp_path):
     assert max(float((wrong[key] - right[key]).abs().max()) for key in ("0.weight", "4.weight")) > 1e-4
 
 
-def command(tmp_path: Path, *failure: str) -> tuple[list[dict[str, Any]], str]:
-    """`hardsight train` in two processes: what each says of its end, and what both wrote to stderr."""
-    config = tmp_path / "config.toml"
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory) -> dict[str, Any]:
+    """Trainings that fail in one of two processes, one after the other; a command at last. By rank what each says."""
+    folder = tmp_path_factory.mktemp("failing")
+    config = folder / "config.toml"
     config.write_text(CONFIG)
-    script = str(Path(__file__).with_name("command_in_processes.py"))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script]
-    arguments = ["train", str(config), "--quiet", "--set", f"folder={tmp_path / 'run'}"]
-    # Far below the half hour for which a process waits for another.
-    done = subprocess.run([*launch, *failure, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    script = str(Path(__file__).with_name("failing_processes.py"))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    logs = ["--log-dir", str(folder / "logs"), "--redirects", "3"]
+    arguments = [str(folder), ",".join(FAILURES), "train", str(config), "--quiet", "--set", f"folder={folder / 'run'}"]
+    # Far below the half hour for which a process waits for another that does not come.
+    done = subprocess.run(
+        [*launch, *logs, script, *arguments], capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+    (errors,) = (folder / "logs").glob("*/attempt_0/0")
+    said = [(errors.parent / str(rank) / "stdout.log").read_text().splitlines()[-1] for rank in (0, 1)]
+    return {"folder": folder, "ranks": [json.loads(line) for line in said]}
 
 
-def test_no_thread_of_the_process_group_outlives_the_command(tmp_path):
+@pytest.mark.parametrize("failure", FAILURES)
+def test_what_fails_in_one_process_ends_the_training_in_all(ends, failure):
+    place, rank = failure.split(":")
+    folder, raised = ends["folder"] / failure, [one["raised"][failure] for one in ends["ranks"]]
+    own, other = raised if rank == "0" else reversed(raised)
+    if place == "claim":
+        assert own.startswith(f"ValueError: another process is training in {folder}")
+        assert other == own.replace("ValueError: ", f"ValueError: process {rank} stopped: ")
+        return
+    assert own == f"OSError: [Errno 28] No space left on device: '{folder}'"
+    assert other == f"OSError: process {rank} stopped: [Errno 28] No space left on device"
+    if place != "begin":
+        details = json.loads((folder / "run.json").read_text())
+        assert details["status"] == "failed"
+        assert details["error"] == raised[0].removeprefix("OSError: ")
+    assert not list(folder.glob("checkpoint/.*")), "what was half-written is still there"
+
+
+def test_no_thread_of_the_process_group_outlives_the_command(ends):
     # One that did could abort the process while the interpreter is taken down, and torchrun would call it failed.
-    ends, _ = command(tmp_path, "nowhere", "-1")
-    assert ends == [{"code": 0, "gloo": []}] * 2
+    assert [one["gloo"] for one in ends["ranks"]] == [[], []]
+    assert json.loads((ends["folder"] / "run" / "run.json").read_text())["status"] == "finished"
 
 
 def test_shared_statistics_keep_names_and_can_be_undone():

@@ -1,8 +1,11 @@
 """Several processes, each with its share of the samples: after `merge`, all hold the sums of all.
 
 The sums are whole numbers, so it makes no difference who adds first, nor which process saw which sample.
+What one process alone does, such as writing a file, it does `together` with the others: its failure is theirs.
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +22,39 @@ def several(group: Any = None) -> bool:
 def rank_and_count(group: Any = None) -> tuple[int, int]:
     """This process's number, and how many there are."""
     return (dist.get_rank(group), dist.get_world_size(group)) if several(group) else (0, 1)
+
+
+def wait_for_all(failure: Exception | None = None, group: Any = None) -> None:
+    """Go on when every process has come here; a failure that one of them brings is raised in all.
+
+    In the process that brings it as it is; in the others as an OSError, if it is one, or else a ValueError.
+    """
+    failures: list[Any] = []
+    if several(group):
+        failures = [None] * dist.get_world_size(group)
+        own = None if failure is None else (isinstance(failure, OSError), str(failure))
+        dist.all_gather_object(failures, own, group=group)
+    if failure is not None:
+        raise failure
+    for rank, theirs in enumerate(failures):
+        if theirs is not None:
+            of_the_system, reason = theirs
+            raise (OSError if of_the_system else ValueError)(f"process {rank} stopped: {reason}")
+
+
+@contextlib.contextmanager
+def together(wait: Callable[[Exception | None], object] = wait_for_all) -> Iterator[None]:
+    """What is done inside is done when all processes have done theirs; what fails in one fails in all.
+
+    Without it, the others would wait for one that has failed at their next meeting, until their patience ends. So
+    inside there must be no meeting of the processes, unless nothing can fail before it.
+    """
+    failure = None
+    try:
+        yield
+    except Exception as reason:
+        failure = reason
+    wait(failure)
 
 
 def agree(frame: Any, group: Any = None) -> Any:

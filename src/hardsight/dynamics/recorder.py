@@ -184,9 +184,11 @@ class Recorder:
             self._merge_processes()
         intake, _ = self._started()
         self._check_epoch(intake)
-        if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
-            # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
-            self.history.write(PHASES[self.phase], self.epoch, self._frame(), intake.blocks())
+        # Also without a history: it may be the first process alone that was given one.
+        with processes.together(lambda failure: processes.wait_for_all(failure, self.group)):
+            if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
+                # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
+                self.history.write(PHASES[self.phase], self.epoch, self._frame(), intake.blocks())
         for rows, values in intake.blocks():
             self._fold(rows, values)
         intake.clear()

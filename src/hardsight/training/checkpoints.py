@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight import records
+from hardsight.dynamics.processes import together, wait_for_all
 from hardsight.training.states import own_copy, read_state, write_state
 
 _NAME = re.compile(r"step-(\d+)$")
@@ -36,9 +37,12 @@ _CHECKPOINT_CRUMBS = re.compile(r"\.(step-\d+|gone-.+|(best|last)-[a-z0-9_]{8}\.
 
 
 class Checkpoints:
-    """The checkpoints of one run. Every process calls each method; `rank` 0 makes, renames and removes folders."""
+    """The checkpoints of one run. Every process calls each method; `rank` 0 makes, renames and removes folders.
 
-    def __init__(self, folder: Path, rank: int = 0, wait: Callable[[], object] = lambda: None) -> None:
+    `wait` is where the processes meet; a failure that one of them brings there is raised in all.
+    """
+
+    def __init__(self, folder: Path, rank: int = 0, wait: Callable[[Exception | None], object] = wait_for_all) -> None:
         self.folder, self.rank, self._wait = Path(folder) / "checkpoint", rank, wait
 
     def latest(self) -> Path | None:
@@ -52,31 +56,35 @@ class Checkpoints:
         """Write the checkpoint of this step, then remove the earlier ones."""
         final = self.folder / f"step-{step:08d}"
         draft = self.folder / f".{final.name}"
-        if self.rank == 0:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            # What a killed process left of the same step.
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-        self._wait()
+        with together(self._wait):
+            if self.rank == 0:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                # What a killed process left of the same step.
+                shutil.rmtree(draft, ignore_errors=True)
+                draft.mkdir()
         try:
-            write_state(draft / f"process-{self.rank}", own)
-            if self.rank == 0:
-                (draft / "model.safetensors").write_bytes(safetensors.torch.save(_plain(model)))
-                write_state(draft / "shared", shared)
-            self._wait()
-            if self.rank == 0:
-                _sync(draft)
-                if final.exists():
-                    _discard(final)
-                draft.rename(final)
-                records.sync_folder(self.folder)
-                self._discard_before(step)
-        except OSError:
+            with together(self._wait):
+                write_state(draft / f"process-{self.rank}", own)
+                if self.rank == 0:
+                    (draft / "model.safetensors").write_bytes(safetensors.torch.save(_plain(model)))
+                    write_state(draft / "shared", shared)
+            with together(self._wait):
+                if self.rank == 0:
+                    self._publish(draft, final)
+                    self._discard_before(step)
+        except Exception:
             # A full disk: give back what the draft took; the checkpoint before it is untouched.
-            shutil.rmtree(draft, ignore_errors=True)
+            if self.rank == 0:
+                shutil.rmtree(draft, ignore_errors=True)
             raise
-        self._wait()
         return final
+
+    def _publish(self, draft: Path, final: Path) -> None:
+        _sync(draft)
+        if final.exists():
+            _discard(final)
+        draft.rename(final)
+        records.sync_folder(self.folder)
 
     def load(self, path: Path) -> tuple[dict[str, Tensor], Any, Any]:
         """Weights, shared state and this process's own state."""
@@ -90,11 +98,11 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove every checkpoint: a run that begins anew must not be continued from an earlier one's."""
-        if self.rank == 0 and self.folder.is_dir():
-            for path in self.folder.iterdir():
-                if _OWN.fullmatch(path.name):
-                    _discard(path)
-        self._wait()
+        with together(self._wait):
+            if self.rank == 0 and self.folder.is_dir():
+                for path in self.folder.iterdir():
+                    if _OWN.fullmatch(path.name):
+                        _discard(path)
 
     def save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         """Write `name`.safetensors; one process does."""

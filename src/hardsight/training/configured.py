@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from hardsight.dynamics.processes import together
 from hardsight.losses.registry import Sizes
 from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
@@ -50,12 +51,13 @@ def alone_in(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         # The claim makes the folder; a training that is refused must not leave it behind.
         held.callback(_remove_if_empty, folder)
-        mine = True
-        # Where no claim can be made, nothing can be written either: `fit` has the sentence for it.
-        with contextlib.suppress(OSError):
-            mine = process()[0] > 0 or held.enter_context(claim(folder / ".training"))
-        if not mine:
-            raise ValueError(f"another process is training in {folder}: wait for its end, or give another folder")
+        with together():
+            mine = True
+            # Where no claim can be made, nothing can be written either: `fit` has the sentence for it.
+            with contextlib.suppress(OSError):
+                mine = process()[0] > 0 or held.enter_context(claim(folder / ".training"))
+            if not mine:
+                raise ValueError(f"another process is training in {folder}: wait for its end, or give another folder")
         yield
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from hardsight.dynamics.processes import wait_for_all as wait_for_all
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import choose_scores, scores_of_summary
 from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_outputs
@@ -57,12 +58,6 @@ def process() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
-
-
-def wait_for_all() -> None:
-    """Go on when every process has come here."""
-    if process()[1] > 1:
-        dist.barrier()
 
 
 def add_up(values: Tensor) -> Tensor:

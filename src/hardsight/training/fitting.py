@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from hardsight.dynamics.history import PHASES
+from hardsight.dynamics.processes import together
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.training.averaging import WeightAverage
 from hardsight.training.between_epochs import check_samples, looks_at_samples
@@ -131,8 +132,6 @@ class Session:
         device = accelerator.device if device is None else usable_device(device)
         rank, world = process()
         self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
-        if self.folder is not None and rank == 0:
-            clear_crumbs(self.folder)
         objective = loss if isinstance(loss, Objective) else Objective(loss)
         check_samples(objective.loss, samples)
         watched = recorder is not None or objective.needs_features or looks_at_samples(objective.loss)
@@ -221,16 +220,22 @@ class Session:
 
     def _begin(self) -> None:
         training = self.training
-        if self.resume:
-            self.record.check_same_run(self.details["config"])
-        if self.resume and training.restore():
-            self.record.go_on(**self.details)
+        with together():
+            if self.record.folder is not None:
+                clear_crumbs(self.record.folder)
+            if self.resume:
+                self.record.check_same_run(self.details["config"])
+            resumed = self.resume and training.restore()
+        if resumed:
             training.progress.done = training.counters.step
-            return
-        if training.checkpoints is not None:
+        elif training.checkpoints is not None:
             training.checkpoints.clear()
-        self.record.begin(**self.details)
-        self._forget_earlier()
+        with together():
+            if resumed:
+                self.record.go_on(**self.details)
+            else:
+                self.record.begin(**self.details)
+                self._forget_earlier()
 
     def _forget_earlier(self) -> None:
         """Remove what an earlier run measured: a record holds numbers of one run only."""
@@ -243,16 +248,17 @@ class Session:
 
     def _finish(self) -> Fitted:
         training = self.training
-        table = None
+        table, results = None, _results(training)
         if training.samples is not None:
             table = training.samples.table(training.evaluated, training.step.recorder)
-            self.record.write_samples(table)
-        if training.checkpoints is not None:
-            training.checkpoints.save_weights("last", training.evaluated.state_dict())
-        results = _results(training)
-        if self.measure is not None:
-            results |= self.measure(training.evaluated)
-        self.record.finish(results)
+        with together():
+            if table is not None:
+                self.record.write_samples(table)
+            if training.checkpoints is not None:
+                training.checkpoints.save_weights("last", training.evaluated.state_dict())
+            if self.measure is not None:
+                results |= self.measure(training.evaluated)
+            self.record.finish(results)
         return Fitted(training.model, training.evaluated, training.counters.rows, results, table, self.folder)
 
 

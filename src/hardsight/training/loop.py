@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardsight.dynamics.processes import together
 from hardsight.training import between_epochs
 from hardsight.training.checkpoints import (
     Checkpoints,
@@ -198,14 +199,14 @@ class Training:
         row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
         row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}
         counters.rows.append(row)
-        if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
-            counters.best_epoch = epoch
-            if self.checkpoints is not None:
-                self.checkpoints.save_weights("best", self.evaluated.state_dict())
-        if self.after_epoch is not None:
-            # Before it is written: what a caller measures after an epoch may stand in the epoch's row.
-            self.after_epoch(epoch, row)
-        if process()[0] == 0:
+        with together():
+            if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
+                counters.best_epoch = epoch
+                if self.checkpoints is not None:
+                    self.checkpoints.save_weights("best", self.evaluated.state_dict())
+            if self.after_epoch is not None:
+                # Before it is written: what a caller measures after an epoch may stand in the epoch's row.
+                self.after_epoch(epoch, row)
             self.record.write_epochs(counters.rows)
         self.progress.epoch(row)
 

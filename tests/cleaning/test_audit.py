@@ -90,6 +90,32 @@ def test_what_cannot_be_read(scores: Path, tmp_path: Path) -> None:
         read_scored(tmp_path / "run")
 
 
+@pytest.mark.parametrize("ending", [".npy", ".csv"])
+def test_arrays_are_told_what_they_must_become(ending: str, tmp_path: Path) -> None:
+    (tmp_path / f"mine{ending}").write_bytes(b"0.1,0.9")
+    with pytest.raises(ValueError, match=r"must be a Parquet table .*write_table make one of arrays"):
+        read_scored(tmp_path / f"mine{ending}")
+
+
+def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Path) -> None:
+    table = pa.table(
+        {"id": [4, 5, 6], "label": [0, 1, None], "probabilities": [[0.9, 0.1], [1.0, 0.0], [0.5, 0.5]]},
+    )
+    pq.write_table(table, tmp_path / "mine.parquet")
+    scored = read_scored(tmp_path / "mine.parquet")
+    write_audit(scored.output, scored, audit(scored))
+    samples = pq.read_table(scored.output / "samples.parquet")
+    assert samples.column("id").to_pylist() == [5, 4]
+    assert samples.column("confidence").to_pylist() == [0.0, 0.9]
+    assert samples.column("el2n").to_pylist() == pytest.approx([2**0.5, 0.02**0.5])
+    assert samples.column("predicted").to_pylist() == [0, 0]
+    assert scored.table.column("confidence").null_count == 1
+    for column, sentence in (([0.1, 0.2, 0.3], "must hold a list of numbers"), ([[0.1], [0.2, 0.8], [1.0]], "length")):
+        pq.write_table(table.set_column(2, "probabilities", pa.array(column)), tmp_path / "bad.parquet")
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            read_scored(tmp_path / "bad.parquet")
+
+
 def test_a_table_without_labels(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [0], "avh": [0.1]}), tmp_path / "s.parquet")
     with pytest.raises(ValueError, match="column 'label'"):

@@ -91,6 +91,28 @@ def test_finds_flipped_labels_and_their_number(
     assert right.mean() > 0.85
 
 
+def test_probabilities_alone_are_enough(noisy: tuple[np.ndarray, np.ndarray, np.ndarray], make_table: Make) -> None:
+    probabilities, labels, truth = noisy
+    table = make_table({"id": np.arange(len(labels)), "label": labels})
+    issues = find_label_issues(table, probabilities=probabilities)
+    error = [
+        sum((p - (at == label)) ** 2 for at, p in enumerate(row)) ** 0.5
+        for row, label in zip(probabilities.tolist(), labels.tolist(), strict=True)
+    ]
+    assert issues.scores == ("el2n",)
+    assert issues.order.tolist() == np.argsort(-np.array(error), kind="stable").tolist()
+    assert issues.estimate == "confident_joint"
+    wrong = (labels != truth)[issues.order]
+    assert wrong[: issues.estimated].mean() > 5 * wrong[issues.estimated :].mean()
+    # A score that the table has is not put aside for them.
+    ranked = find_label_issues(
+        make_table({"id": [0, 1], "label": [0, 1], "avh": [0.9, 0.1]}), probabilities=np.array([[0.9, 0.1], [0.9, 0.1]])
+    )
+    assert ranked.scores == ("avh",)
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\].*logits need a softmax"):
+        find_label_issues(table, probabilities=100 * probabilities, estimate="mixture")
+
+
 def test_probabilities_may_be_a_column(noisy: tuple[np.ndarray, np.ndarray, np.ndarray], make_table: Make) -> None:
     probabilities, labels, _ = noisy
     confidence = probabilities[np.arange(len(labels)), labels]

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import torch
 
 from hardsight.cleaning.actions import Applied, apply_actions, read_actions, write_actions
-from hardsight.cleaning.columns import labels_of, require_column
+from hardsight.cleaning.columns import labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
+from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.records import write_json, write_table
 
 ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
@@ -170,10 +171,18 @@ def _written_names(table: pa.Table, path: Path) -> Any:
 
 def _read_table(path: Path) -> pa.Table:
     try:
-        return pq.read_table(path)
+        table = pq.read_table(path)
     except (pa.ArrowException, OSError) as problem:
+        if path.suffix in (".npy", ".npz", ".csv", ".json"):
+            raise ValueError(
+                f"{path} must be a Parquet table with id, label and a score, or the probabilities of all classes as "
+                "lists; pyarrow.table and pyarrow.parquet.write_table make one of arrays"
+            ) from None
         reason = str(problem).partition("\n")[0].split(". ")[0]
         raise ValueError(f"{path} is truncated or is not a Parquet table: {reason}") from None
+    if "label" not in table.column_names or score_names(table):
+        return table
+    return with_scores(table, beliefs_of(table))
 
 
 def _read_details(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def class_thresholds(
     probabilities: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]
 ) -> Float[Tensor, "classes"]:
     """Mean probability of class j over the samples labelled j; 1 for a class that labels nothing."""
-    _check_probabilities(probabilities, labels)
+    check_probabilities(probabilities, labels)
     own = probabilities.gather(1, labels.long().unsqueeze(1)).squeeze(1).double()
     classes = probabilities.shape[1]
     sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels.long(), own)
@@ -56,7 +56,7 @@ def confident_joint(
     that library where it is installed; it rounds to whole samples, and where two or more classes are confident but the
     most probable is not, it takes the most probable all the same.
     """
-    _check_probabilities(probabilities, labels)
+    check_probabilities(probabilities, labels)
     if engine == "cleanlab":
         return _joint_by_cleanlab(probabilities, labels)
     if engine != "hardsight":
@@ -77,7 +77,8 @@ def expected_issues(joint: Float[Tensor, "classes classes"]) -> float:
     return float(joint.sum() - joint.diagonal().sum())
 
 
-def _check_probabilities(probabilities: Tensor, labels: Tensor) -> None:
+def check_probabilities(probabilities: Tensor, labels: Tensor) -> None:
+    """Probabilities are [N, C] floats in [0, 1] that sum to 1, C >= 2; labels are [N] integers in [0, C)."""
     if not probabilities.is_floating_point() or probabilities.ndim != 2 or probabilities.shape[1] < 2:
         raise ValueError(
             "probabilities must be floats [samples, classes] of at least 2 classes; "

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from hardsight.cleaning.columns import (
 )
 from hardsight.cleaning.confident import confident_joint, expected_issues
 from hardsight.cleaning.estimate import fit_two_humps
+from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.cleaning.reasons import reasons_of
 
 ESTIMATES = ("auto", "confident_joint", "disagreement", "mixture")
@@ -80,8 +80,8 @@ def find_label_issues(
     `table` has id, label and score columns, as `score_model` and a recorder make it. `score` names the column to rank
     by; several are combined by the mean of their ranks; left out, the first of `DEFAULTS` that the table has whole,
     else the first of `PREFERRED`.
-    `probabilities` [samples, classes] may come as an argument or as a list column of that name. Samples without a
-    label, as a recorder leaves those it never saw, are left out.
+    `probabilities` [samples, classes] may come as an argument or as a list column of that name; a table that has no
+    score is ranked by their `el2n`. Samples without a label, as a recorder leaves those it never saw, are left out.
 
     The number of issues uses no clean label. `confident_joint`: off the diagonal of the confident joint, needs
     probabilities of models that did not train on the sample. `disagreement`: the samples where another class was
@@ -128,7 +128,7 @@ def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
         if found is None:
             raise ValueError(
                 "table must have a score column whose direction is known, such as confidence, the probability of the "
-                f"label; it has {', '.join(table.column_names)}"
+                f"label, or probabilities of all classes; it has {', '.join(table.column_names)}"
             )
         return list(found)
     names = [score] if isinstance(score, str) else list(score)
@@ -138,39 +138,18 @@ def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
 
 
 def _labelled(table: pa.Table, given: Tensor | np.ndarray | None) -> tuple[pa.Table, Tensor | None, np.ndarray]:
-    """The rows that have a label, what is believed of them, and their places."""
+    """The rows that have a label, with scores; what is believed of them; and their places."""
     if (table.schema.metadata or {}).get(b"hardness against") == b"predicted class":
         raise ValueError("table must be scored against given labels; this one was scored against the predicted class")
     require_column(table, "label")
     known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
     if not known.any():
         raise ValueError(f"column 'label' must be filled for at least one sample; all {len(known)} are null")
-    beliefs = _probabilities(table, given)
+    beliefs = beliefs_of(table, given)
     places = np.flatnonzero(known)
     if len(places) < len(known):
         table, beliefs = table.take(pa.array(places)), None if beliefs is None else beliefs[places]
-    return table, beliefs, places
-
-
-def _probabilities(table: pa.Table, given: Tensor | np.ndarray | None) -> Tensor | None:
-    if given is None and "probabilities" in table.column_names:
-        column = table.column("probabilities").combine_chunks()
-        values = column.flatten().to_numpy(zero_copy_only=False)
-        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-        if len(lengths) != 1 or not lengths[0]:
-            raise ValueError("column 'probabilities' must hold one list for each sample, all of one length")
-        given = values.astype(np.float64).reshape(len(column), -1)
-    if given is None:
-        return None
-    beliefs = torch.as_tensor(given)
-    if beliefs.ndim != 2 or len(beliefs) != table.num_rows:
-        raise ValueError(
-            f"probabilities must be [samples, classes] with a row for each of the {table.num_rows} rows of the table; "
-            f"got {list(beliefs.shape)}"
-        )
-    if not pa.types.is_integer(table.schema.field("label").type):
-        raise TypeError("label must be integers, the columns of probabilities; the table holds text")
-    return beliefs
+    return with_scores(table, beliefs), beliefs, places
 
 
 def _estimate(

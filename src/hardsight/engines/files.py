@@ -78,6 +78,8 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
         hint = "; give the head's file with --head-file" if missing == ["weight"] and head is None else ""
         if "logits" in arrays:
             hint = "; logits alone have no angles: hardsight.hardness scores them, and hardsight audit takes the table"
+        elif "probabilities" in arrays:
+            hint = "; probabilities alone have no angles: hardsight audit takes them as a column of lists"
         raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}{hint}")
     text = [
         name for name in ("features", "weight", "bias", "labels") if not isinstance(arrays.get(name), Tensor | None)

@@ -35,8 +35,8 @@ class Matched:
         before = dict(layer.named_parameters(recurse=False))
         if "weight" not in before:
             raise ValueError(
-                f"head must hold its weight as a parameter to be reduced to the data's classes; {self.head!r} makes it of "
-                "others (weight norm, say): torch.nn.utils.parametrize.remove_parametrizations ends that"
+                f"head must hold its weight as a parameter to be reduced to the data's classes; {self.head!r} makes it "
+                "of others (weight norm, say): torch.nn.utils.parametrize.remove_parametrizations ends that"
             )
         try:
             for name in ("weight", "bias"):

@@ -1,0 +1,59 @@
+"""Probabilities beside a table: read from its column or an argument, and turned into scores where it has none."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+
+from hardsight.cleaning.columns import score_names
+from hardsight.cleaning.confident import check_probabilities
+
+COLUMN = "probabilities"
+
+
+def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Tensor | None:
+    """Probabilities [samples, classes]: those given, else those of the table's list column; None without either."""
+    if given is None and COLUMN in table.column_names:
+        given = _matrix(table.column(COLUMN).combine_chunks())
+    if given is None:
+        return None
+    beliefs = torch.as_tensor(given)
+    if beliefs.ndim != 2 or len(beliefs) != table.num_rows:
+        raise ValueError(
+            f"probabilities must be [samples, classes] with a row for each of the {table.num_rows} rows of the table; "
+            f"got {list(beliefs.shape)}"
+        )
+    if not pa.types.is_integer(table.schema.field("label").type):
+        raise TypeError("label must be integers, the columns of probabilities; the table holds text")
+    return beliefs
+
+
+def with_scores(table: pa.Table, beliefs: Tensor | None) -> pa.Table:
+    """The table with `confidence`, `el2n` and `predicted` of the probabilities, where it has no score of its own.
+
+    The length of p - y and the probability of the label need no logits. A sample without a label has neither.
+    """
+    if beliefs is None or score_names(table):
+        return table
+    known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
+    labels = torch.from_numpy(np.array(pc.fill_null(table.column("label"), 0).to_numpy(), np.int64))
+    check_probabilities(beliefs, labels)
+    column, beliefs = labels.unsqueeze(1), beliefs.double()
+    error = beliefs.scatter_add(1, column, torch.full(column.shape, -1.0, dtype=torch.float64))
+    scores = {"confidence": beliefs.gather(1, column).squeeze(1), "el2n": torch.linalg.vector_norm(error, dim=1)}
+    for name, values in scores.items():
+        table = table.append_column(name, pa.array(values.numpy(), mask=~known))
+    if "predicted" not in table.column_names:
+        table = table.append_column("predicted", pa.array(beliefs.argmax(1).numpy()))
+    return table
+
+
+def _matrix(column: pa.Array) -> np.ndarray:
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise TypeError(f"column {COLUMN!r} must hold a list of numbers for each sample; it holds {kind}")
+    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise ValueError(f"column {COLUMN!r} must hold one list for each sample, all of one length")
+    return column.flatten().to_numpy(zero_copy_only=False).astype(np.float64).reshape(len(column), -1)

@@ -94,10 +94,9 @@ def test_results_table_and_figure(smoke: Path) -> None:
     drawn = draw(results)
     curves = {line.get_label(): line.get_ydata() for line in drawn["rounds"].axes[0].lines}
     assert set(curves) >= {"cbst", "avh"}
-    # Nothing but the curves and where they begin.
-    starts = [float(row["by_round"][0]) for row in rows.values() if "by_round" in row]
-    faint = [float(line.get_ydata()[0]) for line in drawn["rounds"].axes[0].lines if line.get_label()[0] == "_"]
-    assert sorted(faint) == sorted(starts)
+    # Nothing but the curves and the source model, each under its name.
+    assert set(curves) == {name for name, row in rows.items() if "by_round" in row} | {"source"}
+    assert [*curves["source"]] == [pytest.approx(rows["source"]["accuracy"]["mean"])] * 2
     pictures = [axes for axes in drawn["figure21"].axes if axes.images]
     assert len(pictures) == len(results["figure21"]["digits-digits"]) > 0
 

@@ -33,5 +33,6 @@ def test_a_study_that_was_not_run_says_so(study: Study, tmp_path: Path) -> None:
 @pytest.mark.parametrize("study", studies(), ids=lambda study: study.id)
 def test_a_page_says_where_nothing_of_the_papers_size_is_measured(study: Study) -> None:
     measured = results_path(study, "paper", ROOT / "results").is_file()
-    said = f"Preset `paper`: none of its {len(study.cells('paper'))} cells is measured yet."
+    count = len(study.cells("paper"))
+    said = f"Preset `paper`: {'its one cell is not' if count == 1 else f'none of its {count} cells is'} measured yet."
     assert (said in study_page(study, ROOT / "results")) != measured

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hardsight import records
+from hardsight.studies.wording import plural
 from hardsight.training.devices import chosen_device
 from hardsight.training.record import commit
 from hardsight.training.sweeps import FINISHED, Cell, run_sweep, status_of
@@ -281,18 +282,20 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def shown(number: Mapping[str, Any] | None) -> str:
-    """`0.782 ± 0.003`; without a spread where there was one seed."""
+def shown(number: Mapping[str, Any] | None, digits: int = 3, factor: int = 1) -> str:
+    """`0.782 ± 0.003`, times the factor; without a spread where there was one seed, empty where there is no number."""
     if number is None:
         return ""
-    return f"{number['mean']:.3f}" + (f" ± {number['sd']:.3f}" if number["sd"] is not None else "")
+    mean, apart = (None if one is None else f"{factor * one:.{digits}f}" for one in (number["mean"], number["sd"]))
+    return f"{mean}" if apart is None else f"{mean} ± {apart}"
 
 
 def provenance(results: Mapping[str, Any]) -> str:
     """One sentence: preset, cells, seeds, hardware, versions, date."""
     return (
-        f"Preset `{results['preset']}`, {results['cells']} of {results['cells_planned']} cells, seeds "
-        f"{', '.join(map(str, results['seeds']))}; {', '.join(results['hardware'])}, "
+        f"Preset `{results['preset']}`, {results['cells']} of {plural(results['cells_planned'], 'cell')}, "
+        f"{'seed' if len(results['seeds']) == 1 else 'seeds'} {', '.join(map(str, results['seeds']))}; "
+        f"{', '.join(results['hardware'])}, "
         f"torch {results['versions']['torch']}, {results['date']}."
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from hardsight.report.canvas import save_png
 from hardsight.studies.framework import PRESETS, Study, markdown_table, read_results, results_path
 from hardsight.studies.registry import studies
+from hardsight.studies.wording import plural
 
 HEAD = """# Studies
 
@@ -91,7 +92,9 @@ def _planned(study: Study, presets: list[str]) -> str:
     """What the paper's preset plans, where nothing of it is measured: a smaller preset must not pass for it."""
     if "paper" in presets:
         return ""
-    return f"\nPreset `paper`: none of its {len(study.cells('paper'))} cells is measured yet.\n"
+    count = len(study.cells("paper"))
+    said = "its one cell is not" if count == 1 else f"none of its {count} cells is"
+    return f"\nPreset `paper`: {said} measured yet.\n"
 
 
 def _measured(study: Study, results: Path | str) -> str:
@@ -99,5 +102,5 @@ def _measured(study: Study, results: Path | str) -> str:
     counts = []
     for preset in _presets(study, results):
         found = read_results(study, results, preset)
-        counts.append(f"{preset}: {found['cells']} of {found['cells_planned']} cells")
+        counts.append(f"{preset}: {found['cells']} of {plural(found['cells_planned'], 'cell')}")
     return ", ".join(counts) or "not yet"

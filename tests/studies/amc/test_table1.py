@@ -66,8 +66,9 @@ def test_a_row_holds_the_papers_numbers_and_both_p_values(smoke: Any) -> None:
     page = table({**smoke.results, "accuracy": {"script 1.0": {"cifar10": row}}})
     assert "| 0.2 | 82.35 ± 0.17 / 82.60 ± 0.21 / 82.97 ± 0.20, p = 0.0214 |" in page
     assert (
-        "CIFAR-10, 5 runs: AMC is +1.00 points from + Euclidean (p = 0.2, not told apart at 0.05) and +2.00 from "
-        "cross-entropy (p = 0.01, told apart at 0.05); the paper prints +0.37 (p = 0.0214) and +0.62."
+        "CIFAR-10, 5 runs: AMC ends 1.00 points above + Euclidean (p = 0.2, not told apart at 0.05) and 2.00 points "
+        "above cross-entropy (p = 0.01, told apart at 0.05); the paper's 0.37 points above (p = 0.0214) and 0.62 "
+        "points above."
     ) in page
 
 
@@ -160,7 +161,7 @@ def test_the_results_are_those_of_the_records(smoke: Any) -> None:
 
 def test_table_and_figure_cope_with_what_is_not_finished(smoke: Any) -> None:
     assert "Schedule of the authors' script (weight 10), 1/100 of the length" in table(smoke.results)
-    assert "digits, 1 run: AMC is" in table(smoke.results)
+    assert "digits, 1 run: AMC ends" in table(smoke.results)
     assert table(smoke.results).count("(too few runs to tell)") == 2
     assert list(figures(smoke.results)) == ["differences"]
     partly = copy.deepcopy(smoke.results)

@@ -16,13 +16,25 @@ def test_few_curves_differ_by_colour_and_rows_agree() -> None:
     names = [f"method {number}" for number in range(8)]
     rows = {row: [(name, f"{row},{name}") for name in names] for row in ("20 %", "40 %")}
     measured = {"20 %,method 1": CURVE, "20 %,method 7": CURVE, "40 %,method 7": CURVE, "40 %,method 3": CURVE}
-    figure = learning_curves({"curves": measured}, rows)
+    figure = learning_curves({"curves": measured, "accuracies": {}}, rows)
     above, below = lines_of(figure, 1), lines_of(figure, 3)
     assert [*above] == ["method 1", "method 7"]
     assert [*below] == ["method 3", "method 7"]
     assert above["method 7"] == below["method 7"]
     assert len({colour for colour, _ in {**above, **below}.values()}) == 3
-    assert learning_curves({"curves": {}}, rows) is None
+    assert learning_curves({"curves": {}, "accuracies": {}}, rows) is None
+
+
+def test_curves_of_one_seed_among_several_say_so() -> None:
+    rows = {"20 %": [("CCE", "rate=0.2,method=cce")]}
+    one: dict[str, Any] = {"curves": {"rate=0.2,method=cce": CURVE}, "accuracies": {}}
+    figure = learning_curves(one, rows)
+    assert figure is not None
+    assert figure.axes[0].get_xlabel() == "epoch"
+    several = one | {"accuracies": {"rate=0.2,method=cce": {"last": {"values": [0.6, 0.7]}}}}
+    figure = learning_curves(several, rows)
+    assert figure is not None
+    assert figure.axes[0].get_xlabel() == "epoch, first seed"
 
 
 def test_every_method_has_a_style_of_its_own() -> None:

@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
+from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.adaptation.runs import METHODS, TABLE_4
 from hardsight.studies.framework import markdown_table, provenance, shown
 
@@ -128,7 +128,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, "Figure"]:
 
 
 def _draw_rounds(families: Mapping[str, Any]) -> "Figure":
-    """Mean over a family's pairs; a faint line where the source model stands."""
+    """Mean over a family's pairs; a thin line where the source model stands."""
     with drawing(4.6 * min(2, len(families)), 3.2 * -(-len(families) // 2), len(families)) as figure:
         for axes, (family, rows) in zip(figure.axes, families.items(), strict=True):
             for method, (colour, line) in _STYLES.items():
@@ -136,7 +136,9 @@ def _draw_rounds(families: Mapping[str, Any]) -> "Figure":
                 if curves:
                     mean = [sum(column) / len(column) for column in zip(*curves, strict=False)]
                     axes.plot(range(len(mean)), mean, line, color=colour, label=method)
-                    axes.axhline(mean[0], color=FAINT, linewidth=0.8, zorder=0)
+            before = [row["source"]["accuracy"]["mean"] for row in rows.values() if "source" in row]
+            if before:
+                axes.axhline(sum(before) / len(before), color=INK, linewidth=0.8, zorder=0, label="source")
             axes.set_title(family)
             axes.set_xlabel("rounds")
             axes.set_ylabel("accuracy on the target")

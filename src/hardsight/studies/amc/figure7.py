@@ -26,7 +26,8 @@ from hardsight.studies.amc.recipes import (
 )
 from hardsight.studies.amc.table1 import p_value, shown_p
 from hardsight.studies.configured import Tree
-from hardsight.studies.framework import Options, Study, markdown_table, provenance, spread
+from hardsight.studies.framework import Options, Study, markdown_table, provenance, shown, spread
+from hardsight.studies.wording import plural
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -123,17 +124,18 @@ def table(results: Mapping[str, Any]) -> str:
     for schedule, rows in results["settings"].items():
         base = next((row["accuracy"] for row in rows if not row["balance"]), None)
         lines = [
-            (f"{row['balance']:g}", f"{row['margin']:g}", _percent(row["accuracy"]), *_change(row["accuracy"], base))
+            (
+                f"{row['balance']:g}",
+                f"{row['margin']:g}" if row["balance"] else "",
+                shown(row["accuracy"], 2, 100),
+                *_change(row["accuracy"], base),
+            )
             for row in sorted(rows, key=lambda row: (row["balance"], row["margin"]))
         ]
         parts.append(f"Schedule of the {'script, weight 100 λ' if schedule == 'script' else 'paper, weight λ'}:")
         parts.append(markdown_table(("λ", "margin (rad)", "accuracy (%)", "points from cross-entropy", "p"), lines))
         parts.append(_sentence(rows, base))
     return "\n\n".join(parts) + "\n"
-
-
-def _percent(number: Mapping[str, Any]) -> str:
-    return f"{100 * number['mean']:.2f}" + (f" ± {100 * number['sd']:.2f}" if number["sd"] is not None else "")
 
 
 def _change(number: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -150,9 +152,10 @@ def _sentence(rows: Sequence[Mapping[str, Any]], base: Mapping[str, Any] | None)
     best = max(tried, key=lambda row: row["accuracy"]["mean"])
     above = sum(row["accuracy"]["mean"] > base["mean"] for row in tried)
     points, p = _change(best["accuracy"], base)
+    lie = "lies" if above == 1 else "lie"
     return (
-        f"{above} of {len(tried)} settings lie above cross-entropy alone ({_percent(base)}); the best is λ = "
-        f"{best['balance']:g}, m_g = {best['margin']:g} with {_percent(best['accuracy'])} "
+        f"{above} of {plural(len(tried), 'setting')} {lie} above cross-entropy alone ({shown(base, 2, 100)}); the best "
+        f"is λ = {best['balance']:g}, m_g = {best['margin']:g} with {shown(best['accuracy'], 2, 100)} "
         f"({points} points, {f'p = {p}' if p else 'too few runs to tell'}). The paper's choice is λ = 0.1, m_g = 0.5."
     )
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from hardsight.report.canvas import BLUE, INK, RED, drawing
 from hardsight.studies.amc.recipes import FEW, LOSSES, NAMES, TITLES, caveat, length_name, recipe, train_at_hand
 from hardsight.studies.configured import Tree
-from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, spread
+from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, shown, spread
+from hardsight.studies.wording import above_or_below, plural
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
@@ -196,16 +197,9 @@ def _rows(by_data: Mapping[str, Any]) -> str:
         )
         beside = f"{printed}, p = {PAPER_P[data]:g}" if printed else ""
         rows.append(
-            [TITLES[data], *(percent(row.get(loss)) for loss in LOSSES), shown_p(row["p_amc_euclidean"]), beside]
+            [TITLES[data], *(shown(row.get(loss), 2) for loss in LOSSES), shown_p(row["p_amc_euclidean"]), beside]
         )
     return markdown_table(heads, rows)
-
-
-def percent(number: Mapping[str, Any] | None) -> str:
-    """`82.35 ± 0.17`; nothing where there is no number."""
-    if number is None:
-        return ""
-    return f"{number['mean']:.2f}" + (f" ± {number['sd']:.2f}" if number["sd"] is not None else "")
 
 
 def shown_p(value: float | None) -> str:
@@ -226,14 +220,14 @@ def _sentence(data: str, row: Mapping[str, Any]) -> str:
     over = {loss: row["amc"]["mean"] - row[loss]["mean"] for loss in LOSSES[:2]}
     count = len(row["amc"]["values"])
     ours = (
-        f"{TITLES[data]}, {'1 run' if count == 1 else f'{count} runs'}: AMC is {over['euclidean']:+.2f} points from "
-        f"+ Euclidean ({_told(row['p_amc_euclidean'])}) and {over['cross-entropy']:+.2f} from cross-entropy "
+        f"{TITLES[data]}, {plural(count, 'run')}: AMC ends {above_or_below(over['euclidean'], 2)} + Euclidean "
+        f"({_told(row['p_amc_euclidean'])}) and {above_or_below(over['cross-entropy'], 2)} cross-entropy "
         f"({_told(row['p_amc_cross_entropy'])})"
     )
     if data not in PAPER:
         return f"{ours}."
-    theirs = [PAPER[data][2] - PAPER[data][place] for place in (1, 0)]
-    return f"{ours}; the paper prints {theirs[0]:+.2f} (p = {PAPER_P[data]:g}) and {theirs[1]:+.2f}."
+    theirs = [above_or_below(PAPER[data][2] - PAPER[data][place], 2) for place in (1, 0)]
+    return f"{ours}; the paper's {theirs[0]} (p = {PAPER_P[data]:g}) and {theirs[1]}."
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:

@@ -21,6 +21,7 @@ from hardsight.hardness import SCORES
 from hardsight.studies.avh.people import PUBLIC, key_of, title_of
 from hardsight.studies.avh.people_looks import PEOPLE
 from hardsight.studies.framework import shown, spread
+from hardsight.studies.wording import plural
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
@@ -181,8 +182,3 @@ def seeds_sentence(results: Mapping[str, Any]) -> list[str]:
 def p_text(p_value: float) -> str:
     """A p-value as a table prints it."""
     return "< 0.0001" if p_value < 1e-4 else f"{p_value:.4f}"
-
-
-def plural(count: int, word: str) -> str:
-    """`1 run`, `5 runs`."""
-    return f"{count} {word}" + ("" if count == 1 else "s")

@@ -28,7 +28,6 @@ from hardsight.studies.avh.agreement import (
     ends,
     mean_bootstrap,
     network_name,
-    plural,
     rows_of,
     seeds_planned,
     seeds_sentence,
@@ -44,6 +43,7 @@ from hardsight.studies.avh.agreement_choice import (
 from hardsight.studies.avh.agreement_figures import by_origin, figures, mean_coefficients
 from hardsight.studies.avh.people_looks import FOLLOWED
 from hardsight.studies.framework import finished_cells, markdown_table, provenance, spread
+from hardsight.studies.wording import plural
 
 SIGNIFICANT = 0.05
 

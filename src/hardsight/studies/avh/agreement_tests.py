@@ -25,13 +25,13 @@ from hardsight.studies.avh.agreement import (
     mean_bootstrap,
     network_name,
     p_text,
-    plural,
     resample,
     seeds_planned,
     seeds_sentence,
     signed,
 )
 from hardsight.studies.framework import Study, markdown_table, provenance, spread
+from hardsight.studies.wording import plural
 from hardsight.training import Cell
 
 METHODS = {"spearman": "Spearman", "pearson": "Pearson", "kendall": "Kendall"}

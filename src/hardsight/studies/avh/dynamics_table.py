@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 
 from hardsight.studies.avh.people import TITLES
 from hardsight.studies.framework import markdown_table, provenance, shown
+from hardsight.studies.wording import listed, plural
 
 
 def dynamics_table(results: Mapping[str, Any]) -> str:
@@ -176,16 +177,6 @@ def two_phases(networks: Sequence[Measured]) -> str:
         f"grows fast): change an epoch, before AVH has settled and after: {listed(texts, '; ')}. AVH slows down and "
         f"the norm speeds up in {held} of {plural(len(known), 'network')}."
     )
-
-
-def listed(texts: Sequence[str], between: str = ", ") -> str:
-    """`a, b and c`."""
-    return texts[0] if len(texts) == 1 else f"{between.join(texts[:-1])} and {texts[-1]}"
-
-
-def plural(count: int, word: str) -> str:
-    """`1 network`, `3 networks`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _epoch(number: Mapping[str, Any] | None) -> str:

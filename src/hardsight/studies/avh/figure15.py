@@ -24,7 +24,7 @@ from hardsight.studies.avh.groups import ALL
 from hardsight.studies.avh.looking import curves_of, group_statistics, look, mean_curves
 from hardsight.studies.avh.plateau import broken_stick, phases, settling_time
 from hardsight.studies.configured import Tree
-from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, provenance, spread
+from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, provenance, shown, spread
 from hardsight.training import Cell
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import session
@@ -124,15 +124,16 @@ def table(results: Mapping[str, Any]) -> str:
     """When norm, AVH and accuracy settle, and a sentence."""
     of = results["measures"]
     rows = [
-        [title, *(_plain(of[f"{name}_{key}"]) for key in ("settled", "knot")), f"{of[f'{name}_by_10']['mean']:.0%}"]
+        [title, *(shown(of[f"{name}_{key}"], 1) for key in ("settled", "knot")), f"{of[f'{name}_by_10']['mean']:.0%}"]
         for name, (title, _) in QUANTITIES.items()
     ]
     first = "before" if of["avh_settled"]["mean"] < of["norm_settled"]["mean"] else "not before"
+    flat = "flat by then" if of["avh_settled"]["mean"] <= 10 else "not flat by then"
     sentence = (
         f"**Figure 15** (AVH is flat after about 10 iterations, the norm flattens less): by iteration 10 AVH has made "
-        f"{of['avh_by_10']['mean']:.0%} of its change and the norm {of['norm_by_10']['mean']:.0%}. AVH has settled at "
-        f"iteration {_plain(of['avh_settled'])}, {first} the norm at {_plain(of['norm_settled'])}; from then on the "
-        f"norm changes by {of['norm_growth_after']['mean']:+.0%}."
+        f"{of['avh_by_10']['mean']:.0%} of its change and the norm {of['norm_by_10']['mean']:.0%}: AVH is {flat}. "
+        f"AVH has settled at iteration {shown(of['avh_settled'], 1)}, {first} the norm at "
+        f"{shown(of['norm_settled'], 1)}; from then on the norm changes by {of['norm_growth_after']['mean']:+.0%}."
     )
     heads = ("", "settled at iteration", "knot", "made by iteration 10")
     return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence]) + "\n"
@@ -154,10 +155,6 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             axes.set_ylabel(title)
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8)
     return {"figure15": figure}
-
-
-def _plain(number: Mapping[str, Any]) -> str:
-    return f"{number['mean']:.1f}" + (f" ± {number['sd']:.1f}" if number["sd"] is not None else "")
 
 
 ABOUT = """A LeNet with 64 features on MNIST, SGD with learning rate 0.05 and momentum 0.9, batch 64; after each of the

@@ -8,13 +8,13 @@ contrast -0.65 to -0.70. All 10,000 images: not measured yet.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hardsight.studies.avh.dynamics_table import listed
 from hardsight.studies.avh.groups import CONTRAST, NOISE, Grouping, TestImages
 from hardsight.studies.avh.levels import judge_levels
 from hardsight.studies.avh.levels_figures import draw_levels
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.wording import listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,12 +18,12 @@ from hardsight.alignment import correlate_by_granularity
 from hardsight.alignment.histograms import joint_histogram
 from hardsight.datasets.hierarchy import Hierarchy, human_selection_frequency
 from hardsight.report.canvas import drawing
-from hardsight.studies.avh.dynamics_table import listed
 from hardsight.studies.avh.figure5 import draw_counts
 from hardsight.studies.avh.looking import look, short
 from hardsight.studies.avh.people import title_of, voted_images
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.wording import listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,10 +155,12 @@ def sentence(title: str, groups: Sequence[Mapping[str, Any]]) -> str:
     for of in groups:
         if of["norm"]:
             known += 1
-            follows += of["norm"][1] < SIGNIFICANT
+            follows += of["norm"][1] < SIGNIFICANT and of["norm"][0] > 0
+    verdict = {0: "so it is here", known: "here it does in all of them"}.get(follows, "here it does in some")
     return (
         f"**Figure 19** (at no granularity does the norm follow people), {title}: Spearman's ρ of the norm with human "
-        f"frequency is {listed(texts)}; it is significant in {follows} of {known} classes (p < {SIGNIFICANT})."
+        f"frequency is {listed(texts)}; it is positive and significant in {follows} of {known} classes "
+        f"(p < {SIGNIFICANT}): {verdict}."
     )
 
 

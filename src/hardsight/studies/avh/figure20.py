@@ -18,6 +18,7 @@ from hardsight.studies.avh.looking import features_of, look_at_features
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,8 +78,8 @@ def table(results: Mapping[str, Any]) -> str:
             f"**{title_of(key)}**, {one['images']:,} images, features made {one['factors'][-1]:g} times as long: mean "
             f"confidence in the label goes from {one['right_confidence'][at]:.3f} to {one['right_confidence'][-1]:.3f} "
             f"where it was predicted and from {_number(one['wrong_confidence'][at])} to "
-            f"{_number(one['wrong_confidence'][-1])} where it was not ({one['wrong']} images), while no image's AVH "
-            f"moves by more than {one['largest_change_of_avh']:.1e}."
+            f"{_number(one['wrong_confidence'][-1])} where it was not ({plural(one['wrong'], 'image')}), while "
+            f"{_moved(one['largest_change_of_avh'])}."
         )
     return "\n\n".join(parts) + "\n"
 
@@ -123,6 +124,10 @@ def _draw_formula() -> "Figure":
             axes.set_ylabel("confidence, AVH")
             axes.legend(fontsize=8, loc="lower right" if own < other else "upper right")
     return figure
+
+
+def _moved(largest: float) -> str:
+    return f"no image's AVH moves by more than {largest:.1e}" if largest else "no image's AVH moves at all"
 
 
 def _number(value: float | None) -> str:

@@ -87,14 +87,20 @@ def worth(cell: Cell, file: str) -> int | None:
     return {"epochs.parquet": 0, LEVELS: 0}.get(file)
 
 
-ABOUT = """Every network trains on the training images and is looked at on the test images, which it never trains on,
-after every epoch: as they are, in five bins of human selection frequency (CIFAR-10H), and some of them at five levels
-of uniform noise and of contrast. Lines are means over the images of a bin, bands one standard deviation of the images.
-The schedule is the paper's, shortened: a tenth of the learning rate after each third of the epochs; SGD, momentum 0.9,
-weight decay 5e-4. A curve has *settled*, or reached its plateau, at the first epoch from which it stays within a tenth
-of its whole range of its last value; the *knot* is that of the continuous line of two pieces nearest to the curve."""
-ABOUT_100 = """As `avh-figure4`, for CIFAR-100, on whose test images nobody has voted: all of them together, and at five
-levels of noise and of contrast. The paper shows the norm and AVH of AlexNet, VGG-19 and ResNet-50."""
+_RULES = """Lines are means over the images of a bin, bands one standard deviation of the images. The schedule is the
+paper's, shortened: a tenth of the learning rate after each third of the epochs; SGD, momentum 0.9, weight decay 5e-4. A
+curve has *settled*, or reached its plateau, at the first epoch from which it stays within a tenth of its whole range of
+its last value; the *knot* is that of the continuous line of two pieces nearest to the curve."""
+ABOUT = f"""Every network trains on CIFAR-10's training images and is looked at on the test images, which it never
+trains on, after every epoch: as they are, in five bins of human selection frequency (CIFAR-10H), and some of them at
+five levels of uniform noise and of contrast.
+
+{_RULES}"""
+ABOUT_100 = f"""As [avh-figure4](avh-figure4.md), for CIFAR-100, on whose test images nobody has voted: all of them
+together after every epoch, and some of them at five levels of uniform noise and of contrast. The paper shows the norm
+and AVH of AlexNet, VGG-19 and ResNet-50.
+
+{_RULES}"""
 
 FIGURE_4 = _study(
     "avh-figure4",
@@ -103,6 +109,4 @@ FIGURE_4 = _study(
     ABOUT,
     CIFAR10,
 )
-FIGURE_14 = _study(
-    "avh-figure14", "norm and AVH over training on CIFAR-100", "AVH Fig. 14", f"{ABOUT_100}\n\n{ABOUT}", CIFAR100
-)
+FIGURE_14 = _study("avh-figure14", "norm and AVH over training on CIFAR-100", "AVH Fig. 14", ABOUT_100, CIFAR100)

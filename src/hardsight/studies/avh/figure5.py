@@ -15,9 +15,9 @@ from hardsight.alignment import FIVE_BINS, bin_of, correlate, scale_linearly, sc
 from hardsight.alignment.histograms import joint_histogram
 from hardsight.report.canvas import RED, drawing
 from hardsight.studies.avh.agreement import Answers, answers_by_network
-from hardsight.studies.avh.dynamics_table import listed, plural
 from hardsight.studies.avh.people import cells, study, title_of
 from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.wording import listed, plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

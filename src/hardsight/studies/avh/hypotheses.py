@@ -24,13 +24,13 @@ from hardsight.studies.avh.agreement import (
     mean_bootstrap,
     network_name,
     p_text,
-    plural,
     resample,
     seeds_planned,
     seeds_sentence,
     with_interval,
 )
 from hardsight.studies.framework import markdown_table, provenance, spread
+from hardsight.studies.wording import plural
 
 SCORES = {"avh": "AVH", "confidence": "model confidence", "class_norm": "norm within class"}
 PAPER = {"avh": 0.360, "confidence": 0.325, "class_norm": 0.0017}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from hardsight.studies.framework import finished_cells, run_details, spread
+from hardsight.studies.wording import listed, plural
 from hardsight.training import Cell
 
 AVERAGE = "average"
@@ -154,9 +155,12 @@ def _interval(mean: float, groups: Sequence[Sequence[float]], level: float) -> t
 def difference_sentence(found: Mapping[str, Any], begin: str, paper_gap: float) -> str:
     """The difference in words, beside the paper's."""
     inside = "" if found["low"] is None else f", 95 % interval {_signed(found['low'])} to {_signed(found['high'])}"
+    domains = found["by_domain"]
+    parts = listed([f"{name.replace('_', ' ')} {_signed(gap)}" for name, gap in domains.items()])
     return (
-        f"{begin}: AVH loss minus cross-entropy {_signed(found['mean'])} points ({found['pairs']} pairs{inside}); "
-        f"the paper's gap is {_signed(paper_gap)}."
+        f"{begin}: AVH loss minus cross-entropy {_signed(found['mean'])} points ({found['pairs']} pairs{inside}), "
+        f"higher on {sum(gap > 0 for gap in domains.values())} of {plural(len(domains), 'domain')} ({parts}); the "
+        f"paper's gap is {_signed(paper_gap)}."
     )
 
 

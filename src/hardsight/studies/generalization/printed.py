@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.framework import markdown_table, provenance, shown
 from hardsight.studies.generalization.judging import AVERAGE, difference_sentence
 
 if TYPE_CHECKING:
@@ -63,13 +63,7 @@ def _domains(accuracy: Mapping[str, Any]) -> list[str]:
 
 
 def _numbers(of: Mapping[str, Any], domains: Sequence[str]) -> list[str]:
-    return [_shown(of.get(domain)) for domain in domains]
-
-
-def _shown(number: Mapping[str, Any] | None) -> str:
-    if number is None:
-        return ""
-    return f"{number['mean']:.2f}" + (f" ± {number['sd']:.2f}" if number["sd"] is not None else "")
+    return [shown(of.get(domain), 2) for domain in domains]
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, "Figure"]:

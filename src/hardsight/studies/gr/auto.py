@@ -26,7 +26,7 @@ from hardsight.studies.gr.choosing import (
     method_loss,
     method_title,
 )
-from hardsight.studies.gr.tables import failures
+from hardsight.studies.gr.tables import failures, trained_on
 from hardsight.studies.gr.trainings import (
     DIGITS,
     PRINTED,
@@ -42,6 +42,7 @@ from hardsight.studies.gr.trainings import (
     percent,
     shown_last_and_best,
 )
+from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def table(results: Mapping[str, Any]) -> str:
     ]
     parts = [
         provenance(results),
-        _trained_on(results),
+        trained_on(results),
         "Test accuracy in percent at the end of training (at its best epoch, chosen by the test set); – is not "
         "measured yet, what is empty is not planned.",
         markdown_table(["method", *(f"{100 * rate:.0f} % noise" for rate in rates)], rows),
@@ -138,16 +139,6 @@ def table(results: Mapping[str, Any]) -> str:
         failures(results),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _trained_on(results: Mapping[str, Any]) -> str:
-    """Images, network and length."""
-    protocol = results.get("protocol")
-    if not protocol:
-        return ""
-    images = f"the first {protocol['limit']:,} training images" if protocol["limit"] else "all training images"
-    smaller = f", {protocol['shrink']} x {protocol['shrink']} pixels averaged" if protocol["shrink"] > 1 else ""
-    return f"`{protocol['data']}` ({images}{smaller}), {protocol['model']}, {protocol['epochs']} epochs."
 
 
 def _verdict(results: Mapping[str, Any], rate: float) -> str:
@@ -177,7 +168,7 @@ def standing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     error = 100 * math.sqrt(sum((one["sd"] or 0.0) ** 2 / len(one["values"]) for one in (ours, theirs)))
     if abs(points) < max(_EQUAL, error):
         return f"level ({points:+.1f}) with"
-    return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"
+    return above_or_below(points)
 
 
 def _steadiest(results: Mapping[str, Any], methods: Sequence[str], rates: Sequence[float]) -> str:

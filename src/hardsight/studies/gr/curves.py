@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
+from hardsight.studies.gr.trainings import several_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +56,7 @@ def learning_curves(
                         marker="o" if len(curve["epoch"]) < 3 else None, markersize=3, **style,
                     )  # fmt: skip
                 axes.set_title(title)
-                axes.set_xlabel("epoch")
+                axes.set_xlabel("epoch, first seed" if several_seeds(results) else "epoch")
                 axes.set_ylabel(_KINDS[kind])
                 axes.tick_params(color=FAINT)
                 axes.locator_params(axis="x", integer=True)

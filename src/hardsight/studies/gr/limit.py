@@ -7,7 +7,8 @@ from hardsight.alignment import correlate
 from hardsight.losses.rescaling_limit import critical_beta, largest_beta
 from hardsight.studies.framework import markdown_table
 from hardsight.studies.gr.emphasis import CLASSES
-from hardsight.studies.gr.trainings import knobs, mean_of, shown_accuracy, shown_classes, title_of
+from hardsight.studies.gr.trainings import classes_head, knobs, mean_of, shown_accuracy, shown_classes, title_of
+from hardsight.studies.wording import listed
 
 # Fewer settings than this have no order worth a number.
 _ENOUGH = 4
@@ -36,7 +37,7 @@ def limits(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
         ]
         for method in order
     ]
-    heads = ["setting", "β over its limit at the start", "over its smallest limit", "last test", "classes learnt"]
+    heads = ["setting", "β over its limit at the start", "over its smallest limit", "last test", classes_head(results)]
     parts = [markdown_table(heads, rows), _order(results, methods), _against(results, methods)]
     return "\n\n".join(part for part in parts if part)
 
@@ -50,7 +51,7 @@ def _order(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
     shares = [_shares(method)[1] for method in ends]
     order = correlate(shares, [*ends.values()], method="spearman")
     return (
-        f"Rank correlation over these {len(ends)} settings of β over its smallest limit with the last accuracy: "
+        f"Rank correlation over the {len(ends)} settings measured of β over its smallest limit with the last accuracy: "
         f"{order.coefficient:+.2f}."
     )
 
@@ -64,13 +65,13 @@ def _against(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
     lost = [method for method, all_of_them in counted.items() if not all_of_them and _shares(method)[0] <= 1]
     told = []
     if kept:
-        told.append(f"All classes are learnt above the limit at the start by {_titles(kept)}.")
+        told.append(f"Above the limit at the start all classes are learnt by {_titles(kept)}.")
     if lost:
-        told.append(f"Classes are lost below it by {_titles(lost)}.")
+        told.append(f"Below the limit at the start classes are lost by {_titles(lost)}.")
     if told:
-        told.append("So the limit at the start alone does not decide.")
+        told.append("So that limit alone does not decide.")
     return " ".join(told)
 
 
 def _titles(methods: Iterable[str]) -> str:
-    return " and ".join(title_of(method) for method in methods)
+    return listed([title_of(method) for method in methods])

@@ -40,6 +40,7 @@ from hardsight.studies.gr.trainings import (
     judge_cells,
     mean_of,
     recalls,
+    several_seeds,
     shown_accuracy,
     shown_classes,
     title_of,
@@ -102,6 +103,7 @@ def _legend(results: Mapping[str, Any]) -> str:
         "one factor at a time. Each entry is the last test accuracy and, in brackets, the best one, the accuracy on "
         "the training images against the given labels, and the classes learnt"
     )
+    legend += " (of the first seed)" if several_seeds(results) else ""
     uncounted = len(results["accuracies"]) - len(results.get("classes_learnt", {}))
     counted = f"; {uncounted} of them came before classes were counted" if uncounted else ""
     return f"{legend}{counted}. – is not measured yet; what is empty is not planned."
@@ -180,15 +182,15 @@ def _without_noise(results: Mapping[str, Any]) -> str:
 
 
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
-    """Learning curves of GR (16, 1) and of CCE, as printed and with the changes that move GR farthest from it."""
+    """Learning curves of GR and of CCE, as printed and with the changes that move GR (16, 1) farthest from it."""
     strong = gr(16, 1)
     base = mean_of(results, key(PRINTED_AS_IT_IS, strong), "last") or 0.0
     ends = {change: mean_of(results, key(change, strong), "last") for change in FACTORS}
     distances = {change: abs(end - base) for change, end in ends.items() if end is not None}
     distances[PRINTED_AS_IT_IS] = math.inf
-    # The same changes in the same colours for both.
+    # The same changes in the same colours for all.
     shown = sorted(distances, key=lambda change: -distances[change])[: len(STYLES)]
-    rows = {title_of(method): [(TITLES[change], key(change, method)) for change in shown] for method in (strong, "cce")}
+    rows = {title_of(method): [(TITLES[change], key(change, method)) for change in shown] for method in METHODS[::-1]}
     figure = learning_curves(results, rows)
     return {} if figure is None else {"curves": figure}
 
@@ -200,7 +202,8 @@ rate, weight decay, when the rate falls, augmentation, class-balanced batches, w
 For time's sake with ResNet-20 and 30 epochs, the falls of the learning rate at the same shares of the training; the
 anchor on clean labels has the full length. Dividing by N instead of by the sum of the weights multiplies GR's steps
 by the mean weight, often ten and more: a tenth of the learning rate tells the two apart. A class counts as learnt
-where more than half of its test images are recognised.
+where more than half of its test images are recognised. The curves are those of the printed protocol and of the changes
+that move GR (16, 1) farthest from it.
 
 What the collapse is: GR (16, 1) learns some classes and drops the others whole. The weight exp(β p^λ (1 − p)) is
 largest for a label that the network half believes, so the classes that move first draw the training to themselves. Each
@@ -221,10 +224,10 @@ longer convex at 1/K: MAE lies exactly on it for every K, cross-entropy and GCE 
 the number of classes. With 10 that allows β up to 8.0 for λ = 0.5 and 11.1 for λ = 1: the paper's best settings for
 CIFAR-10, (12, 0.5) and (16, 1), lie above, (8, 0.5) on it. With 100 classes it is 20.4 for λ = 0.5, and all settings
 that the paper and the authors' logs print for CIFAR-100 lie below. Later K shrinks, and for λ of 1 and more so does the
-limit: the second column of the last table has its smallest value for three to ten classes. The learning rate and the
-divisor of the weights are no part of it: they set how fast a class is lost. What may bring one back is time at a high
-rate, since the weight of a class that is ruled out is small, not nought. The paper's own table has the marks of lost
-classes: GR (20, 2) at 40 % noise ends at 52.7, which is also its best."""
+limit: "over its smallest limit" in the last table means the smallest for three to ten classes. The learning rate and
+the divisor of the weights are no part of it: they set how fast a class is lost. What may bring one back is time at a
+high rate, since the weight of a class that is ruled out is small, not nought. The paper's own table has the marks of
+lost classes: GR (20, 2) at 40 % noise ends at 52.7, which is also its best."""
 
 PROTOCOL = Study(
     id="gr-protocol",

@@ -34,6 +34,7 @@ from hardsight.studies.gr.trainings import (
     shown_last_and_best,
     title_of,
 )
+from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
@@ -203,7 +204,7 @@ def _gained(results: Mapping[str, Any], rate: float, method: str) -> str:
     before, after = (100 * shares[name]["mean"] for name in ("before", "after"))
     return (
         f"{title_of(method)} at {100 * rate:.0f} %: its predictions as labels take the wrong ones from {before:.1f} % "
-        f"to {after:.1f} %; trained again on them it ends {again - first:+.1f} points from the first training{beside}."
+        f"to {after:.1f} %; trained again on them it ends {above_or_below(again - first)} the first training{beside}."
     )
 
 

@@ -22,6 +22,7 @@ from hardsight.studies.gr.trainings import (
     DIGITS,
     PRINTED,
     TINY,
+    classes_head,
     first_of,
     gr,
     judge_cells,
@@ -32,6 +33,7 @@ from hardsight.studies.gr.trainings import (
     shown_classes,
     title_of,
 )
+from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ def _focus(method: str) -> tuple[float, float]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Ours beside the paper's, and what holds of the paper's two claims."""
-    heads = ["noise", "model", *(f"{name}, ours (paper)" for name in COLUMNS), "classes learnt"]
+    heads = ["noise", "model", *(f"{name}, ours (paper)" for name in COLUMNS), classes_head(results)]
     rows = []
     for rate, method in _listed(results):
         printed = PAPER.get((rate, method), (None,) * 4)
@@ -164,24 +166,27 @@ def _other_spreads(results: Mapping[str, Any]) -> str:
     planned = {(cell.settings["rate"], cell.settings["method"]) for cell in cells(results["preset"])} - {*PAPER}
     if not planned:
         return ""
-    found = planned & {*_measured(results)}
-    return f"Of the {len(planned)} other spreads of the paper's Figures 7 to 10, {len(found)} are measured."
+    found = len(planned & {*_measured(results)})
+    are = "is" if found == 1 else "are"
+    return f"Of the {len(planned)} other spreads of the paper's Figures 7 to 10, {found} {are} measured."
 
 
 def _gain(results: Mapping[str, Any], rate: float) -> str:
     """What GR gains over CCE in last accuracy, ours and the paper's."""
     methods = [method for one, method in _measured(results) if one == rate and method != "cce"]
-    best = first_of((method, mean_of(results, _key(rate, method), "last")) for method in methods)
+    found = {method: mean_of(results, _key(rate, method), "last") for method in methods}
+    ends = {method: value for method, value in found.items() if value is not None}
     cce = mean_of(results, _key(rate, "cce"), "last")
-    if best is None or cce is None:
+    if not ends or cce is None:
         return ""
-    ours = mean_of(results, _key(rate, best), "last")
-    assert ours is not None
+    best, ours = max(ends.items(), key=lambda item: item[1])
     printed = PAPER[rate, best_in_paper(rate)][1] - PAPER[rate, "cce"][1]
+    which = "the one GR setting measured"
+    if len(ends) > 1:
+        which = f"the best of {len(ends)} GR settings measured (chosen by the test set, as in the paper)"
     return (
-        f"At {100 * rate:.0f} % noise the best GR measured (chosen by the test set, as in the paper), "
-        f"{title_of(best)}, ends {ours - cce:+.1f} points from CCE "
-        f"({ours:.1f} against {cce:.1f}); the paper's ends {printed:+.1f} from it."
+        f"At {100 * rate:.0f} % noise {which}, {title_of(best)}, ends {above_or_below(ours - cce)} CCE "
+        f"({ours:.1f} against {cce:.1f}); the paper's best ends {above_or_below(printed)} it."
     )
 
 

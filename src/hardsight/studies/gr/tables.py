@@ -8,11 +8,6 @@ from hardsight.studies.gr.trainings import first_of, mean_of, shown_accuracy, sh
 
 # Row title to column title to (kind of cell, what the paper prints for it).
 Layout = Mapping[str, Mapping[str, tuple[str, str]]]
-# What the smaller presets must say of their numbers.
-NOT_COMPARABLE = (
-    "A preset for looking at the machinery: other images, another network, far fewer steps; its numbers do not compare "
-    "with the paper's."
-)
 LEGEND = (
     "Each entry: ours at the end of training (ours at its best epoch, chosen by the test set) [paper]; – is not "
     "measured yet."
@@ -41,9 +36,24 @@ def _entry(results: Mapping[str, Any], key: str, printed: str) -> str:
 
 def page(results: Mapping[str, Any], parts: Sequence[str], legend: str = LEGEND) -> str:
     """Where the numbers come from, for a small preset that they do not compare, the legend, the parts, what failed."""
-    warning = "" if results["preset"] == "paper" else NOT_COMPARABLE
+    warning = "" if results["preset"] == "paper" else _not_comparable(results)
     every = (provenance(results), warning, legend, *parts, failures(results))
     return "\n\n".join(part for part in every if part) + "\n"
+
+
+def _not_comparable(results: Mapping[str, Any]) -> str:
+    """What a smaller preset must say of its numbers."""
+    return f"A preset for looking at the machinery: {trained_on(results)} Its numbers do not compare with the paper's."
+
+
+def trained_on(results: Mapping[str, Any]) -> str:
+    """Images, network and length: a sentence without its capital."""
+    protocol = results.get("protocol")
+    if not protocol:
+        return "few steps of a small network."
+    images = f"the first {protocol['limit']:,} training images" if protocol["limit"] else "all training images"
+    smaller = f", {protocol['shrink']} x {protocol['shrink']} pixels averaged" if protocol["shrink"] > 1 else ""
+    return f"`{protocol['data']}` ({images}{smaller}), {protocol['model']}, {protocol['epochs']} epochs."
 
 
 def failures(results: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 
 from hardsight.heads import evaluating
 from hardsight.studies.configured import CellTraining, Tree
-from hardsight.studies.framework import run_details, spread
+from hardsight.studies.framework import run_details, shown, spread
 from hardsight.training import Cell
 from hardsight.training.sweeps import FAILED, FINISHED, status_of
 
@@ -255,9 +255,7 @@ def mean_of(results: Mapping[str, Any], key: str, accuracy: str) -> float | None
 
 def percent(number: Mapping[str, Any] | None) -> str:
     """`83.3 ± 0.2`, in percent; without a spread where there was one seed."""
-    if number is None:
-        return ""
-    return f"{100 * number['mean']:.1f}" + (f" ± {100 * number['sd']:.1f}" if number["sd"] is not None else "")
+    return shown(number, 1, 100)
 
 
 def shown_accuracy(results: Mapping[str, Any], key: str, accuracy: str) -> str:
@@ -272,6 +270,16 @@ def shown_last_and_best(results: Mapping[str, Any], key: str) -> str:
     """`83.3 ± 0.2 (84.7 ± 0.1)`; – where it is not measured yet."""
     last, best = (shown_accuracy(results, key, one) for one in ("last", "best"))
     return "–" if not last else last if last == "failed" else f"{last} ({best})"
+
+
+def several_seeds(results: Mapping[str, Any]) -> bool:
+    """Whether any kind of cell has more than one seed: curves and counts of classes are of the first alone."""
+    return any(len(of["last"]["values"]) > 1 for of in results["accuracies"].values() if "last" in of)
+
+
+def classes_head(results: Mapping[str, Any]) -> str:
+    """The head of a column of `shown_classes`."""
+    return "classes learnt, first seed" if several_seeds(results) else "classes learnt"
 
 
 def shown_classes(results: Mapping[str, Any], key: str) -> str:

@@ -1,0 +1,18 @@
+"""Words that the tables and sentences of all studies share."""
+
+from collections.abc import Sequence
+
+
+def plural(count: int, word: str) -> str:
+    """`1 run`, `5 runs`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def listed(texts: Sequence[str], between: str = ", ") -> str:
+    """`a, b and c`."""
+    return texts[0] if len(texts) == 1 else f"{between.join(texts[:-1])} and {texts[-1]}"
+
+
+def above_or_below(points: float, digits: int = 1) -> str:
+    """`3.5 points below`, of a difference in points."""
+    return f"{abs(points):.{digits}f} points {'below' if points < 0 else 'above'}"

@@ -1,0 +1,40 @@
+"""Words that sentences of studies share: singular and plural, lists, above and below."""
+
+from hardsight.studies.framework import provenance, shown
+from hardsight.studies.wording import above_or_below, listed, plural
+
+
+def test_one_is_singular() -> None:
+    assert [plural(count, "run") for count in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+def test_a_list_ends_in_and() -> None:
+    assert [listed(list("abc")[:count]) for count in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+    assert listed(["a, b", "c, d", "e"], "; ") == "a, b; c, d and e"
+
+
+def test_a_difference_has_a_direction_and_no_sign() -> None:
+    assert above_or_below(-3.46) == "3.5 points below"
+    assert above_or_below(0.374, 2) == "0.37 points above"
+
+
+def test_a_mean_has_its_spread_where_there_is_one() -> None:
+    assert shown({"mean": 0.8333, "sd": 0.0021}) == "0.833 ± 0.002"
+    assert shown({"mean": 0.8333, "sd": 0.0021}, 1, 100) == "83.3 ± 0.2"
+    assert shown({"mean": -0.8333, "sd": None}, 2) == "-0.83"
+    assert shown(None) == ""
+
+
+def test_where_numbers_come_from_is_one_sentence() -> None:
+    results = {
+        "preset": "cpu",
+        "cells": 1,
+        "cells_planned": 1,
+        "seeds": [0],
+        "hardware": ["cpu (x86_64)"],
+        "versions": {"torch": "2.13.0"},
+        "date": "2026-01-02",
+    }
+    assert provenance(results) == "Preset `cpu`, 1 of 1 cell, seed 0; cpu (x86_64), torch 2.13.0, 2026-01-02."
+    several = provenance(results | {"cells": 2, "cells_planned": 6, "seeds": [0, 1]})
+    assert several.startswith("Preset `cpu`, 2 of 6 cells, seeds 0, 1; ")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import hardsight as hs
 from hardsight import hardness
+from hardsight.hardness import summary
 from hardsight.hardness.summary import summarise
 
 
@@ -284,3 +285,27 @@ def test_prototype_angles_refuse_what_has_none() -> None:
 def test_a_misspelt_score_is_taken_for_one_that_a_model_gives() -> None:
     with pytest.raises(ValueError, match="got 'avg'; did you mean 'avh'"):
         hs.score(**GOOD, scores=("avg",))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_the_row_that_is_not_finite_is_named_and_large_finite_ones_are_not(dtype: torch.dtype) -> None:
+    features = torch.full((40, 3), torch.finfo(dtype).max / 2, dtype=dtype)
+    assert hs.score(features, torch.randn(2, 3).to(dtype), scores=("norm",))["norm"].isfinite().all()
+    features[7, 1], features[9, 0] = math.inf, math.nan
+    with pytest.raises(ValueError, match=r"features must be finite; 2 of 40 rows hold NaN or infinity, first row 7$"):
+        hs.score(features, torch.randn(2, 3).to(dtype))
+
+
+def test_chunks_are_bounded_by_their_features_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, weight = torch.randn(3000, 16).half(), torch.randn(2, 16).half()
+    whole = hs.score(features, weight)["avh"]
+    seen, inner = [], summary.summarise_chunk
+
+    def counting(features: Tensor, *rest: Any) -> Any:
+        seen.append(len(features))
+        return inner(features, *rest)
+
+    monkeypatch.setattr(summary, "summarise_chunk", counting)
+    monkeypatch.setattr(summary, "_FEATURE_ELEMENTS", 16 * 512)
+    torch.testing.assert_close(hs.score(features, weight)["avh"], whole)
+    assert seen == [512] * 5 + [440]

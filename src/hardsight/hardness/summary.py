@@ -30,6 +30,8 @@ Part = Literal["predicted", "angles", "logits", "spread"]
 # again for every chunk costs more than the arithmetic.
 _CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
 _FEWEST_SAMPLES = 256
+# Elements of a chunk's features (samples x dim), which half precision is copied into float32 by: 128 MiB.
+_FEATURE_ELEMENTS = 2**25
 _LEAST_EXPONENT = -87.0
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
 _SAFE_NORMS = (1e-12, 1e12)
@@ -127,7 +129,7 @@ def summarise(
         if serves(features, weight):
             return _fused(features, weight, labels, bias, frozenset(parts))
     elements = _CHUNK_ELEMENTS.get(features.device.type, _CHUNK_ELEMENTS["cuda"])
-    rows = chunk or max(_FEWEST_SAMPLES, elements // len(weight))
+    rows = chunk or max(_FEWEST_SAMPLES, min(elements // len(weight), _FEATURE_ELEMENTS // weight.shape[1]))
     # Features in the finer precision of the two follow chunk by chunk.
     head = Head(weight.to(torch.promote_types(features.dtype, weight.dtype)), bias)
     asked, columns = frozenset(parts), SummaryColumns(len(features))

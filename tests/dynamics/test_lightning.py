@@ -3,6 +3,7 @@
 import lightning.pytorch as pl
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -12,6 +13,7 @@ from hardsight.heads import observe
 
 # Of Lightning itself: its advice on the number of workers, and its use of what torch's trees call out of date.
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
 ]
@@ -101,13 +103,42 @@ def test_a_batch_without_ids_is_refused():
     assert (ids.item(), labels.item()) == (1, 0)
 
 
-def test_the_first_process_alone_takes_up_its_share_of_an_unfinished_epoch(monkeypatch):
-    recorder = Recorder(4)
-    recorder.update(torch.tensor([0, 1]), torch.eye(2), torch.zeros(2, dtype=torch.int64))
-    saved = RecorderCallback(recorder).state_dict()
-    for rank, shown in ((0, [1, 1, 0, 0]), (1, [0, 0, 0, 0])):
-        monkeypatch.setattr("hardsight.dynamics.lightning.rank_and_count", lambda group, rank=rank: (rank, 2))
-        resumed = Recorder(4)
-        RecorderCallback(resumed).load_state_dict(saved)
-        resumed.end_epoch()
-        assert resumed.aggregates["epochs"].tolist() == shown, f"process {rank}"
+@pytest.mark.parametrize("repeats", ["mean", "last"])
+def test_a_checkpoint_within_an_epoch_holds_the_shares_of_all_processes(in_two_processes, repeats):
+    generator = torch.Generator().manual_seed(0)
+    # Of twelve samples most come in several of the six steps, and in both processes.
+    ids, logits = torch.randint(12, (6, 2, 5), generator=generator), torch.randn(6, 2, 5, 3, generator=generator)
+
+    def record(recorder: Recorder, rank: int, steps: range) -> None:
+        for step in steps:
+            recorder.update(ids[step, rank], logits[step, rank], ids[step, rank] % 3)
+
+    def work(rank: int) -> None:
+        whole, first, resumed = (Recorder(12, repeats=repeats) for _ in range(3))
+        record(whole, rank, range(6))
+        record(first, rank, range(4))
+        # Lightning asks every process for its state, and writes that of the first.
+        saved = [RecorderCallback(first).state_dict()]
+        dist.broadcast_object_list(saved)
+        RecorderCallback(resumed).load_state_dict(saved[0])
+        record(resumed, rank, range(4, 6))
+        for recorder in (whole, first, resumed):
+            recorder.end_epoch()
+        for name, values in whole.aggregates.tensors.items():
+            torch.testing.assert_close(resumed.aggregates[name], values, rtol=1e-5, atol=1e-6)
+        # Saving took nothing from the recorder that went on.
+        assert int(first.aggregates["epochs"].sum()) == len(ids[:4].unique())
+
+    in_two_processes(work)
+
+
+def test_a_process_without_a_batch_saves_with_the_others(in_two_processes):
+    def work(rank: int) -> None:
+        recorder = Recorder(5)
+        assert RecorderCallback(recorder).state_dict() == {}
+        if rank == 1:
+            recorder.update(torch.tensor([1]), torch.eye(2)[:1], torch.tensor([0]))
+        saved = RecorderCallback(recorder).state_dict()
+        assert int(saved["ledger"]["sums"][3, 0]) > 0
+
+    in_two_processes(work)

@@ -345,7 +345,7 @@ def test_whole_numbers_are_no_logits_even_where_the_classes_are_known() -> None:
 
 def test_epochs_end_before_their_counters_do(monkeypatch):
     assert torch.iinfo(torch.int16).max == MOST_EPOCHS
-    monkeypatch.setattr("hardsight.dynamics.recorder.MOST_EPOCHS", 2)
+    monkeypatch.setattr("hardsight.dynamics.standing.MOST_EPOCHS", 2)
     recorder = Recorder(2)
     for _ in range(2):
         recorder.update(torch.arange(2), torch.eye(2), torch.tensor([0, 0]))

@@ -7,7 +7,6 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from hardsight.dynamics.processes import rank_and_count
 from hardsight.dynamics.recorder import Recorder
 from hardsight.heads import Seen, observe
 
@@ -69,15 +68,13 @@ class RecorderCallback(Callback):
         self._open.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The recorder's state, for Lightning's checkpoint."""
-        return self.recorder.state_dict()
+        """The recorder's state, for Lightning's checkpoint: of all processes, since only the first one's is written."""
+        return self.recorder.shared_state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint. Of an unfinished epoch it holds the first process's share, which is that one's."""
+        """Go on from a checkpoint."""
         if state_dict:
-            self.recorder.load_state_dict(state_dict)
-            if rank_and_count(self.recorder.group)[0] > 0:
-                self.recorder.discard_epoch()
+            self.recorder.load_shared_state_dict(state_dict)
 
     def _observed(self, module: LightningModule) -> nn.Module:
         if self.model is not None:

@@ -5,13 +5,12 @@ What one process alone does, such as writing a file, it does `together` with the
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from hardsight.dynamics.ledger import Ledger
+from torch import Tensor
 
 
 def several(group: Any = None) -> bool:
@@ -67,14 +66,22 @@ def agree(frame: Any, group: Any = None) -> Any:
     return known[0] if known else None
 
 
-def merge(ledger: Ledger, group: Any = None) -> None:
-    """Replace the sums of every process by those over all processes."""
-    if ledger.keep_last:
-        latest = ledger.latest.clone()
+def merge(ledger: Mapping[str, Tensor], group: Any = None) -> None:
+    """Replace the sums of every process (`Ledger.tensors`) by those over all processes."""
+    sums, own = ledger["sums"], ledger["latest"]
+    if len(own):
+        latest = own.clone()
         dist.all_reduce(latest, dist.ReduceOp.MAX, group=group)
-        ledger.sums.mul_((ledger.latest == latest).unsqueeze(1))
-        ledger.latest.copy_(latest)
-    dist.all_reduce(ledger.sums, dist.ReduceOp.SUM, group=group)
+        sums.mul_((own == latest).unsqueeze(1))
+        own.copy_(latest)
+        dist.all_reduce(ledger["clock"], dist.ReduceOp.MAX, group=group)
+    dist.all_reduce(sums, dist.ReduceOp.SUM, group=group)
+
+
+def no_share(ledger: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A ledger into which nothing was added; its clock goes on, or what comes next would count as earlier."""
+    sums, latest, clock = ledger["sums"], ledger["latest"], ledger["clock"]
+    return {"sums": torch.zeros_like(sums), "latest": torch.full_like(latest, -1), "clock": clock}
 
 
 def default_device(group: Any = None) -> torch.device:

@@ -1,7 +1,7 @@
 """`Recorder`: what training reveals of every sample, gathered while it runs.
 
 A step goes into the epoch's sums (`intake`); the end of an epoch folds these into running aggregates (`aggregates`),
-of which scores are made (`definitions`).
+of which scores are made (`definitions`). `standing` holds both; here is what may be asked of them, and when.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,20 @@ import torch
 from torch import Tensor
 
 from hardsight.dynamics import processes
-from hardsight.dynamics.aggregates import MOST_EPOCHS, Aggregates
+from hardsight.dynamics.aggregates import Aggregates
 from hardsight.dynamics.catalogue import DynamicsScore, choose_dynamics_scores, dynamics_scores, measures_of
-from hardsight.dynamics.history import PHASES, History, values_of
-from hardsight.dynamics.intake import Intake
-from hardsight.dynamics.ledger import REPEATS, EpochValues, Frame
+from hardsight.dynamics.history import PHASES, History
+from hardsight.dynamics.ledger import REPEATS, Frame
 from hardsight.dynamics.measures import ANGULAR, Cosines
 from hardsight.dynamics.staging import Batch
+from hardsight.dynamics.standing import Standing
 from hardsight.dynamics.tables import scores_table
 from hardsight.dynamics.validation import (
     check_batch,
-    check_no_repeats,
     check_norms,
     check_one_of,
     check_positive,
     check_state,
-    check_strays,
     check_values,
 )
 from hardsight.heads import Seen
@@ -82,14 +80,11 @@ class Recorder:
         self.early_epochs, self.group = early_epochs, group
         self.device = None if device is None else torch.device(device)
         self.history = None if history is None else History(history)
-        # Phase 0 is training, phase 1 the second split; each counts its own finished epochs.
-        self.phase, self._finished = 0, [0, 0]
         self._asked = None if scores is None else choose_dynamics_scores(scores)
         self._compile = compile
         # A recorder that was loaded, and not told where to be, goes where the next logits are.
         self._may_move = False
-        self._intake: Intake | None = None
-        self._aggregates: Aggregates | None = None
+        self._standing: Standing | None = None
 
     @classmethod
     def from_history(cls, history: Path | str, **options: Any) -> "Recorder":
@@ -100,32 +95,33 @@ class Recorder:
         frame, _ = folder.read(PHASES[0], 0)
         recorder = cls(frame.num_samples, frame.num_classes, history=history, **options)
         recorder._may_move = recorder.device is None
-        recorder._allocate(frame, recorder.device or torch.device("cpu"))
-        for phase, name in enumerate(PHASES):
-            for epoch in range(folder.count(name)):
-                recorder._replay(phase, epoch, frame)
-            folder.trim(name, recorder._finished[phase])
+        recorder._begin(frame, recorder.device or torch.device("cpu")).replay(folder)
         return recorder
 
     @property
     def epoch(self) -> int:
         """Finished epochs of the phase."""
-        return self._finished[self.phase]
+        return 0 if self._standing is None else self._standing.epoch
+
+    @property
+    def phase(self) -> int:
+        """0 in training, 1 once the second split has begun."""
+        return 0 if self._standing is None else self._standing.phase
 
     @property
     def aggregates(self) -> Aggregates:
         """The running numbers of every sample, over the finished epochs."""
-        return self._started()[1]
+        return self._begun().aggregates
 
     @property
     def started(self) -> bool:
         """Whether anything was recorded or loaded."""
-        return self._intake is not None
+        return self._standing is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        return sum(part.nbytes for part in (self._intake, self._aggregates) if part is not None)
+        return 0 if self._standing is None else self._standing.nbytes
 
     def update(
         self,
@@ -142,21 +138,22 @@ class Recorder:
         Rows whose logits are not finite are counted and flagged; the sample's other measurements stand.
         """
         check_batch(ids, logits, labels, self.num_classes)
-        if self._intake is None:
-            self._start(logits, features_norm is not None)
+        standing = self._standing
+        if standing is None:
+            standing = self._start(logits, features_norm is not None)
         elif self._may_move:
-            self._move(logits.device)
-        if self._angular or features_norm is not None or weight_norm is not None:
-            check_norms(logits, features_norm, weight_norm, bias, self._angular)
+            standing = self._move(standing, logits.device)
+        if standing.angular or features_norm is not None or weight_norm is not None:
+            check_norms(logits, features_norm, weight_norm, bias, standing.angular)
         # Everything to where the sums are; where it is there already, this does nothing.
         logits, ids, labels = self._here(logits), self._here(ids, torch.int64), self._here(labels, torch.int64)
         if self.validate:
             check_values(ids, labels, self.num_samples, logits.shape[1])
         cosines = None
-        if self._angular and features_norm is not None and weight_norm is not None:
+        if standing.angular and features_norm is not None and weight_norm is not None:
             norms = (self._here(features_norm), self._here(weight_norm))
             cosines = Cosines(*norms, None if bias is None else self._here(bias))
-        self._started()[0].put(Batch(ids, logits, labels, cosines))
+        standing.intake.put(Batch(ids, logits, labels, cosines))
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
         """Record one batch from what `observe(model)` saw of it, before the optimizer's step changes the head.
@@ -170,8 +167,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Measure the steps kept back; whatever needs them does so by itself."""
-        if self._intake is not None:
-            self._intake.flush()
+        if self._standing is not None:
+            self._standing.intake.flush()
 
     def end_epoch(self) -> None:
         """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
@@ -181,23 +178,21 @@ class Recorder:
         """
         self.flush()
         if processes.several(self.group):
-            self._merge_processes()
-        intake, _ = self._started()
-        self._check_epoch(intake)
+            self._take_part()
+            processes.merge(self._begun().intake.ledger.tensors(), self.group)
+        standing = self._begun()
+        standing.check_epoch(self.strays)
         # Also without a history: it may be the first process alone that was given one.
         with processes.together(lambda failure: processes.wait_for_all(failure, self.group)):
             if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
                 # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
-                self.history.write(PHASES[self.phase], self.epoch, self._frame(), intake.blocks())
-        for rows, values in intake.blocks():
-            self._fold(rows, values)
-        intake.clear()
-        self._finished[self.phase] += 1
+                standing.write_epoch(self.history)
+        standing.end_epoch()
 
     def discard_epoch(self) -> None:
         """Forget what the unfinished epoch recorded."""
-        if self._intake is not None:
-            self._intake.clear()
+        if self._standing is not None:
+            self._standing.intake.clear()
 
     def begin_second_split(self) -> None:
         """From here on epochs, counted from 0 again, tell only what is forgotten while training goes on elsewhere.
@@ -206,11 +201,11 @@ class Recorder:
         pass the *first* split's samples through the model and `update` with them. `second_split_forgetting` says when
         each was lost; all other scores keep what the first phase said.
         """
-        self._started()
-        if self.phase == 1:
+        standing = self._begun()
+        if standing.phase == 1:
             raise ValueError("the second split must begin once; it has begun already")
         self.discard_epoch()
-        self.phase = 1
+        standing.phase = 1
 
     def scores(self) -> dict[str, Tensor]:
         """Each score of every sample, on the device; NaN for samples never recorded."""
@@ -219,10 +214,10 @@ class Recorder:
 
     def table(self) -> pa.Table:
         """One row a sample: id, label, epochs it was seen in, measurements thrown away, one column a score."""
-        aggregates = self.aggregates
-        if not any(self._finished):
+        standing = self._begun()
+        if not any(standing.finished):
             raise ValueError("an epoch must have ended before there are scores: call end_epoch() after each; got none")
-        return scores_table(aggregates, self._chosen())
+        return scores_table(standing.aggregates, self._chosen())
 
     def write_history(self, path: Path | str) -> None:
         """Write the whole history into one Parquet file: one row a sample and epoch."""
@@ -235,20 +230,16 @@ class Recorder:
 
         Before the first update there is nothing, and the state is empty.
         """
-        if not self.started:
+        if self._standing is None:
             return {}
         self.flush()
-        intake, aggregates = self._started()
         return {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
-            "measures": list(intake.frame.measures),
+            "measures": list(self._standing.frame.measures),
             "repeats": self.repeats,
             "early_epochs": self.early_epochs,
-            "phase": self.phase,
-            "finished": list(self._finished),
-            "aggregates": {name: tensor.clone() for name, tensor in aggregates.tensors.items()},
-            "ledger": {name: tensor.clone() for name, tensor in intake.ledger.tensors().items()},
+            **self._standing.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -257,11 +248,28 @@ class Recorder:
             return
         check_state(self, state, None if self._asked is None else measures_of(self._asked))
         self._may_move = self.device is None
-        self._load(state, self.device or torch.device("cpu"))
-        self.phase, self._finished = state["phase"], list(state["finished"])
+        frame = Frame(self.num_samples, state["num_classes"], tuple(state["measures"]))
+        standing = self._begin(frame, self.device or torch.device("cpu"))
+        standing.load_state_dict(state)
         if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
-            for name, epochs in zip(PHASES, self._finished, strict=True):
+            for name, epochs in zip(PHASES, standing.finished, strict=True):
                 self.history.trim(name, epochs)
+
+    def shared_state_dict(self) -> dict[str, Any]:
+        """`state_dict` with every process's share of an unfinished epoch, alike in all; all must call it."""
+        together = processes.several(self.group)
+        if together:
+            self._take_part()
+        state = self.state_dict()
+        if together and state:
+            processes.merge(state["ledger"], self.group)
+        return state
+
+    def load_shared_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `shared_state_dict`; its unfinished epoch goes to the first process, so that it counts once."""
+        if state and processes.rank_and_count(self.group)[0] > 0:
+            state = {**state, "ledger": processes.no_share(state["ledger"])}
+        self.load_state_dict(state)
 
     def _here(self, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         if values.requires_grad:
@@ -271,11 +279,11 @@ class Recorder:
         return values.to(self.device, dtype, non_blocking=True)
 
     def _chosen(self) -> list[DynamicsScore]:
-        measured = set(self._frame().measures)
+        measured = set(self._begun().frame.measures)
         known = dynamics_scores() if self._asked is None else self._asked
         return [score for score in known if measured.issuperset(score.measures)]
 
-    def _start(self, logits: Tensor, angular: bool) -> None:
+    def _start(self, logits: Tensor, angular: bool) -> Standing:
         if self.history is not None and self.history.count(PHASES[0]):
             raise ValueError(
                 f"history must be a new folder, or be resumed by load_state_dict or Recorder.from_history; "
@@ -284,70 +292,39 @@ class Recorder:
         measures = measures_of(dynamics_scores() if self._asked is None else self._asked)
         if self._asked is None and not angular:
             measures = tuple(name for name in measures if name not in ANGULAR)
-        self._allocate(Frame(self.num_samples, logits.shape[1], measures), self.device or logits.device)
+        return self._begin(Frame(self.num_samples, logits.shape[1], measures), self.device or logits.device)
 
-    def _allocate(self, frame: Frame, device: torch.device) -> None:
-        self.num_classes = frame.num_classes
-        self._angular = not ANGULAR.isdisjoint(frame.measures)
-        process = processes.rank_and_count(self.group)
-        self._intake = Intake(frame, self.repeats, device, process, self._compile)
-        # As tensors name it: "cuda" is not equal to "cuda:0".
-        self.device = self._intake.ledger.sums.device
-        self._aggregates = Aggregates(frame, device, self.early_epochs)
+    def _begin(self, frame: Frame, device: torch.device) -> Standing:
+        self._standing = Standing(
+            frame,
+            device,
+            repeats=self.repeats,
+            early_epochs=self.early_epochs,
+            process=processes.rank_and_count(self.group),
+            compiled=self._compile,
+        )
+        self.num_classes, self.device = frame.num_classes, self._standing.device
+        return self._standing
 
-    def _load(self, state: Mapping[str, Any], device: torch.device) -> None:
-        self._allocate(Frame(self.num_samples, state["num_classes"], tuple(state["measures"])), device)
-        intake, aggregates = self._started()
-        for own, saved in ((aggregates.tensors, state["aggregates"]), (intake.ledger.tensors(), state["ledger"])):
-            for name, tensor in own.items():
-                tensor.copy_(saved[name])
-
-    def _move(self, device: torch.device) -> None:
+    def _move(self, standing: Standing, device: torch.device) -> Standing:
         self._may_move = False
-        if device != self.device:
-            self._load(self.state_dict(), device)
+        if device == self.device:
+            return standing
+        moved = self._begin(standing.frame, device)
+        moved.load_state_dict(standing.state_dict())
+        return moved
 
-    def _started(self) -> tuple[Intake, Aggregates]:
-        if self._intake is None or self._aggregates is None:
+    def _begun(self) -> Standing:
+        if self._standing is None:
             raise ValueError("the recorder must have been updated once before it is asked; got no update")
-        return self._intake, self._aggregates
+        return self._standing
 
-    def _frame(self) -> Frame:
-        return self._started()[1].frame
-
-    def _merge_processes(self) -> None:
-        own = None if self._intake is None else (self._frame(), self.phase, self.epoch)
+    def _take_part(self) -> None:
+        """Agree with the other processes on what is recorded; one to which no batch came takes part with nothing."""
+        own = None if self._standing is None else (self._standing.frame, self.phase, self.epoch)
         agreed = processes.agree(own, self.group)
-        if agreed is not None and self._intake is None:
-            # No batch came to this process: it takes part with nothing.
-            device = self.device or processes.default_device(self.group)
-            self._allocate(agreed[0], device)
-        processes.merge(self._started()[0].ledger, self.group)
-
-    def _check_epoch(self, intake: Intake) -> None:
-        if self.epoch >= MOST_EPOCHS:
-            raise ValueError(f"epochs must be at most {MOST_EPOCHS}, as many as are counted; got one more to end")
-        ledger = intake.ledger
-        ids, labels = ledger.strays()
-        check_strays("ids", 0 if self.strays == "ignore" else ids, self.num_samples, self.epoch, ledger.keep_last)
-        check_strays("labels", labels, self._frame().num_classes, self.epoch, ledger.keep_last)
-        if self.repeats == "refuse":
-            for rows, values in intake.blocks():
-                check_no_repeats(values.seen + values.flagged, rows.start, self.epoch)
-
-    def _fold(self, rows: slice, values: EpochValues) -> None:
-        aggregates = self.aggregates
-        (aggregates.fold_second if self.phase else aggregates.fold)(rows, self.epoch, values)
-
-    def _replay(self, phase: int, epoch: int, expected: Frame) -> None:
-        assert self.history is not None
-        frame, table = self.history.read(PHASES[phase], epoch)
-        if frame != expected:
-            raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
-        self.phase = phase
-        for rows in self._started()[0].rows():
-            self._fold(rows, values_of(table, frame, rows, self.aggregates.device))
-        self._finished[phase] += 1
+        if agreed is not None and self._standing is None:
+            self._begin(agreed[0], self.device or processes.default_device(self.group))
 
 
 def _lengths(vectors: Tensor) -> Tensor:

@@ -54,6 +54,23 @@ def test_rows_meet_by_id_and_fields_say_the_direction(write: Callable) -> None:
     assert joined.match.only_first == []
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_spreadsheets_separate_by_what_they_like(separator: str, write: Callable) -> None:
+    plain, other = read_joined(*write(COLUMNS, CSV)), read_joined(*write(COLUMNS, CSV.replace(",", separator)))
+    np.testing.assert_array_equal(other.human.values, plain.human.values)
+    with pytest.raises(ValueError, match="0,5 is text"):
+        read_joined(*write(COLUMNS, "id;hsf\n1;0,5\n2;0,4\n3;0,3\n4;0,2\n"))
+
+
+def test_scores_may_be_a_csv_too(write: Callable, tmp_path: Path) -> None:
+    scores, humans = write(COLUMNS, CSV)
+    pyarrow.csv.write_csv(pq.read_table(scores), tmp_path / "scores.csv")
+    one, other = read_joined(scores, humans), read_joined(tmp_path / "scores.csv", humans)
+    assert [column.name for column in other.scores] == [column.name for column in one.scores] == ["avh"]
+    np.testing.assert_array_equal(other.scores[0].values, one.scores[0].values)
+    assert other.labels.tolist() == one.labels.tolist()
+
+
 def test_ids_that_are_text_stay_text(write: Callable) -> None:
     columns = {"id": ["001", "002", "003", "004"], "avh": [0.1, 0.4, 0.2, 0.3]}
     joined = read_joined(*write(columns, "id,hsf\n001,0.4\n002,0.3\n003,0.2\n004,0.1\n"))
@@ -111,7 +128,7 @@ def test_what_cannot_be_correlated_is_left_out_or_refused_when_named(write: Call
         (CSV, {"names": ["avh", "nope"]}, "scores must be columns of the table, id, label, predicted, avh; got 'nope'"),
         (CSV, {"id_column": "key"}, r"scores\.parquet must have a column 'key'"),
         ("key,hsf\n1,1\n", {}, r"humans\.csv must have a column 'id'"),
-        ("id,hsf\n1,0.1\n2,\n3,0.3\n4,0.2\n", {}, "human column 'hsf' must be finite; 1 of 4 .* first nan for id 2"),
+        ("id,hsf\n1,0.1\n2,\n3,0.3\n4,0.2\n", {}, "must be finite; 1 of 4 .* first nan for id 2; leave out"),
         ("id,hsf\n1,1\n2,1\n3,1\n4,1\n", {}, "human column 'hsf' must vary"),
         ("id,hsf\n1,1\n2,1,7\n", {}, "is not a readable CSV table"),
         ("", {}, "is not a readable CSV table"),

@@ -43,13 +43,18 @@ def as_pairs(**named: Any) -> list[Float[np.ndarray, "samples"]]:
     return list(columns.values())
 
 
-def refuse_unusable(name: str, values: Float[np.ndarray, "samples"], ids: Sequence[Any] | None = None) -> None:
-    """Refuse values that are not finite, naming the first (by its id where there are ids), or that never vary."""
+def refuse_unusable(
+    name: str, values: Float[np.ndarray, "samples"], ids: Sequence[Any] | None = None, *, remedy: str = ""
+) -> None:
+    """Refuse values that are not finite, naming the first (by its id where there are ids), or that never vary.
+
+    `remedy` ends the sentence about the former.
+    """
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         where = f"at position {bad[0]}" if ids is None else f"for id {ids[int(bad[0])]!r}"
         raise ValueError(
-            f"{name} must be finite; {len(bad)} of {len(values)} values are not, first {values[bad[0]]} {where}"
+            f"{name} must be finite; {len(bad)} of {len(values)} values are not, first {values[bad[0]]} {where}{remedy}"
         )
     if values.min() == values.max():
         raise ValueError(f"{name} must vary to be correlated; all {len(values)} values are tied at {values[0]:g}")

@@ -1,4 +1,4 @@
-"""Reading what is to be aligned: a Parquet table of scores, a CSV of human values, joined by their ids."""
+"""Reading what is to be aligned: a table of scores (Parquet or CSV), a CSV of human values, joined by their ids."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,14 +49,14 @@ def read_joined(
     Without `names` every score of the table is taken, and those that cannot be correlated are left out with the reason;
     a score that was asked for by name is refused instead. `partial` goes on where each file has ids the other lacks.
     """
-    table = _read_parquet(Path(scores), id_column)
+    table = _read_scores(Path(scores), id_column)
     said = _read_csv(Path(humans), id_column, table.schema.field(id_column).type)
     human_name = _human_column(said, human, id_column, Path(humans))
     match = match_ids(_ids(table, id_column), _ids(said, id_column), names=(str(scores), str(humans)), partial=partial)
     table, said = table.take(pa.array(match.first)), said.take(pa.array(match.second))
     ids = _ids(table, id_column)
     seen = Column(human_name, _numbers(said, human_name), human_direction)
-    refuse_unusable(f"human column {human_name!r}", seen.values, ids)
+    refuse_unusable(f"human column {human_name!r}", seen.values, ids, remedy="; leave out rows without an answer")
     chosen, left_out = _usable(table, names, ids, {id_column, *_FACTS})
     return Joined(chosen, seen, match, _labels(table), _correct(table), left_out | _gaps(table))
 
@@ -78,18 +78,22 @@ def read_coarse(path: Path | str) -> dict[str, str]:
     return dict(zip(table.column("fine").to_pylist(), table.column("coarse").to_pylist(), strict=True))
 
 
-def _read_parquet(path: Path, id_column: str) -> pa.Table:
-    try:
-        with pq.ParquetFile(_opened(path)) as file:
-            _refuse_repeated(file.schema_arrow.names, path)
-            table = file.read()
-    except pa.ArrowException as problem:
-        raise ValueError(f"{path} is not a readable Parquet table: {str(problem).split('.')[0]}") from None
+def _read_scores(path: Path, id_column: str) -> pa.Table:
+    table = _csv(path, {}) if path.suffix.lower() == ".csv" else _parquet(path)
     _need(table, id_column, path)
     ids = table.column(id_column)
     if pa.types.is_dictionary(ids.type):
         table = table.set_column(table.column_names.index(id_column), id_column, ids.cast(ids.type.value_type))
     return table
+
+
+def _parquet(path: Path) -> pa.Table:
+    try:
+        with pq.ParquetFile(_opened(path)) as file:
+            _refuse_repeated(file.schema_arrow.names, path)
+            return file.read()
+    except pa.ArrowException as problem:
+        raise ValueError(f"{path} is not a readable Parquet table: {str(problem).split('.')[0]}") from None
 
 
 def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
@@ -101,9 +105,16 @@ def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
 
 
 def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
-    options = pyarrow.csv.ConvertOptions(column_types=dict(types))
+    """A CSV file; commas, semicolons and tabs separate alike, because spreadsheets save with any of them."""
+    with path.open("rb") as file:
+        header = file.readline()
+    separator = max(b",", b";", b"\t", key=header.count).decode()
     try:
-        table = pyarrow.csv.read_csv(_opened(path), convert_options=options)
+        table = pyarrow.csv.read_csv(
+            _opened(path),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=separator),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=dict(types)),
+        )
         _refuse_repeated(table.column_names, path)
     except pa.ArrowException as problem:
         raise ValueError(f"{path} is not a readable CSV table: {problem}") from None
@@ -146,7 +157,7 @@ def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path
     known = [name for name in _HUMAN_NAMES if name in numeric]
     if known or len(numeric) == 1:
         return (known or numeric)[0]
-    listed = ", ".join(numeric) or "none"
+    listed = ", ".join(numeric) or "none (0.5 is a number, 0,5 is text)"
     raise ValueError(f"{path} must have one column of numbers, or --human must name one; it has {listed}")
 
 

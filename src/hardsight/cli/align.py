@@ -15,7 +15,9 @@ RESULTS_FILE = "alignment.json"
 
 
 def align(
-    scores_file: Annotated[Path, typer.Argument(metavar="SCORES.PARQUET", help="A table of scores, with ids.")],
+    scores_file: Annotated[
+        Path, typer.Argument(metavar="SCORES.PARQUET", help="A table of scores, with ids; also .csv.")
+    ],
     humans_file: Annotated[Path, typer.Argument(metavar="HUMANS.CSV", help="What people said, with the same ids.")],
     human: Annotated[
         str | None, typer.Option("--human", help="Column of HUMANS.CSV. [default: the only one of numbers]")

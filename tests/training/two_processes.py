@@ -35,7 +35,7 @@ def train(folder: Path, case: str) -> None:
     }
     if case == "unshared":
         # Wrong on purpose: each process normalises by its own slice of the batch.
-        training.fitting.share_batch_statistics = lambda network: None
+        training.ready.share_batch_statistics = lambda network: None
     shards = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     # 61 samples: the last batch of 13 has 6 in one process and 7 in the other.
     plain = DeviceLoader(images, labels, batch_size=7, shuffle=False)

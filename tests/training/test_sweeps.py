@@ -1,6 +1,7 @@
 """A sweep computes each missing cell once, from any number of processes, and takes over what a dead one left."""
 
 import collections
+import errno
 import json
 import os
 import subprocess
@@ -161,6 +162,22 @@ def test_a_failing_cell_is_recorded_and_the_sweep_goes_on(tmp_path):
     assert runs[cells[0].name]["status"] == "failed"
     assert "not a finite number" in runs[cells[0].name]["error"]
     assert runs[cells[1].name]["status"] == "finished"
+
+
+def test_a_cell_whose_disk_was_full_is_tried_again(tmp_path, monkeypatch):
+    cells = grid(seed=[0])
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(training.record.RunRecord, "write_epochs", full)
+    with pytest.raises(OSError, match="No space left"):
+        training.sweep(BASE, tmp_path, cells, progress=False)
+    assert training.list_runs(tmp_path)[0]["status"] == "failed"
+    monkeypatch.undo()
+    assert training.sweep(BASE, tmp_path, cells, progress=False) == cells
+    assert json.loads((tmp_path / cells[0].name / "run.json").read_text())["status"] == "finished"
+    assert "retry" not in json.loads((tmp_path / cells[0].name / "run.json").read_text())
 
 
 def test_bad_grids_are_refused(tmp_path):

@@ -14,25 +14,19 @@ from torch import Tensor, nn
 from hardsight.dynamics.history import PHASES
 from hardsight.dynamics.processes import together
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
-from hardsight.training.averaging import WeightAverage
-from hardsight.training.between_epochs import check_samples, looks_at_samples
-from hardsight.training.capture import CapturedStep, can_capture, make_capturable
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
 from hardsight.training.devices import current, usable_device
-from hardsight.training.evaluation import process, wait_for_all
+from hardsight.training.evaluation import process
 from hardsight.training.loop import NonFiniteLossError, Training
-from hardsight.training.meter import Meter
-from hardsight.training.network import Network, Objective
-from hardsight.training.processes import data_parallel, own_batch_statistics, share_batch_statistics
+from hardsight.training.network import Objective
+from hardsight.training.processes import own_batch_statistics
 from hardsight.training.progress import Progress
+from hardsight.training.ready import captured, precision_of, ready_network, ready_step
 from hardsight.training.record import Row, RunRecord, device_name
 from hardsight.training.resident import can_reside
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan
-from hardsight.training.step import Step, accumulated
-
-PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -121,8 +115,7 @@ class Session:
         after_epoch: Callable[[int, Row], None] | None = None,
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     ) -> None:
-        given = {} if checkpoint_every is None else {"checkpoint_every": checkpoint_every}
-        _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every, **given)
+        _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every, checkpoint_every=checkpoint_every)
         if clip is not None and not 0 < clip < float("inf"):
             raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {clip!r}")
         _check_not_empty(test=test, samples=samples)
@@ -130,43 +123,35 @@ class Session:
             choose_scores(scores)  # refuses unknown ones now, not after the last epoch
         accelerator = Accelerator()
         device = accelerator.device if device is None else usable_device(device)
-        rank, world = process()
+        rank, _ = process()
         self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
-        objective = loss if isinstance(loss, Objective) else Objective(loss)
-        check_samples(objective.loss, samples)
-        watched = recorder is not None or objective.needs_features or looks_at_samples(objective.loss)
-        network = Network(model, objective, features=watched, head=head)
-        network.to(device)
-        if device.type == "cuda" if channels_last is None else channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         feed = Feed(batches, device, accumulate)
-        step = _make_step(
-            network,
+        step = ready_step(
+            ready_network(
+                model, loss, device, samples=samples, recorder=recorder, head=head, channels_last=channels_last
+            ),
             optimizer,
-            precision=_precision(precision, accelerator, device),
+            precision=precision_of(precision, accelerator.mixed_precision, device),
             accumulate=accumulate,
             batch_size=int(getattr(batches, "batch_size", None) or 1024),
             clip=clip,
             average_decay=average_decay,
             recorder=recorder,
         )
-        take_step: Step | CapturedStep = step
-        if capture and can_capture(step, accumulate, world):
-            make_capturable(step.optimizer, device)
-            take_step = CapturedStep(step)
-            feed.places = can_reside(batches)
+        replayed = captured(step, accumulate) if capture else None
+        feed.places = replayed is not None and can_reside(batches)
         title = name or (self.folder.name if self.folder is not None else type(model).__name__)
         self.record = RunRecord(self.folder if rank == 0 else None)
         self.training = Training(
             step,
-            take_step,
+            replayed or step,
             feed,
             plan or Plan(),
             epochs,
             self.record,
             Progress(title, epochs, feed.steps(), progress if rank == 0 else False),
             device,
-            checkpoints=None if self.folder is None else Checkpoints(self.folder, rank, wait_for_all),
+            checkpoints=None if self.folder is None else Checkpoints(self.folder, rank),
             checkpoint_every=checkpoint_every,
             check_every=check_every,
             test=test,
@@ -212,7 +197,7 @@ class Session:
             # On a full disk this cannot be written either; the reason itself is what must reach the caller.
             with contextlib.suppress(OSError):
                 if self.record.details:
-                    self.record.fail(str(reason))
+                    self.record.fail(str(reason), retry=isinstance(reason, OSError))
             raise
         finally:
             self.training.step.network.close()
@@ -262,42 +247,6 @@ class Session:
         return Fitted(training.model, training.evaluated, training.counters.rows, results, table, self.folder)
 
 
-def _make_step(
-    network: Network,
-    optimizer: torch.optim.Optimizer | None,
-    *,
-    precision: torch.dtype,
-    accumulate: int,
-    batch_size: int,
-    clip: float | None,
-    average_decay: float | None,
-    recorder: Any,
-) -> Step:
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise ValueError("model must have a parameter that takes a gradient; it has none")
-    device = next(network.parameters()).device
-    optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    for group in optimizer.param_groups:
-        group.setdefault("initial_lr", float(group["lr"]))
-    if accumulate > 1:
-        accumulated(network)
-    call: nn.Module = network
-    if process()[1] > 1:
-        share_batch_statistics(network)
-        call = data_parallel(network, device)
-    return Step(
-        network,
-        call=call,
-        optimizer=optimizer,
-        meter=Meter(device, batch_size),
-        precision=precision,
-        scaler=torch.amp.GradScaler(device.type) if precision == torch.float16 else None,
-        clip=clip,
-        average=None if average_decay is None else WeightAverage(network.model, average_decay),
-        recorder=recorder,
-    )
-
-
 def _results(training: Training) -> dict[str, Any]:
     """Last and best test accuracy, the epoch of the best, and the last row's other accuracies and losses."""
     rows, counters = training.counters.rows, training.counters
@@ -308,22 +257,13 @@ def _results(training: Training) -> dict[str, Any]:
     return results
 
 
-def _precision(wanted: str, accelerator: Accelerator, device: torch.device) -> torch.dtype:
-    if wanted == "auto":
-        launched = accelerator.mixed_precision
-        wanted = launched if launched != "no" else "bf16" if device.type == "cuda" else "float32"
-    if wanted not in PRECISIONS:
-        raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {wanted!r}")
-    return PRECISIONS[wanted]
-
-
 def _check_not_empty(**batches: Iterable[Any] | None) -> None:
     for name, held in batches.items():
         if isinstance(held, Sized) and not len(held):
             raise ValueError(f"{name} must hold at least one batch; got none")
 
 
-def _check_counts(**counts: int) -> None:
+def _check_counts(**counts: int | None) -> None:
     for name, count in counts.items():
-        if count < 1:
+        if count is not None and count < 1:
             raise ValueError(f"{name} must be at least 1; got {count!r}")

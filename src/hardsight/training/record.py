@@ -80,7 +80,8 @@ class RunRecord:
             self.begin(**details)
             return
         self.details = {**earlier, **details, "status": "running", "versions": versions()}
-        self.details.pop("error", None)
+        for gone in ("error", "retry"):
+            self.details.pop(gone, None)
         self._write()
 
     def _read(self) -> dict[str, Any] | None:
@@ -119,9 +120,9 @@ class RunRecord:
         self.details |= {"status": "finished", "results": dict(results)}
         self._write()
 
-    def fail(self, reason: str) -> None:
-        """The run stopped for a reason of its own: `failed`, and why."""
-        self.details |= {"status": "failed", "error": reason}
+    def fail(self, reason: str, *, retry: bool = False) -> None:
+        """The run stopped: `failed`, why, and whether trying again may help, as after a full disk."""
+        self.details |= {"status": "failed", "error": reason, "retry": retry}
         self._write()
 
     def _write(self) -> None:

@@ -49,17 +49,26 @@ def grid(**axes: Sequence[Any]) -> list[Cell]:
 
 def status_of(folder: Path) -> str | None:
     """What a cell's record says of itself; None where there is none yet."""
+    return _details(folder).get("status")
+
+
+def _details(folder: Path) -> dict[str, Any]:
     try:
         details = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return details.get("status") if isinstance(details, dict) else None
+        return {}
+    return details if isinstance(details, dict) else {}
 
 
 def missing(folder: Path | str, cells: Iterable[Cell], *, retry_failed: bool = False) -> list[Cell]:
     """The cells that have no finished record; a cell whose loss was no number has failed for good, unless asked."""
-    done = {FINISHED} if retry_failed else {FINISHED, FAILED}
-    return [cell for cell in cells if status_of(Path(folder) / cell.name) not in done]
+
+    def is_done(cell: Cell) -> bool:
+        details = _details(Path(folder) / cell.name)
+        for_good = details.get("status") == FAILED and not details.get("retry", False)
+        return details.get("status") == FINISHED or (for_good and not retry_failed)
+
+    return [cell for cell in cells if not is_done(cell)]
 
 
 def run_sweep(

@@ -280,6 +280,23 @@ def test_of_many_scores_the_best_are_drawn_and_all_are_listed(make_record: Maker
     assert "The 12 most telling of 21 scores" in page
 
 
+def test_a_long_class_name_is_cut_on_its_card_and_one_without_letters_is_its_number(make_record: Maker) -> None:
+    columns = {"id": [1, 2, 3], "label": [0, 1, 2], "predicted": [1, 0, 2], "avh": [0.3, 0.2, 0.1]}
+    page = _read(write_report(make_record(columns, class_names=["x" * 400, "ant", ""])))
+    cards = page.partition('class="cards"')[2].partition("</section>")[0]
+    assert f'<span title="{"x" * 400}">{"x" * 59}…</span>' in cards
+    assert ">" + "x" * 60 not in cards
+    assert "(no label)" not in page
+    assert '<span class="change">2' in page
+    assert "(1 sample)" in page
+    assert "(1 samples)" not in page
+
+
+def test_a_suspicion_is_no_score_that_was_left_undrawn(make_record: Maker) -> None:
+    columns = {"id": [1, 2, 3], "label": [0, 1, 0], "avh": [0.3, 0.2, 0.1], "suspicion": [1.0, 0.5, 0.0]}
+    assert "most telling" not in _read(write_report(make_record(columns)))
+
+
 def test_the_chance_level_counts_the_classes_the_table_names(make_record: Maker) -> None:
     folder = make_record({"id": [1, 2], "label": [0, 1], "avh": [0.1, 0.2]})
     table = pq.read_table(folder / "samples.parquet")

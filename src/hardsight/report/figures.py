@@ -111,7 +111,7 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
         axes.grid(False, axis="y")
         for place, at in zip(places, order, strict=True):
             axes.annotate(
-                f"{means[at]:.3g}  ({counts[at]:,} samples)",
+                f"{means[at]:.3g}  ({counts[at]:,} {'sample' if counts[at] == 1 else 'samples'})",
                 (max(0.0, means[at]), place),
                 xytext=(4, 0),
                 textcoords="offset points",

@@ -193,9 +193,8 @@ def read_run(folder: Path | str) -> Run:
 
 def class_name(value: Any, class_names: Sequence[str]) -> str:
     """The name of a class: its own when it is text or has no name, otherwise the one at its index."""
-    if isinstance(value, int) and 0 <= value < len(class_names):
-        return class_names[value]
-    return str(value)
+    named = isinstance(value, int) and 0 <= value < len(class_names)
+    return (named and class_names[value]) or str(value)
 
 
 def _is_score(field: pa.Field) -> bool:

@@ -148,8 +148,9 @@ def _histograms(view: View) -> str:
         text += (
             " The further the flipped (dashed) and the intact labels lie apart, the better a score finds wrong labels."
         )
-    if len(view.histograms) < len(view.lines):
-        text += f" The {len(view.histograms)} most telling of {len(view.lines)} scores; the table below lists them all."
+    scores = sum(line.score.name != "suspicion" for line in view.lines)
+    if len(view.histograms) < scores:
+        text += f" The {len(view.histograms)} most telling of {scores} scores; the table below lists them all."
     if any(counted.below or counted.above for _, counted in view.histograms):
         text += " Far-out values are gathered in the outermost bin."
     return text

@@ -93,7 +93,9 @@ def test_bad_input_is_one_sentence(
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"a": 1}', b"\xff", b'{"study": "gr-table1"}'])
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b'{"a": 1}', b"\xff", b'{"study": "gr-table1"}', b'{"study": "gr-figure1"}']
+)
 def test_a_file_that_is_no_result_of_the_study_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "gr-figure1-cpu.json").write_bytes(content)
     for command in ("table", "figures"):

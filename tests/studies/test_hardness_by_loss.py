@@ -146,7 +146,7 @@ def test_the_contrast_leaves_out_a_network_that_did_not_learn(smoke: tuple[Path,
     said = "\n".join(sentences({**smoke[1], "losses": losses, "bins": [[0, 0.2], [0.2, 0.6], [0.6, 1]]}))
     assert (
         "With cross-entropy, images that 20 to 60 % of people recognise have 2.00 times the AVH of those that 60 to "
-        "100 % do; the most with avh (3.00), the least with cross-entropy (2.00)."
+        "100 % do; of the losses that learnt, the most with avh (3.00), the least with cross-entropy (2.00)."
     ) in said
     assert "Most accurate: cross-entropy, 0.9000 ± 0.0010." in said
 

@@ -36,5 +36,15 @@ def test_two_words_pick_what_either_picks_in_the_studys_order() -> None:
 
 
 def test_a_word_that_picks_nothing_is_refused_beside_one_that_does() -> None:
-    with pytest.raises(ValueError, match=r"cells must match a cell of amc-table1, such as .*; got seed=99"):
+    with pytest.raises(ValueError, match=r"cells must match a cell of amc-table1, such as .*; got 'seed=99'"):
         names("seed=0", "seed=99")
+
+
+@pytest.mark.parametrize("word", ["", ",", " , "])
+def test_a_word_of_nothing_does_not_pick_everything(word: str) -> None:
+    with pytest.raises(ValueError, match="cells must match a cell of amc-table1"):
+        names(word)
+
+
+def test_a_comma_at_the_end_changes_nothing() -> None:
+    assert names("data=cifar10,") == names("data=cifar10") == names("data=cifar10, ")

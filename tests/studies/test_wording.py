@@ -1,7 +1,7 @@
 """Words that sentences of studies share: singular and plural, lists, above and below."""
 
 from hardsight.studies.framework import provenance, shown
-from hardsight.studies.wording import above_or_below, listed, plural
+from hardsight.studies.wording import above_or_below, listed, plural, training_images
 
 
 def test_one_is_singular() -> None:
@@ -16,6 +16,11 @@ def test_a_list_ends_in_and() -> None:
 def test_a_difference_has_a_direction_and_no_sign() -> None:
     assert above_or_below(-3.46) == "3.5 points below"
     assert above_or_below(0.374, 2) == "0.37 points above"
+
+
+def test_images_are_counted_and_their_pixels_told() -> None:
+    assert training_images(None) == "all training images"
+    assert training_images(2000, 2) == "the first 2,000 training images, 2 x 2 pixels averaged"
 
 
 def test_a_mean_has_its_spread_where_there_is_one() -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRESETS = ("smoke", "cpu", "paper")
+# What every results file holds, whatever its study judges.
+_HEADER = {"study", "preset", "date", "hardware", "versions", "commit", "cells", "cells_planned", "seeds"}
 
 
 class OutOfTime(Exception):  # noqa: N818 (no error: the cells that are finished stand, the others come next time)
@@ -138,12 +140,13 @@ def picked(study: Study, preset: str, words: Sequence[str]) -> list[Cell]:
 
     def names(word: str, cell: Cell) -> bool:
         own = cell.name.split(",")
-        return all(part in own if part in known else part in cell.name for part in word.split(","))
+        asked = [part for one in word.split(",") if (part := one.strip())]
+        return bool(asked) and all(part in own if part in known else part in cell.name for part in asked)
 
     for word in words:
         if not any(names(word, cell) for cell in cells):
             such = ", ".join(cell.name for cell in cells[:3])
-            raise ValueError(f"cells must match a cell of {study.id}, such as {such}; got {word}")
+            raise ValueError(f"cells must match a cell of {study.id}, such as {such}; got {word!r}")
     return [cell for cell in cells if not words or any(names(word, cell) for word in words)]
 
 
@@ -263,7 +266,7 @@ def _read(study: Study, path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("study") != study.id:
+    if not isinstance(found, dict) or found.get("study") != study.id or not found.keys() >= _HEADER:
         raise ValueError(f"{path} must be a results file of {study.id}, as `hardsight study run` writes it")
     return found
 

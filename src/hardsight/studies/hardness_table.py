@@ -72,9 +72,7 @@ def _degraded_avh(by_level: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _four(number: Mapping[str, Any] | None) -> str:
     """Four digits: AVH of ten classes lives between 0 and 0.2."""
-    if number is None:
-        return ""
-    return f"{number['mean']:.4f}" + (f" ± {number['sd']:.4f}" if number["sd"] is not None else "")
+    return shown(number, 4)
 
 
 def _by_bin(results: Mapping[str, Any]) -> str:
@@ -175,11 +173,12 @@ def _contrast(results: Mapping[str, Any]) -> str:
     found = results["losses"]
     ratios = {loss: _ratio(row) for loss, row in found.items() if _learnt(loss, found)}
     low, high = (results["bins"][at] for at in _filled(found[BASE]))
+    among = "" if len(ratios) == len(found) else "of the losses that learnt, "
     most, least = (best(ratios, key=lambda loss: ratios[loss]) for best in (max, min))
     return (
         f"With cross-entropy, images that {100 * low[0]:g} to {100 * low[1]:g} % of people recognise have "
-        f"{ratios[BASE]:.2f} times the AVH of those that {100 * high[0]:g} to {100 * high[1]:g} % do; the most with "
-        f"{most} ({ratios[most]:.2f}), the least with {least} ({ratios[least]:.2f})."
+        f"{ratios[BASE]:.2f} times the AVH of those that {100 * high[0]:g} to {100 * high[1]:g} % do; {among}the "
+        f"most with {most} ({ratios[most]:.2f}), the least with {least} ({ratios[least]:.2f})."
     )
 
 

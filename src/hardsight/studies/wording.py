@@ -16,3 +16,9 @@ def listed(texts: Sequence[str], between: str = ", ") -> str:
 def above_or_below(points: float, digits: int = 1) -> str:
     """`3.5 points below`, of a difference in points."""
     return f"{abs(points):.{digits}f} points {'below' if points < 0 else 'above'}"
+
+
+def training_images(limit: int | None, shrink: int = 1) -> str:
+    """`the first 2,000 training images, 2 x 2 pixels averaged`."""
+    images = f"the first {limit:,} training images" if limit else "all training images"
+    return images if shrink == 1 else f"{images}, {shrink} x {shrink} pixels averaged"

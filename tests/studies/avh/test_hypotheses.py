@@ -55,6 +55,9 @@ def test_the_contrary_is_said_plainly(made_up: Answers, judged: dict[str, Any]) 
     )
     mixed = sentences({"resnet20": judged, "cnn13": turned})[2]
     assert "does not hold throughout: AVH's is significantly the larger in 1 of 2 runs, confidence's in 1" in mixed
+    tied = {**judged, "tests": {**judged["tests"], "spearman": {**judged["tests"]["spearman"], "meng_p_values": [0.5]}}}
+    undecided = sentences({"a": tied, "b": tied, "c": turned})[2]
+    assert "does not hold: AVH's is significantly the larger in 0 of 3 runs, confidence's in 1, and 2" in undecided
 
 
 def test_a_score_that_ranks_against_people_is_no_support(made_up: Answers) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.studies.framework import finished_cells, markdown_table, run_details, spread
+from hardsight.studies.framework import finished_cells, markdown_table, run_details, shown, spread
 from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
 
@@ -49,9 +49,7 @@ def over_seeds(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[
 
 def four(number: Mapping[str, Any] | None) -> str:
     """`0.9712 ± 0.0021`; nothing where there is no number."""
-    if number is None:
-        return ""
-    return f"{number['mean']:.4f}" + (f" ± {number['sd']:.4f}" if number["sd"] is not None else "")
+    return shown(number, 4)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,17 +8,29 @@ from scipy.stats import spearmanr
 
 from hardsight.studies.avh.people import TITLES
 from hardsight.studies.framework import markdown_table, provenance, shown
-from hardsight.studies.wording import listed, plural
+from hardsight.studies.wording import listed, plural, training_images
 
 
 def dynamics_table(results: Mapping[str, Any]) -> str:
     """When AVH settles, what norm and accuracy do then, and the paper's observations, measured."""
     networks = [Measured(name, one) for name, one in results["networks"].items()]
     asked = [one for one in networks if one.asked]
-    parts = [provenance(results), _phases_table(networks), _groups_table(asked) if asked else ""]
+    parts = [f"{provenance(results)} {_trained_on(results['settings'])}"]
+    parts += [_phases_table(networks), _groups_table(asked) if asked else ""]
     parts += [norm_grows(networks), plateau_first(networks), tells_apart(asked) if asked else ""]
     parts += [better_is_lower(networks), two_phases(networks)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _trained_on(settings: Mapping[str, Any]) -> str:
+    """On which images, where all networks do not see the same at how many pixels, and how many of them are degraded."""
+    data = settings["data"]
+    small = [one for one in settings["networks"] if one["shrink"] > 1]
+    fewer = f" ({listed([TITLES.get(one['name'], one['name']) for one in small])}: fewer pixels)" if small else ""
+    return (
+        f"Trained on {training_images(data.get('limit'))} of `{data['name']}`{fewer}; {settings['degraded']:,} test "
+        "images are degraded."
+    )
 
 
 # A large AVH is hard, a large confidence or norm easy, and a large frequency of people easy.

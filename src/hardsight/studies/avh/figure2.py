@@ -14,7 +14,7 @@ from hardsight.geometry import angles_to_classes
 from hardsight.report.canvas import FAINT, INK, drawing
 from hardsight.studies.avh.figure22 import LENET
 from hardsight.studies.avh.looking import features_of, look_at_features, short
-from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of, trained_here
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def measure(subject: Subject) -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """The cones by class, and a sentence."""
-    parts = [provenance(results)]
+    parts = [provenance(results) + trained_here(results)]
     for one in results["networks"].values():
         heads = ("class", "images", "median angle to its weights", "nine in ten within", "mean AVH")
         rows = [

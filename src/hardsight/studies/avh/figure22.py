@@ -19,7 +19,7 @@ from hardsight.studies.avh.attacks import fgsm, pgd
 from hardsight.studies.avh.figure22_figures import draw_paths
 from hardsight.studies.avh.looking import short
 from hardsight.studies.avh.people import title_of
-from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of, trained_here
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def table(results: Mapping[str, Any]) -> str:
             cells = [title_of(key), attack.upper(), f"{one['radius']:.4f}", f"{one['images']:,}", f"{of['switched']:,}"]
             rows.append([*cells, *map(_interval, numbers)])
         sentences.append(sentence(title_of(key), one["pgd"]))
-    return "\n\n".join([provenance(results), markdown_table(heads, rows), *sentences]) + "\n"
+    return "\n\n".join([provenance(results) + trained_here(results), markdown_table(heads, rows), *sentences]) + "\n"
 
 
 def sentence(title: str, of: Mapping[str, Any]) -> str:

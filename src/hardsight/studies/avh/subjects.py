@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from hardsight import datasets, models, records
 from hardsight.datasets.augment import PixelScale, pixel_scale
 from hardsight.models import Classifier
-from hardsight.studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, PUBLIC, TRAINED, public_weights
+from hardsight.studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, PUBLIC, TRAINED, public_weights, title_of
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study, finished_cells
+from hardsight.studies.wording import listed, plural, training_images
 from hardsight.training import Cell
 from hardsight.training.record import RunRecord, device_name
 
@@ -84,6 +85,17 @@ def study_of(presets: Mapping[str, Subjects], measure: Measure, **parts: Any) ->
         return {"settings": dataclasses.asdict(presets[preset]), "networks": found}
 
     return Study(cells=cells, compute=compute, judge=judge, worth=worth, **parts)
+
+
+def trained_here(results: Mapping[str, Any]) -> str:
+    """On how many images of which set, and how long, the networks were trained that are not public; empty of none."""
+    texts = [
+        f"{title_of(name)} on {training_images(tree['data'].get('limit'))} of `{tree['data']['name']}` for "
+        f"{plural(tree['epochs'], 'epoch')}"
+        for name, tree in results["settings"]["trainings"].items()
+        if name in results["networks"]
+    ]
+    return f" Trained here: {listed(texts)}." if texts else ""
 
 
 def key_of(cell: Cell) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from hardsight.studies.framework import markdown_table, provenance
 from hardsight.studies.gr.trainings import first_of, mean_of, shown_accuracy, shown_last_and_best
+from hardsight.studies.wording import training_images
 
 # Row title to column title to (kind of cell, what the paper prints for it).
 Layout = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -51,9 +52,8 @@ def trained_on(results: Mapping[str, Any]) -> str:
     protocol = results.get("protocol")
     if not protocol:
         return "few steps of a small network."
-    images = f"the first {protocol['limit']:,} training images" if protocol["limit"] else "all training images"
-    smaller = f", {protocol['shrink']} x {protocol['shrink']} pixels averaged" if protocol["shrink"] > 1 else ""
-    return f"`{protocol['data']}` ({images}{smaller}), {protocol['model']}, {protocol['epochs']} epochs."
+    images = training_images(protocol["limit"], protocol["shrink"])
+    return f"`{protocol['data']}` ({images}), {protocol['model']}, {protocol['epochs']} epochs."
 
 
 def failures(results: Mapping[str, Any]) -> str:

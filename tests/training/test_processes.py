@@ -118,3 +118,26 @@ def test_shared_statistics_keep_names_and_can_be_undone():
     assert list(model.state_dict()) == names
     own_batch_statistics(model)
     assert type(model[1]) is nn.BatchNorm1d
+
+
+SINGLE = """
+import json, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from hardsight.training.processes import share_batch_statistics
+
+rank, rendezvous = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+model = nn.Sequential(nn.BatchNorm1d(3))
+share_batch_statistics(model)
+# One sample in all: the last batch of an epoch may be as small as that.
+output = model(torch.ones(1 - rank, 3))
+finite = bool(output.isfinite().all() and model[0].running_var.isfinite().all())
+print(json.dumps({"finite": finite, "variance": model[0].running_var.tolist()}))
+dist.destroy_process_group()
+"""
+
+
+def test_a_batch_of_one_sample_leaves_finite_statistics(in_two_processes):
+    assert in_two_processes(SINGLE) == [{"finite": True, "variance": pytest.approx([0.9] * 3)}] * 2

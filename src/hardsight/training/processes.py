@@ -47,7 +47,8 @@ class SharedStatistics:
         mean = totals[:-1] / count
         # Deviations from the common mean, not a difference of squares: nothing cancels.
         variance = _SumOverProcesses.apply((rows - mean.unsqueeze(1)).square().sum(1)) / count
-        _follow(self, mean.detach(), (variance * count / (count - 1)).detach())
+        # One value alone has no spread; torch refuses it, but to know would be to wait for the device.
+        _follow(self, mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
         normal = (rows - mean.unsqueeze(1)) * torch.rsqrt(variance + self.eps).unsqueeze(1)
         if self.affine:
             normal = normal * self.weight.unsqueeze(1) + self.bias.unsqueeze(1)

@@ -23,6 +23,7 @@ from hardsight.geometry import (
     norms,
     widen,
 )
+from hardsight.hardness.softmax import first_largest, summarise_logits
 
 Part = Literal["predicted", "angles", "logits", "spread"]
 
@@ -32,7 +33,6 @@ _CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
 _FEWEST_SAMPLES = 256
 # Elements of a chunk's features (samples x dim), which half precision is copied into float32 by: 128 MiB.
 _FEATURE_ELEMENTS = 2**25
-_LEAST_EXPONENT = -87.0
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
 _SAFE_NORMS = (1e-12, 1e12)
 
@@ -189,7 +189,7 @@ def summarise_chunk(
         scores, cosines = _logits_and_cosines_of_extreme_norms(features, feature_norm, head, logits)
     columns = {"feature_norm": feature_norm}
     if labels is None or "predicted" in parts:
-        columns["predicted"] = _argmax(scores)
+        columns["predicted"] = first_largest(scores)
     labels = columns["predicted"] if labels is None else labels.long()
     if cosines is not None and "angles" in parts:
         columns |= _summarise_angles(features, head.weight, labels, cosines)
@@ -269,45 +269,6 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
         nearest_other[rows] = exact.scatter_(1, column[rows], math.inf).amin(1)
         angle_sum[rows] = exact.scatter_(1, column[rows], 0.0).sum(1)
     return {"label_angle": label_angle, "angle_sum": angle_sum + label_angle, "nearest_other_angle": nearest_other}
-
-
-def summarise_logits(logits: Tensor, labels: Tensor, spread: bool, *, consume: bool = False) -> dict[str, Tensor]:
-    """What the scores of a softmax need: log-sum-exp, margins and masses, and with `spread` entropy and squares.
-
-    `consume` allows the logits to be overwritten.
-    """
-    column = labels.unsqueeze(1)
-    label_logit = logits.gather(1, column).squeeze(1)
-    others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
-    largest_other = others.amax(1)
-    top = torch.maximum(largest_other, label_logit)
-    # Below exp(-87) float32 has only denormal numbers, on which a CPU is 80 times slower: they count as that, and the
-    # labelled class as 0, so the sum is the others' alone.
-    exponents = others.sub_(top.unsqueeze(1)).clamp_(min=_LEAST_EXPONENT)
-    exponentials = (exponents.exp() if spread else exponents.exp_()).scatter_(1, column, 0.0)
-    others_mass = exponentials.sum(1)
-    label_mass = (label_logit - top).exp()
-    total = others_mass + label_mass
-    columns = {
-        "label_logit": label_logit,
-        "largest_other_logit": largest_other,
-        "log_sum_exp": top + total.log(),
-        "other_probability": others_mass / total,
-    }
-    if spread:
-        # Entropy is the mean of log-sum-exp minus the logit: a sum of terms that are not negative.
-        below_top = exponents.mul_(exponentials).sum(1).neg() + label_mass * (top - label_logit)
-        columns["entropy"] = below_top / total + total.log()
-        columns["other_squares"] = exponentials.square_().sum(1) / total.square()
-    return columns
-
-
-def _argmax(values: Tensor) -> Tensor:
-    """The first largest entry of each row, in two plain passes: torch's own argmax on a CPU is several times slower."""
-    if values.device.type != "cpu" or values.shape[1] >= 2**24:
-        return values.argmax(1)
-    places = torch.arange(values.shape[1], dtype=torch.float32)
-    return torch.where(values == values.amax(1, keepdim=True), places, math.inf).amin(1).long()
 
 
 def _inverse(values: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from hardsight.report.canvas import BLUE, INK, RED, drawing, save_png
+from hardsight.report.cards import Card, Ranking
 from hardsight.report.figures import fill_histogram, shortened
 from hardsight.report.numbers import Histogram
 from hardsight.report.reading import Run, Score, read_run
-from hardsight.report.view import Card, Ranking, ScoreLine, look_at
+from hardsight.report.view import ScoreLine, look_at
 
 _COLUMNS, _ROWS = 6, 3
 

@@ -8,39 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hardsight.report.numbers import Histogram, detection, histogram, means_by_class, pair_counts, ranked
+from hardsight.report.cards import CARDS, Card, Dealer, Ranking, known_labels, ranked_rows, wrong_labels
+from hardsight.report.numbers import Histogram, detection, histogram, means_by_class, pair_counts
 from hardsight.report.reading import Labels, Run, Samples, Score, read_run
 
-CARDS = 24
 TABLE_ROWS = 200
 HISTOGRAMS = 12
-
-
-@dataclass(frozen=True)
-class Card:
-    """One sample as a page shows it; `flipped` is None where the truth is not known, `reasons` are an audit's."""
-
-    id: str
-    given: str
-    expected: str
-    true: str
-    flipped: bool | None
-    values: tuple[float, ...]
-    path: str = ""
-    reasons: str = ""
-
-    @property
-    def agreed(self) -> bool:
-        return self.given == self.expected
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The first samples by one score, out of `total`."""
-
-    score: Score
-    cards: list[Card]
-    total: int
 
 
 @dataclass(frozen=True)
@@ -95,9 +68,13 @@ class View:
 
 def samples_shown(run: Path | str) -> list[str]:
     """The ids of the samples a page would show, as text: those worth a row in `thumbnails.parquet`."""
-    view = look_at(read_run(run))
-    cards = [card for ranking in (view.suspects, view.hardest) if ranking for card in ranking.cards]
-    return list(dict.fromkeys(card.id for card in cards))
+    read = read_run(run)
+    if read.samples is None:
+        return []
+    labels = read.samples.labels(read.class_names)
+    suspects = ranked_rows(read.samples, _suspicion(read, read.samples, labels))
+    hardest = ranked_rows(read.samples, _hardness(read.samples), _agreed(labels))
+    return list(dict.fromkeys(read.samples.texts("id", _first_of(CARDS, suspects, hardest))))
 
 
 def look_at(run: Run) -> View:
@@ -107,14 +84,14 @@ def look_at(run: Run) -> View:
         return View(run, None, 0, None, {}, None, None, 0, None, False, [], [], None, None, None, [])
     labels = samples.labels(run.class_names)
     classes = len(run.class_names) or samples.classes or len(labels.values)
-    wrong = _wrong(labels)
-    groups = {"intact": _known(labels) & ~wrong, "flipped": wrong} if wrong is not None else {}
-    deal = _Dealer(samples, labels, wrong)
+    wrong = wrong_labels(labels)
+    groups = {"intact": known_labels(labels) & ~wrong, "flipped": wrong} if wrong is not None else {}
+    dealer = Dealer(samples, labels)
     suspicion, hardness = _suspicion(run, samples, labels), _hardness(samples)
-    suspect_rows = _ranked(samples, suspicion)
+    suspect_rows = ranked_rows(samples, suspicion)
     agreed = _agreed(labels)
-    hardest_rows = _ranked(samples, hardness, agreed)
-    table_rows = _first_of(suspect_rows, hardest_rows)
+    hardest_rows = ranked_rows(samples, hardness, agreed)
+    table_rows = _first_of(TABLE_ROWS, suspect_rows, hardest_rows)
     histograms, lines = _scores(run, samples, groups)
     estimated = _estimated(run)
     believed = estimated if estimated is not None or wrong is None else int(wrong.sum())
@@ -124,70 +101,18 @@ def look_at(run: Run) -> View:
         classes=classes,
         wrong=wrong,
         groups=groups,
-        suspects=_ranking(deal, suspicion, suspect_rows),
+        suspects=dealer.ranking(suspicion, suspect_rows),
         estimated=estimated,
         suspects_found=0 if wrong is None else int(wrong[suspect_rows[:believed]].sum()),
-        hardest=_ranking(deal, hardness, hardest_rows),
+        hardest=dealer.ranking(hardness, hardest_rows),
         hardest_agreed=agreed is not None,
         lines=lines,
         histograms=_main(histograms, [suspicion, hardness, *(line.score for line in lines)]),
         plane=_plane(samples),
         by_class=_by_class(samples, labels, hardness),
         confusion=_confusion(labels),
-        table=deal.cards(table_rows, [score.name for score in samples.scores]),
+        table=dealer.cards(table_rows, [score.name for score in samples.scores]),
     )
-
-
-class _Dealer:
-    """Makes cards of rows."""
-
-    def __init__(self, samples: Samples, labels: Labels, wrong: np.ndarray | None) -> None:
-        self.samples, self.labels, self.wrong = samples, labels, wrong
-
-    def cards(self, rows: np.ndarray, scores: Sequence[str]) -> list[Card]:
-        if not len(rows):
-            return []
-        names = {column: self._names(column, rows) for column in ("label", "clean_label")}
-        expected = self._names("expected" if "expected" in self.labels.codes else "predicted", rows)
-        values = [self.samples.values(name)[rows] for name in scores]
-        paths, reasons = (self._texts(column, rows) for column in ("path", "reasons"))
-        known = _known(self.labels)
-        return [
-            Card(
-                id=identity,
-                given=names["label"][at],
-                expected=expected[at],
-                true=names["clean_label"][at],
-                flipped=bool(self.wrong[row]) if self.wrong is not None and known[row] else None,
-                values=tuple(float(column[at]) for column in values),
-                path=paths[at],
-                reasons=reasons[at],
-            )
-            for at, (row, identity) in enumerate(zip(rows, self.samples.texts("id", rows), strict=True))
-        ]
-
-    def _texts(self, column: str, rows: np.ndarray) -> list[str]:
-        return self.samples.texts(column, rows) if column in self.samples else [""] * len(rows)
-
-    def _names(self, column: str, rows: np.ndarray) -> list[str]:
-        if column not in self.labels.codes:
-            return [""] * len(rows)
-        return [self.labels.names[code] if code >= 0 else "" for code in self.labels.codes[column][rows]]
-
-
-def _known(labels: Labels) -> np.ndarray:
-    """Where both the given and the true label are known."""
-    given, true = labels.codes.get("label"), labels.codes.get("clean_label")
-    if given is None or true is None:
-        return np.zeros(0, bool)
-    return (given >= 0) & (true >= 0)
-
-
-def _wrong(labels: Labels) -> np.ndarray | None:
-    known = _known(labels)
-    if not known.any():
-        return None
-    return known & (labels.codes["label"] != labels.codes["clean_label"])
 
 
 def _agreed(labels: Labels) -> np.ndarray | None:
@@ -218,20 +143,9 @@ def _estimated(run: Run) -> int | None:
     return said if isinstance(said, int) and said >= 0 else None
 
 
-def _ranked(samples: Samples, score: Score | None, among: np.ndarray | None = None) -> np.ndarray:
-    if score is None:
-        return np.zeros(0, np.int64)
-    return ranked(score.sign * samples.values(score.name), among)
-
-
-def _ranking(deal: _Dealer, score: Score | None, rows: np.ndarray) -> Ranking | None:
-    if score is None or not len(rows):
-        return None
-    return Ranking(score, deal.cards(rows[:CARDS], [score.name]), len(rows))
-
-
-def _first_of(*rankings: np.ndarray) -> np.ndarray:
-    rows = np.concatenate([rows[:TABLE_ROWS] for rows in rankings])
+def _first_of(count: int, *rankings: np.ndarray) -> np.ndarray:
+    """The first rows of each ranking, none twice."""
+    rows = np.concatenate([rows[:count] for rows in rankings])
     return np.array(list(dict.fromkeys(rows.tolist())), np.int64)
 
 

@@ -1,0 +1,47 @@
+"""What the scores need to know of the logits of a chunk, in as few passes over it as there are."""
+
+import math
+
+import torch
+from torch import Tensor
+
+_LEAST_EXPONENT = -87.0
+
+
+def summarise_logits(logits: Tensor, labels: Tensor, spread: bool, *, consume: bool = False) -> dict[str, Tensor]:
+    """What the scores of a softmax need: log-sum-exp, margins and masses, and with `spread` entropy and squares.
+
+    `consume` allows the logits to be overwritten.
+    """
+    column = labels.unsqueeze(1)
+    label_logit = logits.gather(1, column).squeeze(1)
+    others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
+    largest_other = others.amax(1)
+    top = torch.maximum(largest_other, label_logit)
+    # Below exp(-87) float32 has only denormal numbers, on which a CPU is 80 times slower: they count as that, and the
+    # labelled class as 0, so the sum is the others' alone.
+    exponents = others.sub_(top.unsqueeze(1)).clamp_(min=_LEAST_EXPONENT)
+    exponentials = (exponents.exp() if spread else exponents.exp_()).scatter_(1, column, 0.0)
+    others_mass = exponentials.sum(1)
+    label_mass = (label_logit - top).exp()
+    total = others_mass + label_mass
+    columns = {
+        "label_logit": label_logit,
+        "largest_other_logit": largest_other,
+        "log_sum_exp": top + total.log(),
+        "other_probability": others_mass / total,
+    }
+    if spread:
+        # Entropy is the mean of log-sum-exp minus the logit: a sum of terms that are not negative.
+        below_top = exponents.mul_(exponentials).sum(1).neg() + label_mass * (top - label_logit)
+        columns["entropy"] = below_top / total + total.log()
+        columns["other_squares"] = exponentials.square_().sum(1) / total.square()
+    return columns
+
+
+def first_largest(values: Tensor) -> Tensor:
+    """The first largest entry of each row, in two plain passes: torch's own argmax on a CPU is several times slower."""
+    if values.device.type != "cpu" or values.shape[1] >= 2**24:
+        return values.argmax(1)
+    places = torch.arange(values.shape[1], dtype=torch.float32)
+    return torch.where(values == values.amax(1, keepdim=True), places, math.inf).amin(1).long()

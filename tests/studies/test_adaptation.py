@@ -159,7 +159,7 @@ def test_first_selections_are_compared_over_the_same_runs() -> None:
     assert first_selections({key: run for key, run in runs.items() if key[:2] != ("easy", "cbst")}) == {}
 
 
-@pytest.mark.parametrize(("avh", "sentence"), [(0.8, "is kept on average: avh 0.800, crst"), (0.7, "is not kept")])
+@pytest.mark.parametrize(("avh", "sentence"), [(0.8, "is kept on average: avh 80.0 %, crst"), (0.7, "is not kept")])
 def test_the_papers_order_is_judged_by_the_averages(avh: float, sentence: str) -> None:
     values = {"avh": avh, "crst": 0.75, "cbst": 0.74, "source": 0.6}
     average = {name: {"mean": mean, "sd": None, "values": [mean]} for name, mean in values.items()}
@@ -167,7 +167,7 @@ def test_the_papers_order_is_judged_by_the_averages(avh: float, sentence: str) -
     results = {**about, "versions": {"torch": "2"}, "average": {"pairs": ["a-b"], **average}, "tests": {}}
     printed = print_table({**results, "pairs": {}, "table4": {}})
     assert sentence in printed
-    assert "| `avh` | " + f"{avh:.3f} | 1 | 81.5 |" in printed
+    assert "| `avh` | " + f"{100 * avh:.1f} | 1 | 81.5 |" in printed
 
 
 def test_what_is_not_at_hand_is_left_for_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.adaptation.runs import METHODS, TABLE_4
 from hardsight.studies.framework import markdown_table, provenance, shown
+from hardsight.studies.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,15 +41,16 @@ def _average_table(results: Mapping[str, Any]) -> str:
     rows = [
         (
             f"`{name}`",
-            shown(average[name]),
+            shown(average[name], 1, 100),
             str(len(average[name]["values"])),
             f"{PAPER[name]:.1f}" if name in PAPER else "",
         )
         for name in names
     ]
-    count = len(average["pairs"])
-    return f"Accuracy on the target, mean over {count} pairs of domains:\n\n" + markdown_table(
-        ("method", "ours", "seeds", "paper, VisDA-17 (%)"), rows
+    pairs = average["pairs"]
+    apart = "" if "visda17" in pairs else "; the paper's VisDA-17 is not among them"
+    return f"Accuracy on the target, mean over {plural(len(pairs), 'pair')} of domains{apart}:\n\n" + markdown_table(
+        ("method", "ours (%)", "seeds", "paper, VisDA-17 (%)"), rows
     )
 
 
@@ -60,7 +62,7 @@ def _order_sentence(average: Mapping[str, Any]) -> str:
     best, middle, low, source = means
     kept = best >= middle >= low > source
     order = ", ".join(
-        f"{name} {mean:.3f}" for name, mean in sorted(zip(HOPED, means, strict=True), key=lambda of: -of[1])
+        f"{name} {100 * mean:.1f} %" for name, mean in sorted(zip(HOPED, means, strict=True), key=lambda of: -of[1])
     )
     return f"The paper's order, avh ≥ crst ≥ cbst > source, is {'kept' if kept else 'not kept'} on average: {order}."
 
@@ -80,10 +82,10 @@ _P_WORDS = {"p_over_pairs": "over the pairs", "p_over_runs": "over all runs"}
 def _family_table(family: str, rows: Mapping[str, Any]) -> str:
     methods = [method for method in METHODS if any(method in row for row in rows.values())]
     lines = [
-        [f"`{method}`", *(shown(row[method]["accuracy"]) if method in row else "" for row in rows.values())]
+        [f"`{method}`", *(shown(row[method]["accuracy"], 1, 100) if method in row else "" for row in rows.values())]
         for method in methods
     ]
-    return f"{family}:\n\n" + markdown_table(["method", *rows], lines)
+    return f"{family}, accuracy in %:\n\n" + markdown_table(["method", *rows], lines)
 
 
 def _table_4(found: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ from hardsight.studies.avh.agreement import (
     with_interval,
 )
 from hardsight.studies.framework import markdown_table, provenance, spread
+from hardsight.studies.wording import plural
 
 SCORES = {"avh": "AVH", "confidence": "model confidence", "class_norm": "norm within class"}
 # Total, then the five bins from the hardest.
@@ -135,7 +136,7 @@ def _bins_table(results: Mapping[str, Any]) -> str:
 
 
 def _sentence(networks: Mapping[str, Any]) -> str:
-    """In how many bins of how many networks AVH comes before confidence, and whether harder means weaker."""
+    """For how many networks AVH comes before confidence, in all and within the bins."""
     pairs = [
         (avh["mean"], confidence["mean"])
         for network in networks.values()
@@ -151,7 +152,8 @@ def _sentence(networks: Mapping[str, Any]) -> str:
     )
     return (
         f"In the paper AVH is ahead of confidence in all and in every bin. Here it is ahead in all for {total} of "
-        f"{len(networks)} networks, and in {ahead} of {len(pairs)} bins of a network."
+        f"{plural(len(networks), 'network')}, and in {ahead} of the {len(pairs)} bins of all of them; the "
+        f"smallest bin holds {plural(min(min(one['counts']) for one in networks.values()), 'image')}."
     )
 
 

@@ -43,7 +43,7 @@ from hardsight.studies.avh.agreement_choice import (
 from hardsight.studies.avh.agreement_figures import by_origin, figures, mean_coefficients
 from hardsight.studies.avh.people_looks import FOLLOWED
 from hardsight.studies.framework import finished_cells, markdown_table, provenance, spread
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import listed, plural
 
 SIGNIFICANT = 0.05
 
@@ -168,10 +168,16 @@ def _best(networks: Mapping[str, Any], title: str) -> str:
         f" The best score's difference to confidence has an interval above zero for {ahead} of "
         f"{plural(len(networks), 'network')}."
     )
+    # What is first or second is said once.
+    places = [
+        f"`{name}` has {means[name]:.3f} (place {order.index(name) + 1} of {len(order)})"
+        for name in ("confidence", "avh")
+        if name not in order[:2]
+    ]
     return (
         f"Of the {title} ({len(networks)}), the score that agrees best is `{order[0]}` (mean ρ "
-        f"{means[order[0]]:.3f}), before `{order[1]}` ({means[order[1]]:.3f}); confidence has "
-        f"{means['confidence']:.3f} and AVH {means['avh']:.3f}, place {order.index('avh') + 1} of {len(order)}."
+        f"{means[order[0]]:.3f}), before `{order[1]}` ({means[order[1]]:.3f}){'; ' if places else ''}"
+        f"{listed(places) if places else ''}."
         f"{'' if order[0] == 'confidence' else beside} Halves of the images choose `{favourite}` in {times} of "
         f"{choices} cases, and what they combine is significantly ahead of confidence on the other half in {combined}."
     )

@@ -1,6 +1,7 @@
 """`hardsight audit`: from scores to suspects, a list, a page; and one sentence for what cannot be audited."""
 
 import json
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,6 +125,18 @@ def test_a_runs_own_pictures_are_kept(scores: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert pq.read_table(run_folder / "audit" / "thumbnails.parquet").equals(pictures)
     assert "audit of mine" in (run_folder / "audit" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_without_what_draws_pages_only_the_page_is_left_out(
+    package: str, scores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    found = run("audit", scores, "--output", tmp_path / "audit")
+    assert found.exit_code == 0, found.output
+    assert f"page: left out, it needs hardsight[report] ({package})" in found.output
+    assert (tmp_path / "audit" / "actions.csv").is_file()
+    assert not (tmp_path / "audit" / "report.html").exists()
 
 
 def test_an_edited_list_is_applied(scores: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.pages import left_out
 from hardsight.cli.tables import print_table
 
 RESULTS_FILE = "alignment.json"
@@ -150,11 +151,9 @@ def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dic
 
 def _page(folder: Path) -> str:
     """Write the page and return its path, or why there is none."""
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib  # noqa: F401
-    except ImportError as missing:
-        return f"left out, it needs hardsight[report] ({missing.name})"
+    reason = left_out()
+    if reason is not None:
+        return reason
     from hardsight.report.alignment_page import write_alignment_page
 
     return str(write_alignment_page(folder / RESULTS_FILE))

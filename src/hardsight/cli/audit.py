@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.pages import left_out
 from hardsight.cli.tables import print_table
 
 
@@ -120,10 +121,11 @@ def _images(scored: Any, data: Path | None, layout: str | None, split: str | Non
 
 def _page(folder: Path, scored: Any, images: Any) -> str:
     """Write the page and return its path, or why there is none; with pictures where the images are at hand."""
-    try:
-        from hardsight.report import samples_shown, write_report
-    except ImportError as missing:
-        return f"left out, it needs hardsight[report] ({missing.name})"
+    reason = left_out()
+    if reason is not None:
+        return reason
+    from hardsight.report import samples_shown, write_report
+
     pictures = _thumbnails(scored, images, samples_shown(folder))
     if pictures is not None:
         from hardsight.records import write_table

@@ -159,6 +159,12 @@ def test_two_classes_of_one_name_are_told_apart(scores: Path) -> None:
     assert table.column("new_label").to_pylist() == [0, 0, 1, 0]
 
 
+def test_a_class_named_by_nothing_can_be_chosen_by_its_number(scores: Path) -> None:
+    _rewritten(scores, {"class names": '["", "dog"]'})
+    table, _ = _edited(scores, "5,dog,0,keep,0", "5,dog,0,relabel,0")
+    assert table.column("new_label").to_pylist() == [0, 0, 1, 0]
+
+
 def test_ids_that_repeat_are_refused_before_a_list_is_written(scores: Path) -> None:
     _rewritten(scores, id=[4, 5, 5, 7])
     with pytest.raises(ValueError, match=r"ids must be unique, .*; 5 occurs twice"):

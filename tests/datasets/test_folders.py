@@ -45,6 +45,9 @@ def test_a_class_folder_without_images_is_refused_or_allowed(animals):
 def test_no_classes_and_no_folder(tmp_path):
     with pytest.raises(ValueError, match="must hold one folder for each class; it holds none"):
         read_image_folder(tmp_path)
+    (tmp_path / "lone.png").touch()
+    with pytest.raises(ValueError, match=r"it holds none but images \(1\): move them into a folder"):
+        read_image_folder(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"the folder .*nothing is not there"):
         read_image_folder(tmp_path / "nothing")
 

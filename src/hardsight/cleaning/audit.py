@@ -140,10 +140,10 @@ def _refuse_to_overwrite(folder: Path, source: Path) -> None:
 
 
 def _distinct(names: Any) -> list[str] | None:
-    """Class names of which none means two classes: one that occurs again is followed by its number."""
+    """Class names of which none means two classes: one that occurs again is followed by its number, "" is it."""
     if not isinstance(names, list) or not names:
         return None
-    texts = [str(name) for name in names]
+    texts = [str(name) or str(at) for at, name in enumerate(names)]
     often = Counter(texts)
     return [f"{text} ({at})" if often[text] > 1 else text for at, text in enumerate(texts)]
 

@@ -28,7 +28,9 @@ def read_image_folder(
     root = Path(folder) if split == "all" else Path(folder) / split
     classes = tuple(class_names or subfolders(root))
     if not classes:
-        raise ValueError(f"{root} must hold one folder for each class; it holds none")
+        flat = images_below(root, ".")
+        hint = f" but images ({len(flat)}): move them into a folder that is named as their class" if flat else ""
+        raise ValueError(f"{root} must hold one folder for each class; it holds none{hint}")
     paths, labels = [], []
     for label, class_name in enumerate(classes):
         found = images_below(root, class_name)

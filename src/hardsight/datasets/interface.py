@@ -161,7 +161,7 @@ class FileDataset(_Labelled):
         try:
             return decoding.decode(self.read_bytes(index), self.size, self.fit)
         except (OSError, ValueError) as error:
-            raise ValueError(f"{self.paths[index]} is unreadable: {_reason(error)}") from error
+            raise ValueError(f"{self.paths[index]} is unreadable: {reason_of(error)}") from error
 
     def resized(self, size: Size, fit: Fit = "crop") -> "FileDataset":
         """The same files, decoded to another size."""
@@ -210,7 +210,7 @@ class FileDataset(_Labelled):
         try:
             return decoding.decode(self.read_bytes(index), self.size, self.fit)
         except (OSError, ValueError) as error:
-            return Skipped(self.paths[index], _reason(error), int(self.ids[index]))
+            return Skipped(self.paths[index], reason_of(error), int(self.ids[index]))
 
     def _rows(self, chosen: Tensor) -> dict:
         return super()._rows(chosen) | {"paths": tuple(self.paths[i] for i in chosen.tolist())}
@@ -246,7 +246,8 @@ def _same_shape(image: Tensor, images: Tensor, path: str) -> None:
         )
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a file could not be read or decoded, for `Skipped`."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, OSError) and error.strerror:

@@ -16,7 +16,7 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from hardsight.datasets import decoding
-from hardsight.datasets.interface import Skipped
+from hardsight.datasets.interface import Skipped, reason_of
 from hardsight.datasets.loader import Batch, EpochLoader, EpochPlan, LoaderOptions
 from hardsight.datasets.paths import follow
 
@@ -110,9 +110,6 @@ class StreamingLoader(EpochLoader):
                 return self._decode(path)
             file = Path(path) if self._root is None else follow(self._root, path)
             return decoding.decode(file.read_bytes(), self._size, self._fit)
-        except FileNotFoundError:
-            reason = "no such file"
         except (OSError, ValueError) as error:
-            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        self._unreadable[place] = Skipped(path, reason, self._ids_on_host[place])
-        return self._unreadable[place]
+            self._unreadable[place] = Skipped(path, reason_of(error), self._ids_on_host[place])
+            return self._unreadable[place]

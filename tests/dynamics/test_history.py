@@ -87,6 +87,13 @@ def test_a_gap_a_broken_file_and_an_old_history_are_refused(run, tmp_path):
         Recorder.from_history(tmp_path / "nothing")
 
 
+def test_files_of_others_are_no_part_of_a_history(run, tmp_path):
+    recorder = go_on(run, Recorder(23, history=tmp_path), range(3))
+    for name in ("epoch-00001-copy.parquet", "epoch-1.parquet", "epoch-0x.parquet"):
+        (tmp_path / name).write_text("not ours")
+    assert same(Recorder.from_history(tmp_path), recorder)
+
+
 def test_all_epochs_go_into_one_file(run, tmp_path):
     recorder = go_on(run, Recorder(23, history=tmp_path / "h"), range(12))
     recorder.write_history(tmp_path / "dynamics.parquet")

@@ -97,14 +97,14 @@ def test_ids_out_of_range_are_refused_or_left_out(stray, repeats):
         Recorder(4, validate=True).update(torch.tensor([2, stray]), logits, labels)
 
 
-@pytest.mark.parametrize("none", [-100, -1])
-def test_labels_too_large_are_refused_and_negative_ones_left_out(none):
+@pytest.mark.parametrize(("none", "large"), [(-100, 2), (-1, 10**12), (-(2**63), 2**63 - 1)])
+def test_labels_too_large_are_refused_and_negative_ones_left_out(none, large):
     recorder = Recorder(4)
     recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.tensor([0, none]))
     recorder.update(torch.tensor([9]), torch.eye(2)[:1], torch.tensor([none]))
     recorder.end_epoch()
     assert recorder.aggregates["epochs"].tolist() == [0, 0, 1, 0]
-    recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.tensor([0, 2]))
+    recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.tensor([0, large]))
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\); in epoch 1 1 did not"):
         recorder.end_epoch()
 
@@ -214,6 +214,17 @@ def test_a_state_of_another_recorder_is_refused(run):
         Recorder(24).load_state_dict(state)
     with pytest.raises(ValueError, match="state must hold what the scores need"):
         Recorder(23, scores=("aum",)).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("lost", "within"), [("finished", None), ("num_classes", None), ("label", "aggregates")])
+def test_a_damaged_state_is_refused_and_leaves_the_recorder_as_it_was(run, lost, within):
+    state = run.record(Recorder(23)).state_dict()
+    del (state if within is None else state[within])[lost]
+    recorder = Recorder(23)
+    with pytest.raises(ValueError, match=f"state must be what a recorder's state_dict.. gave; it has no '{lost}'"):
+        recorder.load_state_dict(state)
+    assert not recorder.started
+    assert same(run.record(recorder), run.record(Recorder(23)))
 
 
 def test_a_checkpoint_before_the_first_update_is_empty_and_loads(run):

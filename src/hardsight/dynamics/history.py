@@ -5,6 +5,7 @@ label won) and one column a measure. Samples that an epoch did not show have no 
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -32,7 +33,9 @@ class History:
 
     def count(self, phase: str) -> int:
         """How many epochs of a phase are there; refuses a history with a gap."""
-        numbers = sorted(int(path.stem.split("-")[1]) for path in self.folder.glob(f"{phase}-[0-9]*.parquet"))
+        name = re.compile(rf"{phase}-(\d{{5,}})\.parquet")
+        there = self.folder.iterdir() if self.folder.is_dir() else ()
+        numbers = sorted(int(match[1]) for path in there if (match := name.fullmatch(path.name)))
         missing = sorted(set(range(len(numbers))) - set(numbers))
         if missing:
             raise ValueError(

@@ -79,8 +79,9 @@ class Ledger:
     def rows_of(self, ids: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
         """The row of each id, and labels fit to index with; no value is looked at, so nothing waits."""
         inside = labels.clamp(0, num_classes - 1)
-        # A label below its range pulls any id below the first row, one above it pushes it past the last.
-        outside = labels - inside
+        # A label below its range pulls any id below the first row, one above it pushes it past the last. By one step:
+        # a huge label times the rows would overflow to the other side.
+        outside = (labels - inside).clamp_(-1, 1)
         count = self.num_samples
         rows = torch.add(ids.clamp(-1, count), outside, alpha=count + 4).add_(_FIRST).clamp_(0, count + 3)
         return rows, inside

@@ -23,9 +23,9 @@ from hardsight.dynamics.standing import Standing
 from hardsight.dynamics.tables import scores_table
 from hardsight.dynamics.validation import (
     check_batch,
+    check_count,
     check_norms,
     check_one_of,
-    check_positive,
     check_state,
     check_values,
 )
@@ -69,10 +69,10 @@ class Recorder:
         compile: bool = False,
         group: Any = None,
     ) -> None:
-        check_positive("num_samples", num_samples, "the number of samples whose ids are recorded")
-        check_positive("early_epochs", early_epochs, "the epochs that el2n_early averages")
-        if num_classes is not None and num_classes < 2:
-            raise ValueError(f"num_classes must be at least 2; got {num_classes!r}")
+        check_count("num_samples", num_samples, "the number of samples whose ids are recorded")
+        check_count("early_epochs", early_epochs, "the epochs that el2n_early averages")
+        if num_classes is not None:
+            check_count("num_classes", num_classes, "the number of columns of the logits", least=2)
         check_one_of("repeats", repeats, REPEATS)
         check_one_of("strays", strays, ("refuse", "ignore"))
         self.num_samples, self.num_classes = num_samples, num_classes
@@ -247,10 +247,10 @@ class Recorder:
         if not state and not self.started:
             return
         check_state(self, state, None if self._asked is None else measures_of(self._asked))
-        self._may_move = self.device is None
         frame = Frame(self.num_samples, state["num_classes"], tuple(state["measures"]))
-        standing = self._begin(frame, self.device or torch.device("cpu"))
-        standing.load_state_dict(state)
+        movable = self.device is None
+        standing = self._begin(frame, self.device or torch.device("cpu"), state)
+        self._may_move = movable
         if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
             for name, epochs in zip(PHASES, standing.finished, strict=True):
                 self.history.trim(name, epochs)
@@ -294,8 +294,8 @@ class Recorder:
             measures = tuple(name for name in measures if name not in ANGULAR)
         return self._begin(Frame(self.num_samples, logits.shape[1], measures), self.device or logits.device)
 
-    def _begin(self, frame: Frame, device: torch.device) -> Standing:
-        self._standing = Standing(
+    def _begin(self, frame: Frame, device: torch.device, state: Mapping[str, Any] | None = None) -> Standing:
+        standing = Standing(
             frame,
             device,
             repeats=self.repeats,
@@ -303,16 +303,17 @@ class Recorder:
             process=processes.rank_and_count(self.group),
             compiled=self._compile,
         )
-        self.num_classes, self.device = frame.num_classes, self._standing.device
-        return self._standing
+        if state is not None:
+            standing.load_state_dict(state)
+        # Only now: a state that is refused leaves the recorder as it was.
+        self._standing, self.num_classes, self.device = standing, frame.num_classes, standing.device
+        return standing
 
     def _move(self, standing: Standing, device: torch.device) -> Standing:
         self._may_move = False
         if device == self.device:
             return standing
-        moved = self._begin(standing.frame, device)
-        moved.load_state_dict(standing.state_dict())
-        return moved
+        return self._begin(standing.frame, device, standing.state_dict())
 
     def _begun(self) -> Standing:
         if self._standing is None:

@@ -10,7 +10,7 @@ from hardsight.dynamics.history import PHASES, History, values_of
 from hardsight.dynamics.intake import Intake
 from hardsight.dynamics.ledger import EpochValues, Frame
 from hardsight.dynamics.measures import ANGULAR
-from hardsight.dynamics.validation import check_no_repeats, check_strays
+from hardsight.dynamics.validation import check_has, check_no_repeats, check_strays
 
 
 class Standing:
@@ -102,6 +102,7 @@ class Standing:
             (self.aggregates.tensors, state["aggregates"]),
             (self.intake.ledger.tensors(), state["ledger"]),
         ):
+            check_has(saved, own)
             for name, tensor in own.items():
                 tensor.copy_(saved[name])
         self.phase, self.finished = state["phase"], list(state["finished"])

@@ -1,6 +1,6 @@
 """What the recorder refuses, each in one sentence. Shapes are checked at every update, values only on request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ def check_one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
 
 
-def check_positive(name: str, value: Any, meaning: str) -> None:
-    """A count is a whole number of at least 1."""
+def check_count(name: str, value: Any, meaning: str, least: int = 1) -> None:
+    """A count is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, {meaning}; got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, {meaning}; got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, {meaning}; got {value!r}")
 
 
 def check_batch(ids: Tensor, logits: Tensor, labels: Tensor, num_classes: int | None) -> None:
@@ -97,12 +97,18 @@ def check_no_repeats(often: Tensor, first_id: int, epoch: int) -> None:
         )
 
 
+def check_has(state: Mapping[str, Any], names: Iterable[str]) -> None:
+    """A state, or a part of it, holds all that a recorder's does."""
+    missing = next((name for name in names if name not in state), None)
+    if missing is not None:
+        raise ValueError(f"state must be what a recorder's state_dict() gave; it has no {missing!r}")
+
+
 def check_state(recorder: Any, state: Mapping[str, Any], measures: tuple[str, ...] | None) -> None:
     """A state fits a recorder of the same samples, classes and policies that needs the same measures."""
-    missing = [name for name in ("num_samples", "measures", "aggregates", "ledger") if name not in state]
-    if missing:
-        raise ValueError(f"state must be what a recorder's state_dict() gave; it has no {missing[0]!r}")
-    for name in ("num_samples", "num_classes", "repeats", "early_epochs"):
+    policies = ("num_samples", "num_classes", "repeats", "early_epochs")
+    check_has(state, (*policies, "measures", "phase", "finished", "aggregates", "ledger"))
+    for name in policies:
         own = getattr(recorder, name)
         if own is not None and state[name] != own:
             raise ValueError(f"state must be of a recorder with {name}={own!r}; got {state[name]!r}")

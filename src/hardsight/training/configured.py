@@ -139,6 +139,11 @@ def sweep(
         device = _device(settings[0])
         run_together([session(one, device, progress=False) for one in settings], stacked=stacked)
 
+    Accelerator()  # joins the processes that were launched together, if any were
+    if process()[1] > 1:
+        raise ValueError(
+            f"a sweep's processes must be started one by one; got {process()[1]} that were joined, as torchrun does"
+        )
     for cell in cells:
         # All of them before the first is trained: a misspelt key must not be found after hours, and a cell that
         # another configuration finished is not this sweep's.

@@ -180,7 +180,8 @@ def test_the_table_begins_with_what_holds_of_the_claim() -> None:
         "noises": {"aggre": scores, "worse": scores | {OUT_OF_FOLD: number(0.9)}},
     }  # fmt: skip
     printed = table(results)
-    assert "two runs on halves on 1 of 2 noises, in average precision: aggre +0.150, worse -0.050." in printed
+    assert "two runs on halves on 1 of 2 noises, in average precision" in printed
+    assert "(means over the seeds that each has): aggre +0.150, worse -0.050." in printed
     assert "differs from their self-confidence by 0.1998 at most" in printed
     assert "the mean over up to 2 seeds" in printed
     # Nothing is said of what is not measured.

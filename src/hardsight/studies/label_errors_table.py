@@ -63,7 +63,9 @@ def _ahead(noises: Mapping[str, Any], one: str, other: str, title: str) -> str:
         return ""
     listed = ", ".join(f"{noise} {gap:+.3f}" for noise, gap in gaps.items())
     count = f"{sum(gap > 0 for gap in gaps.values())} of {len(gaps)} noises"
-    return f"`{one}` is ahead of {title} on {count}, in average precision: {listed}."
+    return (
+        f"`{one}` is ahead of {title} on {count}, in average precision (means over the seeds that each has): {listed}."
+    )
 
 
 def _alike(noises: Mapping[str, Any]) -> str:

@@ -37,5 +37,21 @@ def test_curves_of_one_seed_among_several_say_so() -> None:
     assert figure.axes[0].get_xlabel() == "epoch, first seed"
 
 
+def test_the_papers_end_is_a_cross_of_the_curves_colour_where_it_compares() -> None:
+    key = "rate=0.2,method=cce"
+    results: dict[str, Any] = {"curves": {key: CURVE}, "accuracies": {}, "preset": "paper"}
+    figure = learning_curves(results, {"20 %": [("CCE", key)]}, printed={key: 76.8})
+    assert figure is not None
+    training, test = figure.axes
+    (cross,) = [line for line in test.lines if list(line.get_ydata()) == [76.8]]
+    assert cross.get_xdata()[-1] == CURVE["epoch"][-1]
+    assert cross.get_color() == test.lines[0].get_color()
+    assert [line.get_label() for line in test.lines][-1] == "paper's, at the end"
+    assert len(training.lines) == 1, "the paper's is a test accuracy"
+    small = learning_curves(results | {"preset": "cpu"}, {"20 %": [("CCE", key)]}, printed={key: 76.8})
+    assert small is not None
+    assert len(small.axes[1].lines) == 1
+
+
 def test_every_method_has_a_style_of_its_own() -> None:
     assert len({str(style) for style in STYLES}) == len(STYLES) >= len(people_methods("worse"))

@@ -56,7 +56,7 @@ def table1(results: Mapping[str, Any]) -> str:
         parts.append(
             f"- {TITLES[data]}: the direction of a feature tells the class (V-measure {four(by_direction)}) "
             f"{'better' if more else 'no better'} than its length ({four(by_length)}): the paper's claim that the "
-            f"distribution is angular {'holds' if more else 'does not hold'}."
+            f"distribution is angular {'holds' if more else 'does not hold'} here."
         )
     return "\n\n".join(parts) + "\n"
 

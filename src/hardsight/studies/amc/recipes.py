@@ -102,13 +102,17 @@ def recipe(
         tree["average_decay"] = max(0.0, round(1 - 0.001 / share, 4))
     if loss != "cross-entropy":
         mean = by_script if per_dimension is None else per_dimension
-        name, options = {
-            "amc": ("amc", {"margin_radians": margin_radians}),
-            "euclidean": ("contrastive", {"margin": MARGIN_EUCLIDEAN, "per_dimension": mean}),
-        }[loss]
         full = plan.coefficient if weight is None else weight
-        tree["feature_loss"] = {"name": name, "weight": full, "pairs": pairs, "options": options}
+        tree["feature_loss"] = _loss_on_features(loss, margin_radians, mean) | {"weight": full, "pairs": pairs}
     return tree
+
+
+def _loss_on_features(loss: str, margin_radians: float, per_dimension: bool) -> Tree:
+    options: dict[str, Tree] = {
+        "amc": {"name": "amc", "options": {"margin_radians": margin_radians}},
+        "euclidean": {"name": "contrastive", "options": {"margin": MARGIN_EUCLIDEAN, "per_dimension": per_dimension}},
+    }
+    return options[loss]
 
 
 def _noisy(network: Tree, data: str) -> Tree:

@@ -18,6 +18,7 @@ from hardsight.alignment import correlate_by_granularity
 from hardsight.alignment.histograms import joint_histogram
 from hardsight.datasets.hierarchy import Hierarchy, human_selection_frequency
 from hardsight.report.canvas import drawing
+from hardsight.studies.avh.agreement import p_text
 from hardsight.studies.avh.figure5 import draw_counts
 from hardsight.studies.avh.looking import look, short
 from hardsight.studies.avh.people import title_of, voted_images
@@ -189,7 +190,7 @@ def _rho(found: Sequence[float] | None) -> str:
 
 
 def _with_p(found: Sequence[float] | None) -> str:
-    return "" if found is None else f"{_rho(found)} ({'< 0.0001' if found[1] < 1e-4 else f'{found[1]:.4f}'})"
+    return "" if found is None else f"{_rho(found)} ({p_text(found[1])})"
 
 
 ABOUT = """CIFAR-10's ten classes gathered into kinds and families, after WordNet, as the paper gathers ImageNet's.

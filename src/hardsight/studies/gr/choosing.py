@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import markdown_table, spread
-from hardsight.studies.gr.trainings import key_of, loss_of, title_of
+from hardsight.studies.gr.trainings import key_of, loss_of, percent, title_of
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
@@ -75,7 +75,7 @@ def chosen_table(results: Mapping[str, Any], lines: Iterable[tuple[str, str, str
 
 def _chosen(choice: Mapping[str, Any]) -> tuple[str, str]:
     rate = choice["rate"]
-    estimate = f"{100 * rate['mean']:.1f} %" + (f" ± {100 * rate['sd']:.1f}" if rate["sd"] is not None else "")
+    estimate = f"{percent(rate)} %"
     pairs = [
         "cross-entropy" if beta is None else f"({beta:.1f}, {lam:.2f})"
         for beta, lam in zip(choice["beta"], choice["lam"], strict=True)

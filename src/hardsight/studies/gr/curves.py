@@ -2,12 +2,13 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.gr.trainings import several_seeds
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Told apart by colour and, in print, by the line's pattern.
@@ -24,44 +25,73 @@ STYLES: tuple[dict[str, Any], ...] = (
 _KINDS = {"train": "Training accuracy (%), given labels", "test": "Test accuracy (%)"}
 
 
+class _Line(NamedTuple):
+    """A curve to draw, how it looks, and where the paper's ends."""
+
+    name: str
+    curve: Mapping[str, Any]
+    style: Mapping[str, Any]
+    printed: float | None
+
+
 def learning_curves(
-    results: Mapping[str, Any], rows: Mapping[str, Sequence[tuple[str, str]]], kinds: Sequence[str] = ("train", "test")
+    results: Mapping[str, Any],
+    rows: Mapping[str, Sequence[tuple[str, str]]],
+    kinds: Sequence[str] = ("train", "test"),
+    printed: Mapping[str, float] | None = None,
 ) -> "Figure | None":
     """One row of panels for each title, with a curve for each (name in the legend, kind of cell) that is measured.
 
-    Lines at the same place of their rows look alike. A place that no row has measured takes no style: few curves then
-    differ by colour, not by pattern alone.
+    `printed`: the paper's last test accuracy in percent by kind of cell, a cross at the end of the curve; drawn of the
+    paper's preset alone, since no other compares.
     """
-    curves = results["curves"]
-    places = sorted({place for lines in rows.values() for place, (_, key) in enumerate(lines) if curves.get(key)})
-    styles = dict(zip(places, STYLES, strict=False))
-    there = {
-        title: [
-            (name, curves[key], styles[place])
-            for place, (name, key) in enumerate(lines)
-            if curves.get(key) and place in styles
-        ]
-        for title, lines in rows.items()
-    }
-    there = {title: lines for title, lines in there.items() if lines}
+    there = _measured(results, rows, printed if printed and results["preset"] == "paper" else {})
     if not there:
         return None
     with drawing(9.2, 2.7 * len(there) + 0.2, panels=len(kinds) * len(there), columns=len(kinds)) as figure:
         for row, (title, lines) in enumerate(there.items()):
             for column, kind in enumerate(kinds):
                 axes = figure.axes[row * len(kinds) + column]
-                for name, curve, style in lines:
-                    axes.plot(
-                        curve["epoch"], [100 * value for value in curve[kind]], label=name, linewidth=1.3,
-                        marker="o" if len(curve["epoch"]) < 3 else None, markersize=3, **style,
-                    )  # fmt: skip
+                _draw(axes, lines, kind)
                 axes.set_title(title)
                 axes.set_xlabel("epoch, first seed" if several_seeds(results) else "epoch")
-                axes.set_ylabel(_KINDS[kind])
-                axes.tick_params(color=FAINT)
-                axes.locator_params(axis="x", integer=True)
             # One legend a row, beside it: the panels of a row show the same methods, and curves fill them.
             handles, names = axes.get_legend_handles_labels()
             wrapped = [textwrap.fill(name, 24) for name in names]
             axes.legend(handles, wrapped, fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure
+
+
+def _measured(
+    results: Mapping[str, Any], rows: Mapping[str, Sequence[tuple[str, str]]], printed: Mapping[str, float]
+) -> dict[str, list[_Line]]:
+    """What is there to draw, by row. Lines at the same place of their rows look alike.
+
+    A place that no row has measured takes no style: few curves then differ by colour, not by pattern alone.
+    """
+    curves = results["curves"]
+    places = sorted({place for lines in rows.values() for place, (_, key) in enumerate(lines) if curves.get(key)})
+    styles = dict(zip(places, STYLES, strict=False))
+    there = {
+        title: [
+            _Line(name, curves[key], styles[place], printed.get(key))
+            for place, (name, key) in enumerate(lines)
+            if curves.get(key) and place in styles
+        ]
+        for title, lines in rows.items()
+    }
+    return {title: lines for title, lines in there.items() if lines}
+
+
+def _draw(axes: "Axes", lines: Sequence[_Line], kind: str) -> None:
+    for line in lines:
+        epochs, values = line.curve["epoch"], [100 * value for value in line.curve[kind]]
+        marker = "o" if len(epochs) < 3 else None
+        axes.plot(epochs, values, label=line.name, linewidth=1.3, marker=marker, markersize=3, **line.style)
+        if kind == "test" and line.printed is not None:
+            axes.plot(epochs[-1], line.printed, "x", color=line.style["color"], markersize=7, markeredgewidth=1.8)
+    if kind == "test" and any(line.printed is not None for line in lines):
+        axes.plot([], [], "x", color=INK, label="paper's, at the end")
+    axes.set_ylabel(_KINDS[kind])
+    axes.tick_params(color=FAINT)
+    axes.locator_params(axis="x", integer=True)

@@ -93,17 +93,22 @@ class Regularisers:
             for rate, printed in sorted(self.printed.items())
         }
         sentences = []
-        for rate, printed in sorted(self.printed.items()):
+        for rate in sorted(self.printed):
             where, keys = f"At {100 * rate:.0f} % noise", {title: _key(rate, title) for title in COLUMNS}
-            numbers = {title: float(one.split("±")[0]) for title, one in zip(COLUMNS, printed.split(), strict=True)}
+            numbers = self._numbers(rate)
             sentences += [ranking(results, where, keys, numbers), _added(results, where, keys, numbers)]
         return page(results, [accuracy_table(results, "noise", layout), *sentences])
+
+    def _numbers(self, rate: float) -> dict[str, float]:
+        """The paper's means by title of the column."""
+        return {title: float(one.split("±")[0]) for title, one in zip(COLUMNS, self.printed[rate].split(), strict=True)}
 
     def figures(self, results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         """Learning curves of the baseline and of GR, alone and with regularisers."""
         shown = ("Baseline", "L2", "Dropout+L2", "GR", "GR+L2", "GR+L2+Dropout")
         rows = {f"{100 * rate:.0f} % noise": [(one, _key(rate, one)) for one in shown] for rate in sorted(self.printed)}
-        figure = learning_curves(results, rows)
+        printed = {_key(rate, title): last for rate in self.printed for title, last in self._numbers(rate).items()}
+        figure = learning_curves(results, rows, printed=printed)
         return {} if figure is None else {"curves": figure}
 
     def study(self, id: str, title: str, about: str, reference: str) -> Study:

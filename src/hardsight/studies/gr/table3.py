@@ -228,7 +228,8 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     """Figures 2 and 6: CCE and the five focuses; Figures 7 to 10: the spreads of each focus, by rate."""
     methods = {rate: [method for one, method in PAPER if one == rate] for rate in RATES}
     rows = {f"{100 * rate:.0f} % noise": _lines(rate, methods[rate]) for rate in RATES}
-    drawn = {"curves": learning_curves(results, rows)}
+    last = {_key(*pair): numbers[COLUMNS.index("last")] for pair, numbers in PAPER.items()}
+    drawn = {"curves": learning_curves(results, rows, printed=last)}
     for rate in RATES:
         spreads = {
             f"{100 * rate:.0f} % noise, λ = {lam:g}": _lines(rate, [gr(beta, lam) for beta in betas])

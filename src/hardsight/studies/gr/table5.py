@@ -119,13 +119,16 @@ def table(results: Mapping[str, Any]) -> str:
     }
     sentences = []
     for rate in RATES:
-        printed = {
-            title: float(number.split("±")[0])
-            for title, number in zip(_methods(rate), PAPER[rate].split(), strict=True)
-        }
         keys = {title: _key(rate, method) for title, method in _methods(rate).items()}
-        sentences.append(ranking(results, f"At {100 * rate:.0f} % noise", keys, printed))
+        sentences.append(ranking(results, f"At {100 * rate:.0f} % noise", keys, _printed(rate)))
     return page(results, [accuracy_table(results, "noise", layout), *sentences, _released(results)])
+
+
+def _printed(rate: float) -> dict[str, float]:
+    """The paper's means by title of the column."""
+    return {
+        title: float(number.split("±")[0]) for title, number in zip(_methods(rate), PAPER[rate].split(), strict=True)
+    }
 
 
 def _released(results: Mapping[str, Any]) -> str:
@@ -150,7 +153,8 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     """Learning curves of CCE, the competitors nearest to GR, and GR."""
     shown = ("cce", "gce", "forward", "d2l", "sl", GR)
     rows = {f"{100 * rate:.0f} % noise": [(title_of(one), _key(rate, one)) for one in shown] for rate in RATES}
-    figure = learning_curves(results, rows)
+    printed = {_key(rate, _methods(rate)[title]): last for rate in RATES for title, last in _printed(rate).items()}
+    figure = learning_curves(results, rows, printed=printed)
     return {} if figure is None else {"curves": figure}
 
 

@@ -10,9 +10,9 @@ from hardsight.studies.wording import plural
 
 HEAD = """# Studies
 
-Each study is one file in `hardsight/studies`, read top to bottom, and one command. Its cells are records: running it
-again computes only what is missing, on any number of machines. What is printed on their pages is made from the files in
-`results/`, which hold every number with its seeds, spread, hardware, versions and date.
+Each study is one command, and its module in `hardsight/studies` opens with the claim and the paper's number. Its cells
+are records: running it again computes only what is missing, on any number of machines. What is printed on their pages
+is made from the files in `results/`, which hold every number with its seeds, spread, hardware, versions and date.
 
 ```console
 $ hardsight study list

@@ -21,6 +21,7 @@ from hardsight.alignment import correlate
 from hardsight.report.canvas import BLUE, FAINT, RED, drawing
 from hardsight.studies.avh.looking import Look, look_at_features, short
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, shown, spread
+from hardsight.studies.wording import plural
 from hardsight.training import Cell
 from hardsight.training.record import RunRecord, device_name
 from hardsight.training.sweeps import FINISHED, status_of
@@ -112,10 +113,11 @@ def table(results: Mapping[str, Any]) -> str:
     rows = [[title, shown(trials[key])] for key, title in titles.items()]
     pairs = zip(trials["norm_rho"]["values"], trials["avh_rho"]["values"], strict=True)
     weaker = sum(abs(norm) < abs(avh) for norm, avh in pairs)
+    less = "the norm shows it less" if weaker > count / 2 else "here the norm shows it no less"
     sentence = (
         f"**Figures 3 and 7** (AVH shows the overlap, the norm less): Spearman's ρ with how alike the classes are at a "
         f"point is {shown(trials['avh_rho'])} for AVH and {shown(trials['norm_rho'])} for the norm; the norm's is "
-        f"weaker in {weaker} of {count} seeds. The network is right on a share of {shown(trials['accuracy'])}."
+        f"weaker in {weaker} of {plural(count, 'seed')}: {less}. The network is right on a share of {shown(trials['accuracy'])}."
     )
     heads = ("score", f"rank correlation with the overlap, mean ± sd over {count} seeds")
     return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence]) + "\n"

@@ -117,7 +117,8 @@ def table(results: Mapping[str, Any]) -> str:
     sentence = (
         f"**Figures 3 and 7** (AVH shows the overlap, the norm less): Spearman's ρ with how alike the classes are at a "
         f"point is {shown(trials['avh_rho'])} for AVH and {shown(trials['norm_rho'])} for the norm; the norm's is "
-        f"weaker in {weaker} of {plural(count, 'seed')}: {less}. The network is right on a share of {shown(trials['accuracy'])}."
+        f"weaker in {weaker} of {plural(count, 'seed')}: {less}. The network is right on a share of "
+        f"{shown(trials['accuracy'])}."
     )
     heads = ("score", f"rank correlation with the overlap, mean ± sd over {count} seeds")
     return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence]) + "\n"

@@ -160,16 +160,22 @@ def test_float32_never_runs_in_tf32_unless_the_user_allows_it(device: str) -> No
     assert ((got.label_logit.double() - truth.label_logit).norm() / truth.label_logit.norm()) < 2e-6
 
 
-@pytest.mark.parametrize(("stages", "spread"), [(4, False), (3, True), (2, False)])
+@pytest.mark.parametrize(
+    ("stages", "spread", "hopper"),
+    [(4, False, False), (3, True, False), (2, False, False), (4, False, True), (3, True, True)],
+)
 def test_the_large_tiles_of_many_classes_give_the_same_numbers(
-    device: str, stages: int, spread: bool, within_budget: Callable[..., None]
+    device: str, stages: int, spread: bool, hopper: bool, within_budget: Callable[..., None]
 ) -> None:
     fused = pytest.importorskip("hardsight.kernels.fused.angular_scores")
     norms = pytest.importorskip("hardsight.kernels.fused.angular_norms")
+    tilings = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
+    if hopper and (device != "cuda" or not tilings.serves_hopper(torch.device(device))):
+        pytest.skip("no Hopper device, or another Triton than the kernel was tried with")
     shape = (3000, 512, 5001) if device == "cuda" else (130, 72, 270)
     features, weight, labels, bias = draw(shape, torch.bfloat16, device)
     features[3], weight[7], features[5] = 0, 0, -2 * weight[9]
-    tiling = norms.Tiling(128, 256, 64, 8, stages)
+    tiling = tilings.Tiling(128, 256, 64, 8, stages, hopper)
     measured = norms.measure(features, weight, tiling)
     numbers, predicted = fused.scan(features, weight, labels, bias, spread, "ieee", measured)
     truth = reference(features.double(), weight.double(), labels, bias.double(), spread=spread)

@@ -1,5 +1,5 @@
 # ruff: noqa: N803
-"""Triton: how the scan of `angular_scores` is cut, and the norms that it needs of both sides, taken beforehand."""
+"""Triton: the norms that the scan of `angular_scores` needs of both sides, taken beforehand."""
 
 from typing import NamedTuple, no_type_check
 
@@ -9,20 +9,10 @@ import triton.language as tl
 from torch import Tensor
 
 from hardsight.kernels.dispatch import on_device_of
+from hardsight.kernels.fused.angular_tiling import Tiling, choose_tiling
 
 _LEAST_NORM = tl.constexpr(1e-12)
 _LARGEST_NORM = tl.constexpr(1e12)
-
-
-class Tiling(NamedTuple):
-    """How the scan is cut."""
-
-    samples: int  # of a tile
-    classes: int  # of a tile
-    dim: int  # features multiplied at a time
-    warps: int
-    stages: int  # of loading ahead
-    group: int = 16  # sample blocks that work side by side on the same classes
 
 
 @triton.jit
@@ -119,7 +109,7 @@ class Measured(NamedTuple):
 def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> Measured:
     """What `scan` needs of each vector by itself."""
     samples, dim = features.shape
-    tiling = tiling or choose_tiling(features.dtype, samples, len(weight), dim)
+    tiling = tiling or choose_tiling(features, weight)
     padded = triton.cdiv(len(weight), tiling.classes) * tiling.classes
     norms, feature_inverse = torch.empty(2, samples, dtype=torch.float32, device=features.device)
     weight_inverse = torch.empty(padded, dtype=torch.float32, device=features.device)
@@ -143,29 +133,3 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
             BLOCK=256,
         )
     return Measured(norms, feature_inverse, weight_inverse, unsafe, tiling)
-
-
-def choose_tiling(dtype: torch.dtype, samples: int, classes: int, dim: int) -> Tiling:
-    """The cut that was fastest on an H200; a small one for few samples or classes, and for float32."""
-    # No wider than the classes: every column beyond them is counted and taken back again.
-    width = max(16, triton.next_power_of_2(classes))
-    if dtype == torch.float32:
-        return Tiling(64, min(64, width), 32, 4, 3)
-    if samples < 1024 or classes < 256:
-        return Tiling(64, min(64, width), 64, 4, 3)
-    return Tiling(128, 256, 64, 8, 4)
-
-
-def split_classes(sample_blocks: int, tiles: int, device: torch.device) -> tuple[int, int]:
-    """How many splits of the classes, and tiles in each: enough programs for the device, the last wave full."""
-    processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
-    best, waste = (1, tiles), 2.0
-    for splits in range(1, min(tiles, 64) + 1):
-        each = -(-tiles // splits)
-        splits = -(-tiles // each)
-        waves = -(-sample_blocks * splits // processors)
-        # Work of the fullest processor over the mean, and a split's own overhead.
-        cost = waves * (each + 0.15) * processors / (sample_blocks * tiles)
-        if cost < waste * 0.99:
-            best, waste = (splits, each), cost
-    return best

@@ -1,26 +1,12 @@
 # ruff: noqa: N803
-"""Triton: a matrix product whose tiles are folded into a few running numbers a sample as they come.
-
-A program multiplies a block of samples with one class tile after another. Each sample's numbers run in `LANES` lanes,
-every eighth class in the same one, so that threads fold what they hold and meet only at the end.
-"""
+"""Triton: a matrix product whose tiles are folded as they come (`angular_fold`), on any device that Triton serves."""
 
 from typing import no_type_check
 
 import triton
 import triton.language as tl
 
-from hardsight.kernels.fused.angles import ARCSINE_OF_HALF, HALF_PI, arcsine, arcsine_of_small
-
-# Columns of what a program leaves for each of its samples.
-FIELDS = tl.constexpr(9)
-# Lanes in which a sample's numbers run: as many classes as four threads hold of a row side by side.
-LANES = tl.constexpr(8)
-# Below any logit, and finite, so that a lane without classes takes part in sums.
-LOWEST = tl.constexpr(-1e30)
-# Stands for the product of a class that must not count: every maximum and comparison passes it over.
-_LEFT_OUT = tl.constexpr(float("nan"))
-_LOG2_E = tl.constexpr(1.4426950408889634)
+from hardsight.kernels.fused.angular_fold import LANES, LOWEST, fold, leave, place_of
 
 
 @triton.jit
@@ -33,169 +19,6 @@ def _load(source, first, start, count, dim, stride, ROWS: tl.constexpr, DIM: tl.
         column = start + tl.arange(0, DIM)
         inside = (row < count)[:, None] & (column < dim)[None, :]
         return tl.load(source + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
-
-
-@triton.jit
-@no_type_check
-def _slices(tile, SAMPLES: tl.constexpr, CLASSES: tl.constexpr):
-    """A tile as a tuple of slices one class a lane; every element stays in the register it is in."""
-    if CLASSES == LANES:
-        return (tile,)
-    else:  # noqa: RET505, the branch not taken must not be compiled
-        left, right = tile.reshape(SAMPLES, 2, CLASSES // 2).permute(0, 2, 1).split()
-        return _slices(left, SAMPLES, CLASSES // 2) + _slices(right, SAMPLES, CLASSES // 2)
-
-
-@triton.jit
-@no_type_check
-def _logits(products, bias, first, classes, BIAS: tl.constexpr):
-    if BIAS:
-        column = first + tl.arange(0, LANES)
-        products += tl.load(bias + column, mask=column < classes, other=0.0).to(tl.float32)[None, :]
-    return products
-
-
-@triton.jit
-@no_type_check
-def _leave_out(slices, tile, label, classes, label_product, SLICES: tl.constexpr):
-    """The slices without the labelled class and without columns beyond the last; and the label's product."""
-    apart = (label - tile)[:, None] - tl.arange(0, LANES)[None, :]
-    others = ()
-    for i in tl.static_range(SLICES):
-        label_product = tl.where(apart == i * LANES, slices[i], label_product)
-        valid = tile + i * LANES + tl.arange(0, LANES) < classes
-        counted = (apart != i * LANES) & valid[None, :]
-        others = others + (tl.where(counted, slices[i], _LEFT_OUT),)  # noqa: RUF005, Triton has no *
-    return others, label_product
-
-
-@triton.jit
-@no_type_check
-def _largest(slices, tile, bias, classes, top, place, SLICES: tl.constexpr, BIAS: tl.constexpr):
-    """The lanes' largest logit so far, where it is, and the largest magnitude of a product in this tile."""
-    size = tl.zeros_like(top)
-    for i in tl.static_range(SLICES):
-        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
-        place = tl.where(logit > top, tile + i * LANES, place)
-        top = tl.maximum(top, logit)
-        size = tl.maximum(size, tl.abs(slices[i]))
-    return top, place, size
-
-
-@triton.jit
-@no_type_check
-def _add_angles(
-    slices, tile, inverse, weight_inverse, angles, left_out, SLICES: tl.constexpr, NEAR_RIGHT: tl.constexpr
-):
-    """The lanes' nearest and largest cosine, times the sample's norm, and lack, with this tile's.
-
-    `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as the upper end of the arcsine
-    that is taken, and is taken back.
-    """
-    nearest, largest, lack = angles
-    for i in tl.static_range(SLICES):
-        scale = tl.load(weight_inverse + tile + i * LANES + tl.arange(0, LANES))
-        scaled = slices[i] * scale[None, :]
-        nearest = tl.maximum(nearest, scaled)
-        if NEAR_RIGHT:
-            lack += arcsine_of_small(tl.minimum(scaled * inverse[:, None], 0.5))
-        else:
-            largest = tl.maximum(largest, tl.abs(scaled))
-            lack += arcsine(scaled * inverse[:, None])
-    if NEAR_RIGHT:
-        lack -= left_out * ARCSINE_OF_HALF
-    else:
-        lack -= left_out * HALF_PI
-    return nearest, largest, lack
-
-
-@triton.jit
-@no_type_check
-def _add_exponentials(
-    slices, tile, bias, classes, top, higher, masses, SLICES: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr
-):
-    """The lanes' sums of exponentials under the new top, with this tile's."""
-    mass, below, mass_squares = masses
-    fade = tl.exp2((top - higher) * _LOG2_E)
-    if SPREAD:
-        # Sum of e (top - z): moving the top up adds the step to every term there is.
-        below = (below + mass * (higher - top)) * fade
-        mass_squares = mass_squares * fade * fade
-    mass = mass * fade
-    shift = higher * _LOG2_E
-    for i in tl.static_range(SLICES):
-        logit = _logits(slices[i], bias, tile + i * LANES, classes, BIAS)
-        # The maximum turns what is left out into nothing.
-        exponential = tl.exp2(tl.maximum(logit * _LOG2_E - shift, -200.0))
-        mass += exponential
-        if SPREAD:
-            below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
-            mass_squares += exponential * exponential
-    return mass, below, mass_squares
-
-
-@triton.jit
-@no_type_check
-def _fold(
-    product,
-    tile,
-    label,
-    inverse,
-    weight_inverse,
-    bias,
-    classes,
-    state,
-    SAMPLES: tl.constexpr,
-    CLASSES: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-):
-    """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others."""
-    SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
-    top, place, masses, angles, label_product = state
-    slices = _slices(product, SAMPLES, CLASSES)
-    hit = (label >= tile) & (label < tile + CLASSES)
-    beyond = tl.maximum(tile + CLASSES - classes, 0)
-    if tl.max(hit.to(tl.int32), 0) + beyond > 0:
-        slices, label_product = _leave_out(slices, tile, label, classes, label_product, SLICES)
-    higher, place, size = _largest(slices, tile, bias, classes, top, place, SLICES, BIAS)
-    masses = _add_exponentials(slices, tile, bias, classes, top, higher, masses, SLICES, BIAS, SPREAD)
-    left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
-    scales = tl.load(weight_inverse + tile + tl.arange(0, CLASSES))
-    if tl.max(tl.max(size, 1) * inverse, 0) * tl.max(scales, 0) <= 0.5:
-        angles = _add_angles(slices, tile, inverse, weight_inverse, angles, left_out, SLICES, True)
-    else:
-        angles = _add_angles(slices, tile, inverse, weight_inverse, angles, left_out, SLICES, False)
-    return higher, place, masses, angles, label_product
-
-
-@triton.jit
-@no_type_check
-def _join_lanes(state):
-    """A sample's numbers from those of its lanes."""
-    lane_top, place, masses, angles, label_product = state
-    mass, below, mass_squares = masses
-    nearest, largest, lack = angles
-    top = tl.max(lane_top, 1)
-    step = top[:, None] - lane_top
-    fade = tl.exp(-step)
-    # Of equal largest logits the first class.
-    column = tl.where(lane_top == top[:, None], place + tl.arange(0, LANES)[None, :], 2147483647)
-    below = tl.sum(tl.where(fade > 0.0, (below + mass * step) * fade, 0.0), 1)
-    mass = tl.sum(mass * fade, 1)
-    mass_squares = tl.sum(mass_squares * fade * fade, 1)
-    nearest, largest = tl.max(nearest, 1), tl.max(largest, 1)
-    return (
-        top,
-        tl.min(column, 1),
-        nearest,
-        largest,
-        mass,
-        below,
-        mass_squares,
-        tl.sum(lack, 1),
-        tl.sum(label_product, 1),
-    )
 
 
 @triton.jit
@@ -225,24 +48,20 @@ def scan_tiles(
     PRECISION: tl.constexpr,
 ):
     """`FIELDS` numbers a sample and split into `partial`: what a block of samples found in its split of the classes."""
-    item = tl.program_id(0)
     splits = tl.num_programs(0) // sample_blocks
-    first_block = (item // (GROUP * splits)) * GROUP
-    blocks = tl.minimum(sample_blocks - first_block, GROUP)
-    within = item % (GROUP * splits)
-    first = (first_block + within % blocks) * SAMPLES
-    split = within // blocks
+    block, split = place_of(tl.program_id(0), splits, sample_blocks, GROUP)
+    first = block * SAMPLES
     begin = split * classes_per_split
     end = tl.minimum(begin + classes_per_split, classes)
-
     row = first + tl.arange(0, SAMPLES)
     label = tl.load(labels + row, mask=row < samples, other=-1).to(tl.int32)
-
     inverse = tl.load(feature_inverse + row, mask=row < samples, other=1.0)
     top = tl.full((SAMPLES, LANES), LOWEST, tl.float32)
     place = tl.zeros((SAMPLES, LANES), tl.int32)
     nothing = tl.zeros((SAMPLES, LANES), tl.float32)
     state = (top, place, (nothing, nothing, nothing), (top, nothing, nothing), nothing)
+    lane = tl.arange(0, LANES)[None, :]
+    column = tl.arange(0, CLASSES)
     # One loop over tiles and features, so that the next tile is loaded while this one is folded.
     tile, start = begin, 0
     product = tl.zeros((SAMPLES, CLASSES), tl.float32)
@@ -252,22 +71,23 @@ def scan_tiles(
         product = tl.dot(x, w.T, product, input_precision=PRECISION)
         whole = start + DIM >= dim
         if whole:
-            state = _fold(
-                product, tile, label, inverse, weight_inverse, bias, classes, state, SAMPLES, CLASSES, BIAS, SPREAD
+            state = fold(
+                product,
+                tile,
+                lane,
+                column,
+                label,
+                inverse,
+                weight_inverse,
+                bias,
+                classes,
+                state,
+                SAMPLES,
+                CLASSES,
+                BIAS,
+                SPREAD,
             )
             product = tl.zeros((SAMPLES, CLASSES), tl.float32)
         tile = tl.where(whole, tile + CLASSES, tile)
         start = tl.where(whole, 0, start + DIM)
-    top, place, nearest, largest, mass, below, mass_squares, lack, label_product = _join_lanes(state)
-
-    out = partial + split.to(tl.int64) * FIELDS * samples + row
-    inside = row < samples
-    tl.store(out, top, mask=inside)
-    tl.store(out + samples, mass, mask=inside)
-    tl.store(out + 2 * samples, place.to(tl.float32, bitcast=True), mask=inside)
-    tl.store(out + 3 * samples, nearest * inverse, mask=inside)
-    tl.store(out + 4 * samples, largest * inverse, mask=inside)
-    tl.store(out + 5 * samples, lack, mask=inside)
-    tl.store(out + 6 * samples, label_product, mask=inside)
-    tl.store(out + 7 * samples, below, mask=inside)
-    tl.store(out + 8 * samples, mass_squares, mask=inside)
+    leave(partial, state, lane, row, inverse, split, samples)

@@ -1,10 +1,10 @@
 # ruff: noqa: N803
 """Triton: one pass over tiles of samples x classes that leaves a few numbers a sample.
 
-`angular_norms` takes the norms. `scan` folds the products tile by tile (`angular_scan`); the classes are split among
-programs that work at the same time on few sample blocks, so that both operands stay in the L2 cache. `_combine` joins
-the splits; `_remeasure` measures again, from the vectors, the angles that a product cannot give: those of nearly
-parallel vectors.
+`angular_norms` takes the norms. `scan` folds the products tile by tile (`angular_scan`, on Hopper
+`angular_scan_hopper`); `angular_tiling` splits the classes among programs that work at the same time on few sample
+blocks, so that both operands stay in the L2 cache. `_combine` joins the splits; `_remeasure` measures again, from the
+vectors, the angles that a product cannot give: those of nearly parallel vectors.
 """
 
 from typing import no_type_check
@@ -17,8 +17,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from hardsight.kernels.dispatch import on_device_of
 from hardsight.kernels.fused.angles import HALF_PI, angle_from_chords, arccos, softplus
-from hardsight.kernels.fused.angular_norms import Measured, split_classes
-from hardsight.kernels.fused.angular_scan import FIELDS, LOWEST, scan_tiles
+from hardsight.kernels.fused.angular_fold import FIELDS, LOWEST
+from hardsight.kernels.fused.angular_norms import Measured
+from hardsight.kernels.fused.angular_scan import scan_tiles
+from hardsight.kernels.fused.angular_tiling import Division, Tiling, can_be_described, divide, processors_of
 
 # See geometry: beyond this |cosine| an arccos of a float32 product is no measurement any more.
 _NEARLY_PARALLEL = tl.constexpr(0.995)
@@ -189,47 +191,15 @@ def scan(
     measured: Measured,
 ) -> tuple[Tensor, Tensor]:
     """[10, samples] numbers in the order of `AngularScores`, and the predictions."""
-    samples, dim = features.shape
-    classes, tiling = len(weight), measured.tiling
-    device, described = features.device, _can_be_described(features) and _can_be_described(weight)
-    sample_blocks = triton.cdiv(samples, tiling.samples)
-    padded = len(measured.weight_inverse)
-    splits, per_split = split_classes(sample_blocks, padded // tiling.classes, device)
+    samples, classes, device = len(features), len(weight), features.device
+    division = divide(measured.tiling, features, classes)
     out = torch.empty(10, samples, dtype=torch.float32, device=device)
-    partial = torch.empty(splits, FIELDS.value, samples, dtype=torch.float32, device=device)
+    partial = torch.empty(division.splits, FIELDS.value, samples, dtype=torch.float32, device=device)
     predicted = torch.empty(samples, dtype=torch.int64, device=device)
     doubtful = torch.empty(samples, dtype=torch.int32, device=device)
-    left, right = features, weight
-    if described:
-        left = TensorDescriptor.from_tensor(features, [tiling.samples, tiling.dim])
-        right = TensorDescriptor.from_tensor(weight, [tiling.classes, tiling.dim])
     inverses = measured.feature_inverse, measured.weight_inverse
-    strides = features.stride(0), weight.stride(0)
     with on_device_of(features):
-        scan_tiles[(sample_blocks * splits,)](
-            left,
-            right,
-            labels,
-            *inverses,
-            bias,
-            partial,
-            samples,
-            classes,
-            dim,
-            *strides,
-            per_split * tiling.classes,
-            sample_blocks,
-            SAMPLES=tiling.samples,
-            CLASSES=tiling.classes,
-            DIM=tiling.dim,
-            GROUP=tiling.group,
-            DESCRIBED=described,
-            BIAS=bias is not None,
-            SPREAD=spread,
-            PRECISION=precision,
-            num_warps=tiling.warps,
-            num_stages=tiling.stages,
-        )
+        _launch_scan(features, weight, (labels, *inverses, bias, partial), spread, precision, measured.tiling, division)
         _combine[(triton.cdiv(samples, 128),)](
             partial,
             labels,
@@ -241,7 +211,7 @@ def scan(
             doubtful,
             samples,
             classes,
-            splits,
+            division.splits,
             BIAS=bias is not None,
             SPREAD=spread,
             ROWS=128,
@@ -255,8 +225,9 @@ def scan(
             doubtful,
             samples,
             classes,
-            dim,
-            *strides,
+            features.shape[1],
+            features.stride(0),
+            weight.stride(0),
             ROWS=16,
             CLASSES=16,
             DIM=256,
@@ -264,7 +235,61 @@ def scan(
     return out, predicted
 
 
-def _can_be_described(tensor: Tensor) -> bool:
-    """Whether the copy engine can address it: aligned to 16 bytes, rows too."""
-    size = tensor.element_size()
-    return tensor.data_ptr() % 16 == 0 and tensor.stride(1) == 1 and tensor.stride(0) * size % 16 == 0
+def _launch_scan(
+    features: Tensor,
+    weight: Tensor,
+    vectors: tuple[Tensor | None, ...],
+    spread: bool,
+    precision: str,
+    tiling: Tiling,
+    division: Division,
+) -> None:
+    """Run the kernel of this tiling; `vectors` are labels, inverse norms, bias and what the kernel fills."""
+    (samples, dim), classes = features.shape, len(weight)
+    sample_blocks = triton.cdiv(samples, tiling.samples)
+    items, per_split = sample_blocks * division.splits, division.tiles * tiling.classes
+    terms = {"BIAS": vectors[3] is not None, "SPREAD": spread}
+    if tiling.hopper:
+        from hardsight.kernels.fused import angular_scan_hopper as hopper
+
+        hopper.scan_tiles[(min(items, processors_of(features.device)),)](
+            hopper.describe(features, tiling.samples, tiling.dim),
+            hopper.describe(weight, tiling.classes, tiling.dim),
+            *vectors,
+            samples,
+            classes,
+            dim,
+            per_split,
+            sample_blocks,
+            items,
+            division.group,
+            STAGES=tiling.stages,
+            **terms,
+            num_warps=tiling.warps,
+        )
+        return
+    left, right, described = features, weight, can_be_described(features) and can_be_described(weight)
+    if described:
+        left = TensorDescriptor.from_tensor(features, [tiling.samples, tiling.dim])
+        right = TensorDescriptor.from_tensor(weight, [tiling.classes, tiling.dim])
+    scan_tiles[(items,)](
+        left,
+        right,
+        *vectors,
+        samples,
+        classes,
+        dim,
+        features.stride(0),
+        weight.stride(0),
+        per_split,
+        sample_blocks,
+        SAMPLES=tiling.samples,
+        CLASSES=tiling.classes,
+        DIM=tiling.dim,
+        GROUP=division.group,
+        DESCRIBED=described,
+        PRECISION=precision,
+        **terms,
+        num_warps=tiling.warps,
+        num_stages=tiling.stages,
+    )

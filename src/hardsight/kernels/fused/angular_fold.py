@@ -1,0 +1,240 @@
+# ruff: noqa: N803
+"""Triton: a tile of products of samples and classes, folded into a few running numbers a sample.
+
+Each sample's numbers run in `LANES` lanes, every eighth class in the same one, so that threads fold what they hold and
+meet only at the end. The functions serve Triton's language and Gluon's: what needs a layout there (`lane`, `column`,
+the first state) comes from the kernel.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from hardsight.kernels.fused.angles import ARCSINE_OF_HALF, HALF_PI, arcsine, arcsine_of_small
+
+# Columns of what a program leaves for each of its samples.
+FIELDS = tl.constexpr(9)
+# Lanes in which a sample's numbers run: as many classes as four threads hold of a row side by side.
+LANES = tl.constexpr(8)
+# Below any logit, and finite, so that a lane without classes takes part in sums.
+LOWEST = tl.constexpr(-1e30)
+# Stands for the product of a class that must not count: every maximum and comparison passes it over.
+_LEFT_OUT = tl.constexpr(float("nan"))
+_LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+@no_type_check
+def slices_of(tile, SAMPLES: tl.constexpr, CLASSES: tl.constexpr):
+    """A tile as a tuple of slices one class a lane; every element stays in the register it is in."""
+    if CLASSES == LANES:
+        return (tile,)
+    else:  # noqa: RET505, the branch not taken must not be compiled
+        left, right = tile.reshape(SAMPLES, 2, CLASSES // 2).permute(0, 2, 1).split()
+        return slices_of(left, SAMPLES, CLASSES // 2) + slices_of(right, SAMPLES, CLASSES // 2)
+
+
+@triton.jit
+@no_type_check
+def _logits(products, bias, first, lane, classes, BIAS: tl.constexpr):
+    if BIAS:
+        column = first + lane
+        products += tl.load(bias + column, mask=column < classes, other=0.0).to(tl.float32)
+    return products
+
+
+@triton.jit
+@no_type_check
+def _leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr):
+    """The slices without columns beyond the last class."""
+    others = ()
+    for i in tl.static_range(SLICES):
+        kept = tl.where(tile + i * LANES + lane < classes, slices[i], _LEFT_OUT)
+        others = others + (kept,)  # noqa: RUF005, Triton has no *
+    return others
+
+
+@triton.jit
+@no_type_check
+def _leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.constexpr):
+    """The slices without the labelled class, and its product."""
+    apart = (label - tile)[:, None] - lane
+    others = ()
+    for i in tl.static_range(SLICES):
+        label_product = tl.where(apart == i * LANES, slices[i], label_product)
+        others = others + (tl.where(apart == i * LANES, _LEFT_OUT, slices[i]),)  # noqa: RUF005, Triton has no *
+    return others, label_product
+
+
+@triton.jit
+@no_type_check
+def _largest(slices, tile, lane, bias, classes, top, place, SLICES: tl.constexpr, BIAS: tl.constexpr):
+    """The lanes' largest logit so far, where it is, and the largest magnitude of a product in this tile."""
+    size = tl.abs(slices[0])
+    for i in tl.static_range(SLICES):
+        logit = _logits(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
+        place = tl.where(logit > top, tile + i * LANES, place)
+        top = tl.maximum(top, logit)
+        size = tl.maximum(size, tl.abs(slices[i]))
+    return top, place, size
+
+
+@triton.jit
+@no_type_check
+def _add_angles(
+    slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES: tl.constexpr, NEAR_RIGHT: tl.constexpr
+):
+    """The lanes' nearest and largest cosine, times the sample's norm, and lack, with this tile's.
+
+    `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as the upper end of the arcsine
+    that is taken, and is taken back.
+    """
+    nearest, largest, lack = angles
+    for i in tl.static_range(SLICES):
+        scaled = slices[i] * tl.load(weight_inverse + tile + i * LANES + lane)
+        nearest = tl.maximum(nearest, scaled)
+        if NEAR_RIGHT:
+            lack += arcsine_of_small(tl.minimum(scaled * inverse[:, None], 0.5))
+        else:
+            largest = tl.maximum(largest, tl.abs(scaled))
+            lack += arcsine(scaled * inverse[:, None])
+    if NEAR_RIGHT:
+        lack -= left_out * ARCSINE_OF_HALF
+    else:
+        lack -= left_out * HALF_PI
+    return nearest, largest, lack
+
+
+@triton.jit
+@no_type_check
+def _add_exponentials(
+    slices,
+    tile,
+    lane,
+    bias,
+    classes,
+    top,
+    higher,
+    masses,
+    SLICES: tl.constexpr,
+    BIAS: tl.constexpr,
+    SPREAD: tl.constexpr,
+):
+    """The lanes' sums of exponentials under the new top, with this tile's."""
+    mass, below, mass_squares = masses
+    fade = tl.exp2((top - higher) * _LOG2_E)
+    if SPREAD:
+        # Sum of e (top - z): moving the top up adds the step to every term there is.
+        below = (below + mass * (higher - top)) * fade
+        mass_squares = mass_squares * fade * fade
+    mass = mass * fade
+    shift = higher * _LOG2_E
+    for i in tl.static_range(SLICES):
+        logit = _logits(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
+        # The maximum turns what is left out into nothing.
+        exponential = tl.exp2(tl.maximum(logit * _LOG2_E - shift, -200.0))
+        mass += exponential
+        if SPREAD:
+            below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
+            mass_squares += exponential * exponential
+    return mass, below, mass_squares
+
+
+@triton.jit
+@no_type_check
+def fold(
+    product,
+    tile,
+    lane,
+    column,
+    label,
+    inverse,
+    weight_inverse,
+    bias,
+    classes,
+    state,
+    SAMPLES: tl.constexpr,
+    CLASSES: tl.constexpr,
+    BIAS: tl.constexpr,
+    SPREAD: tl.constexpr,
+):
+    """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others."""
+    SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
+    top, place, masses, angles, label_product = state
+    slices = slices_of(product, SAMPLES, CLASSES)
+    hit = (label >= tile) & (label < tile + CLASSES)
+    beyond = tl.maximum(tile + CLASSES - classes, 0)
+    if beyond > 0:
+        slices = _leave_out_beyond(slices, tile, lane, classes, SLICES)
+    if tl.max(hit.to(tl.int32), 0) > 0:
+        slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES)
+    higher, place, size = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)
+    masses = _add_exponentials(slices, tile, lane, bias, classes, top, higher, masses, SLICES, BIAS, SPREAD)
+    left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
+    scales = tl.load(weight_inverse + tile + column)
+    if tl.max(tl.max(size, 1) * inverse, 0) * tl.max(scales, 0) <= 0.5:
+        angles = _add_angles(slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES, True)
+    else:
+        angles = _add_angles(slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES, False)
+    return higher, place, masses, angles, label_product
+
+
+@triton.jit
+@no_type_check
+def _join_lanes(state, lane):
+    """A sample's numbers from those of its lanes."""
+    lane_top, place, masses, angles, label_product = state
+    mass, below, mass_squares = masses
+    nearest, largest, lack = angles
+    top = tl.max(lane_top, 1)
+    step = top[:, None] - lane_top
+    fade = tl.exp(-step)
+    # Of equal largest logits the first class.
+    column = tl.where(lane_top == top[:, None], place + lane, 2147483647)
+    below = tl.sum(tl.where(fade > 0.0, (below + mass * step) * fade, 0.0), 1)
+    mass = tl.sum(mass * fade, 1)
+    mass_squares = tl.sum(mass_squares * fade * fade, 1)
+    nearest, largest = tl.max(nearest, 1), tl.max(largest, 1)
+    return (
+        top,
+        tl.min(column, 1),
+        nearest,
+        largest,
+        mass,
+        below,
+        mass_squares,
+        tl.sum(lack, 1),
+        tl.sum(label_product, 1),
+    )
+
+
+@triton.jit
+@no_type_check
+def leave(partial, state, lane, row, inverse, split, samples):
+    """Write what the samples of these rows found in a split of the classes."""
+    top, place, nearest, largest, mass, below, mass_squares, lack, label_product = _join_lanes(state, lane)
+    out = partial + split.to(tl.int64) * FIELDS * samples + row
+    inside = row < samples
+    tl.store(out, top, mask=inside)
+    tl.store(out + samples, mass, mask=inside)
+    tl.store(out + 2 * samples, place.to(tl.float32, bitcast=True), mask=inside)
+    tl.store(out + 3 * samples, nearest * inverse, mask=inside)
+    tl.store(out + 4 * samples, largest * inverse, mask=inside)
+    tl.store(out + 5 * samples, lack, mask=inside)
+    tl.store(out + 6 * samples, label_product, mask=inside)
+    tl.store(out + 7 * samples, below, mask=inside)
+    tl.store(out + 8 * samples, mass_squares, mask=inside)
+
+
+@triton.jit
+@no_type_check
+def place_of(item, splits, sample_blocks, group):
+    """The block of samples and the split of the classes of an item.
+
+    Items that are worked on at the same time share few blocks, so that these stay in the L2 cache, and few tiles.
+    """
+    first = item // (group * splits) * group
+    blocks = tl.minimum(sample_blocks - first, group)
+    within = item - first * splits
+    return first + within % blocks, within // blocks

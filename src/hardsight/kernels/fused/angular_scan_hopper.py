@@ -1,0 +1,167 @@
+# ruff: noqa: N803, N806, RUF005 (Triton has no *)
+"""Gluon: `angular_scan` for Hopper. One warp loads tiles ahead, eight multiply and fold them.
+
+The programs stay: each takes one item after another, and the loading warp runs on into the next tile and the next item
+while the others fold.
+"""
+
+import functools
+from typing import no_type_check
+
+import torch
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from hardsight.kernels.fused.angular_fold import LANES, LOWEST, fold, leave, place_of, slices_of
+
+
+def describe(tensor: Tensor, rows: int, dim: int) -> TensorDescriptor:
+    """What the copy engine needs to load tiles of so many rows and features."""
+    return TensorDescriptor.from_tensor(tensor, [rows, dim], _layout(rows, dim, tensor.dtype))
+
+
+@functools.cache
+def _layout(rows: int, dim: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    return gl.NVMMASharedLayout.get_default_for([rows, dim], getattr(gl, str(dtype).removeprefix("torch.")))
+
+
+@gluon.jit
+@no_type_check
+def _load_ahead(features, weight, tiles, work):
+    x_tiles, w_tiles, ready, free = tiles
+    dim, classes, classes_per_split, sample_blocks, items, group = work
+    STAGES: gl.constexpr = x_tiles.shape[0]
+    SAMPLES: gl.constexpr = x_tiles.shape[1]
+    CLASSES: gl.constexpr = w_tiles.shape[1]
+    DIM: gl.constexpr = x_tiles.shape[2]
+    step = 0
+    for item in range(gl.program_id(0), items, gl.num_programs(0)):
+        block, split = place_of(item, items // sample_blocks, sample_blocks, group)
+        begin = split * classes_per_split
+        for tile in range(begin, gl.minimum(begin + classes_per_split, classes), CLASSES):
+            for start in range(0, dim, DIM):
+                stage = step % STAGES
+                mbarrier.wait(free.index(stage), step // STAGES & 1 ^ 1)
+                mbarrier.expect(ready.index(stage), (SAMPLES + CLASSES) * DIM * 2)
+                tma.async_copy_global_to_shared(
+                    features, [block * SAMPLES, start], ready.index(stage), x_tiles.index(stage)
+                )
+                tma.async_copy_global_to_shared(weight, [tile, start], ready.index(stage), w_tiles.index(stage))
+                step += 1
+
+
+@gluon.jit
+@no_type_check
+def _multiply(tiles, step, dim, layout: gl.constexpr):
+    """The product of one tile of samples and one of classes, and the number of the step after it."""
+    x_tiles, w_tiles, ready, free = tiles
+    STAGES: gl.constexpr = x_tiles.shape[0]
+    SAMPLES: gl.constexpr = x_tiles.shape[1]
+    CLASSES: gl.constexpr = w_tiles.shape[1]
+    DIM: gl.constexpr = x_tiles.shape[2]
+    product = gl.zeros((SAMPLES, CLASSES), gl.float32, layout)
+    for start in range(0, dim, DIM):
+        stage = step % STAGES
+        mbarrier.wait(ready.index(stage), step // STAGES & 1)
+        w = w_tiles.index(stage).permute((1, 0))
+        product = warpgroup_mma(x_tiles.index(stage), w, product, is_async=True)
+        # The step before is done; its tiles may be loaded over.
+        product = warpgroup_mma_wait(1, deps=(product,))
+        mbarrier.arrive(free.index((step + STAGES - 1) % STAGES), pred=start > 0)
+        step += 1
+    product = warpgroup_mma_wait(0, deps=(product,))
+    mbarrier.arrive(free.index((step + STAGES - 1) % STAGES))
+    return product, step
+
+
+@gluon.jit
+@no_type_check
+def _multiply_and_fold(tiles, vectors, samples, work, BIAS: gl.constexpr, SPREAD: gl.constexpr):
+    labels, feature_inverse, weight_inverse, bias, partial = vectors
+    dim, classes, classes_per_split, sample_blocks, items, group = work
+    SAMPLES: gl.constexpr = tiles[0].shape[1]
+    CLASSES: gl.constexpr = tiles[1].shape[1]
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, CLASSES, 16])
+    nothing = slices_of(gl.zeros((SAMPLES, CLASSES), gl.float32, layout), SAMPLES, CLASSES)[0]
+    lane = gl.arange(0, LANES, gl.SliceLayout(0, nothing.type.layout))[None, :]
+    column = gl.arange(0, CLASSES, gl.SliceLayout(0, layout))
+    top = nothing + LOWEST
+    step = 0
+    for item in range(gl.program_id(0), items, gl.num_programs(0)):
+        block, split = place_of(item, items // sample_blocks, sample_blocks, group)
+        row = block * SAMPLES + gl.arange(0, SAMPLES, gl.SliceLayout(1, nothing.type.layout))
+        label = gl.load(labels + row, mask=row < samples, other=-1).to(gl.int32)
+        inverse = gl.load(feature_inverse + row, mask=row < samples, other=1.0)
+        state = (top, nothing.to(gl.int32), (nothing, nothing, nothing), (top, nothing, nothing), nothing)
+        begin = split * classes_per_split
+        for tile in range(begin, gl.minimum(begin + classes_per_split, classes), CLASSES):
+            product, step = _multiply(tiles, step, dim, layout)
+            state = fold(
+                product,
+                tile,
+                lane,
+                column,
+                label,
+                inverse,
+                weight_inverse,
+                bias,
+                classes,
+                state,
+                SAMPLES,
+                CLASSES,
+                BIAS,
+                SPREAD,
+            )
+        leave(partial, state, lane, row, inverse, split, samples)
+
+
+@gluon.jit(do_not_specialize=["samples", "classes", "sample_blocks", "items", "group"])
+@no_type_check
+def scan_tiles(
+    features,
+    weight,
+    labels,
+    feature_inverse,
+    weight_inverse,
+    bias,
+    partial,
+    samples,
+    classes,
+    dim,
+    classes_per_split,
+    sample_blocks,
+    items,
+    group,
+    STAGES: gl.constexpr,
+    BIAS: gl.constexpr,
+    SPREAD: gl.constexpr,
+):
+    """What `angular_scan.scan_tiles` writes, for items of a block of samples and a split of the classes each."""
+    x_tiles = gl.allocate_shared_memory(features.dtype, [STAGES] + features.block_shape, features.layout)
+    w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(ready.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=1)
+    fence_async_shared()
+    tiles = (x_tiles, w_tiles, ready, free)
+    vectors = (labels, feature_inverse, weight_inverse, bias, partial)
+    work = (dim, classes, classes_per_split, sample_blocks, items, group)
+    gl.warp_specialize(
+        [
+            (_multiply_and_fold, (tiles, vectors, samples, work, BIAS, SPREAD)),
+            (_load_ahead, (features, weight, tiles, work)),
+        ],
+        [1],
+        [24],
+    )

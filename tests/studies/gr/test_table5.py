@@ -56,3 +56,18 @@ def test_the_logs_stand_beside_both_trainings() -> None:
     printed = table(results | {"accuracies": {}, "failed": failed})
     assert "| 40 % | GR (β = 8, λ = 0.5) | – | failed | 59.9 |" in printed, "one training's failure is not the other's"
     assert "their logs" not in table(results | {"preset": "cpu", "accuracies": {}})
+
+
+def test_one_training_under_two_titles_is_counted_once() -> None:
+    """At 60 % the chosen GR is GR (8, 0.5)."""
+    numbers = {"cce": 0.326, gr(8, 0.5): 0.352}
+    results = {
+        "preset": "paper", "cells": 2, "cells_planned": 99, "seeds": [0], "hardware": ["H"], "date": "2026-01-01",
+        "versions": {"torch": "2"}, "curves": {}, "failed": {},
+        "accuracies": {
+            f"rate=0.6,method={method}": {key: {"mean": one, "sd": None, "values": [one]} for key in ("last", "best")}
+            for method, one in numbers.items()
+        },
+    }  # fmt: skip
+    told = "At 60 % noise, of 2 methods measured, GR (β = 8, λ = 0.5) ends best (35.2, +2.6 to the next)"
+    assert told in table(results)

@@ -22,7 +22,8 @@ from PIL import Image
 from hardsight import datasets, models
 from hardsight.datasets import FileDataset
 from hardsight.losses.registry import Sizes
-from hardsight.studies.framework import EpochWatch, Options, Study
+from hardsight.studies.clock import EpochWatch
+from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.choosing import AUTO, choices, chosen_table, method_loss, method_title
 from hardsight.studies.gr.clothing1m_crops import Crops, load_backbone
 from hardsight.studies.gr.tables import accuracy_table, page, ranking

@@ -24,8 +24,8 @@ from hardsight import datasets, models
 from hardsight.datasets import FileDataset
 from hardsight.heads import evaluating
 from hardsight.losses.registry import Sizes
+from hardsight.studies.clock import EpochWatch
 from hardsight.studies.framework import (
-    EpochWatch,
     Options,
     Study,
     finished_cells,

@@ -73,7 +73,13 @@ def ranking(
     results: Mapping[str, Any], where: str, methods: Mapping[str, str], printed: Mapping[str, int | float]
 ) -> str:
     """Which of the methods measured ends best, and which does in the paper; `methods` and `printed` by title."""
-    measured = {title: value for title, key in methods.items() if (value := mean_of(results, key, "last")) is not None}
+    # Two titles may be of the same training: the first stands for it.
+    titles = {key: title for title, key in reversed([*methods.items()])}
+    measured = {
+        title: value
+        for title, key in methods.items()
+        if titles[key] == title and (value := mean_of(results, key, "last")) is not None
+    }
     if len(measured) < 2:
         return ""
     ours = first_of(measured.items())

@@ -2,14 +2,14 @@
 
 import pytest
 
-from hardsight.studies import framework
-from hardsight.studies.framework import Clock, EpochWatch, OutOfTime
+from hardsight.studies import clock
+from hardsight.studies.clock import Clock, EpochWatch, OutOfTime
 
 
 def epochs_until_stopped(monkeypatch: pytest.MonkeyPatch, lengths: list[float], limit: float | None) -> int:
     """After how many epochs of these lengths in seconds the watch stops a training; all of them where it does not."""
     now = [0.0]
-    monkeypatch.setattr(framework.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock.time, "monotonic", lambda: now[0])
     watch = EpochWatch(Clock.of(limit), len(lengths))
     for epoch, length in enumerate(lengths, start=1):
         now[0] += length

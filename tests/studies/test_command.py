@@ -1,5 +1,6 @@
 """`hardsight study`: list, table, import, and one sentence for what is wrong."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 from hardsight.cli.study import study_app
 from hardsight.studies import get_study, read_results
-from hardsight.studies.transport import pack
+from hardsight.studies.transport import pack, unpack
 
 
 def run(*arguments: object) -> Any:
@@ -52,7 +53,31 @@ def test_run_finds_everything_done_and_packs_it(smoke: Any, tmp_path: Path) -> N
         *("--pack-to", tmp_path / "packed", "--limit-seconds", 60),
     )
     assert done.exit_code == 0
-    assert "packed into 1 files; left out: nothing" in done.stdout
+    assert "packed into 1 file; left out: nothing" in done.stdout
+
+
+def test_what_was_finished_before_a_run_is_killed_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = get_study("gr-figure1")
+    compute, groups = study.compute, iter(range(3))
+
+    def killed(preset: str, mine: Any, options: Any) -> None:
+        if next(groups) == 2:
+            raise KeyboardInterrupt
+        compute(preset, mine, options)
+
+    monkeypatch.setattr("hardsight.studies.get_study", lambda name: dataclasses.replace(study, compute=killed))
+    folders = ("--output", tmp_path / "records", "--results", tmp_path, "--pack-to", tmp_path / "packed")
+    assert run("run", "gr-figure1", "--at-once", "1", *folders).exit_code != 0
+    names = [cell.name for cell in study.cells("smoke")]
+    assert unpack([*(tmp_path / "packed").iterdir()], tmp_path / "there") == sorted(names[:2])
+
+
+def test_another_studys_records_are_refused_before_anything_is_unpacked(smoke: Any, tmp_path: Path) -> None:
+    packed = pack(get_study("label-errors"), "smoke", smoke.records, tmp_path / "packed")
+    done = run("import", "gr-figure1", *packed.files, "--preset", "smoke", "--output", tmp_path / "records")
+    assert done.exit_code == 2
+    assert "must hold cells of this study and preset; it holds only others, such as" in " ".join(done.stderr.split())
+    assert not (tmp_path / "records").exists()
 
 
 def test_import_unpacks_and_judges(smoke: Any, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from hardsight.studies import Options
+from hardsight.studies.clock import Clock, OutOfTime
 from hardsight.studies.configured import CellTraining, Hooks, train_cells
-from hardsight.studies.framework import Clock, OutOfTime, run_details
+from hardsight.studies.framework import run_details
 from hardsight.training import Cell
 
 

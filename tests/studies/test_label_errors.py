@@ -14,8 +14,9 @@ import torch
 from hardsight.cleaning.combined import combined_scores
 from hardsight.hardness import SCORES, model_scores
 from hardsight.studies import Options, get_study, judge_study, read_results, run_study
+from hardsight.studies.clock import Clock
 from hardsight.studies.detection import detect, detect_all, suspicions, wrong_labels
-from hardsight.studies.framework import Clock, spread
+from hardsight.studies.framework import spread
 from hardsight.studies.label_errors import OUT_OF_FOLD, PRESETS, cells, out_of_fold, table
 from hardsight.studies.noisy_runs import given_labels, halves
 from hardsight.training.sweeps import status_of

@@ -48,3 +48,10 @@ def test_a_word_of_nothing_does_not_pick_everything(word: str) -> None:
 
 def test_a_comma_at_the_end_changes_nothing() -> None:
     assert names("data=cifar10,") == names("data=cifar10") == names("data=cifar10, ")
+
+
+def test_a_whole_name_picks_that_cell_and_none_of_which_it_is_a_part() -> None:
+    table, word = get_study("gr-table5"), "rate=0.4,method=cce,seed=0"
+    assert [cell.name for cell in picked(table, "paper", [word])] == [word]
+    apart = [cell.name for cell in picked(table, "paper", ["rate=0.4,method=cce"])]
+    assert "rate=0.4,method=cce,protocol=released,seed=0" in apart

@@ -1,5 +1,6 @@
 """`hardsight study`: list the studies, run what is missing of one, print its table, carry records between machines."""
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -56,7 +57,7 @@ def run(
     stacked: Annotated[bool, typer.Option("--stacked", help="Cells that train together share their passes.")] = False,
     device: Annotated[str | None, typer.Option(help="Left out: a GPU where there is one.")] = None,
     pack_to: Annotated[
-        Path | None, typer.Option(help="Then pack the records into this folder, for `study import` elsewhere.")
+        Path | None, typer.Option(help="Pack what is finished into this folder, for `study import` elsewhere.")
     ] = None,
 ) -> None:
     """Compute the cells that are missing, judge all that are there, and write the results file.
@@ -64,18 +65,22 @@ def run(
     Example: hardsight study run label-errors --preset smoke
     """
     from hardsight.studies import Options, get_study, run_study
-    from hardsight.studies.framework import Clock
+    from hardsight.studies.clock import Clock
     from hardsight.studies.transport import pack
+    from hardsight.studies.wording import plural
 
     with one_sentence():
         clock = Clock.of(limit_seconds)
         study = get_study(id)
         folder = _folder(study, preset, output)
-        options = Options(device, at_once, stacked, clock, lambda line: print(line, flush=True))
+        # After every group of cells, not at the end alone: a run that is killed has packed what it finished.
+        keep = None if pack_to is None else functools.partial(pack, study, preset, folder, pack_to)
+        options = Options(device, at_once, stacked, clock, lambda line: print(line, flush=True), keep)
         print(run_study(study, preset, folder, results, only=cells or (), options=options))
-        if pack_to is not None:
-            packed = pack(study, preset, folder, pack_to)
-            print(f"packed into {len(packed.files)} files; left out: {', '.join(packed.left_out) or 'nothing'}")
+        if keep is not None:
+            packed = keep()
+            left_out = ", ".join(packed.left_out) or "nothing"
+            print(f"packed into {plural(len(packed.files), 'file')}; left out: {left_out}")
 
 
 @study_app.command("table")
@@ -134,12 +139,13 @@ def import_records(
     from hardsight.studies import get_study, judge_study
     from hardsight.studies.framework import check_preset
     from hardsight.studies.transport import unpack
+    from hardsight.studies.wording import plural
 
     with one_sentence():
         study = get_study(id)
         check_preset(preset)
         folder = _folder(study, preset, output)
-        print(f"{len(unpack(files, folder))} cells")
+        print(plural(len(unpack(files, folder, cells={cell.name for cell in study.cells(preset)})), "cell"))
         print(judge_study(study, preset, folder, results))
 
 

@@ -10,7 +10,8 @@ from torch import nn
 
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
-from hardsight.studies.framework import EpochWatch, Options
+from hardsight.studies.clock import EpochWatch
+from hardsight.studies.framework import Options
 from hardsight.training import Cell, run_together
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import session

@@ -8,7 +8,6 @@ hardware, versions and date; every printed table is made from such a file and fr
 import datetime
 import difflib
 import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hardsight import records
+from hardsight.studies.clock import Clock, OutOfTime
 from hardsight.studies.wording import plural
 from hardsight.training.devices import chosen_device
 from hardsight.training.record import commit
@@ -32,60 +32,19 @@ PRESETS = ("smoke", "cpu", "paper")
 _HEADER = {"study", "preset", "date", "hardware", "versions", "commit", "cells", "cells_planned", "seeds"}
 
 
-class OutOfTime(Exception):  # noqa: N818 (no error: the cells that are finished stand, the others come next time)
-    """The time that was given is spent."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """How long a run may take; None for as long as it needs."""
-
-    end: float | None = None
-
-    @classmethod
-    def of(cls, seconds: float | None) -> "Clock":
-        """A clock that runs out after so many seconds."""
-        if seconds is not None and not 0 <= seconds < math.inf:
-            raise ValueError(f"limit_seconds must be a finite number of seconds, 0 or more; got {seconds!r}")
-        return cls(None if seconds is None else time.monotonic() + seconds)
-
-    def check(self, needed: float = 0.0) -> None:
-        """Stop (`OutOfTime`) where fewer seconds are left than needed."""
-        if self.end is not None and time.monotonic() + needed > self.end:
-            raise OutOfTime
-
-
-class EpochWatch:
-    """Stops a training (`OutOfTime`) as soon as it shows that the clock would run out before its last epoch.
-
-    It reckons with the shortest epoch so far: the first ones also compile, and wait for others that do.
-    """
-
-    def __init__(self, clock: Clock, epochs: int) -> None:
-        self.clock, self.epochs = clock, epochs
-        self._before: float | None = None
-        self._shortest = math.inf
-        self._seen = 0
-
-    def epoch(self, epoch: int) -> None:
-        """This epoch, counted from 1, has ended."""
-        now = time.monotonic()
-        if self._before is not None:
-            self._shortest = min(self._shortest, now - self._before)
-            self._seen += 1
-        self._before = now
-        self.clock.check(1.1 * self._shortest * (self.epochs - epoch) if self._seen > 1 else 0.0)
-
-
 @dataclass(frozen=True)
 class Options:
-    """How cells are computed, which changes no number but the time: the device, and how many at once."""
+    """How cells are computed, which changes no number but the time: the device, and how many at once.
+
+    `keep` is called whenever a group of cells is finished: what is killed later has kept them.
+    """
 
     device: str | None = None
     at_once: int | None = None
     stacked: bool = False
-    clock: Clock = Clock()
+    clock: Clock = field(default_factory=Clock)
     say: Callable[[str], None] = print
+    keep: Callable[[], object] | None = None
 
     @property
     def torch_device(self) -> torch.device:
@@ -132,13 +91,17 @@ def check_preset(preset: str) -> None:
 def picked(study: Study, preset: str, words: Sequence[str]) -> list[Cell]:
     """The cells that one of the words names, in the study's order; without words all of them.
 
-    A word names a cell by parts between commas, each a part of the cell's name such as `seed=1`; one that is no whole
-    part of any cell's name, such as `resnet`, may stand anywhere within a part.
+    A word that is a cell's whole name names that one. Others name cells by parts between commas, each a part of the
+    cell's name such as `seed=1`; one that is no whole part of any cell's name, such as `resnet`, may stand anywhere
+    within a part.
     """
     cells = study.cells(preset)
-    known = {part for cell in cells for part in cell.name.split(",")}
+    whole = {cell.name for cell in cells}
+    known = {part for name in whole for part in name.split(",")}
 
     def names(word: str, cell: Cell) -> bool:
+        if word in whole:
+            return word == cell.name
         own = cell.name.split(",")
         asked = [part for one in word.split(",") if (part := one.strip())]
         return bool(asked) and all(part in own if part in known else part in cell.name for part in asked)
@@ -195,6 +158,8 @@ class _Pace:
         self.study.compute(self.preset, mine, self.options)
         self.last = time.monotonic() - began
         self.options.say(f"{self.last:.1f} s: {', '.join(cell.name for cell, _ in mine)}")
+        if self.options.keep is not None:
+            self.options.keep()
 
 
 def judge_study(study: Study, preset: str, folder: Path | str, results: Path | str) -> Path:

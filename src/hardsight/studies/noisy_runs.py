@@ -27,8 +27,9 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import model_scores
 from hardsight.heads import evaluating
+from hardsight.studies.clock import EpochWatch
 from hardsight.studies.detection import Detection, detect_all, suspicions
-from hardsight.studies.framework import EpochWatch, Options
+from hardsight.studies.framework import Options
 from hardsight.training import Cell, Plan, Session, run_together
 from hardsight.training.assembly import Sets, shrunk
 from hardsight.training.evaluation import evaluate

@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,15 +62,21 @@ def pack(
     return Packed(files, left_out)
 
 
-def unpack(files: Sequence[Path | str], folder: Path | str) -> list[str]:
+def unpack(files: Sequence[Path | str], folder: Path | str, *, cells: Collection[str] | None = None) -> list[str]:
     """Unpack files of `pack` below `folder`; returns the cells that are there now.
 
-    All are looked at before anything is written: one that is cut short, or holds anything but files of cells, is
-    refused. Each file appears whole, and a cell's `run.json`, which calls it finished, after everything else.
+    All are looked at before anything is written: one that is cut short, or holds anything but files of cells, or none
+    of the `cells` that are wanted, is refused. Each file appears whole, and a cell's `run.json`, which calls it
+    finished, after everything else.
     """
     folder = Path(folder)
     with contextlib.ExitStack() as stack:
         opened = [_opened(path, stack) for path in files]
+        for path, archive in zip(files, opened, strict=True):
+            held = {member.name.split("/")[0] for member in archive}
+            if cells is not None and held.isdisjoint(cells):
+                such = f"only others, such as {min(held)}" if held else "none at all"
+                raise ValueError(f"{path} must hold cells of this study and preset; it holds {such}")
         found = [(archive, member) for archive in opened for member in archive]
         for archive, member in sorted(found, key=lambda one: one[1].name.endswith("/run.json")):
             source = archive.extractfile(member)

@@ -18,7 +18,8 @@ from typing import Any
 
 from hardsight.domains.generalization import SCALES, Recipe, make_session
 from hardsight.domains.generalization.backbone import missing_packages
-from hardsight.studies.framework import EpochWatch, Options, Study
+from hardsight.studies.clock import EpochWatch
+from hardsight.studies.framework import Options, Study
 from hardsight.studies.generalization.judging import judge_cells
 from hardsight.studies.generalization.printed import draw, print_table
 from hardsight.studies.generalization.sets import DIGIT_DOMAINS, split_of

@@ -32,8 +32,11 @@ def main() -> None:
     """The entry point of the `hardsight` command."""
     try:
         app()
-    finally:
-        _leave_other_processes()
+    except SystemExit as end:
+        # After a failure others may still wait for this process, and leaving in order would wait for them.
+        if not end.code:
+            _leave_other_processes()
+        raise
 
 
 def _leave_other_processes() -> None:

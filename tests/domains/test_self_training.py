@@ -1,6 +1,7 @@
 """Self-training on two small domains: it adapts, it resumes to the same bits, its record says what happened."""
 
 import dataclasses
+import errno
 import json
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +19,9 @@ from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTrained, SelfTraining
 from hardsight.domains.self_training.record import ROUND_COLUMNS
 from hardsight.losses import GradientRescaling
+from hardsight.training import NonFiniteLossError
 from hardsight.training.locks import claim
+from hardsight.training.record import RunRecord
 
 QUICK: dict[str, Any] = {"rounds": 3, "source_epochs": 3, "batch_size": 24}
 
@@ -187,6 +190,48 @@ def test_points_any_model_and_any_loss() -> None:
         assert plan.fit(model, data, moved).rounds[-1]["accuracy"] > 0.9
 
 
+def test_a_full_disk_is_told_and_the_run_goes_on_from_there(
+    domains: Any, small: Callable[..., nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SelfTraining("avh", **QUICK)
+    whole = plan.fit(small(), *domains[:2], folder=tmp_path / "whole")
+    write, folder = RunRecord.write_epochs, tmp_path / "parts"
+
+    def full(record: RunRecord, rows: list[Any]) -> None:
+        if record.folder == folder and len(rows) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(record, rows)
+
+    monkeypatch.setattr(RunRecord, "write_epochs", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*parts'"):
+        plan.fit(small(), *domains[:2], folder=folder)
+    about = json.loads((folder / "run.json").read_text())
+    assert (about["status"], about["retry"]) == ("failed", True)
+    assert about["error"] == f"[Errno 28] No space left on device: '{folder}'"
+    monkeypatch.setattr(RunRecord, "write_epochs", write)
+    (folder / ".rounds-0abc_xyz.parquet").touch()
+    (folder / ".rounds-of-mine.parquet").touch()
+    again = plan.fit(small(9), *domains[:2], folder=folder)
+    assert same_bits(weights(whole.model), weights(again.model))
+    about = json.loads((folder / "run.json").read_text())
+    assert about["status"] == "finished"
+    assert not {"error", "retry"} & set(about)
+    # What a killed process left half-written goes; what is somebody else's stays.
+    assert [path.name for path in folder.glob(".*")] == [".rounds-of-mine.parquet"]
+
+
+def test_a_loss_that_is_no_number_has_failed_for_good(
+    domains: Any, small: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    steep = partial(torch.optim.SGD, lr=1e30)
+    with pytest.raises(NonFiniteLossError):
+        SelfTraining("avh", optimizer=steep, **QUICK | {"source_epochs": 0}).fit(
+            small(), *domains[:2], folder=tmp_path
+        )
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert (about["status"], about["retry"]) == ("failed", False)
+
+
 def test_a_folder_in_which_another_adapts_is_refused(
     domains: Any, small: Callable[..., nn.Module], tmp_path: Path
 ) -> None:
@@ -327,9 +372,19 @@ def test_begun_anew_nothing_of_the_earlier_run_stays(
     recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
 ) -> None:
     assert recorded.folder is not None
-    assert (recorded.folder / "thumbnails.parquet").is_file()
-    SelfTraining("cbst", **QUICK).fit(small(), *domains[:2], folder=recorded.folder, resume=False)
-    assert not (recorded.folder / "thumbnails.parquet").exists()
+    tables = ("epochs", "rounds", "samples", "selected", "thumbnails")
+    assert all((recorded.folder / f"{name}.parquet").is_file() for name in tables)
+    (recorded.folder / "mine.parquet").touch()
+
+    def interrupt(row: dict[str, Any]) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        plan = SelfTraining("cbst", **QUICK)
+        plan.fit(small(), *domains[:2], folder=recorded.folder, resume=False, after_round=interrupt)
+    # Of the first look at the target there are these two.
+    assert {path.stem for path in recorded.folder.glob("*.parquet")} == {"rounds", "selected", "mine"}
+    assert pq.read_table(recorded.folder / "rounds.parquet").num_rows == 1
 
 
 def test_pictures_of_any_number_of_channels(domains: Any, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`fit`: train any classifier on any batches; leave a record, resumable at any moment."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,18 +187,10 @@ class Session:
         A GPU must be the current device at every step (see `devices.current`).
         """
         try:
-            self._begin()
-            yield from self.training.stepwise()
-            return self._finish()
-        except (NonFiniteLossError, OSError) as reason:
-            if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
-                # Python names the file where opening fails, not where writing does: say whose disk is full.
-                reason.filename = None if self.folder is None else str(self.folder)
-            # On a full disk this cannot be written either; the reason itself is what must reach the caller.
-            with contextlib.suppress(OSError):
-                if self.record.details:
-                    self.record.fail(str(reason), retry=isinstance(reason, OSError))
-            raise
+            with failure_recorded(self.record, self.folder):
+                self._begin()
+                yield from self.training.stepwise()
+                return self._finish()
         finally:
             self.training.step.network.close()
             own_batch_statistics(self.training.step.network)
@@ -245,6 +237,25 @@ class Session:
                 results |= self.measure(training.evaluated)
             self.record.finish(results)
         return Fitted(training.model, training.evaluated, training.counters.rows, results, table, self.folder)
+
+
+@contextlib.contextmanager
+def failure_recorded(record: RunRecord, folder: Path | None) -> Iterator[None]:
+    """What stops a training inside, its loss or the system, stands in its record before it goes on to the caller.
+
+    `folder`: where the training writes, which every process knows and only the first one's record does.
+    """
+    try:
+        yield
+    except (NonFiniteLossError, OSError) as reason:
+        if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
+            # Python names the file where opening fails, not where writing does: say whose disk is full.
+            reason.filename = None if folder is None else str(folder)
+        # On a full disk this cannot be written either; the reason itself is what must reach the caller.
+        with contextlib.suppress(OSError):
+            if record.details:
+                record.fail(str(reason), retry=isinstance(reason, OSError))
+        raise
 
 
 def _results(training: Training) -> dict[str, Any]:

@@ -37,6 +37,7 @@ def _layout(rows: int, dim: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
 @gluon.jit
 @no_type_check
 def _load_ahead(features, weight, tiles, work):
+    """What the loading warp does: every tile of every item, as soon as a stage is free."""
     x_tiles, w_tiles, ready, free = tiles
     dim, classes, classes_per_split, sample_blocks, items, group = work
     STAGES: gl.constexpr = x_tiles.shape[0]
@@ -86,6 +87,7 @@ def _multiply(tiles, step, dim, layout: gl.constexpr):
 @gluon.jit
 @no_type_check
 def _multiply_and_fold(tiles, vectors, samples, work, BIAS: gl.constexpr, SPREAD: gl.constexpr):
+    """What the other warps do with them."""
     labels, feature_inverse, weight_inverse, bias, partial = vectors
     dim, classes, classes_per_split, sample_blocks, items, group = work
     SAMPLES: gl.constexpr = tiles[0].shape[1]

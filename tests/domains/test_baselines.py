@@ -1,11 +1,14 @@
 """The adaptation baselines: their measures against slow references, and what each step of a method moves."""
 
 import copy
+import errno
 import functools
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +33,7 @@ from hardsight.domains.baselines import (
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Objective
 from hardsight.training.network import Network
+from hardsight.training.record import RunRecord
 
 SGD = functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 Batches = list[tuple[Tensor, Tensor]]
@@ -411,3 +415,22 @@ def test_a_loss_that_is_no_number_stops_the_adaptation(
         adapt_baseline("source", network(), broken, target, epochs=2, folder=tmp_path)
     about = json.loads((tmp_path / "run.json").read_text())
     assert (about["status"], about["error"]) == ("failed", "source_loss is not a finite number in epoch 1 of 2")
+    assert about["retry"] is False
+
+
+def test_a_full_disk_stops_the_adaptation_and_may_be_tried_again(
+    domains: tuple[Batches, Batches, Batches], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapt_baseline("source", network(), *domains[:2], epochs=1, folder=tmp_path)
+    assert (tmp_path / "epochs.parquet").is_file()
+
+    def full(record: RunRecord, rows: list[Any]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunRecord, "write_epochs", full)
+    with pytest.raises(OSError, match=re.escape(f"No space left on device: '{tmp_path}'")):
+        adapt_baseline("source", network(), *domains[:2], epochs=2, folder=tmp_path)
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert (about["status"], about["retry"]) == ("failed", True)
+    # The numbers of the run before it are not this run's.
+    assert not (tmp_path / "epochs.parquet").exists()

@@ -225,9 +225,7 @@ def test_a_loss_that_is_no_number_has_failed_for_good(
 ) -> None:
     steep = partial(torch.optim.SGD, lr=1e30)
     with pytest.raises(NonFiniteLossError):
-        SelfTraining("avh", optimizer=steep, **QUICK | {"source_epochs": 0}).fit(
-            small(), *domains[:2], folder=tmp_path
-        )
+        SelfTraining("avh", optimizer=steep, **QUICK | {"source_epochs": 0}).fit(small(), *domains[:2], folder=tmp_path)
     about = json.loads((tmp_path / "run.json").read_text())
     assert (about["status"], about["retry"]) == ("failed", False)
 
@@ -379,8 +377,8 @@ def test_begun_anew_nothing_of_the_earlier_run_stays(
     def interrupt(row: dict[str, Any]) -> None:
         raise Interrupted
 
+    plan = SelfTraining("cbst", **QUICK)
     with pytest.raises(Interrupted):
-        plan = SelfTraining("cbst", **QUICK)
         plan.fit(small(), *domains[:2], folder=recorded.folder, resume=False, after_round=interrupt)
     # Of the first look at the target there are these two.
     assert {path.stem for path in recorded.folder.glob("*.parquet")} == {"rounds", "selected", "mine"}

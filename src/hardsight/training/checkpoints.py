@@ -32,7 +32,7 @@ _NAME = re.compile(r"step-(\d+)$")
 # What a run writes under its own name, and what it may leave under a hidden one when it is killed. A run's folder may
 # hold other things, its owner's: nothing else is ever removed.
 _OWN = re.compile(r"step-\d+|(best|last)\.safetensors")
-_CRUMBS = re.compile(r"\.(run|epochs|samples)-[a-z0-9_]{8}\.(json|parquet)")
+_FILES = ("run", "epochs", "samples")
 _CHECKPOINT_CRUMBS = re.compile(r"\.(step-\d+|gone-.+|(best|last)-[a-z0-9_]{8}\.safetensors)")
 
 
@@ -117,9 +117,13 @@ class Checkpoints:
                 _discard(path)
 
 
-def clear_crumbs(folder: Path) -> None:
-    """Remove what a killed process left half-written, under the hidden names that a run gives such files."""
-    for place, crumbs in ((folder, _CRUMBS), (folder / "checkpoint", _CHECKPOINT_CRUMBS)):
+def clear_crumbs(folder: Path, *tables: str) -> None:
+    """Remove what a killed process left half-written, under the hidden names that a run gives such files.
+
+    `tables`: files that this kind of run writes beside those of every training.
+    """
+    own = re.compile(rf"\.({'|'.join((*_FILES, *tables))})-[a-z0-9_]{{8}}\.(json|parquet)")
+    for place, crumbs in ((folder, own), (folder / "checkpoint", _CHECKPOINT_CRUMBS)):
         for path in place.glob(".*"):
             if not crumbs.fullmatch(path.name):
                 continue

@@ -15,6 +15,7 @@ from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
 from hardsight.training.devices import chosen_device
 from hardsight.training.evaluation import take_apart
+from hardsight.training.fitting import failure_recorded
 from hardsight.training.network import Network
 from hardsight.training.record import Row, RunRecord, device_name
 
@@ -94,20 +95,17 @@ def adapt_baseline(
     name = type(playing).__name__
     settings = {key: value for key, value in vars(playing).items() if isinstance(value, int | float | str)}
     model.to(device)
-    with _seeded(seed, device), _watched(model) as network:
+    with _seeded(seed, device), _watched(model) as network, failure_recorded(record, record.folder):
         training = _Adaptation(playing, network, source, target, epochs, device, _autocast(precision, device))
         training.begin(optimizer, plan or Plan())
         record.begin(
             name=name, seed=seed, config={"method": name, "epochs": epochs, **settings}, device=device_name(device),
             class_names=list(class_names),
         )  # fmt: skip
+        record.clear_tables()
         rows, accuracy = [], None
         for epoch in range(1, epochs + 1):
-            try:
-                row: Row = {"epoch": epoch, **training.epoch(epoch - 1)}
-            except NonFiniteLossError as reason:
-                record.fail(str(reason))
-                raise
+            row: Row = {"epoch": epoch, **training.epoch(epoch - 1)}
             if test is not None:
                 accuracy = accuracy_by_class(model, test, training.classes, device)
                 row |= {"test_accuracy": accuracy.overall, "test_class_mean": accuracy.class_mean}
@@ -115,7 +113,7 @@ def adapt_baseline(
             record.write_epochs(rows)
             if after_epoch is not None:
                 after_epoch(epoch, row)
-    record.finish(_results(rows[-1], accuracy))
+        record.finish(_results(rows[-1], accuracy))
     return Adapted(model, rows, accuracy, record.folder)
 
 

@@ -39,6 +39,8 @@ ROUND_COLUMNS = {
     "beyond_cbst": "how many are selected that CBST would not select from the same outputs (AVH, Fig. 21)",
     "beyond_cbst_right": "how many of those are labelled rightly",
 }
+# The tables beside those of every training.
+TABLES = ("rounds", "selected", "thumbnails")
 _WHOLE = ("round", "selected", "beyond_cbst", "beyond_cbst_right")
 _THUMBNAILS = 24
 

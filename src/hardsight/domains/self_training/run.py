@@ -23,6 +23,7 @@ from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.domains.self_training.method import SelfTrained, SelfTraining
 from hardsight.domains.self_training.record import (
     ROUND_COLUMNS,
+    TABLES,
     samples_table,
     selected_table,
     sentence_of,
@@ -30,19 +31,21 @@ from hardsight.domains.self_training.record import (
     write_rounds,
     write_thumbnails,
 )
+from hardsight.dynamics.processes import together
 from hardsight.heads import evaluating, observe
 from hardsight.training import Session, fit
 from hardsight.training.checkpoints import (
     Checkpoints,
     check_fits,
+    clear_crumbs,
     load_optimizer,
     random_states,
     restore_random_states,
 )
 from hardsight.training.configured import alone_in
 from hardsight.training.devices import chosen_device, current
-from hardsight.training.evaluation import evaluate, process, wait_for_all
-from hardsight.training.loop import NonFiniteLossError
+from hardsight.training.evaluation import evaluate, process
+from hardsight.training.fitting import failure_recorded
 from hardsight.training.record import RunRecord, device_name
 
 # Samples of one forward when the target is looked at.
@@ -83,7 +86,7 @@ class Run:
         self.resume, self.name, self.after_round = resume, name, after_round
         self.say = say if self.rank == 0 else lambda sentence: None
         self.record = RunRecord(self.folder if self.rank == 0 else None)
-        self.checkpoints = None if self.folder is None else Checkpoints(self.folder, self.rank, wait_for_all)
+        self.checkpoints = None if self.folder is None else Checkpoints(self.folder, self.rank)
         self.pixels = pixel_options(source, self.device)
         plain = {**self.pixels, "shuffle": False}
         rows = max(1, min(_LOOK_BATCH, len(target) // world))
@@ -130,19 +133,17 @@ class Run:
         """Train to the end."""
         devices = [self.device] if self.device.type == "cuda" else []
         alone = contextlib.nullcontext() if self.folder is None else alone_in(self.folder)
-        with alone, current(self.device), torch.random.fork_rng(devices=devices):
+        told = failure_recorded(self.record, self.folder)
+        with alone, current(self.device), torch.random.fork_rng(devices=devices), told:
             torch.manual_seed(self.settings.seed)
             self._begin()
-            try:
-                if self.settings.source_epochs:
-                    self._train_on_source()
-                torch.manual_seed(self.settings.seed + 1)
-                self._prepare()
+            if self.settings.source_epochs:
+                self._train_on_source()
+            torch.manual_seed(self.settings.seed + 1)
+            self._prepare()
+            with together():
                 self._restore()
-                self._adapt()
-            except NonFiniteLossError as reason:
-                self.record.fail(str(reason))
-                raise
+            self._adapt()
             self._finish()
         selected = pa.concat_tables(self.tables) if self.tables else pa.table({})
         return SelfTrained(self.model, self.rows, self.epochs, self.selection, selected, self.notes, self.folder)
@@ -161,15 +162,22 @@ class Run:
             "device": device_name(self.device),
             "class_names": list(self.source.class_names),
         }
+        with together():
+            if self.record.folder is not None:
+                clear_crumbs(self.record.folder, *TABLES)
+            if self.resume:
+                self.record.check_same_run(details["config"])
+                self.record.go_on(**details)
         if self.resume:
-            self.record.check_same_run(details["config"])
-            self.record.go_on(**details)
             return
         if self.checkpoints is not None:
             self.checkpoints.clear()
-        if self.record.folder is not None:
-            (self.record.folder / "thumbnails.parquet").unlink(missing_ok=True)
-        self.record.begin(**details)
+        with together():
+            self.record.begin(**details)
+            self.record.clear_tables()
+            if self.record.folder is not None:
+                for name in TABLES:
+                    (self.record.folder / f"{name}.parquet").unlink(missing_ok=True)
 
     def _train_on_source(self) -> None:
         of = self.settings
@@ -247,13 +255,14 @@ class Run:
     def _finish(self) -> None:
         seen = self._look()
         self._close_row({"round": self.done, **self._accuracy(seen)})
-        self.record.write_samples(samples_table(seen, self.target.ids, self.truth))
-        if self.record.folder is not None and self.tables:
-            write_thumbnails(self.record.folder, worth_showing(pa.concat_tables(self.tables)), self.target)
-        if self.checkpoints is not None:
-            self.checkpoints.save_weights("last", self.model.state_dict())
         last = {key: value for key, value in self.rows[-1].items() if value is not None and key != "round"}
-        self.record.finish({**last, "rounds": self.done, "notes": self.notes})
+        with together():
+            self.record.write_samples(samples_table(seen, self.target.ids, self.truth))
+            if self.record.folder is not None and self.tables:
+                write_thumbnails(self.record.folder, worth_showing(pa.concat_tables(self.tables)), self.target)
+            if self.checkpoints is not None:
+                self.checkpoints.save_weights("last", self.model.state_dict())
+            self.record.finish({**last, "rounds": self.done, "notes": self.notes})
 
     # -----------------------------------------------------------------------------------------------------------------
     # A round.
@@ -306,16 +315,18 @@ class Run:
     def _close_row(self, row: dict[str, Any]) -> None:
         row = {name: row.get(name) for name in ROUND_COLUMNS}
         self.rows.append(row)
-        if self.record.folder is not None:
-            write_rounds(self.record.folder, self.rows, self.tables)
-        self.say(sentence_of(row))
-        self.after_round(row)
+        with together():
+            if self.record.folder is not None:
+                write_rounds(self.record.folder, self.rows, self.tables)
+            self.say(sentence_of(row))
+            self.after_round(row)
 
     def _after_epoch(self, began: int, epoch: int, row: Mapping[str, float | int]) -> None:
         epoch += began
         number = -(-epoch // self.settings.epochs_per_round)
         self.epochs.append({"round": number, **row, "epoch": self.settings.source_epochs + epoch})
-        self.record.write_epochs(self.epochs)
+        with together():
+            self.record.write_epochs(self.epochs)
         if epoch % self.settings.epochs_per_round == 0:
             self.done = number
             self._save()

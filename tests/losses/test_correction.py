@@ -14,6 +14,7 @@ from hardsight.losses import (
     backward_correction_loss,
     forward_correction_loss,
 )
+from hardsight.losses.registry import noisy_transition
 
 MATRIX = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]], dtype=torch.float64)
 
@@ -124,5 +125,21 @@ def test_refuses_in_one_sentence() -> None:
         BackwardCorrection(torch.full((2, 2), 0.5))
     with pytest.raises(ValueError, match="transition must have the logits' 4 classes; got 3"):
         ForwardCorrection(torch.eye(3))(torch.zeros(1, 4), torch.tensor([0]))
+    with pytest.raises(ValueError, match="classes must be at least 2 and finite; got 1"):
+        SAdaptation(1)
     with pytest.raises(ValueError, match="initial must be a matrix of 4 classes; got 3"):
         SAdaptation(4, initial=torch.eye(3))
+
+
+@pytest.mark.parametrize("kind", [ForwardCorrection, BackwardCorrection])
+def test_a_matrix_in_half_precision_is_still_one(kind: type, generator: torch.Generator) -> None:
+    """In sixteen bits a row of 0.2 and 99 times 0.8 / 99 sums to 0.996; a trainer that works in them rounds it so."""
+    loss = kind(noisy_transition(100, 0.8))
+    logits, labels = torch.randn(6, 100, generator=generator), torch.arange(6)
+    expected = loss(logits, labels)
+    torch.testing.assert_close(loss.to(torch.bfloat16)(logits, labels), expected, rtol=0.01, atol=0)
+
+
+def test_a_matrix_of_integers_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"transition must be floating point; got torch.int64"):
+        ForwardCorrection(torch.eye(3, dtype=torch.long))

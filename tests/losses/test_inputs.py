@@ -35,6 +35,23 @@ def test_logit_losses_refuse(name: str) -> None:
         loss(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long), **ids)
 
 
+@pytest.mark.parametrize("name", [name for name in LOGIT_LOSSES if LOSSES[name].needs_ids])
+def test_ids_are_one_of_the_table_for_each_sample(name: str) -> None:
+    """One id for two samples would be spread over both, and -1 would be the last sample."""
+    loss, _ = make(name)
+    logits, labels = torch.zeros(4, 5), torch.tensor([0, 1, 2, 3])
+    note = loss.record if name == "joint_optimisation" else lambda ids, logits: loss.prune(ids, logits, labels)
+    for ids, sentence in (
+        (torch.tensor([3]), r"ids must have shape \[4\], one a sample; got \[1\]"),
+        (torch.tensor([0, 1, 2, 8]), r"ids must lie in \[0, 8\), the samples of the table; got 8"),
+        (torch.tensor([0, 1, -1, 2]), r"ids must lie in \[0, 8\), the samples of the table; got -1"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            loss(logits, labels, ids=ids)
+        with pytest.raises(ValueError, match=sentence):
+            note(ids, logits)
+
+
 @pytest.mark.parametrize("name", FEATURE_LOSSES)
 def test_feature_losses_refuse(name: str) -> None:
     loss, _ = make(name)
@@ -46,6 +63,8 @@ def test_feature_losses_refuse(name: str) -> None:
     with pytest.raises(ValueError, match=r"sample_weight must have shape \[4\]; got \[4, 1\]"):
         loss(torch.zeros(4, 6), labels, torch.ones(4, 1))
     if not LOSSES[name].pairs:
+        with pytest.raises(ValueError, match=r"dim.*got \[4, 7\]|dim 7; got \[5, 6\]"):
+            loss(torch.zeros(4, 7), labels)
         with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\) or be ignore_index -100; got 7"):
             loss(torch.zeros(4, 6), torch.tensor([0, 1, 2, 7]))
 

@@ -93,3 +93,8 @@ def test_refuses_in_one_sentence() -> None:
         JointOptimisation(4, 3, alpha=-1.0)
     with pytest.raises(ValueError, match="window must be at least 1"):
         JointOptimisation(4, 3, window=0)
+    for prior in ([0.5, 0.5], [0.5, 0.7, -0.2], [1.0, 1.0, 1.0]):
+        with pytest.raises(ValueError, match="prior must be 3 probabilities that sum to 1; got"):
+            JointOptimisation(4, 3, prior=torch.tensor(prior))
+        with pytest.raises(ValueError, match="prior must be 3 probabilities that sum to 1; got"):
+            joint_optimisation_loss(torch.zeros(2, 3), torch.tensor([0, 1]), prior=torch.tensor(prior))

@@ -231,6 +231,19 @@ def law_spatial(entry: LossEntry, bench: Bench) -> None:
     assert losses.shape == (2, 2, 3)
 
 
+def law_per_sample(entry: LossEntry, bench: Bench) -> None:
+    """`torch.func` gives each sample's gradient, as a loop over the samples does."""
+    batch = bench.batch(entry)
+    module = bench.build(entry, reduction="sum").eval()
+
+    def of_one(*sample: Tensor) -> Tensor:
+        return bench.call(entry, module, *(part.unsqueeze(0) for part in sample))
+
+    found = torch.func.vmap(torch.func.grad(of_one))(*batch)
+    rows = [bench.gradient(entry, module, *(part[at : at + 1] for part in batch)) for at in range(len(found))]
+    torch.testing.assert_close(found, torch.cat(rows))
+
+
 def law_state(entry: LossEntry, bench: Bench) -> None:
     """A loss that has taken a step and one made anew with its state go on alike."""
     first, labels, ids = bench.batch(entry)
@@ -276,6 +289,8 @@ LAWS: dict[Callable[[LossEntry, Bench], None], Callable[[LossEntry], bool]] = {
     law_autocast: lambda entry: True,
     law_spatial: lambda entry: entry.takes == "logits" and not entry.needs_ids,
     law_state: lambda entry: True,
+    # A pair takes two samples; the angles to all classes have no rule for vmap.
+    law_per_sample: lambda entry: not entry.pairs and entry.name != "avh",
 }
 
 
@@ -359,6 +374,7 @@ WRONG = {
     law_finite: Wrong(lambda logits, labels: -logits.softmax(-1).gather(-1, labels[:, None])[:, 0].log()),
     law_autocast: Wrong(lambda logits, labels: plain((logits @ torch.eye(5)).float(), labels)),
     law_state: _Forgetful(),
+    law_per_sample: Wrong(lambda logits, labels: plain(logits, labels) if labels.max() < 5 else logits.sum(-1)),
     law_spatial: Wrong(lambda logits, labels: plain(logits, labels).reshape(len(logits), -1).mean(-1)),
 }
 

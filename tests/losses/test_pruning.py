@@ -71,6 +71,8 @@ def test_pruning_minimises_over_the_flags(logits: Tensor, labels: Tensor) -> Non
 def test_refuses_in_one_sentence(logits: Tensor, labels: Tensor) -> None:
     with pytest.raises(ValueError, match="ids must name the samples"):
         TruncatedGCELoss(num_samples=4)(logits, labels)
+    with pytest.raises(ValueError, match="kept must hold a flag for each of the 4 samples; got 1"):
+        truncated_gce_loss(logits, labels, kept=torch.tensor([True]))
     with pytest.raises(ValueError, match="num_samples must be given"):
         TruncatedGCELoss().prune(torch.arange(4), logits, labels)
     with pytest.raises(ValueError, match=r"k must lie in \(0, 1\]; got 0.0"):

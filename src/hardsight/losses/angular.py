@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.losses.entropy import cross_entropy
-from hardsight.losses.inputs import check_floating, check_range, check_reduction
+from hardsight.losses.inputs import check_range, check_reduction, check_weight
 
 
 def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 1.0) -> Float[Tensor, "*batch classes"]:
@@ -16,11 +16,7 @@ def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 
 
     A zero feature has an angle of pi/2 to every class and gets no gradient.
     """
-    check_floating(features, "features")
-    if weight.ndim != 2 or features.shape[-1:] != weight.shape[-1:]:
-        raise ValueError(
-            f"weight must be [classes, dim] with the features' dim {features.shape[-1]}; got {list(weight.shape)}"
-        )
+    check_weight(features, weight)
     return scale * (math.pi - angles_to_classes(widen(features), widen(weight), exact=False))
 
 

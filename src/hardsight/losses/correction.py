@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.geometry import full_precision
-from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction
+from hardsight.losses.inputs import Rows, as_rows, check_floating, check_range, check_reduction, sum_slack
 
 
 def forward_correction_loss(
@@ -106,6 +106,7 @@ class SAdaptation(nn.Module):
         ignore_index: int = -100,
     ) -> None:
         super().__init__()
+        check_range(classes, "classes", 2.0)
         if initial is None:
             check_range(noise_rate, "noise_rate", 0.0, 1.0, open_low=True)
             initial = torch.full((classes, classes), noise_rate / (classes - 1))
@@ -131,6 +132,7 @@ class SAdaptation(nn.Module):
 
 def check_transition(transition: Tensor) -> None:
     """Refuse what is not a square matrix of probabilities whose rows sum to 1."""
+    check_floating(transition, "transition")
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
         raise ValueError(f"transition must be a square matrix; got shape {list(transition.shape)}")
     # Looking at the values would wait for an accelerator, and would break a compiled graph.
@@ -140,7 +142,7 @@ def check_transition(transition: Tensor) -> None:
         raise ValueError(f"transition must hold probabilities; got {transition.min().item():g}")
     sums = transition.sum(-1)
     worst = int((sums - 1).abs().argmax())
-    if not abs(sums[worst].item() - 1) <= 1e-4:
+    if not abs(sums[worst].item() - 1) <= sum_slack(transition):
         raise ValueError(f"transition must have rows that sum to 1; row {worst} sums to {sums[worst].item():g}")
 
 

@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         if self.probabilities is not None:
             return self.probabilities
         assert self.labels is not None
-        return nn.functional.one_hot(self.labels, self.logits.shape[-1]).to(self.logits.dtype)
+        return torch.zeros_like(self.logits).scatter(-1, self.labels.unsqueeze(-1), 1.0)
 
     def expected(
         self, values: Float[Tensor, "rows classes"], function: Callable[[Tensor], Tensor] | None = None
@@ -104,13 +104,48 @@ def check_labels(
     labels = target.reshape(-1).long()
     kept = labels != ignore_index
     labels = torch.where(kept, labels, 0)
-    # On an accelerator this would wait for it; there the gather's own bounds check reports the label.
-    if labels.device.type == "cpu" and not torch.compiler.is_compiling() and labels.numel():
-        low, high = labels.aminmax()
-        if low < 0 or high >= classes:
-            worst = int(low if low < 0 else high)
-            raise ValueError(f"labels must lie in [0, {classes}) or be ignore_index {ignore_index}; got {worst}")
+    # On an accelerator the gather's own bounds check reports the label.
+    if (outside := seen_outside(labels, 0, classes - 1)) is not None:
+        raise ValueError(f"labels must lie in [0, {classes}) or be ignore_index {ignore_index}; got {outside}")
     return labels, kept
+
+
+def check_ids(ids: Int[Tensor, "..."], rows: int, samples: int) -> Int[Tensor, "rows"]:
+    """Flat numbers of samples in a table, one for each row: none is spread over several, none counts from the end."""
+    if ids.numel() != rows:
+        raise ValueError(f"ids must have shape {[rows]}, one a sample; got {list(ids.shape)}")
+    if (outside := seen_outside(ids, 0, samples - 1)) is not None:
+        raise ValueError(f"ids must lie in [0, {samples}), the samples of the table; got {outside}")
+    return ids.reshape(-1)
+
+
+def seen_outside(values: Tensor, low: float | int, high: float | int = math.inf) -> float | int | None:
+    """A value that is not in [low, high], NaN included; None where there is none, or where nobody may look.
+
+    Looking waits for an accelerator; while compiling and under `torch.func.vmap` there are no values to look at.
+    """
+    if values.device.type != "cpu" or torch.compiler.is_compiling() or not values.numel():
+        return None
+    least, largest = values.aminmax()
+    try:
+        worst = (largest if least >= low else least).item()
+    except RuntimeError:
+        return None
+    return None if low <= worst <= high else worst
+
+
+def sum_slack(probabilities: Tensor) -> float:
+    """How far from 1 probabilities may sum: what people round to, or what their type does."""
+    return max(1e-4, 2 * torch.finfo(probabilities.dtype).eps)
+
+
+def check_weight(features: Tensor, weight: Tensor) -> None:
+    """Refuse class weights that do not fit the features."""
+    check_floating(features, "features")
+    if weight.ndim != 2 or features.shape[-1:] != weight.shape[-1:]:
+        raise ValueError(
+            f"weight must be [classes, dim] with the features' dim {features.shape[-1]}; got {list(weight.shape)}"
+        )
 
 
 def reduce(

@@ -7,7 +7,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hardsight.losses import processes
-from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction
+from hardsight.losses.inputs import (
+    Rows,
+    as_rows,
+    check_floating,
+    check_ids,
+    check_range,
+    check_reduction,
+    seen_outside,
+    sum_slack,
+)
 from hardsight.losses.robust import entropy
 
 
@@ -17,7 +26,7 @@ def joint_optimisation_loss(
     *,
     alpha: float = 1.2,
     beta: float = 0.8,
-    prior: Float[Tensor, "classes"] | None = None,
+    prior: Tensor | None = None,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
@@ -30,6 +39,8 @@ def joint_optimisation_loss(
     loss contains it once. The prior is uniform unless given. Defaults: the paper's for 70 % symmetric noise.
     """
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
+    if prior is not None:
+        _check_prior(prior, rows.logits.shape[-1])
     log_p = rows.log_softmax()
     losses = -rows.expected(log_p) + beta * entropy(log_p)
     if rows.probabilities is not None:
@@ -75,7 +86,9 @@ class JointOptimisation(nn.Module):
         self.window, self.hard, self.ignore_index = window, hard, ignore_index
         self.reduction = check_reduction(reduction)
         self.across_processes, self.process_group = across_processes, process_group
-        self.register_buffer("prior", torch.full((classes,), 1 / classes) if prior is None else prior.clone())
+        prior = torch.full((classes,), 1 / classes) if prior is None else prior.detach().clone()
+        _check_prior(prior, classes)
+        self.register_buffer("prior", prior)
         self.register_buffer("labels", torch.zeros(num_samples, classes))
         self.register_buffer("replaced", torch.zeros(num_samples, dtype=torch.bool))
         self.register_buffer("history", torch.zeros(window, num_samples, classes))
@@ -91,6 +104,7 @@ class JointOptimisation(nn.Module):
         ids: Int[Tensor, "batch"],
     ) -> Tensor:
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=self.ignore_index)
+        ids = check_ids(ids, len(rows.logits), len(self.replaced))
         target = torch.where(self.replaced[ids, None], self.labels[ids].to(rows.logits.dtype), rows.targets())
         return joint_optimisation_loss(
             logits,
@@ -105,9 +119,10 @@ class JointOptimisation(nn.Module):
         )
 
     @torch.no_grad()
-    def record(self, ids: Int[Tensor, "batch"], logits: Float[Tensor, "batch classes"]) -> None:
+    def record(self, ids: Int[Tensor, "ids"], logits: Float[Tensor, "batch classes"]) -> None:
         """Note this epoch's predictions of these samples."""
         slot = int(self.epoch) % self.window
+        ids = check_ids(ids, len(logits), len(self.replaced))
         self.history[slot, ids] = torch.softmax(logits.float(), dim=-1).to(self.history.dtype)
         self.noted[slot, ids] = True
 
@@ -131,6 +146,14 @@ class JointOptimisation(nn.Module):
             self.replaced.logical_or_(known)
         self.epoch.add_(1)
         self.noted[int(self.epoch) % self.window] = False
+
+
+def _check_prior(prior: Tensor, classes: int) -> None:
+    check_floating(prior, "prior")
+    slack = sum_slack(prior)
+    sum_is_off = seen_outside(prior.sum(), 1 - slack, 1 + slack) is not None
+    if prior.shape != (classes,) or sum_is_off or seen_outside(prior, 0) is not None:
+        raise ValueError(f"prior must be {classes} probabilities that sum to 1; got {prior!s:.60}")
 
 
 def _prior_divergence(

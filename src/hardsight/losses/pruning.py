@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardsight.losses import processes
-from hardsight.losses.inputs import as_rows, check_range, check_reduction
+from hardsight.losses.inputs import as_rows, check_ids, check_range, check_reduction
 from hardsight.losses.robust import box_cox, check_q
 
 
@@ -37,6 +37,8 @@ def truncated_gce_loss(
     check_range(k, "k", 0.0, 1.0, open_low=True)
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
     log_p = rows.at_label(rows.log_softmax())
+    if kept is not None and kept.numel() != len(log_p):
+        raise ValueError(f"kept must hold a flag for each of the {len(log_p)} samples; got {kept.numel()}")
     followed = log_p > math.log(k) if kept is None else kept.reshape(-1)
     return rows.reduce(torch.where(followed, box_cox(log_p, q), (1 - k**q) / q), reduction)
 
@@ -81,12 +83,16 @@ class TruncatedGCELoss(nn.Module):
     ) -> Tensor:
         if self.has_table and ids is None:
             raise ValueError("ids must name the samples when the loss holds a table (num_samples); got None")
+        kept = None
+        if ids is not None and self.has_table:
+            samples = logits.select(min(1, logits.ndim - 1), 0).numel()
+            kept = self.kept[check_ids(ids, samples, len(self.kept))]
         return truncated_gce_loss(
             logits,
             labels,
             q=self.q,
             k=self.k,
-            kept=self.kept[ids] if self.has_table else None,
+            kept=kept,
             sample_weight=sample_weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
@@ -99,7 +105,7 @@ class TruncatedGCELoss(nn.Module):
             raise ValueError("num_samples must be given to keep a table of the samples; got None")
         rows = as_rows(logits, labels, ignore_index=self.ignore_index, soft_targets=False)
         believed = rows.at_label(rows.log_softmax()) >= math.log(self.k)
-        self.votes[ids.reshape(-1)] = believed.to(torch.int8)
+        self.votes[check_ids(ids, len(believed), len(self.votes))] = believed.to(torch.int8)
 
     @torch.no_grad()
     def end_pruning(self) -> Float[Tensor, ""]:

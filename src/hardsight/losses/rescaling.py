@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.losses import processes
-from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, reduce
+from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, reduce, seen_outside
 
 Transform = str | Callable[[Tensor], Tensor]
 RESCALING_REDUCTIONS = ("weight", "mean", "sum", "none")
@@ -164,9 +164,9 @@ def rescale(rows: Rows, beta: float, lam: float, transform: Transform, epsilon: 
     """
     assert rows.labels is not None
     assert rows.weight is not None
-    # Looking would wait for an accelerator. A negative weight has no logarithm and would spoil the whole batch.
-    if rows.weight.device.type == "cpu" and not torch.compiler.is_compiling() and not (rows.weight >= 0).all():
-        raise ValueError(f"sample_weight must be 0 or more throughout; got {rows.weight.min().item():g}")
+    # A negative weight has no logarithm and would spoil the whole batch.
+    if (outside := seen_outside(rows.weight, 0)) is not None:
+        raise ValueError(f"sample_weight must be 0 or more throughout; got {outside:g}")
     label = rows.labels.unsqueeze(-1)
     shifted = rows.logits - rows.logits.amax(-1, keepdim=True)
     others = shifted.scatter(-1, label, -math.inf)
@@ -227,6 +227,8 @@ def check_rescaling(beta: float, lam: float, transform: Transform, epsilon: floa
 
 
 class _AttachGradient(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(value: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
         return value.clone()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hardsight.losses import ArcFace, CosFace, NormFace, SphereFace, margin_logits, margin_loss
+from hardsight.losses import ArcFace, CosFace, CosineLinear, NormFace, SphereFace, margin_logits, margin_loss
 
 
 def psi(angle: float, margin: int) -> float:
@@ -107,6 +107,7 @@ def test_against_pytorch_metric_learning(generator: torch.Generator) -> None:
         (lambda: ArcFace(4, 3, margin_radians=28.6), r"margin_radians must lie in \[0, 3.14159\]; got 28.6"),
         (lambda: SphereFace(4, 3, margin=0), "margin must be an integer from 1 to 8"),
         (lambda: NormFace(4, 3, scale=-1.0), "scale must be greater than 0"),
+        (lambda: NormFace(4, 3, margin=0.3), "margin must be 0 for normface, which has none; got 0.3"),
         (
             lambda: margin_logits(torch.zeros(1, 2), torch.zeros(2, 2), torch.tensor([0]), kind="face", scale=1.0),
             "kind must be one of normface, cosface, arcface, sphereface; got 'face'",
@@ -116,3 +117,25 @@ def test_against_pytorch_metric_learning(generator: torch.Generator) -> None:
 def test_refuses_in_one_sentence(make: object, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+@pytest.mark.parametrize(
+    ("kind", "margin", "sentence"),
+    [
+        ("normface", 0.3, "margin must be 0 for normface"),
+        ("cosface", -0.1, "margin must be at least 0"),
+        ("arcface", 28.6, r"margin must lie in \[0, 3.14159\]; got 28.6"),
+        ("sphereface", 2.5, "margin must be an integer from 1 to 8, it multiplies the angle; got 2.5"),
+    ],
+)
+def test_the_functions_refuse_what_the_modules_do(kind: str, margin: float, sentence: str) -> None:
+    for function in (margin_logits, margin_loss):
+        with pytest.raises(ValueError, match=sentence):
+            function(torch.zeros(1, 2), torch.zeros(2, 2), torch.tensor([0]), kind=kind, scale=1.0, margin=margin)
+
+
+def test_a_head_takes_features_of_any_batch_shape(generator: torch.Generator) -> None:
+    head = CosineLinear(4, 3, generator=generator)
+    features = torch.randn(2, 5, 4, generator=generator)
+    torch.testing.assert_close(head(features), head(features.flatten(0, 1)).unflatten(0, (2, 5)))
+    torch.testing.assert_close(head(features[0, 0]), head(features)[0, 0])

@@ -31,3 +31,8 @@ def test_ends() -> None:
     assert AMC_PAPER.loss_weight(0) == pytest.approx(0.1 * math.exp(-5))
     assert AMC_PAPER.beta1_at(0) == 0.9
     assert AMC_PAPER.beta1_at(300) == pytest.approx(0.5, abs=1e-4)
+
+
+@pytest.mark.parametrize("epoch", [0, 5, 10])
+def test_a_ramp_of_no_length_is_none(epoch: int) -> None:
+    assert gaussian_ramp_up(epoch, 0) == gaussian_ramp_down(epoch, 10, 0) == 1

@@ -13,29 +13,31 @@ from torch import Tensor, nn
 from hardsight.geometry import directions, full_precision, norms, widen
 from hardsight.losses.inputs import (
     as_rows,
-    check_floating,
     check_labels,
     check_range,
     check_reduction,
+    check_weight,
 )
 
 MARGINS = ("normface", "cosface", "arcface", "sphereface")
 
 
 def margin_loss(
-    features: Float[Tensor, "batch dim"],
-    weight: Float[Tensor, "classes dim"],
+    features: Tensor,
+    weight: Tensor,
     labels: Tensor,
     *,
     kind: str,
     scale: float | None,
-    margin: float = 0.0,
+    margin: float | int = 0.0,
     annealing: float = 0.0,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Float[Tensor, "..."]:
     """Cross-entropy on `margin_logits`. The margin is put on the labelled class, so labels are class indices."""
+    if features.ndim != 2:
+        raise ValueError(f"features must be [batch, dim]; got shape {list(features.shape)}")
     flat, _ = check_labels(labels, (len(features),), len(weight), ignore_index)
     logits = margin_logits(features, weight, flat, kind=kind, scale=scale, margin=margin, annealing=annealing)
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
@@ -43,22 +45,23 @@ def margin_loss(
 
 
 def margin_logits(
-    features: Float[Tensor, "batch dim"],
-    weight: Float[Tensor, "classes dim"],
-    labels: Int[Tensor, "batch"],
+    features: Tensor,
+    weight: Tensor,
+    labels: Int[Tensor, "*batch"],
     *,
     kind: str,
     scale: float | None,
-    margin: float = 0.0,
+    margin: float | int = 0.0,
     annealing: float = 0.0,
-) -> Float[Tensor, "batch classes"]:
+) -> Float[Tensor, "*batch classes"]:
     """s cos(angle) for the other classes, and for the labelled one
 
     normface: s cos(angle); cosface: s (cos(angle) - m); arcface: s cos(angle + m), continued past pi - m by the line
     s (cos(angle) - m sin m) so that it keeps falling; sphereface: s psi(angle), psi = (-1)^k cos(m angle) - 2k on
     [k pi/m, (k+1) pi/m], mixed with cos(angle) in the shares 1 : `annealing`. A scale of None is the feature's norm.
     """
-    check_floating(features, "features")
+    check_weight(features, weight)
+    _check_margin(kind, margin)
     features = widen(features)
     with full_precision(features):
         toward, centres = directions(features), directions(widen(weight)).to(features.dtype)
@@ -69,10 +72,8 @@ def margin_logits(
     elif kind == "arcface":
         turned = cosine * math.cos(margin) - _sine(toward, centres[labels]) * math.sin(margin)
         target = torch.where(cosine >= -math.cos(margin), turned, cosine - margin * math.sin(margin))
-    elif kind in ("cosface", "normface"):
-        target = cosine - margin
     else:
-        raise ValueError(f"kind must be one of {', '.join(MARGINS)}; got {kind!r}")
+        target = cosine - margin
     logits = cosines.scatter(-1, labels.unsqueeze(-1), target.unsqueeze(-1))
     if scale is not None:
         return scale * logits
@@ -95,9 +96,9 @@ class CosineLinear(nn.Module):
         self.scale = scale
         self.weight = nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim))
 
-    def forward(self, features: Tensor) -> Float[Tensor, "batch classes"]:
+    def forward(self, features: Tensor) -> Float[Tensor, "*batch classes"]:
         # No margin: the label it would be put on is not known.
-        anyone = torch.zeros(len(features), dtype=torch.long, device=features.device)
+        anyone = torch.zeros(features.shape[:-1], dtype=torch.long, device=features.device)
         return margin_logits(features, self.weight, anyone, kind="normface", scale=self.scale)
 
     def extra_repr(self) -> str:
@@ -115,7 +116,7 @@ class MarginLoss(nn.Module):
         classes: int,
         *,
         scale: float | None,
-        margin: float = 0.0,
+        margin: float | int = 0.0,
         annealing: float = 0.0,
         reduction: str = "mean",
         ignore_index: int = -100,
@@ -124,6 +125,7 @@ class MarginLoss(nn.Module):
         super().__init__()
         if scale is not None:
             check_range(scale, "scale", 0.0, open_low=True)
+        _check_margin(self.kind, margin)
         self.scale, self.margin, self.annealing = scale, margin, check_range(annealing, "annealing", 0.0)
         self.weight = nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim))
         self.reduction = check_reduction(reduction)
@@ -162,7 +164,6 @@ class CosFace(MarginLoss):
     kind = "cosface"
 
     def __init__(self, dim: int, classes: int, scale: float = 64.0, margin: float = 0.35, **options: object) -> None:
-        check_range(margin, "margin", 0.0)
         super().__init__(dim, classes, scale=scale, margin=margin, **options)  # type: ignore[arg-type]
 
 
@@ -196,12 +197,21 @@ class SphereFace(MarginLoss):
         scale: float | None = None,
         **options: object,
     ) -> None:
-        if margin != int(margin) or not 1 <= margin <= 8:
-            raise ValueError(f"margin must be an integer from 1 to 8, it multiplies the angle; got {margin!r}")
-        super().__init__(dim, classes, scale=scale, margin=float(margin), annealing=annealing, **options)  # type: ignore[arg-type]
+        super().__init__(dim, classes, scale=scale, margin=margin, annealing=annealing, **options)  # type: ignore[arg-type]
 
 
-def _sphereface(cosine: Float[Tensor, "batch"], margin: int) -> Float[Tensor, "batch"]:
+def _check_margin(kind: str, margin: float | int) -> None:
+    if kind not in MARGINS:
+        raise ValueError(f"kind must be one of {', '.join(MARGINS)}; got {kind!r}")
+    if kind == "normface" and margin != 0:
+        raise ValueError(f"margin must be 0 for normface, which has none; got {margin!r}")
+    if kind == "sphereface" and margin not in range(1, 9):
+        raise ValueError(f"margin must be an integer from 1 to 8, it multiplies the angle; got {margin!r}")
+    if kind in ("cosface", "arcface"):
+        check_range(margin, "margin", 0.0, math.pi if kind == "arcface" else math.inf)
+
+
+def _sphereface(cosine: Float[Tensor, "*batch"], margin: int) -> Float[Tensor, "*batch"]:
     """(-1)^k cos(m angle) - 2k on [k pi/m, (k+1) pi/m]: cos(m angle) unrolled, falling from 1 to 1 - 2m."""
     step = torch.zeros_like(cosine)
     for boundary in range(1, margin):
@@ -213,7 +223,7 @@ def _sphereface(cosine: Float[Tensor, "batch"], margin: int) -> Float[Tensor, "b
     return (1 - 2 * (step % 2)) * multiple - 2 * step
 
 
-def _sine(x: Float[Tensor, "batch dim"], y: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch"]:
+def _sine(x: Float[Tensor, "*batch dim"], y: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """Sine of the angle between unit vectors, |x - y| |x + y| / 2: exact near 0 and pi, with a finite gradient."""
     apart, together = torch.linalg.vector_norm(x - y, dim=-1), torch.linalg.vector_norm(x + y, dim=-1)
     # Squares that sum to 4 for two unit vectors, to 2 at most when one is zero: then the angle is a right one.

@@ -12,7 +12,7 @@ def gaussian_ramp_up(epoch: float | int, length: float | int, sharpness: float =
 
 def gaussian_ramp_down(epoch: float | int, epochs: float | int, length: float | int, sharpness: float = 12.5) -> float:
     """1, then exp(-sharpness (1 - (epochs - epoch)/length)^2) during the last `length` of `epochs`. In (0, 1]."""
-    gone = max(0.0, 1 - (epochs - epoch) / length)
+    gone = max(0.0, 1 - (epochs - epoch) / length) if length > 0 else 0.0
     return math.exp(-sharpness * gone**2)
 
 

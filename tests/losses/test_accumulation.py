@@ -148,7 +148,9 @@ class _Classifier(nn.Module):
         return {"logits": self.body(inputs)}
 
 
-def trainer_step(model: nn.Module, inputs: Tensor, labels: Tensor, parts: int, folder: str) -> nn.Module:
+def trainer_step(
+    model: nn.Module, inputs: Tensor, labels: Tensor, parts: int, folder: str, loss: nn.Module, clip: float
+) -> nn.Module:
     transformers = pytest.importorskip("transformers")
     model = _Classifier(copy.deepcopy(model).float())
     settings = transformers.TrainingArguments(
@@ -159,7 +161,7 @@ def trainer_step(model: nn.Module, inputs: Tensor, labels: Tensor, parts: int, f
         learning_rate=1.0,
         lr_scheduler_type="constant",
         optim="sgd",
-        max_grad_norm=0.02,  # clipped: a sum that is normalised too late would be clipped differently
+        max_grad_norm=clip,
         report_to=[],
         use_cpu=True,
         save_strategy="no",
@@ -167,7 +169,7 @@ def trainer_step(model: nn.Module, inputs: Tensor, labels: Tensor, parts: int, f
         seed=1,
     )
     rows = [{"inputs": x, "labels": y} for x, y in zip(inputs.float(), labels, strict=True)]
-    hook = compute_loss_func(GradientRescaling(), model)
+    hook = compute_loss_func(loss, model)
     transformers.Trainer(model, settings, train_dataset=rows, compute_loss_func=hook).train()
     return model
 
@@ -175,9 +177,23 @@ def trainer_step(model: nn.Module, inputs: Tensor, labels: Tensor, parts: int, f
 @pytest.mark.filterwarnings("ignore")
 def test_under_the_trainer(model: nn.Module, inputs: Tensor, labels: Tensor, tmp_path: object) -> None:
     """One optimiser step on twelve samples is the same in one part, two or four."""
-    one = trainer_step(model, inputs, labels, 1, str(tmp_path))
+    # Clipped: a sum that is normalised too late would be clipped differently.
+    loss, clip = GradientRescaling(), 0.02
+    one = trainer_step(model, inputs, labels, 1, str(tmp_path), loss, clip)
     assert not torch.equal(one.body[0].weight, model[0].weight.float())
     for parts in (2, 4):
-        many = trainer_step(model, inputs, labels, parts, str(tmp_path))
+        many = trainer_step(model, inputs, labels, parts, str(tmp_path), loss, clip)
         for first, second in zip(one.parameters(), many.parameters(), strict=True):
             torch.testing.assert_close(first, second, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("parts", [1, 3])
+def test_soft_labels_under_the_trainer(model: nn.Module, inputs: Tensor, parts: int, tmp_path: object) -> None:
+    """The Trainer counts every probability of a soft label as an item; the step is that of the samples' mean."""
+    soft = torch.randn(12, 4, generator=torch.Generator().manual_seed(5)).softmax(-1)
+    stepped = trainer_step(model, inputs, soft, parts, str(tmp_path), GCELoss(), 0.0)
+    reference = copy.deepcopy(model).float()
+    GCELoss()(reference(inputs.float()), soft).backward()
+    for before, after in zip(reference.parameters(), stepped.parameters(), strict=True):
+        torch.testing.assert_close(after, before - before.grad, rtol=0, atol=1e-6)

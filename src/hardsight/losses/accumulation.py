@@ -101,6 +101,7 @@ def compute_loss_func(
     Whole-batch gradients under accumulation and several processes: a `GradientRescaling` is accumulated by its
     weights, any other loss is summed and divided by `num_items_in_batch`. `average_tokens_across_devices` must be
     that of the `TrainingArguments` (where it is true, the Trainer itself multiplies by the number of processes).
+    Labels to ignore must be -100, the only ones that the Trainer does not count; labels may be soft.
     `AutomaticRescaling` is refused: no sum of it can be divided afterwards.
     """
     if isinstance(loss, AutomaticRescaling):
@@ -121,6 +122,8 @@ def compute_loss_func(
             return accumulated(logits, labels, num_items=num_items_in_batch, gradients_are_averaged=averaged)
         if num_items_in_batch is None:
             return loss(logits, labels)
-        return summed(logits, labels) / num_items_in_batch
+        # Of a soft label the Trainer counts every class's probability as an item.
+        items_a_label = logits.shape[1] if labels.is_floating_point() else 1
+        return summed(logits, labels) * items_a_label / num_items_in_batch
 
     return compute

@@ -281,6 +281,7 @@ def test_a_class_nobody_is_predicted_as_is_said_and_left_alone(domains: Any, sma
         ({"portion_cap": -0.5}, r"portion_cap must lie in \(0, 1\]"),
         ({"portion_step": -0.1}, r"portion_step must lie in \[0, 1\]"),
         ({"rounds": 0}, "rounds must be at least 1; got 0"),
+        ({"seed": -1}, "seed must be at least 0; got -1"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
         ({"target_share": 1.0}, r"target_share must lie in \(0, 1\)"),
         ({"selector": "avhh"}, "did you mean 'avh'"),

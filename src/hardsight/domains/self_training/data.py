@@ -107,7 +107,8 @@ def find_domain(
     name: str, root: Path | str | None = None, *, class_names: tuple[str, ...] | None = None
 ) -> ArrayDataset | FileDataset:
     """What `read_domain` reads, its files not decoded yet."""
-    if Path(name).is_dir():
+    # An empty name would be the folder that one happens to be in.
+    if name and Path(name).is_dir():
         return _read_folder(Path(name), class_names)
     known, _, part = name.partition(":")
     try:

@@ -88,7 +88,8 @@ class SelfTraining:
         check_portion(self.portion_cap, "portion_cap")
         if not 0 <= self.portion_step <= 1:
             raise ValueError(f"portion_step must lie in [0, 1], what a round adds; got {self.portion_step!r}")
-        for name, least in (("rounds", 1), ("epochs_per_round", 1), ("source_epochs", 0), ("batch_size", 2)):
+        at_least = {"rounds": 1, "epochs_per_round": 1, "source_epochs": 0, "batch_size": 2, "seed": 0}
+        for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)!r}")
         if self.steps_per_epoch is not None and self.steps_per_epoch < 1:

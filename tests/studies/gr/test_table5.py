@@ -71,3 +71,23 @@ def test_one_training_under_two_titles_is_counted_once() -> None:
     }  # fmt: skip
     told = "At 60 % noise, of 2 methods measured, GR (β = 8, λ = 0.5) ends best (35.2, +2.6 to the next)"
     assert told in table(results)
+
+
+def test_what_is_fitted_at_the_end_is_said_of_right_and_wrong_labels() -> None:
+    def number(value: float) -> dict[str, Any]:
+        return {"mean": value, "sd": None, "values": [value]}
+
+    results = {
+        "preset": "paper", "cells": 3, "cells_planned": 99, "seeds": [0], "hardware": ["H"], "date": "2026-01-01",
+        "versions": {"torch": "2"}, "curves": {}, "failed": {},
+        "accuracies": {
+            f"rate={rate},method=cce": {
+                "last": number(0.5), "best": number(0.5), "clean": number(0.9 - rate), "noisy": number(0.0123)
+            }
+            for rate in (0.2, 0.4, 0.6)
+        },
+    }  # fmt: skip
+    said = "Fitted at the end: CCE 70.0/50.0/30.0 % of the right labels and 1.2/1.2/1.2 % of the wrong ones. A blind"
+    assert said in table(results)
+    del results["accuracies"]["rate=0.6,method=cce"]
+    assert "Fitted" not in table(results)

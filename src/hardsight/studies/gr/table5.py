@@ -25,6 +25,7 @@ from hardsight.studies.gr.trainings import (
     gr,
     judge_cells,
     kinds_of,
+    mean_of,
     shown_last_and_best,
     title_of,
 )
@@ -121,7 +122,21 @@ def table(results: Mapping[str, Any]) -> str:
     for rate in RATES:
         keys = {title: _key(rate, method) for title, method in _methods(rate).items()}
         sentences.append(ranking(results, f"At {100 * rate:.0f} % noise", keys, _printed(rate)))
-    return page(results, [accuracy_table(results, "noise", layout), *sentences, _released(results)])
+    return page(results, [accuracy_table(results, "noise", layout), *sentences, _fits(results), _released(results)])
+
+
+def _fits(results: Mapping[str, Any]) -> str:
+    """How many of the right and of the wrong labels CCE and GR fit at the end."""
+    told = []
+    for method in ("cce", GR):
+        right, wrong = (
+            [value for rate in RATES if (value := mean_of(results, _key(rate, method), of)) is not None]
+            for of in ("clean", "noisy")
+        )
+        if len(right) == len(wrong) == len(RATES):
+            right_ones, wrong_ones = ("/".join(f"{value:.1f}" for value in values) for values in (right, wrong))
+            told.append(f"{title_of(method)} {right_ones} % of the right labels and {wrong_ones} % of the wrong ones")
+    return f"Fitted at the end: {'; '.join(told)}. A blind guess fits 1 %." if told else ""
 
 
 def _printed(rate: float) -> dict[str, float]:

@@ -134,6 +134,14 @@ def test_finite_input_gives_finite_angles_and_gradients(
     assert x.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("scale", [1e-307, 1e-200, 1e200, 1e307])
+def test_the_whole_range_of_float64_has_lengths_and_angles(scale: float) -> None:
+    """The squares of such numbers are 0 or infinite."""
+    x, y = torch.randn(2, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+    torch.testing.assert_close(norms(x * scale) / scale, norms(x), rtol=1e-13, atol=0)
+    torch.testing.assert_close(angle_between(x * scale, y), angle_between(x, y), rtol=0, atol=1e-14)
+
+
 def test_the_textbook_gradient_is_not_finite_where_ours_is() -> None:
     x = torch.tensor([3.0, 4.0], requires_grad=True)
     naive_angle(x, x.detach()).backward()

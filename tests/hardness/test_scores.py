@@ -13,6 +13,7 @@ from torch import Tensor
 import hardsight as hs
 from hardsight import hardness
 from hardsight.hardness import summary
+from hardsight.hardness.softmax import first_largest
 from hardsight.hardness.summary import summarise
 
 
@@ -89,6 +90,30 @@ def test_closed_form_grand_is_the_norm_of_the_real_gradient() -> None:
     torch.testing.assert_close(with_bias, got)
     no_bias = hs.score(features, head.weight, labels, scores=("grand", "el2n"))
     torch.testing.assert_close(no_bias["grand"], no_bias["el2n"] * features.norm(dim=1))
+    logits = features @ head.weight.detach().T
+    defined = hardness.last_layer_grand(features, logits, labels, bias=False)
+    torch.testing.assert_close(defined, no_bias["grand"])
+    assert bool((hardness.last_layer_grand(features, logits, labels) > defined).all())
+
+
+def test_logits_that_overflowed_are_made_again_from_the_features() -> None:
+    # A product of 1e39 is infinite in float32; scores of such logits would be no numbers.
+    weight = torch.tensor([[1e19, 0.0], [0.0, 1e19]])
+    features, labels = torch.tensor([[1e20, 0.0], [3.0, 4.0]]), torch.tensor([1, 1])
+    logits = features @ weight.T
+    assert bool(logits.isinf().any())
+    parts: frozenset[Any] = frozenset({"angles", "logits", "predicted", "spread"})
+    seen = summary.summarise_outputs(features, logits, summary.Head(weight, None), labels, parts, linear=True)
+    assert all(bool(values.isfinite().all()) for values in seen.columns().values())
+    assert seen.predicted.tolist() == [0, 1]
+    torch.testing.assert_close(seen.label_angle, torch.tensor([math.pi / 2, math.atan2(3.0, 4.0)]))
+
+
+def test_the_last_of_very_many_classes_is_found() -> None:
+    """Places beyond 2**24 have no float32 of their own."""
+    logits = torch.zeros(1, 2**24 + 2)
+    logits[0, -1] = 1.0
+    assert first_largest(logits).tolist() == [2**24 + 1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

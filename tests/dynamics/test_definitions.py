@@ -95,6 +95,19 @@ def test_score_keeps_its_range(run, name):
     assert bool(((values >= low) & (values <= high)).all())
 
 
+def test_aleatoric_uncertainty_of_certain_predictions_is_not_below_zero():
+    """Of p = 0 and p = 1 alone it is 0; rounding of mean p (1 - mean p) - variance must not carry it below."""
+    recorder = Recorder(40, scores=("aleatoric",))
+    right = torch.rand(9, 40, generator=torch.Generator().manual_seed(0)) < 0.4
+    for epoch in right:
+        logits = torch.where(epoch, 500.0, -500.0).unsqueeze(1) * torch.tensor([1.0, -1.0])
+        recorder.update(torch.arange(40), logits, torch.zeros(40, dtype=torch.int64))
+        recorder.end_epoch()
+    found = recorder.scores()["aleatoric"]
+    assert bool((found >= 0).all())
+    torch.testing.assert_close(found, torch.zeros(40), rtol=0, atol=1e-6)
+
+
 def test_mixtures_are_fitted_to_the_mean_losses(run):
     scores = run.record(Recorder(23)).scores()
     torch.testing.assert_close(

@@ -139,7 +139,40 @@ def test_huge_logits_stay_finite():
     recorder.update(torch.tensor([0, 1]), logits, torch.tensor([0, 1]))
     recorder.end_epoch()
     assert recorder.aggregates["flagged"].tolist() == [0, 0]
-    assert all(values.isfinite().all() for name, values in recorder.scores().items() if "second" not in name)
+    scores = recorder.scores()
+    assert all(values.isfinite().all() for name, values in scores.items() if "second" not in name)
+    # Cut off where the ledger's whole numbers end, each to its own side.
+    assert scores["aum"].tolist() == [2.0**24, -(2.0**24)]
+    assert scores["loss_mean"].tolist() == [0.0, 2.0**24]
+
+
+def test_right_in_half_of_its_repeats_is_not_learned():
+    """A sample counts as right in an epoch where its label won in more than half of the measurements."""
+    recorder = Recorder(2, scores=("correctness", "first_learned", "second_split_forgetting"))
+    right, wrong = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+
+    def show(*samples):
+        for sample, logits in samples:
+            recorder.update(torch.tensor([sample]), logits, torch.tensor([0]))
+        recorder.end_epoch()
+
+    show((0, right), (0, wrong), (1, right), (1, right), (1, wrong))
+    show((0, right), (1, right))
+    recorder.begin_second_split()
+    show((0, right), (0, wrong), (1, right), (1, right), (1, wrong))
+    scores = recorder.scores()
+    assert scores["correctness"].tolist() == pytest.approx([0.75, 5 / 6])
+    assert scores["first_learned"].tolist() == [1.0, 0.0]
+    assert scores["second_split_forgetting"].tolist() == [0.0, 1.0]
+
+
+def test_a_sample_that_an_epoch_leaves_out_keeps_its_label():
+    recorder = Recorder(2, scores=("aum",))
+    recorder.update(torch.tensor([0, 1]), torch.eye(2), torch.tensor([1, 1]))
+    recorder.end_epoch()
+    recorder.update(torch.tensor([0]), torch.eye(2)[:1], torch.tensor([0]))
+    recorder.end_epoch()
+    assert recorder.table()["label"].to_pylist() == [0, 1]
 
 
 @pytest.mark.parametrize("cut", [0, 3, 11])

@@ -116,6 +116,13 @@ def test_samples_that_are_all_one_have_a_view(features: Tensor) -> None:
     assert t_sne(features, seed=0, perplexity=3.0).isfinite().all()
 
 
+def test_t_sne_of_features_of_any_size() -> None:
+    """A view does not depend on scale, so that of huge and of tiny features exists too."""
+    features = torch.randn(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    tiny, huge = (t_sne(features * 2.0**n, seed=0, perplexity=3.0, metric="euclidean") for n in (-600, 600))
+    torch.testing.assert_close(tiny, huge)
+
+
 def test_bad_input_in_one_sentence() -> None:
     for view in (t_sne, umap):
         with pytest.raises(ValueError, match="dimensions must be 1 or more; got 0"):

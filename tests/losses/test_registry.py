@@ -1,6 +1,7 @@
-"""The docs' table is made from the registry and the benchmark's file, and is up to date; the docs' code runs."""
+"""A loss is one function and one module with the same defaults; the docs' table and code are up to date and run."""
 
 import importlib.util
+import inspect
 import json
 import re
 from pathlib import Path
@@ -9,10 +10,49 @@ from types import ModuleType
 import pytest
 import torch
 
+from hardsight import losses
 from hardsight.losses import LOSSES
+from hardsight.losses.registry import Sizes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "losses.md"
+
+
+FUNCTIONS = {
+    "cross_entropy": losses.cross_entropy,
+    "spherical_softmax": losses.spherical_softmax_loss,
+    "taylor_softmax": losses.taylor_softmax_loss,
+    "amc": losses.amc_loss,
+    "contrastive": losses.contrastive_loss,
+    "center": losses.center_loss,
+    "gradient_rescaling": losses.gradient_rescaling,
+    "mae": losses.mae_loss,
+    "gce": losses.gce_loss,
+    "truncated_gce": losses.truncated_gce_loss,
+    "symmetric_cross_entropy": losses.symmetric_cross_entropy,
+    "focal": losses.focal_loss,
+    "bootstrapping_soft": losses.bootstrapping_loss,
+    "forward_correction": losses.forward_correction_loss,
+    "backward_correction": losses.backward_correction_loss,
+    "self_paced": losses.self_paced_loss,
+    "d2l": losses.d2l_loss,
+    "joint_optimisation": losses.joint_optimisation_loss,
+}
+# What a call brings, or what only one of the two can leave out.
+OF_A_CALL = {"sample_weight", "normaliser", "kept", "prior"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_has_its_module_s_defaults(name: str) -> None:
+    module = LOSSES[name].make(Sizes(dim=4, classes=3, samples=5))
+    # A module of its own smooths labels.
+    left_out = OF_A_CALL | ({"label_smoothing"} if name == "cross_entropy" else set())
+    parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
+    expected = {
+        one.name: one.default for one in parameters if one.default is not one.empty and one.name not in left_out
+    }
+    assert {key: getattr(module, key, "not kept") for key in expected} == expected
+    assert expected["ignore_index"] == -100
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight.explain.inputs import METRICS, check_choice, check_features, check_several, class_positions
-from hardsight.geometry import directions
+from hardsight.explain.inputs import as_points, check_features, check_several, class_positions
 
 
 class Agreement(NamedTuple):
@@ -49,7 +48,7 @@ def cluster_features(
     different samples than clusters give fewer clusters.
     """
     check_features(features)
-    check_choice("metric", metric, METRICS)
+    points = as_points(features.detach().double(), metric)
     if not 1 <= clusters <= len(features):
         raise ValueError(f"clusters must lie in [1, {len(features)}], the number of samples; got {clusters}")
     if restarts < 1:
@@ -58,10 +57,6 @@ def cluster_features(
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    points = features.detach().double()
-    # Clusters do not depend on scale: brought near one by a power of two, which is exact, no square overflows.
-    exponent = torch.frexp(points.abs().max()).exponent.clamp(-1000, 1000)
-    points = directions(points) if metric == "angle" else torch.ldexp(points, -exponent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(clusters, n_init=restarts, random_state=seed).fit_predict(points.cpu().numpy())

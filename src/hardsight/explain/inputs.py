@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardsight.geometry import directions
+
 METRICS = ("angle", "euclidean")
 
 
@@ -67,6 +69,19 @@ def check_features(features: Tensor, name: str = "features") -> None:
             f"{name} must be finite; {int(bad.sum())} of {len(bad)} rows hold NaN or infinity, "
             f"first row {int(bad.nonzero()[0])}"
         )
+
+
+def as_points(features: Float[Tensor, "samples dim"], metric: str) -> Float[Tensor, "samples dim"]:
+    """What distances are measured between: the features' directions, or the features themselves brought near one.
+
+    Neither clusters nor neighbours depend on scale, and a power of two is exact: no square overflows or vanishes.
+    """
+    check_choice("metric", metric, METRICS)
+    if metric == "angle":
+        return directions(features)
+    wide = features.double()
+    exponent = torch.frexp(wide.abs().max()).exponent.clamp(-1000, 1000)
+    return torch.ldexp(wide, -exponent).to(features.dtype)
 
 
 def class_positions(labels: Any, samples: int | None = None, name: str = "labels") -> tuple[Tensor, Int[Tensor, "n"]]:

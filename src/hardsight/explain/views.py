@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardsight.explain.inputs import METRICS, check_choice, check_features
+from hardsight.explain.inputs import as_points, check_features
 from hardsight.geometry import directions, widen
 
 
@@ -99,6 +99,4 @@ def _check_dimensions(dimensions: int) -> None:
 
 def _points(features: Tensor, metric: str) -> Float[np.ndarray, "samples dim"]:
     check_features(features)
-    check_choice("metric", metric, METRICS)
-    points = widen(features.detach())
-    return (directions(points) if metric == "angle" else points).cpu().numpy()
+    return as_points(widen(features.detach()), metric).cpu().numpy()

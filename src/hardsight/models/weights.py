@@ -17,6 +17,8 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
     """
     if depth not in DEPTHS:
         raise ValueError(f"depth must be one of {', '.join(map(str, DEPTHS))}; got {depth!r}")
+    if Path(path).is_dir():
+        raise ValueError(f"path must be a safetensors file; {path} is a folder")
     prefix = f"resnet{depth}."
     try:
         with safe_open(path, framework="pt") as file:

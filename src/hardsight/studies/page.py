@@ -24,9 +24,10 @@ $ hardsight study figures avh-figure3                 # PNG files, where a study
 A paper's number finds its study too: `avh-figure12` is part of `avh-figure4`.
 `--preset cpu` takes minutes on two cores, on real data below `$HARDSIGHT_DATA`; `--preset paper` wants a GPU.
 `--limit-seconds N` stops cleanly in time, `--at-once K` trains K cells together,
-`--cells method=cce,seed=0` picks the cells with these parts in their names. Several processes may work on one folder;
-start each with `OMP_NUM_THREADS=2`, or their waiting threads take the processor from each other.
-Computed elsewhere, records come home in a few files: `--pack-to FOLDER` there, `hardsight study import` here.
+`--cells method=cce,seed=0` picks the cells with these parts in their names, a cell's whole name that one alone. Several
+processes may work on one folder; start each with `OMP_NUM_THREADS=2`, or their waiting threads take the processor from
+each other. Computed elsewhere, records come home in a few files: `--pack-to FOLDER` there, which packs whatever is
+finished whenever something is, and `hardsight study import` here.
 
 """
 

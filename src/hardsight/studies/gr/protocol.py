@@ -47,7 +47,7 @@ from hardsight.studies.gr.trainings import (
     shown_classes,
     title_of,
 )
-from hardsight.studies.wording import listed
+from hardsight.studies.wording import listed, plural
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ def _by_heart(results: Mapping[str, Any]) -> str:
     rest = [fit for fit in known.values() if fit <= BLIND]
     told = [f"({TITLES[change]}) {listed([*_ends(results, change)])}" for change in learnt]
     if rest:
-        where = "the other" if learnt else "all"
-        told.append(f"under {where} {len(rest)} protocols measured CCE fits at most {max(rest):.1f} %")
+        counted = f"{'other ' if learnt else ''}{plural(len(rest), 'protocol')}"
+        told.append(f"in the {counted} measured CCE fits at most {max(rest):.1f} %")
     return (
         f"Wrong labels learnt by heart, of which a blind guess fits {BLIND:.0f} %: {'; '.join(told)}. The paper's "
         f"CCE fits {PAPER_CCE['corrupted']} % of all given labels and ends at {PAPER_CCE['last']} after "

@@ -380,6 +380,15 @@ def test_a_layer_that_never_runs_or_leads_nowhere_is_refused() -> None:
         grad_cam(net, images, layer="aside")
 
 
+def test_a_map_has_more_than_one_place() -> None:
+    net = nn.Sequential(nn.AdaptiveAvgPool2d((1, 2)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+    images = torch.randn(2, 3, 4, 4)
+    assert grad_cam(net, images, layer="0").shape == grad_cam(net, images).shape == (2, 1, 2)
+    assert grad_cam(net, images.mT, layer="0", reshape=lambda maps: maps.mT).shape == (2, 2, 1)
+    with pytest.raises(ValueError, match=r"of more than one place; '1' has \[2, 3, 1, 1\]"):
+        grad_cam(net, images, layer="1")
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_maps_and_measures_stay_there_and_equal_the_hosts(small_net: nn.Module, images: Tensor) -> None:
     masks = box_masks(torch.tensor([[1.0, 1.0, 6.0, 4.0]]).expand(3, 4), (6, 8))

@@ -99,6 +99,14 @@ def test_identities_of_equation_7(logits: Tensor, labels: Tensor, reduction: str
     assert not torch.allclose(rescaled(1.0, 0.7), of(lambda z: gce_loss(z, labels, q=0.7, reduction=reduction)))
 
 
+def test_identity_weights_grow_with_beta_from_zero(logits: Tensor, labels: Tensor) -> None:
+    options = {"lam": 0.5, "transform": "identity"}
+    two = rescaling_weights(logits, labels, beta=2.0, **options)
+    torch.testing.assert_close(rescaling_weights(logits, labels, beta=0.5, **options), two / 4)
+    assert (rescaling_weights(logits, labels, beta=0.0, **options) == 0).all()
+    assert (gradient(logits, labels, beta=0.0, **options) == 0).all()
+
+
 def law_direction(gradients: Tensor, weights: Tensor, logits: Tensor, labels: Tensor) -> None:
     """Each row is the cross-entropy's gradient, rescaled to the L1 norm w."""
     leaf = logits.clone().requires_grad_()

@@ -106,6 +106,14 @@ def test_meng_rosenthal_rubin_tabled(first: float, second: float, row: list[floa
     assert found == pytest.approx(row, abs=0.0055)
 
 
+def test_meng_rosenthal_rubin_of_opposite_scores() -> None:
+    """Their f is at most 1 (1992, below Eq. 1): h is then 1, the variance of z that of Fisher's without the rest."""
+    first, second, between, n = 0.3, 0.1, -0.91, 103
+    assert (1 - between) / (2 - first**2 - second**2) > 1
+    expected = (math.atanh(first) - math.atanh(second)) * math.sqrt((n - 3) / (2 * (1 - between)))
+    assert meng_rosenthal_rubin_test(first, second, between, n).statistic == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize("method", ["pearson", "spearman"])
 def test_dependent_tests_keep_their_level(method: str) -> None:
     """Two scores that follow people equally and resemble each other: 5 % of 600 draws are called different.
@@ -193,6 +201,9 @@ def test_refusals() -> None:
         steiger_test(0.5, 0.4, math.nan, 50)
     with pytest.raises(ValueError, match="n must be at least 4 pairs; got 3"):
         meng_rosenthal_rubin_test(0.5, 0.4, 0.1, 3)
+    for n_first, n_second in ((3, 50), (50, 3)):
+        with pytest.raises(ValueError, match="n must be at least 4 pairs; got 3"):
+            fisher_z_test(0.5, 0.4, n_first, n_second)
     with pytest.raises(ValueError, match="second must vary"):
         compare_correlations([1, 2, 3, 4], [1, 1, 1, 1], [1, 3, 2, 4])
 

@@ -1,5 +1,6 @@
 """The coefficients equal their definitions, with and without ties; p-values equal scipy's; bad input is refused."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -40,6 +41,8 @@ def test_few_pairs_have_the_exact_p_of_the_published_tables(n: int, critical: fl
     significant = [abs(one.coefficient) for one in found if one.p_value <= 0.05]
     others = [abs(one.coefficient) for one in found if one.p_value > 0.05]
     assert min(significant) >= critical - 5e-4 > max(others)
+    # In order or against it: two of all orders.
+    assert found[-1].p_value == pytest.approx(2 / math.factorial(n))
 
 
 def test_four_pairs_in_order_are_one_order_of_24() -> None:

@@ -106,6 +106,17 @@ def test_a_sample_on_its_class_is_easier_than_under_a_wrong_label(name: str) -> 
     assert (one.hardness(by_chunks(one, given)) < one.hardness(by_chunks(one, wrong))).all()
 
 
+@pytest.mark.parametrize("name", ["norm", "class_norm", "entropy", "prototype_angle"])
+def test_what_knows_no_label_is_easier_far_out_on_its_class(name: str) -> None:
+    """Long features, near the others of their class, give a sure softmax."""
+    one, weight = get_score(name), torch.eye(3, dtype=torch.float64)
+    features = torch.cat([9 * weight, weight + 0.4 * weight.roll(1, 0)])
+    given = {"features": features, "weight": weight, "bias": torch.zeros(3, dtype=torch.float64)}
+    given |= {"labels": torch.arange(3).repeat(2)}
+    easy, hard = one.hardness(by_definition(one, given)).split(3)
+    assert bool((easy < hard).all())
+
+
 def test_the_direction_law_rejects_a_score_with_its_sign_turned() -> None:
     one = get_score("avh")
     turned = Score(**{**one.__dict__, "name": "turned", "larger_is_harder": False})

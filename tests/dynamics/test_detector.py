@@ -89,6 +89,19 @@ def test_the_same_seed_gives_the_same_detector_and_leaves_the_world_alone() -> N
     assert not torch.equal(detector_score(one, curves), detector_score(other, curves))
 
 
+def test_the_learning_rate_falls_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates, step = [], torch.optim.AdamW.step
+
+    def watched(optimizer: torch.optim.AdamW, *arguments: object) -> object:
+        rates.append(optimizer.param_groups[0]["lr"])
+        return step(optimizer, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+    curves, wrong = late_and_early(50, 4, seed=0)
+    train_detector(curves, wrong, generator=torch.Generator().manual_seed(0), epochs=2, batch_size=20, lr=0.06)
+    assert rates == pytest.approx([0.06, 0.05, 0.04, 0.03, 0.02, 0.01])
+
+
 def test_gaps_take_the_value_before_them() -> None:
     nan = math.nan
     curves = torch.tensor([[nan, 0.2, nan, 0.4], [0.1, nan, nan, nan], [nan] * 4, [0.1, 0.2, 0.3, 0.4]])

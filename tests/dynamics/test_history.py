@@ -87,6 +87,14 @@ def test_a_gap_a_broken_file_and_an_old_history_are_refused(run, tmp_path):
         Recorder.from_history(tmp_path / "nothing")
 
 
+def test_an_epoch_of_another_recorder_is_refused(run, tmp_path):
+    go_on(run, Recorder(23, history=tmp_path / "ours"), range(3))
+    go_on(run, Recorder(23, scores=("aum",), history=tmp_path / "theirs"), range(3))
+    (tmp_path / "theirs" / "epoch-00001.parquet").replace(tmp_path / "ours" / "epoch-00001.parquet")
+    with pytest.raises(ValueError, match="history must be of one recorder; epoch 1 was written by another one"):
+        Recorder.from_history(tmp_path / "ours")
+
+
 def test_files_of_others_are_no_part_of_a_history(run, tmp_path):
     recorder = go_on(run, Recorder(23, history=tmp_path), range(3))
     for name in ("epoch-00001-copy.parquet", "epoch-1.parquet", "epoch-0x.parquet"):

@@ -73,6 +73,18 @@ def test_it_rises_with_the_loss_and_knows_no_unit(kind):
     assert bool(((share >= 0) & (share <= 1)).all())
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_it_rises_where_a_wide_heap_reaches_past_a_narrow_one(mirrored):
+    """Beyond the narrow heap the wide one's tail is the likelier: Gaussians alone would turn round there."""
+    generator = torch.Generator().manual_seed(0)
+    wide, narrow = torch.randn(400, generator=generator), 4 + 0.1 * torch.randn(400, generator=generator)
+    losses = torch.cat([wide, narrow, torch.tensor([5.5, 6.0])])
+    losses = -losses if mirrored else losses
+    share = small_loss_mixture(losses, "gaussian")
+    assert bool((share[losses.argsort()].diff() >= 0).all())
+    assert bool((share[-2:] < 0.5).all() if mirrored else (share[-2:] > 0.5).all())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "losses",

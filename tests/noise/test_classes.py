@@ -105,6 +105,15 @@ def test_exact_fraction_is_exact(rate, clean, seeded):
     assert int(changed.sum()) == round(rate * len(clean))
     changed = noise.flip_within_groups(clean, rate, GROUPS, generator=seeded(), exact=True).changed
     assert int(changed.sum()) == round(rate * int((clean != 9).sum()))
+    # Classes 1 and 3 alone can change: 2 maps to itself.
+    changed = noise.flip_by_mapping(clean, rate, {1: 7, 2: 2, 3: 1}, 10, generator=seeded(), exact=True).changed
+    assert int(changed.sum()) == round(rate * int(((clean == 1) | (clean == 3)).sum()))
+
+
+def test_an_exact_share_is_rounded_not_cut_off(seeded):
+    """0.29 * 100 is 28.999999999999996 in binary."""
+    labels = torch.arange(100) % 10
+    assert int(noise.flip_symmetric(labels, 0.29, 10, generator=seeded(), exact=True).changed.sum()) == 29
 
 
 def test_within_groups_stays_inside_and_is_uniform(seeded):
@@ -149,6 +158,14 @@ def test_matrix_reproduces_its_rows_and_never_draws_a_zero(seeded):
         statistic = stats.chisquare(row[seen].numpy(), (expected * 20_000)[seen].numpy()).statistic
         assert stats.chi2.sf(statistic, max(1, int(seen.sum()) - 1)) > 1e-4
     assert torch.equal(changed, noisy != clean)
+
+
+def test_rows_may_miss_one_by_the_rounding_of_half_precision_alone(seeded):
+    labels, rounded = torch.arange(3), torch.full((3, 3), 1 / 3).half()
+    noise.flip_by_matrix(labels, rounded.float(), generator=seeded())
+    wrong = torch.eye(3) + torch.tensor([0.0, 0.01, 0.0]).diag()
+    with pytest.raises(ValueError, match=r"transition must have rows that sum to 1; row 1 sums to 1\.01"):
+        noise.flip_by_matrix(labels, wrong, generator=seeded())
 
 
 def test_matrix_draw_equals_a_loop_over_cumulative_rows():

@@ -68,6 +68,47 @@ def test_every_prefix_is_already_right(model: nn.Module, inputs: Tensor, labels:
         torch.testing.assert_close(gradients(model), whole_batch(model, inputs[:end], labels[:end]))
 
 
+def test_gradients_may_be_cleared_between_loss_and_backward(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
+    """As Lightning does: when the loss of a batch's first part is computed, the batch before still holds its own."""
+    criterion = AccumulatedRescaling(GradientRescaling(), model.parameters())
+    for _ in range(2):
+        for start, end in PARTS:
+            loss = criterion(model(inputs[start:end]), labels[start:end])
+            if start == 0:
+                model.zero_grad()
+            loss.backward()
+        torch.testing.assert_close(gradients(model), whole_batch(model, inputs, labels), rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_under_lightning(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
+    """Two steps of three parts each, whose loss Lightning divides by three."""
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):
+        def __init__(self, parts: int) -> None:
+            super().__init__()
+            self.body, self.parts = copy.deepcopy(model), parts
+            loss = GradientRescaling()
+            self.criterion = loss if parts == 1 else AccumulatedRescaling(loss, self.body.parameters())
+
+        def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+            return self.parts * self.criterion(self.body(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=1.0)
+
+    def trained(parts: int) -> list[Tensor]:
+        module = Module(parts)
+        data = torch.utils.data.TensorDataset(inputs, labels)
+        lightning.Trainer(
+            max_epochs=2, accumulate_grad_batches=parts, accelerator="cpu", logger=False, barebones=True
+        ).fit(module, torch.utils.data.DataLoader(data, batch_size=12 // parts))
+        return list(module.body.parameters())
+
+    torch.testing.assert_close(trained(3), trained(1))
+
+
 def test_naive_accumulation_is_rejected(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
     expected = whole_batch(model, inputs, labels)
     for start, end in PARTS:

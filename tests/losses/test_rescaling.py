@@ -231,6 +231,11 @@ def test_refuses_a_normaliser_nobody_divides_by() -> None:
         gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), reduction="mean", normaliser=2.0)
 
 
+def test_weights_are_those_of_class_indices() -> None:
+    with pytest.raises(TypeError, match=r"target must hold class indices for this loss; got torch.float32"):
+        rescaling_weights(torch.zeros(2, 3), torch.full((2, 3), 1 / 3))
+
+
 def test_refuses_a_negative_weight_which_would_spoil_the_whole_batch() -> None:
     with pytest.raises(ValueError, match="sample_weight must be 0 or more throughout; got -1"):
         gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), sample_weight=torch.tensor([1.0, -1.0]))

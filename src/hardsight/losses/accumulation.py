@@ -1,8 +1,8 @@
 """Losses over a batch that arrives in parts: gradient accumulation, and the hook of Hugging Face's Trainer.
 
 The weights' sum of gradient rescaling is known only after the last part, but a gradient is linear in its reciprocal:
-before each part's backward the gradients held so far are multiplied by (old sum) / (new sum). They are right after
-every part, so clipping and the optimiser see the single-batch gradient.
+where each part's backward begins, the gradients held so far are multiplied by (old sum) / (new sum). They are right
+after every part, so clipping and the optimiser see the single-batch gradient.
 """
 
 import copy
@@ -18,7 +18,6 @@ from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.inputs import as_rows, reduce
 from hardsight.losses.rescaling import (
     GradientRescaling,
-    attach_gradient,
     rescale,
     rescaled_gradient,
 )
@@ -32,9 +31,9 @@ class AccumulatedRescaling:
     >>> for part in torch.randn(4, 5, 3):
     ...     criterion(model(part), torch.ones(5, dtype=torch.long)).backward()
 
-    Each part's backward must come before the next part's loss. A batch begins where no parameter holds a gradient, as
-    after `optimizer.zero_grad()`; call `reset()` where gradients are kept as zeros. The gradients must be this loss's
-    alone.
+    Each part needs a backward of its own. A batch begins with the backward before which no parameter holds a gradient,
+    as after `optimizer.zero_grad()`; call `reset()` where gradients are kept as zeros. The gradients must be this
+    loss's alone. Lightning and accelerate divide each part's loss by the number of parts: multiply it by that number.
     """
 
     def __init__(self, loss: GradientRescaling, parameters: Iterable[nn.Parameter]) -> None:
@@ -69,13 +68,17 @@ class AccumulatedRescaling:
                 value = value / num_items
         if not processes.wants_gradient(logits):
             return value
-        with torch.no_grad():
-            log_divisor = self._admit(log_weights.logsumexp(0))
-            if loss.across_processes and gradients_are_averaged:
-                log_divisor = log_divisor - math.log(processes.world_size(loss.process_group))
-            gradient = rescaled_gradient(log_weights, direction, log_divisor)
-        return attach_gradient(value, rows.logits, gradient)
+        averaged_by = (
+            processes.world_size(loss.process_group) if loss.across_processes and gradients_are_averaged else 1
+        )
 
+        def gradient() -> Tensor:
+            log_divisor = self._admit(log_weights.logsumexp(0)) - math.log(averaged_by)
+            return rescaled_gradient(log_weights, direction, log_divisor)
+
+        return _AttachLater.apply(value, rows.logits, gradient)
+
+    @torch.no_grad()
     def _admit(self, log_part: Tensor) -> Tensor:
         """Add a part's weights to the sum, shrink the gradients held so far, and return the new sum's log."""
         if self.loss.across_processes:
@@ -91,6 +94,22 @@ class AccumulatedRescaling:
             torch._foreach_mul_(there, shrink.to(device))
         self._log_total = log_total
         return log_total
+
+
+class _AttachLater(torch.autograd.Function):
+    """`value`, with a derivative by the logits that is made when the backward asks for it.
+
+    Only then is it known whether gradients are held: Lightning clears them between the loss and its backward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, logits: Tensor, gradient: Callable[[], Tensor]) -> Tensor:
+        ctx.gradient = gradient
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        return None, grad * ctx.gradient(), None
 
 
 def compute_loss_func(

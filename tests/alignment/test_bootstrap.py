@@ -1,5 +1,6 @@
 """Weighted coefficients equal those of the samples drawn; intervals equal scipy's and hold the truth as they say."""
 
+import statistics
 from collections.abc import Callable
 
 import numpy as np
@@ -100,6 +101,38 @@ def test_constant_resamples_are_left_out_and_counted(method: str) -> None:
     # A quarter of draws in each of four never meets the last sample: (3/4)^4 of the resamples are constant, and more.
     assert 100 < found.resamples < 400 * (1 - 0.75**4) + 40
     assert -1 <= found.low <= found.high <= 1
+
+
+def test_a_resample_that_rounding_leaves_a_spread_is_constant_all_the_same() -> None:
+    """Squares and means of eight equal numbers differ in their last bits; that is no variance."""
+    score, human = np.arange(8.0), np.array([0.1] * 7 + [0.7])
+    found = correlate(score, human, "pearson", resamples=500, generator=np.random.default_rng(0)).interval
+    drawn = np.random.default_rng(0).integers(0, 8, (500, 8))
+    varies = [np.ptp(human[row]) > 0 and np.ptp(score[row]) > 0 for row in drawn]
+    assert found.resamples == sum(varies) < 500
+
+
+def test_bca_by_hand() -> None:
+    """Efron, 1987: the tails moved by bias (ties with the estimate count half) and by the skewness of the jackknife."""
+    replicates = np.random.default_rng(3).gamma(2.0, 0.1, 2000).round(2)
+    left_out = np.array([0.1, 0.12, 0.11, 0.13, 0.1, 0.6])
+    estimate, normal = 0.2, statistics.NormalDist()
+    ties = int((replicates == estimate).sum())
+    assert ties > 20
+    bias = normal.inv_cdf((int((replicates < estimate).sum()) + ties / 2) / 2000)
+    mean = sum(left_out) / 6
+    cubes, squares = (sum((mean - value) ** power for value in left_out) for power in (3, 2))
+    acceleration = cubes / (6 * squares**1.5)
+    moved = [bias + normal.inv_cdf(tail) for tail in (0.05, 0.95)]
+    tails = [normal.cdf(bias + one / (1 - acceleration * one)) for one in moved]
+    # A spline through the ties would hide what the tails are: the replicates spread by less than their rounding.
+    spread = replicates + np.linspace(0, 1e-9, 2000)
+    spread[replicates == estimate] = estimate
+    found = interval_of(estimate, spread, left_out, 0.9, "bca")
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(spread, tails)), rel=1e-9)
+    for wrong in (0.0, -acceleration):
+        moved_wrongly = [normal.cdf(bias + one / (1 - wrong * one)) for one in moved]
+        assert tuple(np.quantile(spread, moved_wrongly)) != pytest.approx((found.low, found.high), rel=1e-3)
 
 
 def test_degenerate_replicates() -> None:

@@ -46,6 +46,16 @@ def test_the_formula_for_one_covariate(method: str, make_columns: Callable, corr
     assert partial_correlation(score, human, correct, method=method).coefficient == pytest.approx(expected, abs=1e-12)
 
 
+def test_kendalls_p_value_is_that_of_tau_with_fewer_pairs(make_columns: Callable) -> None:
+    """A tau of n - k pairs has the variance 2 (2 (n - k) + 5) / (9 (n - k) (n - k - 1)), k the covariates."""
+    score, human = make_columns(12, ties=False)
+    held = [np.random.default_rng(seed).standard_normal(12) for seed in (1, 2)]
+    found = partial_correlation(score, human, *held, method="kendall")
+    variance = 2 * (2 * 10 + 5) / (9 * 10 * 9)
+    expected = 2 * scipy.stats.norm.sf(abs(found.coefficient) / np.sqrt(variance))
+    assert found.p_value == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_common_cause_explains_the_correlation_away() -> None:
     """Score and human share nothing but the covariate: correlated before, not after."""
     generator = np.random.default_rng(0)

@@ -91,7 +91,8 @@ def test_noise_has_the_asked_deviation_and_is_fresh_in_every_batch(data):
     noise = [two.images - one.images for one, two in zip(clean, noisy, strict=True)]
     assert float(torch.cat(noise).std()) == pytest.approx(0.15, rel=0.02)
     assert abs(float(torch.cat(noise).mean())) < 0.005
-    assert not torch.equal(noise[0], noise[1])
+    # Far beyond what rounding leaves of the same noise on other images.
+    assert float((noise[0] - noise[1]).abs().mean()) > 0.1
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 6, 7, 9])

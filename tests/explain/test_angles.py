@@ -110,6 +110,19 @@ def test_a_class_of_one_sample() -> None:
     assert angular_silhouette(features, labels).tolist()[2] == 0
 
 
+def test_classes_of_one_sample_each_have_an_angle_between() -> None:
+    found = angle_statistics(torch.eye(2), torch.tensor([3, 7]))
+    assert found.between == pytest.approx(math.pi / 2)
+    assert math.isnan(found.within)
+
+
+def test_equal_angles_deviate_by_nothing() -> None:
+    """Three samples, each at the same angle to the others: a variance that rounds below zero is zero."""
+    for share in torch.linspace(0.1, 3.0, 60, dtype=torch.float64):
+        found = angle_statistics(torch.cat([torch.eye(3) + share, -torch.eye(3)]), torch.tensor([0, 0, 0, 1, 1, 1]))
+        assert found.pair_deviation.diagonal().max() < 1e-7
+
+
 def test_degenerate_features_stay_finite() -> None:
     labels = torch.tensor([0, 0, 1, 1])
     collapsed = angular_silhouette(torch.ones(4, 3), labels)

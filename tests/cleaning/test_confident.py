@@ -76,6 +76,9 @@ def test_hand_computed_case() -> None:
     probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.1, 0.9]])
     labels = torch.tensor([0, 0, 0, 1, 1])
     torch.testing.assert_close(class_thresholds(probabilities, labels), torch.tensor([0.6, 0.8], dtype=torch.float64))
+    unused = torch.cat([probabilities, torch.zeros(len(labels), 1, dtype=probabilities.dtype)], 1)
+    # Nothing is labelled as the third class, so nothing short of certainty is confident of it.
+    assert class_thresholds(unused, labels)[2] == 1
     assert confident_class(probabilities, labels).tolist() == [0, 0, 1, -1, 1]
     expected = torch.tensor([[2.0, 1.0], [0.0, 2.0]], dtype=torch.float64)
     torch.testing.assert_close(confident_joint(probabilities, labels), expected)

@@ -138,6 +138,32 @@ def test_mean_margins_over_training_count_the_disagreements(make_table: Make) ->
     assert find_label_issues(with_margin, "avh").estimated == 2
 
 
+def test_the_margin_of_the_logits_counts_first_and_a_tie_is_no_disagreement(make_table: Make) -> None:
+    """AUM before the angular margin; a label as far ahead as behind has lost to nobody."""
+    columns = {"id": [0, 1, 2, 3], "label": [0, 1, 2, 0], "predicted": [1, 2, 0, 1]}
+    margins = {"angular_margin_mean": [-1.0, -1.0, -1.0, 1.0], "aum": [-2.0, 0.0, 3.0, 4.0]}
+    issues = find_label_issues(make_table(columns | margins))
+    assert (issues.estimated, issues.estimate, issues.one_look) == (1, "disagreement", False)
+    angular = find_label_issues(make_table(columns | {"angular_margin_mean": margins["angular_margin_mean"]}))
+    assert (angular.estimated, angular.one_look) == (3, False)
+    # A single prediction: the model's own mistakes count too.
+    once = find_label_issues(make_table(columns | {"el2n": [0.1, 0.2, 0.3, 0.4]}))
+    assert (once.estimated, once.one_look) == (4, True)
+
+
+def test_no_more_issues_are_estimated_than_samples_are_ranked(make_table: Make) -> None:
+    columns = {"id": [0, 1, 2], "label": [0, 1, 2], "predicted": [1, 2, 0], "el2n": [None, 0.4, None]}
+    issues = find_label_issues(make_table(columns))
+    assert issues.estimated == 1
+    assert issues.suspects()["id"].to_pylist() == [1]
+    assert issues.table["issue"].to_pylist() == [True, False, False]
+
+
+def test_a_column_of_expected_classes_goes_before_the_prediction(make_table: Make) -> None:
+    columns = {"id": [0, 1], "label": [0, 1], "predicted": [0, 1], "expected": [2, 0], "el2n": [0.9, 0.1]}
+    assert find_label_issues(make_table(columns)).table["expected"].to_pylist() == [2, 0]
+
+
 def test_mixture_only_where_nothing_was_predicted(make_table: Make) -> None:
     generator = np.random.default_rng(2)
     loss = np.concatenate([generator.normal(0.2, 0.05, 900), generator.normal(3.0, 0.4, 100)])

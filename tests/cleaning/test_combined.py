@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from hardsight.cleaning import combined
-from hardsight.cleaning.columns import share_below
+from hardsight.cleaning.columns import rank_average, share_below
+from hardsight.cleaning.confident import confident_joint
 
 
 def make(samples: int = 60, classes: int = 4) -> tuple[Tensor, Tensor, Tensor]:
@@ -165,3 +166,25 @@ def test_wrong_labels_get_the_larger_values() -> None:
 def test_few_samples_have_fewer_neighbours() -> None:
     features, logits, labels = make(12)
     assert len(combined.combined_scores({}, features, logits, labels)["smoothed_doubt"]) == 12
+
+
+def test_the_transition_left_out_is_that_of_the_confident_joint() -> None:
+    """Row k: of the samples that are truly k, the share labelled y."""
+    generator = torch.Generator().manual_seed(4)
+    truth = torch.randint(3, (300,), generator=generator)
+    # Half of class 0 is labelled 1, and nothing the other way round: the two directions differ.
+    labels = torch.where((truth == 0) & (torch.rand(300, generator=generator) < 0.5), 1, truth)
+    logits = 3 * torch.eye(3)[truth] + torch.randn(300, 3, generator=generator)
+    probabilities = logits.softmax(1)
+    joint = confident_joint(probabilities.double(), labels)
+    transition = torch.zeros(3, 3)
+    for true in range(3):
+        for label in range(3):
+            transition[true, label] = joint[label, true] / joint[:, true].sum()
+    estimated, given = (combined.posterior_doubt(probabilities, labels, one) for one in (None, transition))
+    torch.testing.assert_close(estimated, given, rtol=0, atol=1e-5)
+
+
+def test_a_score_that_is_missing_does_not_count_against_a_sample() -> None:
+    columns = [np.array([np.nan, 1.0, 2.0]), np.array([7.0, 5.0, 6.0])]
+    np.testing.assert_allclose(rank_average(columns), [1.0, 0.0, 0.75])

@@ -88,3 +88,9 @@ def test_refusals() -> None:
         correct_labels(labels, labels, minimum_confidence=1.5)
     with pytest.raises(ValueError, match="confidence must be given"):
         correct_labels(labels, labels, minimum_confidence=0.5)
+
+
+def test_the_minimum_confidence_itself_is_enough() -> None:
+    labels, predicted = torch.tensor([0, 0]), torch.tensor([1, 1])
+    corrected = correct_labels(labels, predicted, confidence=torch.tensor([0.5, 0.49]), minimum_confidence=0.5)
+    assert corrected.labels.tolist() == [1, 0]

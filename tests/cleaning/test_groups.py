@@ -104,3 +104,10 @@ def test_refusals(options: dict, sentence: str, make_table: Callable[..., pa.Tab
     table = make_table({"id": [0], "label": [0], "avh": [0.1]})
     with pytest.raises(ValueError, match=sentence):
         hardness_by_group(table, **{"score": "avh", "generator": seeded(), **options})
+
+
+def test_the_others_are_those_whose_score_is_known(make_table: Callable[..., pa.Table]) -> None:
+    table = make_table({"id": range(5), "label": [0, 0, 1, 1, 1], "avh": [0.1, 0.2, 0.6, None, None]})
+    found = hardness_by_group(table, "avh", generator=seeded()).to_pylist()
+    assert [(row["group"], row["missing"]) for row in found] == [(1, 2), (0, 0)]
+    assert [row["difference"] for row in found] == pytest.approx([0.45, -0.45])

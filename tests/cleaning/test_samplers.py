@@ -214,3 +214,14 @@ def test_hardness_from_a_table_in_the_data_sets_order(make_table: Callable[..., 
         hardness_for(table, "confidence", [10, 13])
     with pytest.raises(ValueError, match="each id once"):
         hardness_for(make_table({"id": [1, 1], "avh": [0.1, 0.2]}), "avh", [1])
+
+
+def test_a_share_is_not_rounded_up_past_its_samples() -> None:
+    """0.07 of 100 are 7, though 0.07 * 100 is 7.000000000000001 in binary."""
+    sampler = CurriculumSampler(torch.arange(100.0), epochs=5, start=0.07, pacing="linear")
+    assert sorted(sampler.order(0).tolist()) == list(range(7))
+
+
+def test_what_is_as_hard_as_the_threshold_is_not_admitted_yet() -> None:
+    sampler = SelfPacedSampler(torch.tensor([2.0, 1.0, 3.0]), threshold=2.0, growth=1.0)
+    assert [sampler.order(epoch).tolist() for epoch in (0, 1, 2)] == [[1], [1, 0], [1, 0, 2]]

@@ -225,3 +225,14 @@ def test_a_share_is_not_rounded_up_past_its_samples() -> None:
 def test_what_is_as_hard_as_the_threshold_is_not_admitted_yet() -> None:
     sampler = SelfPacedSampler(torch.tensor([2.0, 1.0, 3.0]), threshold=2.0, growth=1.0)
     assert [sampler.order(epoch).tolist() for epoch in (0, 1, 2)] == [[1], [1, 0], [1, 0, 2]]
+
+
+def test_the_only_sample_of_a_class_stands_in_the_middle() -> None:
+    """A prefix holds the same share of every class: half of one sample, half of ten."""
+    sampler = CurriculumSampler(torch.arange(11.0), epochs=5, labels=torch.tensor([0] * 10 + [1]))
+    assert sampler.easiest_first.tolist() == [0, 1, 2, 3, 4, 10, 5, 6, 7, 8, 9]
+
+
+def test_seeds_do_not_draw_each_others_epochs() -> None:
+    orders = [HardMiningSampler(torch.arange(50.0), seed=seed).order(epoch) for seed, epoch in ((0, 1), (1, 0))]
+    assert orders[0].tolist() != orders[1].tolist()

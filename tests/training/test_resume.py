@@ -17,6 +17,7 @@ from hardsight import training
 from hardsight.dynamics import Recorder
 from hardsight.losses.center import CenterLoss
 from hardsight.training import checkpoints, states
+from hardsight.training.data import Feed
 
 
 def same_bits(one: Path, other: Path) -> None:
@@ -353,3 +354,13 @@ def test_random_states_are_put_back():
     first = (random.random(), np.random.rand(), torch.rand(1).item())  # noqa: NPY002
     checkpoints.restore_random_states(kept)
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == first  # noqa: NPY002
+
+
+def test_an_epoch_of_grouped_batches_goes_on_after_whole_groups():
+    """A loader without a position is replayed: two batches for each step that was taken."""
+    batches = DataLoader(TensorDataset(torch.arange(20.0).unsqueeze(1), torch.arange(20)), batch_size=2, shuffle=True)
+    feed = Feed(batches, torch.device("cpu"), accumulate=2)
+    labels = [[batch[1].tolist() for batch in group] for group in feed.epoch(0)]
+    assert [len(group) for group in labels] == [2] * 5
+    rest = [[batch[1].tolist() for batch in group] for group in feed.epoch(0, done=3)]
+    assert rest == labels[3:]

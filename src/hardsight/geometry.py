@@ -158,6 +158,8 @@ class _SafeArccos(torch.autograd.Function):
 class _AllPairsAngle(torch.autograd.Function):
     """Angles between all pairs of unit (or zero) vectors; keeps the inputs and the angles, not the cosines."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(features: Tensor, weight: Tensor, exact: bool) -> Tensor:
         cosines = features @ weight.T

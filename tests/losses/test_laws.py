@@ -290,7 +290,7 @@ LAWS: dict[Callable[[LossEntry, Bench], None], Callable[[LossEntry], bool]] = {
     law_spatial: lambda entry: entry.takes == "logits" and not entry.needs_ids,
     law_state: lambda entry: True,
     # A pair takes two samples; the angles to all classes have no rule for vmap.
-    law_per_sample: lambda entry: not entry.pairs and entry.name != "avh",
+    law_per_sample: lambda entry: not entry.pairs,
 }
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -364,3 +365,33 @@ def test_an_epoch_of_grouped_batches_goes_on_after_whole_groups():
     assert [len(group) for group in labels] == [2] * 5
     rest = [[batch[1].tolist() for batch in group] for group in feed.epoch(0, done=3)]
     assert rest == labels[3:]
+
+
+def test_a_loaders_own_generator_goes_on_between_epochs():
+    def feed(seed):
+        data = TensorDataset(torch.arange(20.0).unsqueeze(1), torch.arange(20))
+        own = torch.Generator().manual_seed(seed)
+        return Feed(DataLoader(data, batch_size=4, shuffle=True, generator=own), torch.device("cpu"))
+
+    def labels(feed, epoch):
+        return [batch[1].tolist() for group in feed.epoch(epoch) for batch in group]
+
+    whole, resumed = feed(0), feed(9)
+    labels(whole, 0)
+    resumed.load_state_dict(whole.state_dict(), within_epoch=False)
+    assert labels(resumed, 1) == labels(whole, 1)
+
+
+def test_a_checkpoint_takes_the_place_of_the_one_a_step_before_it(tmp_path):
+    kept = checkpoints.Checkpoints(tmp_path)
+    for step in (1, 2, 3):
+        kept.save(step, {"weight": torch.ones(2)}, {"step": step}, {})
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["step-00000003"]
+
+
+def test_killed_before_the_old_one_went_the_newest_checkpoint_counts(tmp_path):
+    kept = checkpoints.Checkpoints(tmp_path)
+    newest = kept.save(10, {"weight": torch.ones(2)}, {}, {})
+    for step in (2, 9):
+        shutil.copytree(newest, newest.with_name(f"step-{step:08d}"))
+    assert kept.latest() == newest

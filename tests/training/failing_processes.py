@@ -26,6 +26,16 @@ def full(*arguments: Any, **options: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def meet(*arguments: Any) -> dict[str, float]:
+    """A hook in which the processes meet, as one that evaluates with all of them does."""
+    torch.distributed.barrier()
+    return {}
+
+
+def with_hooks(**options: Any) -> training.Fitted:
+    return training.fit(**options | {"after_epoch": meet, "measure": meet})
+
+
 def in_use(path: Path) -> contextlib.AbstractContextManager[bool]:
     return contextlib.nullcontext(False)
 
@@ -46,8 +56,9 @@ def fail(folder: Path, place: str, rank: str) -> str | None:
     """What a training whose disk is full at `place`, in the process `rank`, raises in this process."""
     config = training.read_settings(training.TrainingConfig, sys.argv[2], [f"folder={folder}"])
     broken = mock.patch.object(*PLACES[place]) if rank == os.environ["RANK"] else contextlib.nullcontext()
+    hooked = mock.patch.object(configured, "fit", with_hooks)
     try:
-        with broken:
+        with broken, hooked:
             training.train(config, progress=False)
     except (OSError, ValueError) as reason:
         return f"{type(reason).__name__}: {reason}"

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hardsight.dynamics.processes import wait_for_all as wait_for_all
+from hardsight.dynamics.processes import rank_and_count
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import choose_scores, scores_of_summary
 from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_outputs
@@ -55,9 +55,7 @@ def take_apart(batch: Any, device: torch.device) -> tuple[Tensor, Tensor, Tensor
 
 def process() -> tuple[int, int]:
     """Rank of this process and number of processes."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+    return rank_and_count()
 
 
 def add_up(values: Tensor) -> Tensor:

@@ -233,6 +233,8 @@ class Session:
                 self.record.write_samples(table)
             if training.checkpoints is not None:
                 training.checkpoints.save_weights("last", training.evaluated.state_dict())
+        # First in its block: the processes may meet in it.
+        with together():
             if self.measure is not None:
                 results |= self.measure(training.evaluated)
             self.record.finish(results)

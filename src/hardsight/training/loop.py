@@ -204,6 +204,8 @@ class Training:
                 counters.best_epoch = epoch
                 if self.checkpoints is not None:
                     self.checkpoints.save_weights("best", self.evaluated.state_dict())
+        # First in its block: the processes may meet in it.
+        with together():
             if self.after_epoch is not None:
                 # Before it is written: what a caller measures after an epoch may stand in the epoch's row.
                 self.after_epoch(epoch, row)

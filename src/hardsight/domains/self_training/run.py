@@ -319,6 +319,8 @@ class Run:
             if self.record.folder is not None:
                 write_rounds(self.record.folder, self.rows, self.tables)
             self.say(sentence_of(row))
+        # In a block of its own: the processes may meet in it.
+        with together():
             self.after_round(row)
 
     def _after_epoch(self, began: int, epoch: int, row: Mapping[str, float | int]) -> None:

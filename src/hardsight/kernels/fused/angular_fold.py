@@ -26,13 +26,15 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 @no_type_check
-def slices_of(tile, SAMPLES: tl.constexpr, CLASSES: tl.constexpr):
+def slices_of(tile):
     """A tile as a tuple of slices one class a lane; every element stays in the register it is in."""
+    SAMPLES: tl.constexpr = tile.shape[0]  # noqa: N806
+    CLASSES: tl.constexpr = tile.shape[1]  # noqa: N806
     if CLASSES == LANES:
         return (tile,)
     else:  # noqa: RET505, the branch not taken must not be compiled
         left, right = tile.reshape(SAMPLES, 2, CLASSES // 2).permute(0, 2, 1).split()
-        return slices_of(left, SAMPLES, CLASSES // 2) + slices_of(right, SAMPLES, CLASSES // 2)
+        return slices_of(left) + slices_of(right)
 
 
 @triton.jit
@@ -143,26 +145,17 @@ def _add_exponentials(
 
 @triton.jit
 @no_type_check
-def fold(
-    product,
-    tile,
-    lane,
-    column,
-    label,
-    inverse,
-    weight_inverse,
-    bias,
-    classes,
-    state,
-    SAMPLES: tl.constexpr,
-    CLASSES: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-):
-    """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others."""
+def fold(product, tile, lane, column, sample, head, state, BIAS: tl.constexpr, SPREAD: tl.constexpr):
+    """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others.
+
+    `sample` is the labels and inverse norms of the rows, `head` the classes' inverse norms, bias and number.
+    """
+    CLASSES: tl.constexpr = product.shape[1]  # noqa: N806
     SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
+    label, inverse = sample
+    weight_inverse, bias, classes = head
     top, place, masses, angles, label_product = state
-    slices = slices_of(product, SAMPLES, CLASSES)
+    slices = slices_of(product)
     hit = (label >= tile) & (label < tile + CLASSES)
     beyond = tl.maximum(tile + CLASSES - classes, 0)
     if beyond > 0:

@@ -56,6 +56,7 @@ def scan_tiles(
     row = first + tl.arange(0, SAMPLES)
     label = tl.load(labels + row, mask=row < samples, other=-1).to(tl.int32)
     inverse = tl.load(feature_inverse + row, mask=row < samples, other=1.0)
+    sample, head = (label, inverse), (weight_inverse, bias, classes)
     top = tl.full((SAMPLES, LANES), LOWEST, tl.float32)
     place = tl.zeros((SAMPLES, LANES), tl.int32)
     nothing = tl.zeros((SAMPLES, LANES), tl.float32)
@@ -71,22 +72,7 @@ def scan_tiles(
         product = tl.dot(x, w.T, product, input_precision=PRECISION)
         whole = start + DIM >= dim
         if whole:
-            state = fold(
-                product,
-                tile,
-                lane,
-                column,
-                label,
-                inverse,
-                weight_inverse,
-                bias,
-                classes,
-                state,
-                SAMPLES,
-                CLASSES,
-                BIAS,
-                SPREAD,
-            )
+            state = fold(product, tile, lane, column, sample, head, state, BIAS, SPREAD)
             product = tl.zeros((SAMPLES, CLASSES), tl.float32)
         tile = tl.where(whole, tile + CLASSES, tile)
         start = tl.where(whole, 0, start + DIM)

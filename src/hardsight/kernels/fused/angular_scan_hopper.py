@@ -93,7 +93,7 @@ def _multiply_and_fold(tiles, vectors, samples, work, BIAS: gl.constexpr, SPREAD
     SAMPLES: gl.constexpr = tiles[0].shape[1]
     CLASSES: gl.constexpr = tiles[1].shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, CLASSES, 16])
-    nothing = slices_of(gl.zeros((SAMPLES, CLASSES), gl.float32, layout), SAMPLES, CLASSES)[0]
+    nothing = slices_of(gl.zeros((SAMPLES, CLASSES), gl.float32, layout))[0]
     lane = gl.arange(0, LANES, gl.SliceLayout(0, nothing.type.layout))[None, :]
     column = gl.arange(0, CLASSES, gl.SliceLayout(0, layout))
     top = nothing + LOWEST
@@ -103,26 +103,12 @@ def _multiply_and_fold(tiles, vectors, samples, work, BIAS: gl.constexpr, SPREAD
         row = block * SAMPLES + gl.arange(0, SAMPLES, gl.SliceLayout(1, nothing.type.layout))
         label = gl.load(labels + row, mask=row < samples, other=-1).to(gl.int32)
         inverse = gl.load(feature_inverse + row, mask=row < samples, other=1.0)
+        sample, head = (label, inverse), (weight_inverse, bias, classes)
         state = (top, nothing.to(gl.int32), (nothing, nothing, nothing), (top, nothing, nothing), nothing)
         begin = split * classes_per_split
         for tile in range(begin, gl.minimum(begin + classes_per_split, classes), CLASSES):
             product, step = _multiply(tiles, step, dim, layout)
-            state = fold(
-                product,
-                tile,
-                lane,
-                column,
-                label,
-                inverse,
-                weight_inverse,
-                bias,
-                classes,
-                state,
-                SAMPLES,
-                CLASSES,
-                BIAS,
-                SPREAD,
-            )
+            state = fold(product, tile, lane, column, sample, head, state, BIAS, SPREAD)
         leave(partial, state, lane, row, inverse, split, samples)
 
 

@@ -46,6 +46,8 @@ TOUCHES = {
     "lr-tenth": {"optimizer.lr"},
     "decay-5e-4": {"optimizer.weight_decay"},
     "no-augmentation": {"data.shift", "data.flip"},
+    "no-crop": {"data.shift"},
+    "no-flip": {"data.flip"},
     "warm-up": {"schedule.warm_up"},
     "clip": {"clip"},
     "balanced": {"data.class_balanced"},

@@ -108,6 +108,26 @@ def test_labels_learnt_by_heart_are_those_fitted_beyond_the_right_ones() -> None
     assert "at 40 % noise CCE fits the given labels by -7.8 points" in half
 
 
+def test_cells_without_augmentation_have_a_table_of_their_own() -> None:
+    bare = [cell for cell in cells("paper") if "protocol" in cell.settings]
+    assert [(cell.settings["rate"], cell.settings["method"]) for cell in bare[:3]] == [
+        (0.4, "cce"), (0.4, gr(16, 1)), (0.4, gr(12, 0.5)),
+    ]  # fmt: skip
+    results = results_of({(0.4, "cce"): 60.9, (0.4, gr(16, 1)): 70.0})
+    assert "Without crops" not in table(results)
+    own = results_of({(0.4, "cce"): 50.0, (0.4, gr(16, 1)): 75.0})["accuracies"]
+    results["accuracies"] |= {f"{name},protocol=no-augmentation": one for name, one in own.items()}
+    results["failed"] = {"rate=0.6,method=cce,protocol=no-augmentation,seed=0": "the loss is NaN"}
+    printed, without = table(results).split("Without crops")
+    assert "| 40 % | CCE | 60.9 (82.8)" in printed
+    assert "ends 9.1 points above CCE (70.0 against 60.9)" in printed
+    assert "| 40 % | CCE | 50.0 (82.8)" in without
+    assert "ends 25.0 points above CCE (75.0 against 50.0)" in without
+    assert "| 60 % | CCE | failed (69.5)" in without
+    assert "| 60 % | CCE | – (69.5)" in printed
+    assert "| 80 %" not in without, "what was not measured has no row there"
+
+
 def test_nothing_is_said_of_one_method_alone() -> None:
     alone = table(results_of({(0.4, "cce"): 60.9}))
     assert "setting measured" not in alone

@@ -114,8 +114,8 @@ LOSSES = [name for name in NAMES if name != "angular_scores"]
 STARTED = {
     "rescaled_cross_entropy": (3, 0),
     "rescaled_linear": (3, 3),
-    "angular_cross_entropy": (4, 3),
-    "recomputed": (7, 4),
+    "angular_cross_entropy": (6, 3),
+    "recomputed": (10, 4),
     "pairwise": (4, 2),
 }
 # What allocates, looks at a tensor in another way, or asks about types starts nothing on a device.
@@ -239,7 +239,7 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     features, weight, labels = (one.detach() for one in draw(device))
     logits, rows, scalar = features @ weight.T, torch.ones(6, device=device), torch.ones((), device=device)
     weighing = (logits, labels, rows, None, -100, 8.0, 0.5, 1e-6, True, "weight", None)
-    walking = (features, weight, labels, scalar, 1.0, rows, None, -100, "mean", True)
+    walking = (features, weight, labels, scalar, 1.0, rows, None, -100, "mean", True, True, True)
     head = (features, weight, weight[:, 0].clone(), labels)
     linear = (*head, rows, scalar, -100, 8.0, 0.5, 1e-6, True, "weight", None, 1.0)
     hardsight = torch.ops.hardsight
@@ -248,7 +248,7 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "rescaled_rows": (hardsight.rescaled_rows, weighing),
         "rescaled_gradient": (hardsight.rescaled_gradient, (logits, labels, rows, rows, scalar)),
         "angular_walk": (hardsight.angular_walk, walking),
-        "project_gradients": (hardsight.project_gradients, ([features], [features], rows, 0, rows, scalar)),
+        "tangent_gradient": (hardsight.tangent_gradient, (features, features.clone(), rows, rows, scalar)),
         "angular_contrast": (hardsight.angular_contrast, (features, labels, rows, 0.5, -100, "mean", True)),
         "rescaled_linear": (hardsight.rescaled_linear, (*linear, True)),
         "scaled_gradients": (

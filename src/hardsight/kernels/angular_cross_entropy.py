@@ -1,8 +1,9 @@
 """The AVH loss straight from features and weight: samples x classes exists only a block of samples at a time.
 
 By default the gradient is made during the forward pass, while a block's products are at hand: three matrix products
-in all, and the gradients of features and weight are held until the backward pass. With `recompute` (and always where
-every sample's loss is returned) the forward pass keeps nothing and the backward pass multiplies again: four products.
+in all, two where features or weight are not trained. The gradients are held until the backward pass, which has only to
+multiply them by what comes from above. With `recompute` (and always where every sample's loss is returned) the forward
+pass keeps nothing and the backward pass multiplies again: four products.
 """
 
 import math
@@ -16,6 +17,7 @@ from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
+from hardsight.kernels.scaling import scaled_gradients
 
 
 def angular_cross_entropy(
@@ -55,7 +57,7 @@ def angular_cross_entropy(
     if torch.is_grad_enabled() and trained:
         return (_Recomputed if recompute or reduction == "none" else _Eager).apply(*given)
     with torch.no_grad():
-        return _walk(*given, upstream=None, slopes_wanted=False)[0]
+        return _walk(*given, upstream=None, wanted=_NOTHING)[0]
 
 
 def reference(
@@ -82,15 +84,16 @@ class _Eager(torch.autograd.Function):
     def forward(
         ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None, *settings: Any
     ) -> Tensor:
-        made = _walk(features, weight, labels, scale, *settings, upstream=None, slopes_wanted=True)
-        value, inverses, by_features, by_weight, totals = made
-        ctx.unused = (None,) * len(settings)
-        ctx.save_for_backward(scale, features, weight, inverses, by_features, by_weight, totals)
+        wanted = _wanted(ctx.needs_input_grad)
+        value, *made = _walk(features, weight, labels, scale, *settings, upstream=None, wanted=wanted)
+        ctx.dtype, ctx.unused = features.dtype, (None,) * len(settings)
+        ctx.save_for_backward(scale, *made)
         return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_projected(ctx.needs_input_grad, grad, *ctx.saved_tensors), *ctx.unused
+        scale, *made = ctx.saved_tensors
+        return *_finished(_wanted(ctx.needs_input_grad), ctx.dtype, grad, scale, *made), *ctx.unused
 
 
 class _Recomputed(torch.autograd.Function):
@@ -110,16 +113,25 @@ class _Recomputed(torch.autograd.Function):
         ctx.save_for_backward(features, weight, labels, scale, sample_weight)
         ctx.number, ctx.settings = number, settings
         given = (features, weight, labels, scale, number, sample_weight, *settings)
-        return _walk(*given, upstream=None, slopes_wanted=False)[0]
+        return _walk(*given, upstream=None, wanted=_NOTHING)[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, labels, scale, sample_weight = ctx.saved_tensors
-        each = grad if grad.ndim else None
+        wanted = _wanted(ctx.needs_input_grad)
         given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings)
-        _, *made = _walk(*given, upstream=each, slopes_wanted=True)
-        found = _projected(ctx.needs_input_grad, None if grad.ndim else grad, scale, features, weight, *made)
+        _, *made = _walk(*given, upstream=grad if grad.ndim else None, wanted=wanted)
+        found = _finished(wanted, features.dtype, None if grad.ndim else grad, scale, *made)
         return *found, None, None, None, None
+
+
+# Whether gradients by features, weight and scale are wanted.
+_Wanted = tuple[bool, bool, bool]
+_NOTHING: _Wanted = (False, False, False)
+
+
+def _wanted(needs_input_grad: tuple[bool, ...]) -> _Wanted:
+    return needs_input_grad[0], needs_input_grad[1], needs_input_grad[3]
 
 
 def _walk(
@@ -133,45 +145,29 @@ def _walk(
     reduction: str,
     *,
     upstream: Tensor | None,
-    slopes_wanted: bool,
+    wanted: _Wanted,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    given = (features, weight, labels, scale, number, sample_weight, upstream, ignore_index, reduction, slopes_wanted)
+    given = (features, weight, labels, scale, number, sample_weight, upstream, ignore_index, reduction, *wanted)
     return call(_angular_walk_op, _angular_walk, *given)
 
 
-def _projected(
-    wanted: tuple[bool, ...],
+def _finished(
+    wanted: _Wanted,
+    dtype: torch.dtype,
     upstream: Tensor | None,
     scale: Tensor | None,
-    features: Tensor,
-    weight: Tensor,
-    inverses: Tensor,
     by_features: Tensor,
     by_weight: Tensor,
-    totals: Tensor,
+    by_scale: Tensor,
+    log_divisor: Tensor,
 ) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
     """The gradients by features, weight, labels (none) and scale."""
-    gradients = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
-    vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]
-    made = project_gradients(gradients, vectors, inverses, 0 if wanted[0] else len(features), totals, upstream)
-    by_scale = None
-    if wanted[3] and scale is not None:
-        by_scale = (totals[1] if upstream is None else totals[1] * upstream).to(scale.dtype).reshape(scale.shape)
-    return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, by_scale
-
-
-def project_gradients(
-    gradients: list[Tensor],
-    vectors: list[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    """factor times upstream times the gradients' part along the sphere at each vector, in the vectors' dtype."""
-    if not vectors:
-        return []
-    return call(_project_gradients_op, _project_gradients, gradients, vectors, inverses, offset, factor, upstream)
+    held = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
+    made = scaled_gradients(held, upstream, log_divisor if log_divisor.numel() else None, dtype) if held else []
+    of_scale = None
+    if wanted[2] and scale is not None:
+        of_scale = (by_scale if upstream is None else by_scale * upstream).to(scale.dtype).reshape(scale.shape)
+    return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, of_scale
 
 
 def _serves(features: Tensor, weight: Tensor) -> bool:
@@ -188,22 +184,16 @@ def _angular_walk(
     upstream: Tensor | None,
     ignore_index: int,
     reduction: str,
-    slopes_wanted: bool,
+    by_features: bool,
+    by_weight: bool,
+    by_scale: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import angular_cross_entropy as fused
 
-    return fused.walk(
-        features.contiguous(),
-        weight.contiguous(),
-        labels,
-        scale,
-        number,
-        sample_weight,
-        upstream,
-        ignore_index,
-        reduction,
-        slopes_wanted,
-    )
+    weights = None if sample_weight is None else sample_weight.contiguous()
+    batch = fused.Batch(labels.contiguous(), scale, number, weights, upstream, ignore_index)
+    wanted = (by_features, by_weight, by_scale)
+    return fused.walk(features.contiguous(), weight.contiguous(), batch, reduction, wanted)
 
 
 _angular_walk_op = torch.library.custom_op("hardsight::angular_walk", _angular_walk, mutates_args=())
@@ -220,42 +210,17 @@ def _(
     upstream: Tensor | None,
     ignore_index: int,
     reduction: str,
-    slopes_wanted: bool,
+    by_features: bool,
+    by_weight: bool,
+    by_scale: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    samples, classes = features.shape[0], weight.shape[0]
-    wide = features.new_empty(0, dtype=torch.float32)
+    narrow = features.dtype == torch.float16
+    value = features.new_empty(labels.shape if reduction == "none" else (), dtype=torch.float32)
+    held = value.new_empty(0, dtype=torch.float32 if narrow else features.dtype)
     return (
-        wide.new_empty((samples,) if reduction == "none" else ()),
-        wide.new_empty(samples + classes),
-        wide.new_empty(features.shape if slopes_wanted else (0,)),
-        wide.new_empty(weight.shape if slopes_wanted else (0,)),
-        wide.new_empty(2 if slopes_wanted else 0),
+        value,
+        held.new_empty(features.shape if by_features else (0,)),
+        held.new_empty(weight.shape if by_weight else (0,)),
+        value.new_empty(1 if by_scale else 0),
+        value.new_empty(1 if narrow else 0),
     )
-
-
-def _project_gradients(
-    gradients: list[Tensor],
-    vectors: list[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    from hardsight.kernels.fused import directions as fused
-
-    return fused.project(gradients, [one.contiguous() for one in vectors], inverses, offset, factor, upstream)
-
-
-_project_gradients_op = torch.library.custom_op("hardsight::project_gradients", _project_gradients, mutates_args=())
-
-
-@_project_gradients_op.register_fake
-def _(
-    gradients: list[Tensor],
-    vectors: list[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    return [one.new_empty(one.shape) for one in vectors]

@@ -33,16 +33,17 @@ def _measure_rows(
 ):
     """Norms and their inverses, 0 for zero and beyond the last; raises the flag where squares left float32's range."""
     row = first + tl.arange(0, ROWS)
-    squares = tl.zeros((ROWS,), tl.float32)
-    largest = tl.zeros((ROWS,), tl.float32)
+    squares = tl.zeros((ROWS, BLOCK), tl.float32)
+    sizes = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, dim, BLOCK):
         column = start + tl.arange(0, BLOCK)
         inside = (row < count)[:, None] & (column < dim)[None, :]
         x = tl.load(vectors + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
         x = x.to(tl.float32)
-        squares += tl.sum(x * x, 1)
-        largest = tl.maximum(largest, tl.max(tl.abs(x), 1))
-    norm = tl.sqrt(squares)
+        squares += x * x
+        sizes = tl.maximum(sizes, tl.abs(x))
+    norm = tl.sqrt(tl.sum(squares, 1))
+    largest = tl.max(sizes, 1)
     tl.store(inverse + row, tl.where(norm == 0.0, 0.0, 1.0 / tl.where(norm == 0.0, 1.0, norm)), mask=row < padded)
     if NORMS:
         tl.store(norms + row, norm, mask=row < count)

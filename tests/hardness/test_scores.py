@@ -14,7 +14,7 @@ import hardsight as hs
 from hardsight import hardness
 from hardsight.hardness import summary
 from hardsight.hardness.softmax import first_largest
-from hardsight.hardness.summary import summarise
+from hardsight.hardness.summary import Head, summarise
 
 
 def slow_avh(features: Tensor, weight: Tensor, labels: Tensor) -> list[float]:
@@ -334,3 +334,16 @@ def test_chunks_are_bounded_by_their_features_too(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(summary, "_FEATURE_ELEMENTS", 16 * 512)
     torch.testing.assert_close(hs.score(features, weight)["avh"], whole)
     assert seen == [512] * 5 + [440]
+
+
+def test_a_weight_too_large_to_copy_gives_the_same_angles(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(3)
+    features, weight = torch.randn(40, 6, generator=generator), torch.randn(9, 6, generator=generator)
+    labels = torch.randint(0, 9, (40,), generator=generator)
+    weight[2], features[3], features[4] = 0.0, 0.0, 3 * weight[labels[4]]
+    copied = summarise(features, weight, labels, parts=["angles"])
+    monkeypatch.setattr("hardsight.hardness.summary._COPIED_ELEMENTS", 53)
+    assert Head(weight, None).directions is None
+    walked = summarise(features, weight, labels, parts=["angles"])
+    for name in ("label_angle", "angle_sum", "nearest_other_angle"):
+        torch.testing.assert_close(getattr(copied, name), getattr(walked, name))

@@ -33,6 +33,8 @@ _CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
 _FEWEST_SAMPLES = 256
 # Elements of a chunk's features (samples x dim), which half precision is copied into float32 by: 128 MiB.
 _FEATURE_ELEMENTS = 2**25
+# Elements of a weight that is copied to save a pass over every chunk: 64 MiB.
+_COPIED_ELEMENTS = 2**24
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
 _SAFE_NORMS = (1e-12, 1e12)
 
@@ -166,6 +168,14 @@ class Head:
             self.norms = norms(self.weight)
         self.inverse_norms = _inverse(self.norms)
         self._rooms: dict[str, Tensor] = {}
+        self._directions: Tensor | None = None
+
+    @property
+    def directions(self) -> Tensor | None:
+        """The weight's rows at length 1, for products that are nothing but cosines; None where a copy is too large."""
+        if self._directions is None and self.safe and self.weight.numel() <= _COPIED_ELEMENTS:
+            self._directions = self.weight * self.inverse_norms.unsqueeze(1)
+        return self._directions
 
     def room(self, name: str, rows: int) -> Tensor:
         """Memory for one chunk, the same every time: fresh memory costs as much as what is computed in it."""
@@ -183,7 +193,10 @@ def summarise_chunk(
     features = widen(features.detach()).to(head.weight.dtype)
     feature_norm = torch.linalg.vector_norm(features, dim=1)
     if head.safe and _norms_are_safe(feature_norm):
-        scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)
+        if parts == {"angles"} and labels is not None and logits is None and head.directions is not None:
+            scores, cosines = _cosines_alone(features, feature_norm, head, head.directions)
+        else:
+            scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)
     else:
         feature_norm = norms(features)
         scores, cosines = _logits_and_cosines_of_extreme_norms(features, feature_norm, head, logits)
@@ -216,6 +229,15 @@ def summarise_outputs(
     angular = summarise_chunk(features, head, against, parts & {"angles"})
     columns = summarise_logits(widen(logits.detach()), against, "spread" in parts) | {"predicted": predicted}
     return replace(angular, **columns)  # type: ignore[arg-type]
+
+
+def _cosines_alone(
+    features: Tensor, feature_norm: Tensor, head: Head, directions: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Cosines in the place of both, from the classes' directions, where nobody asks for logits: a pass less."""
+    cosines = torch.mm(features, directions.T, out=head.room("product", len(features)))
+    cosines.mul_(_inverse(feature_norm).unsqueeze(1))
+    return cosines, cosines
 
 
 def _logits_and_cosines(
@@ -255,7 +277,8 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
     label_cosine = cosines.gather(1, column).squeeze(1)
     label_angle = angle_of_cosine(label_cosine)
     aligned = (label_cosine.abs() > NEARLY_PARALLEL).nonzero().squeeze(1)
-    label_angle[aligned] = angle_between(features[aligned], weight[labels[aligned]])
+    if len(aligned):
+        label_angle[aligned] = angle_between(features[aligned], weight[labels[aligned]])
 
     # The labelled class leaves the row: -2 never is the largest cosine, and 0 adds a known pi/2 to the sum.
     nearest = cosines.scatter_(1, column, -2.0).amax(1)

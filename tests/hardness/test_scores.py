@@ -347,3 +347,10 @@ def test_a_weight_too_large_to_copy_gives_the_same_angles(monkeypatch: pytest.Mo
     walked = summarise(features, weight, labels, parts=["angles"])
     for name in ("label_angle", "angle_sum", "nearest_other_angle"):
         torch.testing.assert_close(getattr(copied, name), getattr(walked, name))
+
+
+@pytest.mark.parametrize(
+    ("classes", "dim", "rows"), [(1_000, 512, 2**21 // 1_000), (21_841, 512, 512), (10**6, 512, 256), (2, 2**20, 512)]
+)
+def test_a_chunk_has_enough_samples_for_a_product_and_few_enough_for_memory(classes: int, dim: int, rows: int) -> None:
+    assert summary._chunk_rows("cpu", classes, dim) == rows

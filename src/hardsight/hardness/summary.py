@@ -28,9 +28,9 @@ from hardsight.hardness.softmax import first_largest, summarise_logits
 Part = Literal["predicted", "angles", "logits", "spread"]
 
 # Elements of one chunk (samples x classes), and the fewest samples worth a product: with fewer, reading the weight
-# again for every chunk costs more than the arithmetic.
+# again for every chunk costs as much as the arithmetic. Half as many where a chunk would be larger than 64 MiB.
 _CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
-_FEWEST_SAMPLES = 256
+_FEWEST_SAMPLES, _LARGE_CHUNK_ELEMENTS = 512, 2**24
 # Elements of a chunk's features (samples x dim), which half precision is copied into float32 by: 128 MiB.
 _FEATURE_ELEMENTS = 2**25
 # Elements of a weight that is copied to save a pass over every chunk: 64 MiB.
@@ -130,8 +130,7 @@ def summarise(
 
         if serves(features, weight):
             return _fused(features, weight, labels, bias, frozenset(parts))
-    elements = _CHUNK_ELEMENTS.get(features.device.type, _CHUNK_ELEMENTS["cuda"])
-    rows = chunk or max(_FEWEST_SAMPLES, min(elements // len(weight), _FEATURE_ELEMENTS // weight.shape[1]))
+    rows = chunk or _chunk_rows(features.device.type, *weight.shape)
     # Features in the finer precision of the two follow chunk by chunk.
     head = Head(weight.to(torch.promote_types(features.dtype, weight.dtype)), bias)
     asked, columns = frozenset(parts), SummaryColumns(len(features))
@@ -139,6 +138,13 @@ def summarise(
         given = None if labels is None else labels[start : start + rows]
         columns.add(summarise_chunk(features[start : start + rows], head, given, asked))
     return columns.summary()
+
+
+def _chunk_rows(device: str, classes: int, dim: int) -> int:
+    """How many samples a chunk has."""
+    fewest = _FEWEST_SAMPLES if _FEWEST_SAMPLES * classes <= _LARGE_CHUNK_ELEMENTS else _FEWEST_SAMPLES // 2
+    elements = _CHUNK_ELEMENTS.get(device, _CHUNK_ELEMENTS["cuda"])
+    return max(fewest, min(elements // classes, _FEATURE_ELEMENTS // dim))
 
 
 def _fused(

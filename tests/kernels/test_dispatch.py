@@ -39,6 +39,7 @@ def draw(device: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what tracing itself does
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # advice that this project does not take
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_as_one_graph_equals_eager(device: str, name: str, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--jaxtyping-packages", None):
@@ -114,8 +115,8 @@ LOSSES = [name for name in NAMES if name != "angular_scores"]
 STARTED = {
     "rescaled_cross_entropy": (3, 0),
     "rescaled_linear": (3, 3),
-    "angular_cross_entropy": (6, 3),
-    "recomputed": (10, 4),
+    "angular_cross_entropy": (4, 3),
+    "recomputed": (7, 4),
     "pairwise": (4, 2),
 }
 # What allocates, looks at a tensor in another way, or asks about types starts nothing on a device.
@@ -210,6 +211,8 @@ def test_without_gradient_the_value_is_the_same(device: str, name: str) -> None:
 
 
 @pytest.mark.gpu
+# The captured step keeps its graph, which was made on another stream than the step it is compared with.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_cuda_graph_replays_forward_and_backward(name: str) -> None:
     features, weight, labels = draw("cuda")
@@ -248,7 +251,7 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "rescaled_rows": (hardsight.rescaled_rows, weighing),
         "rescaled_gradient": (hardsight.rescaled_gradient, (logits, labels, rows, rows, scalar)),
         "angular_walk": (hardsight.angular_walk, walking),
-        "tangent_gradient": (hardsight.tangent_gradient, (features, features.clone(), rows, rows, scalar)),
+        "project_gradients": (hardsight.project_gradients, ([features], [features], rows, 0, rows, scalar)),
         "angular_contrast": (hardsight.angular_contrast, (features, labels, rows, 0.5, -100, "mean", True)),
         "rescaled_linear": (hardsight.rescaled_linear, (*linear, True)),
         "scaled_gradients": (

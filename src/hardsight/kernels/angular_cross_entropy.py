@@ -1,9 +1,9 @@
 """The AVH loss straight from features and weight: samples x classes exists only a block of samples at a time.
 
 By default the gradient is made during the forward pass, while a block's products are at hand: three matrix products
-in all, two where features or weight are not trained. The gradients are held until the backward pass, which has only to
-multiply them by what comes from above. With `recompute` (and always where every sample's loss is returned) the forward
-pass keeps nothing and the backward pass multiplies again: four products.
+in all, two where features or weight are frozen, and the gradients are held until the backward pass. With `recompute`
+(and always where every sample's loss is returned) the forward pass keeps nothing and the backward pass multiplies
+again: four products.
 """
 
 import math
@@ -17,7 +17,6 @@ from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
-from hardsight.kernels.scaling import scaled_gradients
 
 
 def angular_cross_entropy(
@@ -85,15 +84,15 @@ class _Eager(torch.autograd.Function):
         ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None, *settings: Any
     ) -> Tensor:
         wanted = _wanted(ctx.needs_input_grad)
-        value, *made = _walk(features, weight, labels, scale, *settings, upstream=None, wanted=wanted)
-        ctx.dtype, ctx.unused = features.dtype, (None,) * len(settings)
-        ctx.save_for_backward(scale, *made)
+        made = _walk(features, weight, labels, scale, *settings, upstream=None, wanted=wanted)
+        value, inverses, by_features, by_weight, totals = made
+        ctx.unused = (None,) * len(settings)
+        ctx.save_for_backward(scale, features, weight, inverses, by_features, by_weight, totals)
         return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scale, *made = ctx.saved_tensors
-        return *_finished(_wanted(ctx.needs_input_grad), ctx.dtype, grad, scale, *made), *ctx.unused
+        return *_projected(ctx.needs_input_grad, grad, *ctx.saved_tensors), *ctx.unused
 
 
 class _Recomputed(torch.autograd.Function):
@@ -118,10 +117,10 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, labels, scale, sample_weight = ctx.saved_tensors
-        wanted = _wanted(ctx.needs_input_grad)
+        each = grad if grad.ndim else None
         given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings)
-        _, *made = _walk(*given, upstream=grad if grad.ndim else None, wanted=wanted)
-        found = _finished(wanted, features.dtype, None if grad.ndim else grad, scale, *made)
+        _, *made = _walk(*given, upstream=each, wanted=_wanted(ctx.needs_input_grad))
+        found = _projected(ctx.needs_input_grad, None if grad.ndim else grad, scale, features, weight, *made)
         return *found, None, None, None, None
 
 
@@ -151,23 +150,39 @@ def _walk(
     return call(_angular_walk_op, _angular_walk, *given)
 
 
-def _finished(
-    wanted: _Wanted,
-    dtype: torch.dtype,
+def _projected(
+    wanted: tuple[bool, ...],
     upstream: Tensor | None,
     scale: Tensor | None,
+    features: Tensor,
+    weight: Tensor,
+    inverses: Tensor,
     by_features: Tensor,
     by_weight: Tensor,
-    by_scale: Tensor,
-    log_divisor: Tensor,
+    totals: Tensor,
 ) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
     """The gradients by features, weight, labels (none) and scale."""
-    held = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
-    made = scaled_gradients(held, upstream, log_divisor if log_divisor.numel() else None, dtype) if held else []
-    of_scale = None
-    if wanted[2] and scale is not None:
-        of_scale = (by_scale if upstream is None else by_scale * upstream).to(scale.dtype).reshape(scale.shape)
-    return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, of_scale
+    gradients = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
+    vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]
+    made = project_gradients(gradients, vectors, inverses, 0 if wanted[0] else len(features), totals, upstream)
+    by_scale = None
+    if wanted[3] and scale is not None:
+        by_scale = (totals[1] if upstream is None else totals[1] * upstream).to(scale.dtype).reshape(scale.shape)
+    return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, by_scale
+
+
+def project_gradients(
+    gradients: list[Tensor],
+    vectors: list[Tensor],
+    inverses: Tensor,
+    offset: int,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    """factor times upstream times the gradients' part along the sphere at each vector, in the vectors' dtype."""
+    if not vectors:
+        return []
+    return call(_project_gradients_op, _project_gradients, gradients, vectors, inverses, offset, factor, upstream)
 
 
 def _serves(features: Tensor, weight: Tensor) -> bool:
@@ -184,16 +199,24 @@ def _angular_walk(
     upstream: Tensor | None,
     ignore_index: int,
     reduction: str,
-    by_features: bool,
-    by_weight: bool,
-    by_scale: bool,
+    features_wanted: bool,
+    weight_wanted: bool,
+    scale_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import angular_cross_entropy as fused
 
-    weights = None if sample_weight is None else sample_weight.contiguous()
-    batch = fused.Batch(labels.contiguous(), scale, number, weights, upstream, ignore_index)
-    wanted = (by_features, by_weight, by_scale)
-    return fused.walk(features.contiguous(), weight.contiguous(), batch, reduction, wanted)
+    return fused.walk(
+        features.contiguous(),
+        weight.contiguous(),
+        labels,
+        scale,
+        number,
+        sample_weight,
+        upstream,
+        ignore_index,
+        reduction,
+        (features_wanted, weight_wanted, scale_wanted),
+    )
 
 
 _angular_walk_op = torch.library.custom_op("hardsight::angular_walk", _angular_walk, mutates_args=())
@@ -210,17 +233,45 @@ def _(
     upstream: Tensor | None,
     ignore_index: int,
     reduction: str,
-    by_features: bool,
-    by_weight: bool,
-    by_scale: bool,
+    features_wanted: bool,
+    weight_wanted: bool,
+    scale_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    narrow = features.dtype == torch.float16
-    value = features.new_empty(labels.shape if reduction == "none" else (), dtype=torch.float32)
-    held = value.new_empty(0, dtype=torch.float32 if narrow else features.dtype)
+    samples, classes = features.shape[0], weight.shape[0]
+    wide = features.new_empty(0, dtype=torch.float32)
+    held = features.dtype if features.dtype == torch.bfloat16 else torch.float32
     return (
-        value,
-        held.new_empty(features.shape if by_features else (0,)),
-        held.new_empty(weight.shape if by_weight else (0,)),
-        value.new_empty(1 if by_scale else 0),
-        value.new_empty(1 if narrow else 0),
+        wide.new_empty((samples,) if reduction == "none" else ()),
+        wide.new_empty(samples + classes),
+        wide.new_empty(features.shape if features_wanted else (0,), dtype=held),
+        wide.new_empty(weight.shape if weight_wanted else (0,)),
+        wide.new_empty(2 if features_wanted or weight_wanted or scale_wanted else 0),
     )
+
+
+def _project_gradients(
+    gradients: list[Tensor],
+    vectors: list[Tensor],
+    inverses: Tensor,
+    offset: int,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    from hardsight.kernels.fused import directions as fused
+
+    return fused.project(gradients, [one.contiguous() for one in vectors], inverses, offset, factor, upstream)
+
+
+_project_gradients_op = torch.library.custom_op("hardsight::project_gradients", _project_gradients, mutates_args=())
+
+
+@_project_gradients_op.register_fake
+def _(
+    gradients: list[Tensor],
+    vectors: list[Tensor],
+    inverses: Tensor,
+    offset: int,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    return [one.new_empty(one.shape) for one in vectors]

@@ -83,10 +83,12 @@ def same_precision(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
-    """left @ right into `out`, accumulated and kept in float32: half precision is never rounded back.
+    """left @ right into `out`, accumulated in float32, and kept in it unless `out` is of half precision itself.
 
     A float32 product is torch's own, so TF32 is used only where the user allowed it.
     """
+    if out.dtype == left.dtype:
+        return torch.mm(left, right, out=out)
     if _comes_out_wide(left):
         return torch.ops.aten.mm.dtype_out(left, right, torch.float32, out=out)
     return torch.mm(widen(left), widen(right), out=out)

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes, widen
+from hardsight.kernels.angular_cross_entropy import project_gradients
 from hardsight.kernels.dispatch import call, runs_fused
 from hardsight.kernels.inputs import check_labels, check_matrix, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels
@@ -86,7 +87,7 @@ class _Contrast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, inverses, gradient, factor = ctx.saved_tensors
-        return call(_tangent_op, _tangent, gradient, features, inverses, factor, grad), *ctx.unused
+        return project_gradients([gradient], [features], inverses, 0, factor, grad)[0], *ctx.unused
 
 
 def _angular_contrast(
@@ -119,20 +120,3 @@ def _(
     wide = features.new_empty((), dtype=torch.float32)
     gradient = wide.new_empty(features.shape if slopes_wanted else (0,))
     return wide, wide.new_empty(features.shape[0]), gradient, torch.empty_like(wide)
-
-
-def _tangent(gradient: Tensor, features: Tensor, inverses: Tensor, factor: Tensor, upstream: Tensor) -> Tensor:
-    """factor times upstream times the gradient's part along the sphere at each vector, in the vectors' dtype."""
-    from hardsight.kernels.fused import directions as fused
-
-    out = features.new_empty(features.shape)
-    fused.project_into([(gradient, features.contiguous(), out)], inverses, 0, factor, upstream)
-    return out
-
-
-_tangent_op = torch.library.custom_op("hardsight::tangent_gradient", _tangent, mutates_args=())
-
-
-@_tangent_op.register_fake
-def _(gradient: Tensor, features: Tensor, inverses: Tensor, factor: Tensor, upstream: Tensor) -> Tensor:
-    return features.new_empty(features.shape)

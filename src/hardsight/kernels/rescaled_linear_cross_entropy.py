@@ -23,7 +23,6 @@ from hardsight.kernels.rescaled_cross_entropy import (
     row_statistics,
 )
 from hardsight.kernels.rescaled_cross_entropy import reference as from_logits
-from hardsight.kernels.scaling import scaled_gradients
 
 
 def rescaled_linear_cross_entropy(
@@ -134,7 +133,7 @@ class _Walk(torch.autograd.Function):
         wanted = ctx.needs_input_grad[1:4]
         chosen = [one for one, is_wanted in zip(gradients, wanted, strict=True) if is_wanted]
         settings = (ctx.dtype, ctx.bias_dtype if wanted[2] else None, ctx.shift)
-        made = iter(scaled_gradients(chosen, grad, divisor if ctx.divided else None, *settings))
+        made = iter(call(_scaled_op, _scaled, chosen, grad, divisor if ctx.divided else None, *settings))
         return None, *(next(made) if is_wanted else None for is_wanted in wanted), *ctx.unused
 
 
@@ -205,3 +204,38 @@ def _(
         value.new_empty(weight.shape if slopes_wanted else (0,)),
         value.new_empty(weight.shape[:1] if slopes_wanted and bias is not None else (0,)),
     )
+
+
+def _scaled(
+    gradients: list[Tensor],
+    upstream: Tensor,
+    log_divisor: Tensor | None,
+    dtype: torch.dtype,
+    bias_dtype: torch.dtype | None,
+    shift: float,
+) -> list[Tensor]:
+    from hardsight.kernels.fused import rescaled_linear_cross_entropy as fused
+
+    return fused.scaled(gradients, _dtypes(gradients, dtype, bias_dtype), upstream, log_divisor, shift)
+
+
+def _dtypes(gradients: list[Tensor], dtype: torch.dtype, bias_dtype: torch.dtype | None) -> list[torch.dtype]:
+    """The bias, where it is among them, is the last and may have a type of its own."""
+    dtypes = [dtype] * len(gradients)
+    return dtypes if bias_dtype is None else [*dtypes[:-1], bias_dtype]
+
+
+_scaled_op = torch.library.custom_op("hardsight::scaled_gradients", _scaled, mutates_args=())
+
+
+@_scaled_op.register_fake
+def _(
+    gradients: list[Tensor],
+    upstream: Tensor,
+    log_divisor: Tensor | None,
+    dtype: torch.dtype,
+    bias_dtype: torch.dtype | None,
+    shift: float,
+) -> list[Tensor]:
+    dtypes = _dtypes(gradients, dtype, bias_dtype)
+    return [one.new_empty(one.shape, dtype=kind) for one, kind in zip(gradients, dtypes, strict=True)]

@@ -1,11 +1,11 @@
 # ruff: noqa: N803
 """Triton: the AVH loss of rows of products, its slope by each product, and its sums over the batch.
 
-A block of samples at a time: one matrix product (torch's own), one kernel over its rows, two more products, and the
-features' gradient made tangent to the sphere. The products of a block exist, those of all samples do not.
+A block of samples at a time: one matrix product (torch's own), one kernel over its rows, two more products. The
+products of a block exist, those of all samples do not.
 """
 
-from typing import NamedTuple, no_type_check
+from typing import no_type_check
 
 import torch
 import triton
@@ -14,14 +14,11 @@ from torch import Tensor
 
 from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, product
 from hardsight.kernels.fused.angles import PI, arccos
-from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, project_into, write_factor
+from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
 from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Products of one block, samples x classes. Fewer would read and write the weight's gradient more often.
 BLOCK_ELEMENTS = 2**28
-# A weight's gradient of no more elements than this stays in the L2 cache, and so should a block of this many samples:
-# what one kernel writes, the next one reads.
-CACHED_ELEMENTS, CACHED_SAMPLES = 2**22, 4096
 # The widest row that a program holds in registers; wider ones are read twice. Of short rows it takes several.
 WIDEST = 8192
 _TILE = 1024
@@ -62,7 +59,6 @@ def _angular_rows(
     scale,
     scale_value,
     factor,
-    divisor,
     losses,
     gaps,
     first,
@@ -127,7 +123,7 @@ def _angular_rows(
     if gaps is not None:
         tl.store(gaps + me, weight * (own_angle - moment / mass), mask=here)
     if SLOPES:
-        outer = weight * number_at(factor, 1.0) * s * inverse / number_at(divisor, 1.0)
+        outer = weight * number_at(factor, 1.0) * s * inverse
         slopes += row * slopes_stride
         if WHOLE:
             p = exponential / mass[:, None]
@@ -142,38 +138,43 @@ def _angular_rows(
 
 @triton.jit
 @no_type_check
-def _divisor(labels, sample_weight, factor, out, samples, ignore_index, MEAN: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum of the samples' weights (1 where it is 0 or not asked for), and the log of that times the factor."""
-    total = 1.0
-    if MEAN:
-        count = tl.zeros((BLOCK,), tl.float32)
-        for start in range(0, samples, BLOCK):
-            sample = start + tl.arange(0, BLOCK)
-            _, weight = label_and_weight(labels, sample_weight, sample, sample < samples, ignore_index)
-            count += weight
-        total = tl.sum(count, 0)
-        total = tl.where(total == 0.0, 1.0, total)
-    tl.store(out, total)
-    if factor is not None:
-        tl.store(out + 1, tl.log(total) + tl.log(tl.load(factor)))
-
-
-@triton.jit
-@no_type_check
-def _totals(losses, gaps, divisor, value, by_scale, samples, BLOCK: tl.constexpr):
-    """The reduced loss and its gradient by scale."""
+def _totals(
+    losses,
+    gaps,
+    labels,
+    sample_weight,
+    factor,
+    value,
+    totals,
+    samples,
+    ignore_index,
+    VALUE: tl.constexpr,
+    MEAN: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The reduced loss, its gradient by scale, and what the gradients by products are still to be multiplied by."""
     loss = tl.zeros((BLOCK,), tl.float32)
     gap = tl.zeros((BLOCK,), tl.float32)
+    count = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
-        if value is not None:
-            loss += tl.load(losses + sample, mask=sample < samples, other=0.0)
+        inside = sample < samples
+        if VALUE:
+            loss += tl.load(losses + sample, mask=inside, other=0.0)
+        if MEAN:
+            _, weight = label_and_weight(labels, sample_weight, sample, inside, ignore_index)
+            count += weight
         if gaps is not None:
-            gap += tl.load(gaps + sample, mask=sample < samples, other=0.0)
-    if value is not None:
-        tl.store(value, tl.sum(loss, 0) / number_at(divisor, 1.0))
+            gap += tl.load(gaps + sample, mask=inside, other=0.0)
+    divisor = 1.0
+    if MEAN:
+        divisor = tl.sum(count, 0)
+        divisor = tl.where(divisor == 0.0, 1.0, divisor)
+    if VALUE:
+        tl.store(value, tl.sum(loss, 0) / divisor)
     if gaps is not None:
-        tl.store(by_scale, tl.sum(gap, 0) / number_at(divisor, 1.0))
+        tl.store(totals, 1.0 / divisor / number_at(factor, 1.0))
+        tl.store(totals + 1, tl.sum(gap, 0) / divisor)
 
 
 def row_tile(width: int) -> dict[str, int]:
@@ -184,171 +185,115 @@ def row_tile(width: int) -> dict[str, int]:
     return {"ROWS": rows, "BLOCK": block, "WHOLE": whole, "num_warps": warps}
 
 
-class Batch(NamedTuple):
-    """What a walk knows of its samples beside their features; the scale as a tensor of one element, or a number."""
-
-    labels: Tensor
-    scale: Tensor | None
-    scale_value: float
-    sample_weight: Tensor | None
-    upstream: Tensor | None
-    ignore_index: int
-
-
-class Sizes(NamedTuple):
-    """What a mean is divided by, what slopes are multiplied and divided by, and what gradients still are, as a log.
-
-    Float16 would lose the small slopes of a mean over many: they are kept at about 1, and the mean is taken at the end.
-    """
-
-    divisor: Tensor | None = None
-    slope_factor: Tensor | None = None
-    slope_divisor: Tensor | None = None
-    log_divisor: Tensor | None = None
-
-
 def walk(
-    features: Tensor, weight: Tensor, batch: Batch, reduction: str, wanted: tuple[bool, bool, bool]
+    features: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    scale: Tensor | None,
+    scale_value: float,
+    sample_weight: Tensor | None,
+    upstream: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    wanted: tuple[bool, bool, bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The loss, its gradients by features, weight and scale as `wanted`, and the log of what still divides two of them.
+    """The loss, 1 / length of features and weight, gradients of the sum before projection by both, and their totals.
 
-    What is not wanted is empty; so is the last, except for float16, whose gradients are held in float32.
+    The totals are what the two gradients are to be multiplied by, and the gradient by scale. `wanted` names the
+    gradients by features, weight and scale; what is not wanted is empty.
     """
     samples, classes, device = len(features), len(weight), features.device
     weight = padded(weight)
+    width = len(weight)
+    labels = labels.contiguous()
+    sample_weight = None if sample_weight is None else sample_weight.contiguous()
     inverses = inverse_norms(features, weight)
-    sizes = _sizes(batch, inverses, len(weight), features.dtype, reduction)
-    held = torch.float32 if features.dtype == torch.float16 else features.dtype
-    by_features = torch.empty(features.shape if wanted[0] else 0, dtype=held, device=device)
-    by_weight = torch.empty(weight.shape if wanted[1] else 0, dtype=held, device=device)
-    weight_sum = torch.empty(weight.shape, dtype=torch.float32, device=device) if wanted[1] else None
     losses = torch.empty(samples, dtype=torch.float32, device=device)
-    gaps = torch.empty_like(losses) if wanted[2] else None
-    rows = block_rows(samples, len(weight), features.shape[1])
+    gaps = torch.empty_like(losses) if any(wanted) else None
+    by_features = torch.empty(features.shape if wanted[0] else 0, dtype=held_dtype(features), device=device)
+    by_weight = torch.empty(weight.shape if wanted[1] else 0, dtype=torch.float32, device=device)
+    slopes_wanted, factor = wanted[0] or wanted[1], None
+    if slopes_wanted and features.dtype == torch.float16:
+        counted = (labels, sample_weight, upstream, ignore_index)
+        factor = write_factor(inverses, samples, width, *counted, scale, scale_value)
+    rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
+    tile = row_tile(width)
     for start in range(0, samples, rows):
-        end = min(start + rows, samples)
-        here = features if end - start == samples else features[start:end]
-        slopes = _slopes(here, weight, classes, batch, inverses, sizes, losses, gaps, start, wanted[0] or wanted[1])
-        if slopes is None:
-            continue
-        found = []
-        if wanted[0]:
-            part = torch.empty(here.shape, dtype=torch.float32, device=device)
-            found.append((product(slopes, weight, part), here, by_features[start:end]))
-        if weight_sum is not None:
-            (product if start == 0 else add_product)(slopes.T, here, weight_sum)
-            if end == samples:
-                found.append((weight_sum, weight, by_weight))
-        if found:
-            project_into(found, inverses, start if wanted[0] else samples)
-    value, by_scale = _reduced(losses, gaps, sizes.divisor, reduction)
-    log_divisor = losses.new_empty(0) if sizes.log_divisor is None else sizes.log_divisor
-    return value, by_features, by_weight[:classes], by_scale, log_divisor
+        count = min(rows, samples - start)
+        here = features if count == samples else features[start : start + count]
+        products = product(here, weight.T, aligned(count, width, torch.float32, device))
+        slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
+        with on_device_of(features):
+            _angular_rows[(triton.cdiv(count, tile["ROWS"]),)](
+                products,
+                slopes,
+                labels,
+                sample_weight,
+                upstream,
+                inverses,
+                scale,
+                scale_value,
+                factor,
+                losses,
+                gaps,
+                start,
+                start + count,
+                samples,
+                classes,
+                width // 8,
+                products.stride(0),
+                0 if slopes is None else slopes.stride(0),
+                0 if upstream is None else upstream.stride(0),
+                ignore_index,
+                SLOPES=slopes_wanted,
+                LARGEST=torch.finfo(features.dtype).max,
+                **tile,
+            )
+        del products
+        if slopes is not None and wanted[0]:
+            product(slopes, weight, by_features if count == samples else by_features[start : start + count])
+        if slopes is not None and wanted[1]:
+            (product if start == 0 else add_product)(slopes.T, here, by_weight)
+    value, totals = _reduced(losses, gaps, labels, sample_weight, factor, ignore_index, reduction)
+    if width != classes:
+        inverses, by_weight = inverses[: samples + classes], by_weight[:classes]
+    return value, inverses, by_features, by_weight, totals
 
 
-def block_rows(samples: int, classes: int, dim: int) -> int:
-    """How many samples are worked on at a time."""
-    rows = CACHED_SAMPLES if classes * dim <= CACHED_ELEMENTS else samples
-    return max(1, min(samples, rows, max(128, BLOCK_ELEMENTS // classes)))
+def held_dtype(features: Tensor) -> torch.dtype:
+    """In which the gradient by features waits for the backward pass: float16 might not hold it before it is scaled."""
+    return torch.bfloat16 if features.dtype == torch.bfloat16 else torch.float32
 
 
-def _slopes(
-    features: Tensor,
-    weight: Tensor,
-    classes: int,
-    batch: Batch,
-    inverses: Tensor,
-    sizes: Sizes,
+def _reduced(
     losses: Tensor,
     gaps: Tensor | None,
-    start: int,
-    wanted: bool,
-) -> Tensor | None:
-    """Writes the losses and gaps of a block of samples; d loss / d product where it is wanted."""
-    count, samples, width = len(features), len(losses), len(weight)
-    products = product(features, weight.T, aligned(count, width, torch.float32, features.device))
-    slopes = aligned(count, width, features.dtype, features.device) if wanted else None
-    tile = row_tile(width)
-    with on_device_of(features):
-        _angular_rows[(triton.cdiv(count, tile["ROWS"]),)](
-            products,
-            slopes,
-            batch.labels,
-            batch.sample_weight,
-            batch.upstream,
-            inverses,
-            batch.scale,
-            batch.scale_value,
-            sizes.slope_factor,
-            sizes.slope_divisor,
-            losses,
-            gaps,
-            start,
-            start + count,
-            samples,
-            classes,
-            width // 8,
-            products.stride(0),
-            0 if slopes is None else slopes.stride(0),
-            0 if batch.upstream is None else batch.upstream.stride(0),
-            batch.ignore_index,
-            SLOPES=wanted,
-            LARGEST=torch.finfo(features.dtype).max,
-            **tile,
-        )
-    return slopes
-
-
-def _sizes(batch: Batch, inverses: Tensor, classes: int, dtype: torch.dtype, reduction: str) -> Sizes:
-    narrow, mean = dtype == torch.float16, reduction == "mean"
-    samples = len(batch.labels)
-    counted = (batch.labels, batch.sample_weight, batch.upstream, batch.ignore_index)
-    factor = None
-    if narrow:
-        factor = write_factor(inverses, samples, classes, *counted, batch.scale, batch.scale_value)
-    if not narrow and not mean:
-        return Sizes()
-    found = torch.empty(2, dtype=torch.float32, device=inverses.device)
-    block, warps = _block(samples)
-    with on_device_of(inverses):
-        _divisor[(1,)](
-            batch.labels,
-            batch.sample_weight,
-            factor,
-            found,
-            samples,
-            batch.ignore_index,
-            MEAN=mean,
-            BLOCK=block,
-            num_warps=warps,
-        )
-    divisor = found[:1]
-    return Sizes(divisor, factor, None, found[1:]) if narrow else Sizes(divisor, slope_divisor=divisor)
-
-
-def _reduced(losses: Tensor, gaps: Tensor | None, divisor: Tensor | None, reduction: str) -> tuple[Tensor, Tensor]:
-    """The loss, and its gradient by scale, empty where no gaps are given."""
+    labels: Tensor,
+    sample_weight: Tensor | None,
+    factor: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> tuple[Tensor, Tensor]:
+    totals = torch.empty(0 if gaps is None else 2, dtype=torch.float32, device=losses.device)
     each = reduction == "none"
-    by_scale = torch.empty(0 if gaps is None else 1, dtype=torch.float32, device=losses.device)
-    value = losses if each else torch.empty((), dtype=torch.float32, device=losses.device)
     if each and gaps is None:
-        return value, by_scale
-    block, warps = _block(len(losses))
+        return losses, totals
+    value = losses if each else torch.empty((), dtype=torch.float32, device=losses.device)
+    block = min(2048, max(16, triton.next_power_of_2(len(losses))))
     with on_device_of(losses):
         _totals[(1,)](
             losses,
             gaps,
-            divisor,
-            None if each else value,
-            by_scale,
+            labels,
+            sample_weight,
+            factor,
+            value,
+            totals,
             len(losses),
+            ignore_index,
+            VALUE=not each,
+            MEAN=reduction == "mean",
             BLOCK=block,
-            num_warps=warps,
+            num_warps=max(1, block // 128),
         )
-    return value, by_scale
-
-
-def _block(samples: int) -> tuple[int, int]:
-    """How many samples a program that sums over all of them takes at a time, and its warps."""
-    block = min(2048, max(16, triton.next_power_of_2(samples)))
-    return block, max(1, block // 128)
+    return value, totals

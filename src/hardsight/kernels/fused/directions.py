@@ -155,11 +155,11 @@ def _project(
     vector = vectors + row * steps * STEP
     place = out + row * dim
     inverse = tl.load(inverses + row, mask=here, other=0.0)
-    scale = number_at(factor, 1.0) * number_at(upstream, 1.0)
+    scale = tl.load(factor) * number_at(upstream, 1.0)
     if WHOLE:
         d = tl.arange(0, BLOCK)[None, :]
         inside = here[:, None] & (d < dim)
-        g = tl.load(gradient[:, None] + d, mask=inside, other=0.0)
+        g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
         x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
         value = _tangent(g, x, tl.sum(g * x, 1), inverse, scale, LARGEST)
         tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
@@ -168,13 +168,13 @@ def _project(
         for start in range(0, dim, BLOCK):
             d = start + tl.arange(0, BLOCK)[None, :]
             inside = here[:, None] & (d < dim)
-            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0)
+            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
             radial += g * tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
         along = tl.sum(radial, 1)
         for start in range(0, dim, BLOCK):
             d = start + tl.arange(0, BLOCK)[None, :]
             inside = here[:, None] & (d < dim)
-            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0)
+            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
             x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
             value = _tangent(g, x, along, inverse, scale, LARGEST)
             tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
@@ -236,20 +236,20 @@ def write_factor(
     return out
 
 
-def project_into(
-    found: Sequence[tuple[Tensor, Tensor, Tensor]],
+def project(
+    gradients: Sequence[Tensor],
+    vectors: Sequence[Tensor],
     inverses: Tensor,
     offset: int,
-    factor: Tensor | None = None,
-    upstream: Tensor | None = None,
-) -> None:
-    """Writes factor times what comes from above times each gradient's part along the sphere.
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    """factor times what comes from above times the gradients' part along the sphere, in the vectors' dtype.
 
-    `found` holds one or two gradients, the vectors they are of, and where the parts go, in one kernel; `inverses` holds
-    1 / length of the vectors one after the other, from `offset` on.
+    One or two matrices in one kernel; `inverses` holds their 1 / length one after the other, from `offset` on.
     """
-    gradients, vectors, out = zip(*found, strict=True)
-    both = len(found) == 2
+    out = [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in vectors]
+    both = len(vectors) == 2
     dim = vectors[0].shape[1]
     strides = [one.stride(0) for one in vectors]
     step = math.gcd(dim, *strides, 16)
@@ -271,11 +271,12 @@ def project_into(
             strides[0] // step,
             strides[-1] // step,
             offset,
-            LARGEST=torch.finfo(out[0].dtype).max,
+            LARGEST=torch.finfo(vectors[0].dtype).max,
             STEP=step,
             WHOLE=dim <= tile["BLOCK"],
             **tile,
         )
+    return out
 
 
 def _tile(dim: int, matrices: Sequence[Tensor]) -> tuple[dict[str, int], int]:

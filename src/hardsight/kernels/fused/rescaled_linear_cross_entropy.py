@@ -19,6 +19,9 @@ from hardsight.kernels.fused.rescaled_cross_entropy import (
 )
 from hardsight.kernels.fused.samples import label_and_weight
 
+# Elements of a gradient that a program scales.
+_SCALED = 8192
+
 
 @triton.jit
 @no_type_check
@@ -119,6 +122,54 @@ def _rescaled_rows(
                 _write_slopes(z, column, label, others, half, slopes, here, width)
 
 
+@triton.jit
+@no_type_check
+def _scale_block(gradient, out, block, size, scale, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
+    place = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(gradient + place, mask=place < size, other=0.0) * scale
+    # A gradient too large for half precision is cut off, not turned into infinity.
+    value = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
+    tl.store(out + place, value.to(out.dtype.element_ty), mask=place < size)
+
+
+@triton.jit
+@no_type_check
+def _scale(
+    first,
+    first_out,
+    second,
+    second_out,
+    third,
+    third_out,
+    upstream,
+    log_divisor,
+    shift,
+    first_size,
+    second_size,
+    third_size,
+    FIRST_LARGEST: tl.constexpr,
+    SECOND_LARGEST: tl.constexpr,
+    THIRD_LARGEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Up to three gradients times what comes from above and exp(shift) / divisor, in the types of their inputs."""
+    scale = tl.load(upstream).to(tl.float32)
+    if log_divisor is not None:
+        divisor = tl.load(log_divisor)
+        scale = tl.where(divisor == float("-inf"), 0.0, tl.exp(shift - divisor) * scale)
+    block = tl.program_id(0)
+    first_blocks = tl.cdiv(first_size, BLOCK)
+    second_blocks = tl.cdiv(second_size, BLOCK)
+    if block < first_blocks:
+        _scale_block(first, first_out, block, first_size, scale, FIRST_LARGEST, BLOCK)
+    elif block < first_blocks + second_blocks:
+        if second is not None:
+            _scale_block(second, second_out, block - first_blocks, second_size, scale, SECOND_LARGEST, BLOCK)
+    elif third is not None:
+        here = block - first_blocks - second_blocks
+        _scale_block(third, third_out, here, third_size, scale, THIRD_LARGEST, BLOCK)
+
+
 def walk(
     features: Tensor,
     weight: Tensor,
@@ -192,3 +243,28 @@ def walk(
     if width != classes and slopes_wanted:
         by_weight, by_bias = by_weight[:classes], by_bias[:classes]
     return value, divisor, by_features, by_weight, by_bias
+
+
+def scaled(
+    gradients: list[Tensor], dtypes: list[torch.dtype], upstream: Tensor, log_divisor: Tensor | None, shift: float
+) -> list[Tensor]:
+    """Each gradient times upstream, and exp(shift) / divisor where that is given, in its dtype; in one kernel."""
+    out = [torch.empty(one.shape, dtype=dtype, device=one.device) for one, dtype in zip(gradients, dtypes, strict=True)]
+    none = [None] * (3 - len(gradients))
+    largest = [torch.finfo(dtype).max for dtype in dtypes]
+    sizes = [one.numel() for one in gradients]
+    pairs = [one for pair in zip([*gradients, *none], [*out, *none], strict=True) for one in pair]
+    with on_device_of(upstream):
+        _scale[(sum(triton.cdiv(size, _SCALED) for size in sizes),)](
+            *pairs,
+            upstream,
+            log_divisor,
+            shift,
+            *sizes,
+            *[0] * len(none),
+            *largest,
+            *[0.0] * len(none),
+            BLOCK=_SCALED,
+            num_warps=8,
+        )
+    return out

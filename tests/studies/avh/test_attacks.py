@@ -39,6 +39,19 @@ def test_fgsm_on_a_linear_classifier_of_two_classes_is_known(images: Tensor) -> 
     torch.testing.assert_close(fgsm(linear, images, labels, 0.1), expected)
 
 
+def test_a_network_that_is_too_sure_for_its_softmax_is_attacked_all_the_same(images: Tensor, network: nn.Module) -> None:
+    labels = network(images).argmax(1)
+    two = torch.stack([network(images)[:, 0], network(images)[:, 1]], 1).argmax(1)
+
+    def of_two(times: float) -> Callable[[Tensor], Tensor]:
+        return lambda at: times * network(at)[:, :2]
+
+    # Of two classes the gradient's direction does not depend on how sure the network is.
+    assert torch.equal(fgsm(of_two(1e6), images, two, 0.1), fgsm(of_two(1.0), images, two, 0.1))
+    sure = fgsm(lambda at: 1e6 * network(at), images, labels, 0.1)
+    assert (sure != images).flatten(1).any(1).all()
+
+
 def test_a_path_equals_a_slow_loop_over_images(images: Tensor, network: nn.Module) -> None:
     path = pgd(network, images, LABELS, radius=0.08, step=0.03, steps=4)
     for at in range(len(images)):

@@ -4,6 +4,7 @@ Images are floats in [0, 1] before normalisation, so that a radius is a share of
 function from such images to logits.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -52,12 +53,14 @@ def pgd(
 
 
 def _slope(classify: Classify, images: Tensor, labels: Tensor) -> Tensor:
-    """Gradient of each image's own cross-entropy in its pixels; parameters get none."""
-    leaf = images.detach().requires_grad_()
+    """Along the gradient of each image's own cross-entropy in its pixels; parameters get none."""
+    leaf, column = images.detach().requires_grad_(), labels.unsqueeze(1)
     with torch.enable_grad():
+        logits = classify(leaf)
+        # Cross-entropy's gradient without its factor 1 - p, which is 0 in float32 where the network is sure enough.
+        others = logits.scatter(1, column, -math.inf).logsumexp(1)
         # Summed, not averaged: an image's gradient must not depend on how many are attacked with it.
-        loss = torch.nn.functional.cross_entropy(classify(leaf), labels, reduction="sum")
-        (slope,) = torch.autograd.grad(loss, leaf)
+        (slope,) = torch.autograd.grad((others - logits.gather(1, column).squeeze(1)).sum(), leaf)
     return slope
 
 

@@ -2,8 +2,9 @@
 
 Paper (ImageNet, 90 epochs; curves without numbers): the norm keeps growing, AVH reaches a plateau early while accuracy
 still improves, AVH tells five bins of human frequency apart at every epoch, better networks have lower AVH.
-Ours, with 10,000 training images, 12 epochs and one seed (ResNet-20, AlexNet; two CPU cores): AVH has settled at epochs
-9 and 5, accuracy is best at 11 and 12 and 0.7 and 3.6 points higher. All of CIFAR-10, and CIFAR-100: not measured yet.
+Ours (ResNet-20, AlexNet, VGG-19; 30 epochs, one seed): on CIFAR-10 AVH has settled at epochs 11, 12 and 11, accuracy is
+best at 28, 29 and 23 and 1.3 to 2.9 points higher; accuracy, by the same rule, settles no later than AVH. The norm
+grows in two of the three. On CIFAR-100 AVH has settled at 13, 12 and 11. DenseNet-121: not measured yet.
 """
 
 from collections.abc import Mapping, Sequence

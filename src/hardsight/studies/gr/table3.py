@@ -153,7 +153,7 @@ def _focus(method: str) -> tuple[float, float]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Ours beside the paper's, and what holds of the paper's two claims; then the same without crops and flips."""
-    printed, bare = _under(results, ""), _under(results, BARE)
+    printed, bare = under(results, ""), under(results, BARE)
     parts = [_beside(printed, _listed(printed)), _other_spreads(printed), _trend(printed), *_sentences(printed)]
     if _measured(bare):
         parts += [_BARE_HEAD, _beside(bare, _measured(bare)), *_sentences(bare)]
@@ -163,7 +163,7 @@ def table(results: Mapping[str, Any]) -> str:
 _BARE_HEAD = "Without crops and flips, where wrong labels can be learnt by heart (the paper's numbers are with them):"
 
 
-def _under(results: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+def under(results: Mapping[str, Any], protocol: str) -> dict[str, Any]:
     """The results of the cells of one protocol, under the names that they have as printed."""
     mark = f",protocol={protocol}" if protocol else ""
 
@@ -273,7 +273,7 @@ def _trend(results: Mapping[str, Any]) -> str:
 
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     """Figures 2 and 6: CCE and the five focuses; Figures 7 to 10: the spreads of each focus, by rate."""
-    bare, results = _under(results, BARE), _under(results, "")
+    bare, results = under(results, BARE), under(results, "")
     methods = {rate: [method for one, method in PAPER if one == rate] for rate in RATES}
     rows = {f"{100 * rate:.0f} % noise": _lines(rate, methods[rate]) for rate in RATES}
     last = {_key(*pair): numbers[COLUMNS.index("last")] for pair, numbers in PAPER.items()}

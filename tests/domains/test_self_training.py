@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -365,6 +366,44 @@ def test_other_data_do_not_continue_a_record(
     ):
         with pytest.raises(ValueError, match=rf"holds a run with data\.{name} = '.*choose another folder"):
             SelfTraining("avh", **QUICK).fit(small(), *given[:2], test=given[2], folder=recorded.folder)
+
+
+@pytest.mark.parametrize(
+    "file", ["checkpoint/step-00000003/model.safetensors", "checkpoint/step-00000003/shared.json", "selected.parquet"]
+)
+def test_what_cannot_be_continued_leaves_the_record_as_it_was(
+    file: str, recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    """A finished run that is started again over a damaged file has not become one that is running."""
+    assert recorded.folder is not None
+    (recorded.folder / file).write_bytes(b"{")
+    before = (recorded.folder / "run.json").read_bytes()
+    damaged = recorded.folder / file if file.endswith("parquet") else (recorded.folder / file).parent
+    with pytest.raises(ValueError, match=rf"{damaged} is damaged and cannot be continued: .*; begin anew$"):
+        SelfTraining("avh", **QUICK).fit(small(), *domains[:2], test=domains.test, folder=recorded.folder)
+    assert (recorded.folder / "run.json").read_bytes() == before
+
+
+def test_another_network_leaves_the_record_as_it_was(
+    recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    assert recorded.folder is not None
+    before = (recorded.folder / "run.json").read_bytes()
+    other = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    with pytest.raises(ValueError, match=r"must hold the weights of this model; it has no 1\.weight"):
+        SelfTraining("avh", **QUICK).fit(other, *domains[:2], test=domains.test, folder=recorded.folder)
+    assert (recorded.folder / "run.json").read_bytes() == before
+
+
+def test_after_a_round_the_source_training_is_not_needed_again(
+    recorded: SelfTrained, domains: Any, small: Callable[..., nn.Module]
+) -> None:
+    assert recorded.folder is not None
+    shutil.rmtree(recorded.folder / "source")
+    again = SelfTraining("avh", **QUICK).fit(small(9), *domains[:2], test=domains.test, folder=recorded.folder)
+    assert same_bits(weights(recorded.model), weights(again.model))
+    assert again.epochs == recorded.epochs
+    assert not (recorded.folder / "source").exists()
 
 
 def test_begun_anew_nothing_of_the_earlier_run_stays(

@@ -110,6 +110,27 @@ class Look(NamedTuple):
     norms: Float[Tensor, "samples"]
 
 
+def fitting_head(
+    model: nn.Module, batches: EpochLoader, device: torch.device, head: str | None, num_classes: int
+) -> str:
+    """The head's name, from one forward: angles need it, and a step that knows it is captured as it is.
+
+    A model that does not fit the samples or their classes is refused.
+    """
+    images, _, _ = next(iter(batches))
+    with evaluating(model.to(device)), observe(model, head) as seen:
+        try:
+            model(images[:2])
+        except RuntimeError as reason:
+            shape = list(images.shape[1:])
+            raise ValueError(f"model must take samples of shape {shape}; it says: {reason}") from reason
+    if seen.logits.shape[1] != num_classes:
+        raise ValueError(
+            f"model must give one logit for each of the source's {num_classes} classes; it gives {seen.logits.shape[1]}"
+        )
+    return seen.name
+
+
 def look(model: nn.Module, batches: EpochLoader, device: torch.device, head: str | None = None) -> Look:
     """One forward of every sample without augmentation; several processes share the batches and put them together."""
     parts: list[tuple[Tensor, ...]] = []

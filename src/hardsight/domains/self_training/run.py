@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
+from hardsight.domains.selection import SELECTORS, get_selector, select
 from hardsight.domains.self_training import rounds as parts
 from hardsight.domains.self_training.data import fingerprint, labels_to_measure, pixel_options, target_labels
 from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.domains.self_training.method import SelfTrained, SelfTraining
+from hardsight.domains.self_training.progress import Kept, Progress, keep, read_kept
 from hardsight.domains.self_training.record import (
     ROUND_COLUMNS,
     TABLES,
@@ -32,16 +32,8 @@ from hardsight.domains.self_training.record import (
     write_thumbnails,
 )
 from hardsight.dynamics.processes import together
-from hardsight.heads import evaluating, observe
 from hardsight.training import Session, fit
-from hardsight.training.checkpoints import (
-    Checkpoints,
-    check_fits,
-    clear_crumbs,
-    load_optimizer,
-    random_states,
-    restore_random_states,
-)
+from hardsight.training.checkpoints import Checkpoints, clear_crumbs
 from hardsight.training.configured import alone_in
 from hardsight.training.devices import chosen_device, current
 from hardsight.training.evaluation import evaluate, process
@@ -95,36 +87,11 @@ class Run:
         if test is not None:
             self.test = parts.plain_batches(test, labels_to_measure(source, test), _LOOK_BATCH, **plain)
         self.training = {**self.pixels, "seed": settings.seed, "rank": self.rank, "world_size": world}
-        self.head = self._fitting_head(head)
-        self.data = {} if folder is None else self._fingerprints(test)
-        self.rows: list[dict[str, Any]] = []
-        self.epochs: list[dict[str, Any]] = []
-        self.notes: list[str] = []
-        self.tables: list[pa.Table] = []
-        self.selection: Selection | None = None
-        self.done = 0
-
-    def _fitting_head(self, head: str | None) -> str:
-        """The head's name, from one forward: angles need it, a step that knows it is captured as it is, and a model
-        that does not fit the data is refused before anything is written.
-        """
-        images, _, _ = next(iter(self.looking))
-        with evaluating(self.model.to(self.device)), observe(self.model, head) as seen:
-            try:
-                self.model(images[:2])
-            except RuntimeError as reason:
-                shape = list(images.shape[1:])
-                raise ValueError(f"model must take samples of shape {shape}; it says: {reason}") from reason
-        classes = len(self.source.class_names)
-        if seen.logits.shape[1] != classes:
-            raise ValueError(
-                f"model must give one logit for each of the source's {classes} classes; it gives {seen.logits.shape[1]}"
-            )
-        return seen.name
-
-    def _fingerprints(self, test: ArrayDataset | None) -> dict[str, str | None]:
-        """What a record must agree on, so that it is never continued with other data."""
-        return {"source": fingerprint(self.source), "target": fingerprint(self.target), "test": fingerprint(test)}
+        self.head = parts.fitting_head(model, self.looking, self.device, head, len(source.class_names))
+        # What a record must agree on, so that it is never continued with other data.
+        sets = {} if folder is None else {"source": source, "target": target, "test": test}
+        self.data = {called: fingerprint(data) for called, data in sets.items()}
+        self.progress = Progress()
 
     # -----------------------------------------------------------------------------------------------------------------
     # From the first step to the last.
@@ -136,40 +103,35 @@ class Run:
         told = failure_recorded(self.record, self.folder)
         with alone, current(self.device), torch.random.fork_rng(devices=devices), told:
             torch.manual_seed(self.settings.seed)
-            self._begin()
-            if self.settings.source_epochs:
+            kept = self._begin()
+            # A complete round holds all that the source training left.
+            if self.settings.source_epochs and kept is None:
                 self._train_on_source()
             torch.manual_seed(self.settings.seed + 1)
             self._prepare()
-            with together():
-                self._restore()
+            if kept is not None:
+                self.progress = kept.take_up(self.model, self.optimizer)
+                self.say(f"going on after round {self.progress.done}")
             self._adapt()
             self._finish()
-        selected = pa.concat_tables(self.tables) if self.tables else pa.table({})
-        return SelfTrained(self.model, self.rows, self.epochs, self.selection, selected, self.notes, self.folder)
+        made = self.progress
+        selected = pa.concat_tables(made.tables) if made.tables else pa.table({})
+        return SelfTrained(self.model, made.rows, made.epochs, made.selection, selected, made.notes, self.folder)
 
-    def _begin(self) -> None:
-        details: dict[str, Any] = {
-            "kind": "adaptation",
-            "name": self.name,
-            "seed": self.settings.seed,
-            "config": {
-                **self.settings.settings(),
-                "source": self.source.name,
-                "target": self.target.name,
-                "data": self.data,
-            },
-            "device": device_name(self.device),
-            "class_names": list(self.source.class_names),
-        }
+    def _begin(self) -> Kept | None:
+        """Begin the record, or go on with it; where a round of it is complete, what the last one left."""
+        details, kept = self._details(), None
         with together():
             if self.record.folder is not None:
                 clear_crumbs(self.record.folder, *TABLES)
             if self.resume:
                 self.record.check_same_run(details["config"])
-                self.record.go_on(**details)
+                kept = None if self.checkpoints is None else read_kept(self.checkpoints, self.model)
         if self.resume:
-            return
+            # Only now: a record that cannot be continued stays as it is.
+            with together():
+                self.record.go_on(**details)
+            return kept
         if self.checkpoints is not None:
             self.checkpoints.clear()
         with together():
@@ -178,6 +140,19 @@ class Run:
             if self.record.folder is not None:
                 for name in TABLES:
                     (self.record.folder / f"{name}.parquet").unlink(missing_ok=True)
+        return None
+
+    def _details(self) -> dict[str, Any]:
+        """What `run.json` says of the run beforehand."""
+        names = {"source": self.source.name, "target": self.target.name}
+        return {
+            "kind": "adaptation",
+            "name": self.name,
+            "seed": self.settings.seed,
+            "config": {**self.settings.settings(), **names, "data": self.data},
+            "device": device_name(self.device),
+            "class_names": list(self.source.class_names),
+        }
 
     def _train_on_source(self) -> None:
         of = self.settings
@@ -197,7 +172,7 @@ class Run:
             progress=False,
             name="source",
         )
-        self.epochs = [{"round": 0, **row} for row in fitted.epochs]
+        self.progress.epochs = [{"round": 0, **row} for row in fitted.epochs]
         epochs = "1 epoch" if of.source_epochs == 1 else f"{of.source_epochs} epochs"
         self.say(f"source: {epochs}, training accuracy {fitted.epochs[-1]['train_accuracy']:.4f}")
 
@@ -227,8 +202,8 @@ class Run:
     def _adapt(self) -> None:
         """Sessions of as many rounds as can be trained in one go; a round without samples ends one."""
         of = self.settings
-        while self.done < of.rounds:
-            began = self.batches.first_epoch = self.done * of.epochs_per_round
+        while self.progress.done < of.rounds:
+            began = self.batches.first_epoch = self.progress.done * of.epochs_per_round
             session = Session(
                 self.model,
                 self.batches,
@@ -245,24 +220,28 @@ class Run:
             try:
                 session.run()
             except _NothingSelectedError:
-                stays = "the model of the last round is kept"
+                number, after = (
+                    self.progress.done + 1,
+                    "training stops" if of.when_empty == "stop" else "the next round comes",
+                )
+                self._note(
+                    f"round {number}: no target sample was selected; the model of the last round is kept, and {after}"
+                )
                 if of.when_empty == "stop":
-                    self._note(f"round {self.done + 1}: no target sample was selected; {stays}, and training stops")
                     return
-                self._note(f"round {self.done + 1}: no target sample was selected; {stays}, and the next round comes")
-                self.done += 1
+                self.progress.done = number
 
     def _finish(self) -> None:
         seen = self._look()
-        self._close_row({"round": self.done, **self._accuracy(seen)})
-        last = {key: value for key, value in self.rows[-1].items() if value is not None and key != "round"}
+        self._close_row({"round": self.progress.done, **self._accuracy(seen)})
+        last = {key: value for key, value in self.progress.rows[-1].items() if value is not None and key != "round"}
         with together():
             self.record.write_samples(samples_table(seen, self.target.ids, self.truth))
-            if self.record.folder is not None and self.tables:
-                write_thumbnails(self.record.folder, worth_showing(pa.concat_tables(self.tables)), self.target)
+            if self.record.folder is not None and self.progress.tables:
+                write_thumbnails(self.record.folder, worth_showing(pa.concat_tables(self.progress.tables)), self.target)
             if self.checkpoints is not None:
                 self.checkpoints.save_weights("last", self.model.state_dict())
-            self.record.finish({**last, "rounds": self.done, "notes": self.notes})
+            self.record.finish({**last, "rounds": self.progress.done, "notes": self.progress.notes})
 
     # -----------------------------------------------------------------------------------------------------------------
     # A round.
@@ -275,23 +254,23 @@ class Run:
 
     def _select(self, number: int) -> None:
         portion, seen = self.settings.portions()[number], self._look()
-        self.selection = select(self.selector, seen.evidence, portion)
+        selection = self.progress.selection = select(self.selector, seen.evidence, portion)
         softmax = select(SELECTORS["cbst"], seen.evidence, portion)
-        beyond = self.selection.selected & ~softmax.selected
-        right = beyond & (self.selection.labels == self.truth)
+        beyond = selection.selected & ~softmax.selected
+        right = beyond & (selection.labels == self.truth)
         row = {"round": number, "portion": portion, **self._accuracy(seen)}
-        row |= parts.statistics(seen, self.selection, self.truth)
+        row |= parts.statistics(seen, selection, self.truth)
         row |= {"beyond_cbst": int(beyond.sum())}
         if bool((self.truth >= 0).any()):
             row |= {"beyond_cbst_right": int(right.sum())}
         self._note_unpredicted(seen, number)
-        self.tables.append(selected_table(number, seen, self.selection, softmax, self.target.ids, self.truth))
+        self.progress.tables.append(selected_table(number, seen, selection, softmax, self.target.ids, self.truth))
         self._close_row(row)
         if not row["selected"]:
             raise _NothingSelectedError
-        self.batches.assign(self.selection.labels)
-        if self.selection.soft is not None:
-            self.loss.set_soft(self.selection.soft)
+        self.batches.assign(selection.labels)
+        if selection.soft is not None:
+            self.loss.set_soft(selection.soft)
 
     def _look(self) -> parts.Look:
         return parts.look(self.model, self.looking, self.device, self.head)
@@ -309,15 +288,15 @@ class Run:
             self._note(f"round {number + 1}: no target sample is predicted as {', '.join(nobody)}; none is labelled so")
 
     def _note(self, sentence: str) -> None:
-        self.notes.append(sentence)
+        self.progress.notes.append(sentence)
         self.say(sentence)
 
     def _close_row(self, row: dict[str, Any]) -> None:
         row = {name: row.get(name) for name in ROUND_COLUMNS}
-        self.rows.append(row)
+        self.progress.rows.append(row)
         with together():
             if self.record.folder is not None:
-                write_rounds(self.record.folder, self.rows, self.tables)
+                write_rounds(self.record.folder, self.progress.rows, self.progress.tables)
             self.say(sentence_of(row))
         # In a block of its own: the processes may meet in it.
         with together():
@@ -326,42 +305,10 @@ class Run:
     def _after_epoch(self, began: int, epoch: int, row: Mapping[str, float | int]) -> None:
         epoch += began
         number = -(-epoch // self.settings.epochs_per_round)
-        self.epochs.append({"round": number, **row, "epoch": self.settings.source_epochs + epoch})
+        self.progress.epochs.append({"round": number, **row, "epoch": self.settings.source_epochs + epoch})
         with together():
-            self.record.write_epochs(self.epochs)
+            self.record.write_epochs(self.progress.epochs)
         if epoch % self.settings.epochs_per_round == 0:
-            self.done = number
-            self._save()
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # What stays.
-
-    def _save(self) -> None:
-        if self.checkpoints is not None:
-            shared = {
-                "optimizer": self.optimizer.state_dict(),
-                "rows": self.rows,
-                "epochs": self.epochs,
-                "notes": self.notes,
-                "done": self.done,
-                "selection": None if self.selection is None else self.selection._asdict(),
-            }
-            self.checkpoints.save(self.done, self.model.state_dict(), shared, {"random": random_states()})
-
-    def _restore(self) -> None:
-        path = self.checkpoints.latest() if self.checkpoints is not None and self.resume else None
-        if path is None or self.checkpoints is None:
-            return
-        weights, shared, own = self.checkpoints.load(path)
-        check_fits(self.model, weights, path)
-        self.model.load_state_dict(weights)
-        load_optimizer(self.optimizer, shared["optimizer"])
-        self.rows, self.epochs, self.notes = shared["rows"], shared["epochs"], shared["notes"]
-        self.done, selection = int(shared["done"]), shared.get("selection")
-        self.selection = None if selection is None else Selection(**selection)
-        restore_random_states(own["random"])
-        kept = path.parents[1] / "selected.parquet"
-        if kept.is_file():
-            table = pq.read_table(kept)
-            self.tables = [table.filter(pa.compute.less(table["round"], self.done))]
-        self.say(f"going on after round {self.done}")
+            self.progress.done = number
+            if self.checkpoints is not None:
+                keep(self.checkpoints, self.progress, self.model, self.optimizer)

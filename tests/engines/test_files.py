@@ -1,6 +1,7 @@
 """Feature files: the same scores from every format, and every kind of bad file refused in one sentence."""
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from hardsight.engines.files import ENDINGS, read_features, score_file, write_features
 from hardsight.hardness import score
@@ -216,3 +218,80 @@ def test_logits_alone_are_refused_with_the_way_to_score_them(tmp_path: Path) -> 
     for name in ("l.npz", "l.parquet"):
         with pytest.raises(ValueError, match=r"must hold features and weight; it holds .*logits.*logits alone have no"):
             read_features(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_ids_beyond_int64_stay_what_they_are(ending: str, tmp_path: Path) -> None:
+    """Hashes are 64 bits without a sign; as int64 half of them would come back negative."""
+    hashes = [2**63 + 5, 2**64 - 1, 0, *range(6)]
+    hashes = [(one + at) % 2**64 for at, one in enumerate(hashes)]
+    write_features(tmp_path / f"f{ending}", FEATURES, WEIGHT, LABELS, ids=hashes)
+    assert read_features(tmp_path / f"f{ending}").ids == hashes
+    assert score_file(tmp_path / f"f{ending}").column("id").to_pylist() == hashes
+
+
+def test_ids_as_bytes_are_text(tmp_path: Path) -> None:
+    names = [f"é{at}" for at in range(9)]
+    arrays = {"features": FEATURES.numpy(), "weight": WEIGHT.numpy()}
+    np.savez(tmp_path / "f.npz", **arrays, ids=np.array([name.encode() for name in names]))
+    assert read_features(tmp_path / "f.npz").ids == names
+    np.savez(tmp_path / "f.npz", **arrays, ids=np.array([b"\xff"] * 9))
+    with pytest.raises(ValueError, match=r"ids of .* must be UTF-8 where they are text"):
+        read_features(tmp_path / "f.npz")
+
+
+def test_long_doubles_are_read_and_what_is_no_number_is_refused_by_name(tmp_path: Path) -> None:
+    arrays = {"features": FEATURES.numpy().astype("longdouble"), "weight": WEIGHT.numpy()}
+    np.savez(tmp_path / "f.npz", **arrays)
+    assert torch.equal(read_features(tmp_path / "f.npz").features, FEATURES.double())
+    for name, dtype in (("labels", "datetime64[s]"), ("ids", "datetime64[ns]"), ("features", "timedelta64[s]")):
+        np.savez(tmp_path / "f.npz", **(arrays | {name: np.zeros(9, dtype)}))
+        with pytest.raises(TypeError, match=rf"{name} of .*f.npz must be numbers.*; it holds {re.escape(dtype)}"):
+            read_features(tmp_path / "f.npz")
+
+
+def test_labels_of_a_fraction_type_are_not_called_text(tmp_path: Path) -> None:
+    """Pandas makes floats of whole numbers as soon as one is missing."""
+    write_features(tmp_path / "head.npz", FEATURES, WEIGHT)
+    pq.write_table(pa.table({"features": FEATURES.tolist(), "label": [1.0] * 9}), tmp_path / "f.parquet")
+    with pytest.raises(TypeError, match=r"labels must be integers.*got torch.float64"):
+        score_file(tmp_path / "f.parquet", head=tmp_path / "head.npz")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_two_columns_for_one_thing_are_refused(ending: str, tmp_path: Path) -> None:
+    """`labels` beside `label`: which of them are the labels nobody can tell."""
+    path = tmp_path / f"f{ending}"
+    if ending == ".parquet":
+        pq.write_table(pa.table({"features": FEATURES.tolist(), "labels": LABELS.numpy(), "label": [0] * 9}), path)
+    else:
+        arrays = {"features": FEATURES, "weight": WEIGHT, "labels": LABELS, "label": 0 * LABELS}
+        if ending == ".npz":
+            np.savez(path, **{name: value.numpy() for name, value in arrays.items()})
+        else:
+            save_file(arrays, path)
+    with pytest.raises(ValueError, match=r"must hold labels once; it holds labels and label"):
+        read_features(path)
+
+
+def test_parquet_features_of_no_numbers_are_refused(tmp_path: Path) -> None:
+    for column, sentence in (
+        (pa.array([[], []], pa.list_(pa.float32())), "must have at least one number a sample"),
+        (pa.array([["a"], ["b"]]), "must be a list of numbers for each sample; it is list"),
+    ):
+        pq.write_table(pa.table({"features": column}), tmp_path / "f.parquet")
+        with pytest.raises(ValueError, match=sentence):
+            read_features(tmp_path / "f.parquet")
+
+
+def test_scores_beyond_float32_are_its_largest_number(tmp_path: Path) -> None:
+    """The features are finite, so is what the table says of them."""
+    write_features(tmp_path / "f.npz", FEATURES.double() * 1e200, WEIGHT.double(), LABELS)
+    table = score_file(tmp_path / "f.npz", ("norm", "margin"))
+    assert all(np.isfinite(table.column(name).to_numpy()).all() for name in ("norm", "margin"))
+    assert table.column("norm").to_numpy().max() == np.finfo(np.float32).max
+
+
+def test_one_array_alone_is_refused_with_the_way_to_put_them_together(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"got 'features.npy'; np.savez\('features.npz', features=..., weight=..."):
+        score_file(tmp_path / "features.npy")

@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
-from hardsight.engines.streaming import ScoreColumns
+from hardsight.engines.streaming import ScoreColumns, id_column
 from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
@@ -41,6 +41,7 @@ from hardsight.records import atomic_path
 HEAD_KEY = b"hardsight.head"
 ENDINGS = (".npz", ".safetensors", ".parquet")
 _SINGULAR = {"label": "labels", "id": "ids"}
+_NAMES = frozenset({"features", "weight", "bias", "labels", "ids", *_SINGULAR})
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,6 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
         shape = list(np.shape(ids))
         if shape != [len(arrays["features"])]:
             raise ValueError(f"ids of {path} must be one for each sample, {len(arrays['features'])}; got shape {shape}")
-        ids = ids.tolist() if isinstance(ids, Tensor) else ids
     features, weight, bias = _one_precision(arrays["features"], arrays["weight"], arrays.get("bias"))
     return FeatureFile(features, weight, bias, arrays.get("labels"), ids)
 
@@ -128,14 +128,20 @@ def write_features(
     numbers = ids.tolist() if isinstance(ids, Tensor) else ids
     if path.suffix == ".safetensors" and numbers is not None and not all(isinstance(one, int) for one in numbers):
         raise TypeError("ids must be whole numbers in a safetensors file; text goes into .npz or .parquet")
+    # By way of Arrow: of 64-bit hashes, some of them small, NumPy would make floats.
+    own = {} if numbers is None else {"ids": _as_array(numbers)}
     with atomic_path(path) as temporary:
         if path.suffix == ".npz":
-            own = {} if numbers is None else {"ids": np.asarray(numbers)}
             np.savez(temporary, **{name: value.numpy() for name, value in tensors.items()}, **own)  # type: ignore[arg-type]
         elif path.suffix == ".safetensors":
-            save_file(tensors | ({} if numbers is None else {"ids": torch.as_tensor(numbers)}), temporary)
+            save_file(tensors | {name: torch.as_tensor(values) for name, values in own.items()}, temporary)
         else:
             pq.write_table(_as_table(tensors, numbers), temporary)
+
+
+def _as_array(ids: Sequence[Any]) -> np.ndarray:
+    column = id_column(ids)
+    return np.array(column.to_numpy() if pa.types.is_integer(column.type) else list(ids))
 
 
 def _as_table(tensors: dict[str, Tensor], ids: Sequence[Any] | None) -> pa.Table:
@@ -145,7 +151,7 @@ def _as_table(tensors: dict[str, Tensor], ids: Sequence[Any] | None) -> pa.Table
     if "labels" in tensors:
         columns["labels"] = pa.array(tensors["labels"].numpy())
     if ids is not None:
-        columns["ids"] = pa.array(ids)
+        columns["ids"] = id_column(ids)
     head = save({name: tensors[name] for name in ("weight", "bias") if name in tensors})
     return pa.table(columns).replace_schema_metadata({HEAD_KEY: base64.b64encode(head)})
 
@@ -155,12 +161,18 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"the file {path} is not there")
     arrays = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}[path.suffix](path)
+    for one, many in _SINGULAR.items():
+        if one in arrays and many in arrays:
+            raise ValueError(f"{path} must hold {many} once; it holds {many} and {one}")
     return {_SINGULAR.get(name, name): value for name, value in arrays.items()}
 
 
 def _known(path: Path) -> Path:
     if path.suffix not in ENDINGS:
-        raise ValueError(f"the file must end in {', '.join(ENDINGS)}; got {path.name!r}")
+        hint = "; np.savez('features.npz', features=..., weight=..., labels=...) puts arrays together"
+        raise ValueError(
+            f"the file must end in {', '.join(ENDINGS)}; got {path.name!r}{hint if path.suffix == '.npy' else ''}"
+        )
     return path
 
 
@@ -171,7 +183,8 @@ def _read_npz(path: Path) -> dict[str, Any]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for name in archive.files:
                 try:
-                    arrays[name] = archive[name]
+                    # What is not read is named all the same, so that a refusal can say what the file holds.
+                    arrays[name] = archive[name] if name in _NAMES else None
                 except ValueError as error:
                     if "allow_pickle" not in str(error):
                         raise
@@ -184,16 +197,33 @@ def _read_npz(path: Path) -> dict[str, Any]:
         pickled = "pickle" in str(error)
         state = "would need unpickling, which can run code" if pickled else "is truncated or is not an .npz file"
         raise ValueError(f"{path} {state}") from None
-    return {name: value.tolist() if value.dtype.kind in "US" else _tensor(value) for name, value in arrays.items()}
+    return {name: None if value is None else _values(name, value, path) for name, value in arrays.items()}
 
 
 class _NeedsUnpicklingError(Exception):
     pass
 
 
+def _values(name: str, values: np.ndarray, path: Path) -> Any:
+    """Numbers as a tensor; text, and ids of either kind, as Python's own: a hash of 64 bits has no place in int64."""
+    ids = _SINGULAR.get(name, name) == "ids"
+    if values.dtype.kind == "S":
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name} of {path} must be UTF-8 where they are text") from None
+    if values.dtype.kind == "U" or (ids and values.dtype.kind in "iuf"):
+        return values.tolist()
+    if values.dtype.kind not in "iufbc" or ids:
+        raise TypeError(f"{name} of {path} must be numbers{' or text' if ids else ''}; it holds {values.dtype}")
+    return _tensor(values)
+
+
 def _tensor(values: np.ndarray) -> Tensor:
     # Files may be written on machines of the other byte order, and torch knows no unsigned integers of most sizes.
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if values.dtype == np.longdouble:
+        values = values.astype(np.float64)
     if values.dtype.kind == "u":
         values = values.astype(np.int64)
     # Arrow's memory is read-only, which torch has no word for.
@@ -202,7 +232,10 @@ def _tensor(values: np.ndarray) -> Tensor:
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
     try:
-        return dict(load_file(path))
+        tensors = load_file(path)
+        return {
+            name: value.tolist() if _SINGULAR.get(name, name) == "ids" else value for name, value in tensors.items()
+        }
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is truncated or is not a safetensors file: {error}") from None
 
@@ -223,13 +256,16 @@ def _read_parquet(path: Path) -> dict[str, Any]:
         if name == "features":
             arrays[name] = _matrix(column, path)
         else:
-            arrays[name] = _tensor(column.to_numpy()) if pa.types.is_integer(column.type) else column.to_pylist()
+            numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+            labels = numbers and _SINGULAR.get(name, name) == "labels"
+            arrays[name] = _tensor(column.to_numpy()) if labels else column.to_pylist()
     return arrays | _head_of(schema, path)
 
 
 def _matrix(column: pa.Array, path: Path) -> Tensor:
     kind = column.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise ValueError(f"column 'features' of {path} must be a list of numbers for each sample; it is {kind}")
     if len(column) == 0:
         raise ValueError(f"{path} must hold at least one sample; it holds none")
@@ -238,6 +274,8 @@ def _matrix(column: pa.Array, path: Path) -> Tensor:
         raise ValueError(f"column 'features' of {path} must have lists of one length; they differ")
     if values.null_count:
         raise ValueError(f"column 'features' of {path} must be filled; {values.null_count} numbers are null")
+    if not len(values):
+        raise ValueError(f"column 'features' of {path} must have at least one number a sample; it has none")
     return _tensor(values.to_numpy()).reshape(len(column), -1)
 
 

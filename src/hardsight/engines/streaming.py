@@ -109,15 +109,29 @@ class ScoreColumns:
             raise ValueError("loader must yield at least one batch; it was empty")
         summary = self.summaries.summary()
         labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(len(self.ids), pa.int64())
-        arrays = [pa.array(self.ids), labels, pa.array(summary.predicted.cpu().numpy())]
+        arrays = [id_column(self.ids), labels, pa.array(summary.predicted.cpu().numpy())]
         fields = [pa.field("id", arrays[0].type), pa.field("label", pa.int64()), pa.field("predicted", pa.int64())]
         for name, values in scores_of_summary(summary, chosen).items():
             one = next(score for score in chosen if score.name == name)
-            arrays.append(pa.array(values.float().cpu().numpy()))
+            # Of finite double-precision features the norm may exceed what a float32 column holds.
+            largest = torch.finfo(torch.float32).max
+            arrays.append(pa.array(values.clamp(-largest, largest).float().cpu().numpy()))
             fields.append(pa.field(name, pa.float32(), metadata=one.describe(summary.num_classes)))
         against = "given label" if self.labelled else "predicted class"
         metadata = {"hardness against": against, "classes": str(summary.num_classes)}
         return pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
+
+
+def id_column(ids: Sequence[Any]) -> pa.Array:
+    """Ids as Arrow holds them: hashes of 64 bits, which it would refuse as int64, without their sign."""
+    try:
+        return pa.array(ids)
+    except OverflowError:
+        pass
+    try:
+        return pa.array(ids, pa.uint64())
+    except (OverflowError, pa.ArrowException):
+        raise ValueError("ids must be text, or whole numbers that fit 64 bits with one sign") from None
 
 
 def _take_apart(batch: Any, device: torch.device) -> tuple[Any, Tensor | None, Any]:

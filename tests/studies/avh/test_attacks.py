@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hardsight.studies.avh.attacks import fgsm, pgd
+from hardsight.studies.avh.attacks import fgsm, fgsm_path, pgd
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def test_fgsm_on_a_linear_classifier_of_two_classes_is_known(images: Tensor) -> 
     torch.testing.assert_close(fgsm(linear, images, labels, 0.1), expected)
 
 
-def test_a_network_that_is_too_sure_for_its_softmax_is_attacked_all_the_same(images: Tensor, network: nn.Module) -> None:
+def test_a_network_that_is_too_sure_for_its_softmax_is_attacked_all_the_same(
+    images: Tensor, network: nn.Module
+) -> None:
     labels = network(images).argmax(1)
     two = torch.stack([network(images)[:, 0], network(images)[:, 1]], 1).argmax(1)
 
@@ -99,6 +101,24 @@ def test_attacks_raise_the_loss_and_leave_the_network_alone(images: Tensor, netw
 def test_one_step_of_the_whole_radius_is_fgsm(images: Tensor, network: nn.Module) -> None:
     path = pgd(network, images, LABELS, radius=0.06, step=0.06, steps=1)
     torch.testing.assert_close(path[1], fgsm(network, images, LABELS, 0.06))
+
+
+def stretched(classify: Any, images: Tensor, labels: Tensor, radius: float, steps: int) -> list[Tensor]:
+    """Wrong: a pixel that the end of the range stops moves slower than the radius from the start."""
+    end = fgsm(classify, images, labels, radius)
+    return [torch.lerp(images, end, at / steps) for at in range(steps + 1)]
+
+
+@pytest.mark.parametrize(("path_of", "keeps_the_law"), [(fgsm_path, True), (stretched, False)])
+def test_every_point_of_the_path_is_fgsm_of_its_radius(
+    images: Tensor, network: nn.Module, path_of: Callable[..., list[Tensor]], keeps_the_law: bool
+) -> None:
+    path = path_of(network, images, LABELS, radius=0.4, steps=5)
+    assert len(path) == 6
+    assert torch.equal(path[0], images)
+    expected = [fgsm(network, images, LABELS, 0.4 * at / 5) for at in range(1, 6)]
+    worst = max(float((one - other).abs().max()) for one, other in zip(path[1:], expected, strict=True))
+    assert (worst < 1e-12) is keeps_the_law
 
 
 def test_a_drawn_start_is_inside_the_ball_and_repeatable(images: Tensor, network: nn.Module) -> None:

@@ -21,6 +21,15 @@ def fgsm(classify: Classify, images: Images, labels: Int[Tensor, "samples"], rad
     return (images + radius * _slope(classify, images, labels).sign()).clamp(0, 1)
 
 
+def fgsm_path(
+    classify: Classify, images: Images, labels: Int[Tensor, "samples"], radius: float, steps: int
+) -> list[Images]:
+    """FGSM's images at 0, 1 / `steps`, 2 / `steps`, ... of the radius: one gradient, whose sign is that of all."""
+    moved = fgsm(classify, images, labels, radius) - images
+    # Cut, not shrunk: a pixel near the end of its range reaches it at a small radius already.
+    return [images + moved.clamp(-radius * at / steps, radius * at / steps) for at in range(steps + 1)]
+
+
 def pgd(
     classify: Classify,
     images: Images,

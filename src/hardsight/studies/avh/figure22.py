@@ -15,7 +15,7 @@ from torch import Tensor
 from hardsight.geometry import angles_to_classes, norms
 from hardsight.heads import evaluating
 from hardsight.models import Classifier
-from hardsight.studies.avh.attacks import fgsm, pgd
+from hardsight.studies.avh.attacks import fgsm_path, pgd
 from hardsight.studies.avh.figure22_figures import draw_paths
 from hardsight.studies.avh.looking import short
 from hardsight.studies.avh.people import title_of
@@ -64,10 +64,8 @@ def measure(subject: Subject) -> dict[str, Any]:
 
         path = pgd(classify, images, own, radius=radius, step=radius / STEPS, steps=STEPS)
         by_pgd.append(_path(model, [normalised(one) for one in path], own))
-        # The gradient's sign is the same for every radius: one step, stretched.
-        step = fgsm(classify, images, own, radius)
-        ends = [torch.lerp(images, step, at / STEPS) for at in range(STEPS + 1)]
-        by_fgsm.append(_path(model, [normalised(one) for one in ends], own))
+        path = fgsm_path(classify, images, own, radius, STEPS)
+        by_fgsm.append(_path(model, [normalised(one) for one in path], own))
     found = {name: judge_paths(_joined(parts)) for name, parts in (("pgd", by_pgd), ("fgsm", by_fgsm))}
     return {
         "radius": round(radius, 5),
@@ -246,7 +244,7 @@ def _interval(number: Mapping[str, Any] | None) -> str:
 
 
 ABOUT = """Images that a network predicts right are attacked: PGD in twenty steps from the image itself to the radius,
-and FGSM's one step stretched over the same radii. Along the way: the feature's norm, as a share of the first, and its
+and FGSM's one step at the same twenty radii. Along the way: the feature's norm, as a share of the first, and its
 angle to the label's weights. *Half-way* is the time at which norm or angle has made half of its change between the
 start and the step at which the prediction switches; the *lead* is by how much of that way the norm is earlier. Only
 paths whose norm shrinks and whose angle grows until then can say which is first. The network of two features shows the

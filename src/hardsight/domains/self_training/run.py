@@ -220,14 +220,12 @@ class Run:
             try:
                 session.run()
             except _NothingSelectedError:
-                number, after = (
-                    self.progress.done + 1,
-                    "training stops" if of.when_empty == "stop" else "the next round comes",
-                )
+                number, stops = self.progress.done + 1, of.when_empty == "stop"
+                after = "training stops" if stops else "the next round comes"
                 self._note(
                     f"round {number}: no target sample was selected; the model of the last round is kept, and {after}"
                 )
-                if of.when_empty == "stop":
+                if stops:
                     return
                 self.progress.done = number
 

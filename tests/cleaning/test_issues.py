@@ -173,6 +173,21 @@ def test_mixture_only_where_nothing_was_predicted(make_table: Make) -> None:
     assert issues.table.column("expected").null_count == 1000
 
 
+def test_of_several_scores_humps_the_median_counts(make_table: Make) -> None:
+    """300, 100 and none: one score that is carried away, or sees nothing, does not decide."""
+    generator = np.random.default_rng(2)
+
+    def humps(harder: int) -> np.ndarray:
+        easy, hard = generator.normal(0.2, 0.05, 1000 - harder), generator.normal(3.0, 0.4, harder)
+        return generator.permutation(np.concatenate([easy, hard]))
+
+    columns = {"loss": humps(300), "el2n": humps(100), "entropy": humps(0)}
+    table = make_table({"id": np.arange(1000), "label": np.zeros(1000, int)} | columns)
+    alone = [find_label_issues(table, name, estimate="mixture").estimated for name in columns]
+    assert alone == [300, 100, 0]
+    assert find_label_issues(table, list(columns), estimate="mixture").estimated == 100
+
+
 def test_missing_scores_come_last_unranked(make_table: Make) -> None:
     table = make_table({"id": [0, 1, 2], "label": [0, 0, 0], "predicted": [1, 1, 0], "avh": [float("nan"), 0.5, 0.2]})
     issues = find_label_issues(table)

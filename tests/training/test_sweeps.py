@@ -1,6 +1,7 @@
 """A sweep computes each missing cell once, from any number of processes, and takes over what a dead one left."""
 
 import collections
+import contextlib
 import errno
 import json
 import os
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hardsight import records, training
-from hardsight.training import configured, locks
+from hardsight.training import configured, locks, sweeps
 from hardsight.training.sweeps import Cell, grid, missing, run_sweep
 
 BASE = {
@@ -45,6 +46,34 @@ def test_unfinished_and_failed_cells(tmp_path):
         records.write_json(tmp_path / cell.name / "run.json", {"status": status})
     assert missing(tmp_path, cells) == cells[:1]
     assert missing(tmp_path, cells, retry_failed=True) == cells[:2]
+
+
+def test_a_cell_that_another_finished_before_the_claim_is_left_alone(tmp_path, monkeypatch):
+    """Between the first look and the claim there is time: whoever holds the claim looks again."""
+    cells, given = grid(seed=[0, 1]), []
+
+    @contextlib.contextmanager
+    def slow_claim(path):
+        if path.stem == "seed=0":
+            records.write_json(tmp_path / "seed=0" / "run.json", {"status": "finished", "by": "another"})
+        with locks.claim(path) as owned:
+            yield owned
+
+    def run(mine):
+        given.extend(cell.name for cell, _ in mine)
+        finish(mine)
+
+    monkeypatch.setattr(sweeps, "claim", slow_claim)
+    assert run_sweep(tmp_path, cells, run) == cells[1:]
+    assert given == ["seed=1"]
+    assert json.loads((tmp_path / "seed=0" / "run.json").read_text())["by"] == "another"
+
+
+def test_a_failed_cell_is_computed_again_where_that_is_asked(tmp_path):
+    cells = grid(seed=[0])
+    records.write_json(tmp_path / cells[0].name / "run.json", {"status": "failed"})
+    assert run_sweep(tmp_path, cells, finish) == []
+    assert run_sweep(tmp_path, cells, finish, retry_failed=True) == cells
 
 
 def test_values_reach_the_configuration_as_they_are(tmp_path):

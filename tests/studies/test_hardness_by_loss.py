@@ -39,7 +39,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 def people(tmp_path: Path) -> Path:
     """A record of 400 images whose hardness follows people's votes."""
     generator = np.random.default_rng(0)
-    human = np.clip(generator.beta(6, 1, 400), 0, 1).astype(np.float32)
+    human = (np.round(50 * generator.beta(6, 1, 400)) / 50).astype(np.float32)
     avh = (0.2 - 0.15 * human + 0.01 * generator.normal(size=400)).astype(np.float32)
     label = generator.integers(0, 10, 400)
     predicted = np.where(generator.random(400) < human, label, (label + 1) % 10)
@@ -60,10 +60,29 @@ def test_people_are_read_from_the_record(people: Path) -> None:
     assert found["agreement_avh"] > 0.8
     assert found["agreement_confidence"] == pytest.approx(1.0)
     assert sum(found["images_by_bin"]) == 400
-    last = human >= BINS[-2]
+    last = np.round(50 * human) >= 48
     assert found["avh_by_bin"][-1] == pytest.approx(avh[last].mean(), abs=1e-6)
     # Equal weight for each degradation, whatever the number of its levels.
     assert found["degraded_accuracy"] == pytest.approx((0.4 + 0.5) / 2)
+
+
+@pytest.mark.parametrize("edge", BINS[1:-1])
+def test_a_share_at_an_edge_is_in_the_bin_above_it(people: Path, edge: float) -> None:
+    # 48 of 50 people are 0.96; in float32, as records hold it, that lies below the edge of 0.96.
+    columns = pq.read_table(people / "test.parquet").to_pydict()
+    shares = pa.array(np.array([edge] * 399 + [1.0], np.float32))
+    pq.write_table(pa.table({**columns, "human_frequency": shares}), people / "test.parquet")
+    at = BINS.index(edge)
+    assert judge_run(people)["images_by_bin"][at] == 399 + (at == len(BINS) - 2)
+
+
+def test_a_network_that_tells_no_images_apart_agrees_with_nobody(people: Path) -> None:
+    # Features of nothing but zeros: every angle is a right one, every image equally hard.
+    columns = pq.read_table(people / "test.parquet").to_pydict()
+    pq.write_table(pa.table({**columns, "avh": np.full(400, 0.1, np.float32)}), people / "test.parquet")
+    found = judge_run(people)
+    assert found["agreement_avh"] is None
+    assert found["agreement_confidence"] == pytest.approx(1.0)
 
 
 def test_every_loss_is_a_configuration_and_changes_nothing_else() -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from hardsight.datasets.augment import Augmentation
-from hardsight.datasets.loader import Batch, DeviceLoader, balanced_order
+from hardsight.datasets.epochs import Batch
+from hardsight.datasets.loader import DeviceLoader
 
 FULL = Augmentation(shift=2, flip=True, noise_std=0.1)
 
@@ -171,26 +172,6 @@ def test_class_balanced_batches_have_the_asked_counts_by_the_current_labels(data
         assert torch.equal(batch.labels, noisy[batch.ids - 1000])
         assert sorted(torch.bincount(batch.labels, minlength=7).tolist()) == [0, 0, 0, 3, 3, 3, 3]
         assert len(batch.ids.unique()) == 12
-
-
-def test_balanced_order_uses_each_image_of_a_class_before_one_comes_again():
-    """Classes of 1, 3, 8 and 50 images: within a class the counts differ by at most one."""
-    labels = torch.tensor([0] + [1] * 3 + [2] * 8 + [3] * 50 + [-1] * 5)
-    order = balanced_order(labels, 2, 4, 200, generator=torch.Generator().manual_seed(0))
-    uses = torch.bincount(order, minlength=len(labels))
-    assert int(uses[labels == -1].sum()) == 0
-    for label in range(4):
-        assert int(uses[labels == label].max() - uses[labels == label].min()) <= 1
-    chosen = labels[order].reshape(200, 2, 4)
-    assert bool((chosen == chosen[:, :, :1]).all())
-    assert bool((chosen[:, 0, 0] != chosen[:, 1, 0]).all())
-
-
-def test_balanced_order_draws_the_classes_evenly_although_their_sizes_differ():
-    labels = torch.cat([torch.zeros(900), torch.ones(50), torch.full((50,), 2.0)]).long()
-    order = balanced_order(labels, 1, 1, 3000, generator=torch.Generator().manual_seed(1))
-    shares = torch.bincount(labels[order]) / 3000
-    torch.testing.assert_close(shares, torch.full((3,), 1 / 3), atol=0.03, rtol=0)
 
 
 def test_labels_are_swapped_and_the_callers_are_never_shared(data):

@@ -16,8 +16,8 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from hardsight.datasets import decoding
+from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptions
 from hardsight.datasets.interface import Skipped, reason_of
-from hardsight.datasets.loader import Batch, EpochLoader, EpochPlan, LoaderOptions
 from hardsight.datasets.paths import follow
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.datasets.loader import Batch, EpochLoader, EpochPlan, LoaderOptions
+from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptions
 
 
 class RowBatches(EpochLoader):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardsight.datasets.loader import Batch
+from hardsight.datasets.epochs import Batch
 from hardsight.hardness import score
 from hardsight.heads import evaluating, observe
 

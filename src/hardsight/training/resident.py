@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from hardsight.datasets.augment import Draws, normalise, shift_and_flip
-from hardsight.datasets.loader import DeviceLoader, EpochPlan
+from hardsight.datasets.epochs import EpochPlan
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.training.step import Batch
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from hardsight.datasets.loader import DeviceLoader, EpochPlan
+from hardsight.datasets.epochs import EpochPlan
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.rows import RowBatches
 
 Part = tuple[Tensor, Tensor, Tensor]

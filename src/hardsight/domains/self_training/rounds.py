@@ -12,8 +12,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from hardsight.datasets.augment import Draws, draw
+from hardsight.datasets.epochs import EpochLoader, EpochPlan
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.datasets.loader import DeviceLoader, EpochLoader, EpochPlan, mixed_seed
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.datasets.order import mixed_seed
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.selection import Evidence, Selection
 from hardsight.geometry import angles_to_classes, norms

@@ -9,7 +9,7 @@ from torch import nn
 
 from hardsight.datasets import FileDataset
 from hardsight.datasets.augment import Augmentation
-from hardsight.datasets.loader import Batch
+from hardsight.datasets.epochs import Batch
 from hardsight.datasets.streaming import StreamingLoader
 
 # Of ImageNet, on which the networks were trained before.

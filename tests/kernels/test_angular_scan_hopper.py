@@ -9,7 +9,8 @@ tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
 @pytest.mark.skipif(
     not triton.__version__.startswith(tiling._GLUON_TRIED_WITH), reason="the kernel was not tried with this Triton"
 )
-def test_the_kernel_compiles_into_tensor_core_products_of_tiles_from_the_copy_engine() -> None:
+@pytest.mark.parametrize("logits", [True, False])
+def test_the_kernel_compiles_into_tensor_core_products_of_tiles_from_the_copy_engine(logits: bool) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon import language
     from triton.experimental.gluon._runtime import GluonASTSource
@@ -29,9 +30,10 @@ def test_the_kernel_compiles_into_tensor_core_products_of_tiles_from_the_copy_en
         "bias": "*bf16",
         "partial": "*fp32",
     }
-    fixed = {"STAGES": 2, "BIAS": True, "SPREAD": True}
+    fixed = {"STAGES": 2, "LOGITS": logits, "BIAS": logits, "SPREAD": logits}
     kinds |= dict.fromkeys(fixed, "constexpr")
     source = GluonASTSource(scan_tiles, kinds, fixed)
     assembly = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["ptx"]
     assert "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16" in assembly
     assert "cp.async.bulk.tensor.2d.shared" in assembly
+    assert ("ex2.approx" in assembly) == logits, "exponentials are for logits"

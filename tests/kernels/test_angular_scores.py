@@ -80,6 +80,20 @@ def test_every_number_equals_the_loop(
         within_budget(getattr(got, name).cpu(), getattr(plain, name).cpu(), getattr(truth, name), 32.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_angles_alone_are_the_same_angles(device: str, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    features, weight, labels, bias = draw(shape, dtype, device)
+    features[0] = 3 * weight[labels[0]]
+    whole = angular_scores(features, weight, labels, bias, spread=True)
+    for version in (angular_scores, reference):
+        alone = version(features, weight, labels, bias, logits=False, spread=True)
+        for name in AngularScores._fields[:4]:
+            torch.testing.assert_close(getattr(alone, name), getattr(whole, name), atol=2e-6, rtol=2e-6)
+        assert not torch.stack(alone[4:-1]).any()
+        assert (alone.predicted == -1).all()
+
+
 def test_the_plain_version_in_float64_is_the_loop() -> None:
     features, weight, labels, bias = draw((9, 6, 5), torch.float64, "cpu")
     for got, want in zip(
@@ -177,7 +191,7 @@ def test_the_large_tiles_of_many_classes_give_the_same_numbers(
     features[3], weight[7], features[5] = 0, 0, -2 * weight[9]
     tiling = tilings.Tiling(128, 256, 64, 8, stages, hopper)
     measured = norms.measure(features, weight, tiling)
-    numbers, predicted = fused.scan(features, weight, labels, bias, spread, "ieee", measured)
+    numbers, predicted = fused.scan(features, weight, labels, bias, (True, spread), "ieee", measured)
     truth = reference(features.double(), weight.double(), labels, bias.double(), spread=spread)
     plain = reference(features, weight, labels, bias, spread=spread)
     # Two logits may be equal to float32's rounding: then either class is right.
@@ -186,6 +200,8 @@ def test_the_large_tiles_of_many_classes_give_the_same_numbers(
     assert not measured.unsafe
     for got, ordinary, want in zip(numbers, plain, truth, strict=False):
         within_budget(got.cpu(), ordinary.cpu(), want.cpu(), 32.0)
+    alone, _ = fused.scan(features, weight, labels, bias, (False, False), "ieee", measured)
+    assert torch.equal(alone[:4], numbers[:4])
 
 
 def test_tiles_of_nearly_right_angles_and_tiles_of_any_are_added_up_alike(

@@ -154,7 +154,8 @@ def _fused(
     from hardsight.kernels.angular_scores import angular_scores
 
     labels = None if labels is None else labels.long()
-    found = angular_scores(features, weight, labels, bias, spread="spread" in parts)._asdict()
+    logits = labels is None or not parts <= {"angles"}
+    found = angular_scores(features, weight, labels, bias, logits=logits, spread="spread" in parts)._asdict()
     always = {"feature_norm"} if labels is not None else {"feature_norm", "predicted"}
     asked = {name for part in parts for name in _COLUMNS[part]} | always
     columns = {name: value for name, value in found.items() if name in asked}

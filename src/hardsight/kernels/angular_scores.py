@@ -20,7 +20,8 @@ class AngularScores(NamedTuple):
 
     `other_probability` is summed over the other classes alone, so it is exact where the labelled probability rounds
     to 1; `other_squares` is the sum of their squared probabilities. It and `entropy` are 0 unless `spread` was asked
-    for. With one class there is no other: its nearest angle is infinite, its largest logit minus infinity.
+    for; without `logits` all that is no angle is 0 but the norm, and -1 is predicted. With one class there is no other:
+    its nearest angle is infinite, its largest logit minus infinity.
     """
 
     feature_norm: Float[Tensor, "samples"]
@@ -43,6 +44,7 @@ def angular_scores(
     labels: Int[Tensor, "samples"] | None,
     bias: Float[Tensor, "classes"] | None = None,
     *,
+    logits: bool = True,
     spread: bool = False,
 ) -> AngularScores:
     """Angles, logits and top-1 of every sample in one pass; without labels, against the predicted class (two passes).
@@ -57,11 +59,12 @@ def angular_scores(
     labels = labels.long()
     features, weight = same_precision((features.detach(), weight.detach()))
     if not serves(features, weight):
-        return reference(features, weight, labels, bias, spread=spread)
-    numbers, predicted, outside = call(_angular_scores_op, _seen_early, features, weight, labels, bias, spread)
+        return reference(features, weight, labels, bias, logits=logits, spread=spread)
+    given = (features, weight, labels, bias, logits, logits and spread)
+    numbers, predicted, outside = call(_angular_scores_op, _seen_early, *given)
     # Norms whose squares leave float32's range are rare, and the plain version scales them first.
     if _may_look(features) and bool(outside):
-        return reference(features, weight, labels, bias, spread=spread)
+        return reference(features, weight, labels, bias, logits=logits, spread=spread)
     return AngularScores(*[*numbers.unbind(), predicted])
 
 
@@ -72,6 +75,7 @@ def reference(
     labels: Int[Tensor, "samples"],
     bias: Float[Tensor, "classes"] | None = None,
     *,
+    logits: bool = True,
     spread: bool = False,
 ) -> AngularScores:
     """`angular_scores` in plain PyTorch, block by block: the definition, on any device and in float64 too."""
@@ -81,7 +85,14 @@ def reference(
         _plain_block(widen(features[start : start + rows]), weight, labels[start : start + rows], bias, spread)
         for start in range(0, max(1, len(features)), rows)
     ]
-    return AngularScores(*(torch.cat(column) for column in zip(*blocks, strict=True)))
+    found = AngularScores(*(torch.cat(column) for column in zip(*blocks, strict=True)))
+    return found if logits else _angles_of(found)
+
+
+def _angles_of(found: AngularScores) -> AngularScores:
+    """What is left where no logits were asked for."""
+    nothing = torch.zeros_like(found.label_angle)
+    return AngularScores(*found[:4], *[nothing] * 6, torch.full_like(found.predicted, -1))
 
 
 def serves(features: Tensor, weight: Tensor) -> bool:
@@ -133,18 +144,18 @@ def _may_look(tensor: Tensor) -> bool:
 
 
 def _angular_scores(
-    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool
+    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import angular_norms
     from hardsight.kernels.fused import angular_scores as fused
 
     measured = angular_norms.measure(features, weight)
-    numbers, predicted = fused.scan(features, weight, labels, bias, spread, _precision(features), measured)
+    numbers, predicted = fused.scan(features, weight, labels, bias, (logits, spread), _precision(features), measured)
     return numbers, predicted, measured.unsafe
 
 
 def _seen_early(
-    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool
+    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
 ) -> tuple[Tensor, Tensor, bool]:
     """`_angular_scores`, but the flag is read while the scan runs: the caller goes on before the device is done."""
     from hardsight.kernels.fused import angular_norms
@@ -152,7 +163,7 @@ def _seen_early(
 
     measured = angular_norms.measure(features, weight)
     outside = sent_to_host(measured.unsafe) if _may_look(features) else None
-    numbers, predicted = fused.scan(features, weight, labels, bias, spread, _precision(features), measured)
+    numbers, predicted = fused.scan(features, weight, labels, bias, (logits, spread), _precision(features), measured)
     return numbers, predicted, outside is not None and outside()
 
 
@@ -164,7 +175,9 @@ _angular_scores_op = torch.library.custom_op("hardsight::angular_scores", _angul
 
 
 @_angular_scores_op.register_fake
-def _(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, spread: bool) -> tuple[Any, Any, Any]:
+def _(
+    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
+) -> tuple[Any, Any, Any]:
     numbers = features.new_empty(10, features.shape[0], dtype=torch.float32)
     predicted = labels.new_empty(features.shape[0], dtype=torch.int64)
     return numbers, predicted, labels.new_empty((), dtype=torch.int32)

@@ -81,6 +81,7 @@ def scoring(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]
     return {
         "floor: product": lambda: features @ aligned.T,
         "ours": lambda: kernels.angular_scores(features, weight, labels),
+        "ours (AVH alone)": lambda: kernels.angular_scores(features, weight, labels, logits=False),
         "plain (AVH alone)": lambda: plain(features, weight, labels),
         "compiled (AVH alone)": lambda: compiled(features, weight, labels),
     }

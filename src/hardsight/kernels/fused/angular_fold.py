@@ -84,6 +84,16 @@ def _largest(slices, tile, lane, bias, classes, top, place, SLICES: tl.constexpr
 
 @triton.jit
 @no_type_check
+def _size(slices, SLICES: tl.constexpr):
+    """The lanes' largest magnitude of a product in this tile."""
+    size = tl.abs(slices[0])
+    for i in tl.static_range(1, SLICES):
+        size = tl.maximum(size, tl.abs(slices[i]))
+    return size
+
+
+@triton.jit
+@no_type_check
 def _add_angles(
     slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES: tl.constexpr, NEAR_RIGHT: tl.constexpr
 ):
@@ -145,10 +155,22 @@ def _add_exponentials(
 
 @triton.jit
 @no_type_check
-def fold(product, tile, lane, column, sample, head, state, BIAS: tl.constexpr, SPREAD: tl.constexpr):
+def fold(
+    product,
+    tile,
+    lane,
+    column,
+    sample,
+    head,
+    state,
+    LOGITS: tl.constexpr,
+    BIAS: tl.constexpr,
+    SPREAD: tl.constexpr,
+):
     """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others.
 
-    `sample` is the labels and inverse norms of the rows, `head` the classes' inverse norms, bias and number.
+    `sample` is the labels and inverse norms of the rows, `head` the classes' inverse norms, bias and number. Without
+    `LOGITS` those of the angles alone.
     """
     CLASSES: tl.constexpr = product.shape[1]  # noqa: N806
     SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
@@ -162,8 +184,12 @@ def fold(product, tile, lane, column, sample, head, state, BIAS: tl.constexpr, S
         slices = _leave_out_beyond(slices, tile, lane, classes, SLICES)
     if tl.max(hit.to(tl.int32), 0) > 0:
         slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES)
-    higher, place, size = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)
-    masses = _add_exponentials(slices, tile, lane, bias, classes, top, higher, masses, SLICES, BIAS, SPREAD)
+    higher = top
+    if LOGITS:
+        higher, place, size = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)
+        masses = _add_exponentials(slices, tile, lane, bias, classes, top, higher, masses, SLICES, BIAS, SPREAD)
+    else:
+        size = _size(slices, SLICES)
     left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
     scales = tl.load(weight_inverse + tile + column)
     if tl.max(tl.max(size, 1) * inverse, 0) * tl.max(scales, 0) <= 0.5:
@@ -175,49 +201,35 @@ def fold(product, tile, lane, column, sample, head, state, BIAS: tl.constexpr, S
 
 @triton.jit
 @no_type_check
-def _join_lanes(state, lane):
-    """A sample's numbers from those of its lanes."""
-    lane_top, place, masses, angles, label_product = state
+def _leave_logits(out, top, place, masses, lane, samples, inside):
     mass, below, mass_squares = masses
-    nearest, largest, lack = angles
-    top = tl.max(lane_top, 1)
-    step = top[:, None] - lane_top
+    highest = tl.max(top, 1)
+    step = highest[:, None] - top
     fade = tl.exp(-step)
     # Of equal largest logits the first class.
-    column = tl.where(lane_top == top[:, None], place + lane, 2147483647)
+    column = tl.min(tl.where(top == highest[:, None], place + lane, 2147483647), 1)
     below = tl.sum(tl.where(fade > 0.0, (below + mass * step) * fade, 0.0), 1)
-    mass = tl.sum(mass * fade, 1)
-    mass_squares = tl.sum(mass_squares * fade * fade, 1)
-    nearest, largest = tl.max(nearest, 1), tl.max(largest, 1)
-    return (
-        top,
-        tl.min(column, 1),
-        nearest,
-        largest,
-        mass,
-        below,
-        mass_squares,
-        tl.sum(lack, 1),
-        tl.sum(label_product, 1),
-    )
+    tl.store(out, highest, mask=inside)
+    tl.store(out + samples, tl.sum(mass * fade, 1), mask=inside)
+    tl.store(out + 2 * samples, column.to(tl.float32, bitcast=True), mask=inside)
+    tl.store(out + 7 * samples, below, mask=inside)
+    tl.store(out + 8 * samples, tl.sum(mass_squares * fade * fade, 1), mask=inside)
 
 
 @triton.jit
 @no_type_check
-def leave(partial, state, lane, row, inverse, split, samples):
-    """Write what the samples of these rows found in a split of the classes."""
-    top, place, nearest, largest, mass, below, mass_squares, lack, label_product = _join_lanes(state, lane)
+def leave(partial, state, lane, row, inverse, split, samples, LOGITS: tl.constexpr):
+    """Write what the samples of these rows found in a split of the classes: their lanes' numbers joined."""
+    top, place, masses, angles, label_product = state
+    nearest, largest, lack = angles
     out = partial + split.to(tl.int64) * FIELDS * samples + row
     inside = row < samples
-    tl.store(out, top, mask=inside)
-    tl.store(out + samples, mass, mask=inside)
-    tl.store(out + 2 * samples, place.to(tl.float32, bitcast=True), mask=inside)
-    tl.store(out + 3 * samples, nearest * inverse, mask=inside)
-    tl.store(out + 4 * samples, largest * inverse, mask=inside)
-    tl.store(out + 5 * samples, lack, mask=inside)
-    tl.store(out + 6 * samples, label_product, mask=inside)
-    tl.store(out + 7 * samples, below, mask=inside)
-    tl.store(out + 8 * samples, mass_squares, mask=inside)
+    if LOGITS:
+        _leave_logits(out, top, place, masses, lane, samples, inside)
+    tl.store(out + 3 * samples, tl.max(nearest, 1) * inverse, mask=inside)
+    tl.store(out + 4 * samples, tl.max(largest, 1) * inverse, mask=inside)
+    tl.store(out + 5 * samples, tl.sum(lack, 1), mask=inside)
+    tl.store(out + 6 * samples, tl.sum(label_product, 1), mask=inside)
 
 
 @triton.jit

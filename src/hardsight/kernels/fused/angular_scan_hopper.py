@@ -86,7 +86,7 @@ def _multiply(tiles, step, dim, layout: gl.constexpr):
 
 @gluon.jit
 @no_type_check
-def _multiply_and_fold(tiles, vectors, samples, work, BIAS: gl.constexpr, SPREAD: gl.constexpr):
+def _multiply_and_fold(tiles, vectors, samples, work, LOGITS: gl.constexpr, BIAS: gl.constexpr, SPREAD: gl.constexpr):
     """What the other warps do with them."""
     labels, feature_inverse, weight_inverse, bias, partial = vectors
     dim, classes, classes_per_split, sample_blocks, items, group = work
@@ -108,8 +108,8 @@ def _multiply_and_fold(tiles, vectors, samples, work, BIAS: gl.constexpr, SPREAD
         begin = split * classes_per_split
         for tile in range(begin, gl.minimum(begin + classes_per_split, classes), CLASSES):
             product, step = _multiply(tiles, step, dim, layout)
-            state = fold(product, tile, lane, column, sample, head, state, BIAS, SPREAD)
-        leave(partial, state, lane, row, inverse, split, samples)
+            state = fold(product, tile, lane, column, sample, head, state, LOGITS, BIAS, SPREAD)
+        leave(partial, state, lane, row, inverse, split, samples, LOGITS)
 
 
 @gluon.jit(do_not_specialize=["samples", "classes", "sample_blocks", "items", "group"])
@@ -130,6 +130,7 @@ def scan_tiles(
     items,
     group,
     STAGES: gl.constexpr,
+    LOGITS: gl.constexpr,
     BIAS: gl.constexpr,
     SPREAD: gl.constexpr,
 ):
@@ -147,7 +148,7 @@ def scan_tiles(
     work = (dim, classes, classes_per_split, sample_blocks, items, group)
     gl.warp_specialize(
         [
-            (_multiply_and_fold, (tiles, vectors, samples, work, BIAS, SPREAD)),
+            (_multiply_and_fold, (tiles, vectors, samples, work, LOGITS, BIAS, SPREAD)),
             (_load_ahead, (features, weight, tiles, work)),
         ],
         [1],

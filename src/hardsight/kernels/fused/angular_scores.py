@@ -41,6 +41,7 @@ def _combine(
     samples,
     classes,
     splits,
+    LOGITS: tl.constexpr,
     BIAS: tl.constexpr,
     SPREAD: tl.constexpr,
     ROWS: tl.constexpr,
@@ -58,19 +59,21 @@ def _combine(
     label_product = tl.zeros((ROWS,), tl.float32)
     source = partial + row
     for _ in range(0, splits):
-        split_top = tl.load(source, mask=inside, other=0.0)
-        split_mass = tl.load(source + samples, mask=inside, other=1.0)
-        split_below = tl.load(source + 7 * samples, mask=inside, other=0.0)
-        split_place = tl.load(source + 2 * samples, mask=inside, other=0.0).to(tl.int32, bitcast=True)
-        higher = tl.maximum(top, split_top)
-        fade = tl.exp(top - higher)
-        split_fade = tl.exp(split_top - higher)
-        below = (below + mass * (higher - top)) * fade + (split_below + split_mass * (higher - split_top)) * split_fade
-        mass = mass * fade + split_mass * split_fade
-        split_squares = tl.load(source + 8 * samples, mask=inside, other=0.0)
-        mass_squares = mass_squares * fade * fade + split_squares * split_fade * split_fade
-        place = tl.where(split_top > top, split_place, place)
-        top = higher
+        if LOGITS:
+            split_top = tl.load(source, mask=inside, other=0.0)
+            split_mass = tl.load(source + samples, mask=inside, other=1.0)
+            split_below = tl.load(source + 7 * samples, mask=inside, other=0.0)
+            split_place = tl.load(source + 2 * samples, mask=inside, other=0.0).to(tl.int32, bitcast=True)
+            higher = tl.maximum(top, split_top)
+            fade = tl.exp(top - higher)
+            split_fade = tl.exp(split_top - higher)
+            split_below = (split_below + split_mass * (higher - split_top)) * split_fade
+            below = (below + mass * (higher - top)) * fade + split_below
+            mass = mass * fade + split_mass * split_fade
+            split_squares = tl.load(source + 8 * samples, mask=inside, other=0.0)
+            mass_squares = mass_squares * fade * fade + split_squares * split_fade * split_fade
+            place = tl.where(split_top > top, split_place, place)
+            top = higher
         nearest = tl.maximum(nearest, tl.load(source + 3 * samples, mask=inside, other=0.0))
         largest = tl.maximum(largest, tl.load(source + 4 * samples, mask=inside, other=0.0))
         lack += tl.load(source + 5 * samples, mask=inside, other=0.0)
@@ -82,10 +85,22 @@ def _combine(
     label_cosine = label_product * inverse * tl.load(weight_inverse + label, mask=inside, other=0.0)
     label_angle = arccos(label_cosine)
     angle_sum = (classes - 1) * HALF_PI - lack
+    tl.store(out + row, tl.load(norms + row, mask=inside, other=0.0), mask=inside)
+    tl.store(out + samples + row, label_angle, mask=inside)
+    tl.store(out + 2 * samples + row, angle_sum + label_angle, mask=inside)
+    tl.store(out + 3 * samples + row, arccos(nearest), mask=inside)
+    label_in_doubt = tl.abs(label_cosine) > _NEARLY_PARALLEL
+    others_in_doubt = largest > _NEARLY_PARALLEL
+    tl.store(doubtful + row, label_in_doubt.to(tl.int32) + 2 * others_in_doubt.to(tl.int32), mask=inside)
+    if not LOGITS:
+        tl.store(predicted + row, tl.full((ROWS,), -1, tl.int64), mask=inside)
+        for field in tl.static_range(4, 10):
+            tl.store(out + field * samples + row, tl.zeros((ROWS,), tl.float32), mask=inside)
+        return
+
     label_logit = label_product
     if BIAS:
         label_logit += tl.load(bias + label, mask=inside, other=0.0).to(tl.float32)
-
     total_top = tl.maximum(top, label_logit)
     others = mass * tl.exp(top - total_top)
     own = tl.exp(label_logit - total_top)
@@ -93,11 +108,7 @@ def _combine(
     # Where the label leads its own term is 1, and log (1 + others) keeps what 1 + others would round away.
     log_total = tl.where(label_logit >= top, softplus(tl.log(others)), tl.log(total))
     wins = (label_logit > top) | ((label_logit == top) & (label < place))
-    tl.store(out + row, tl.load(norms + row, mask=inside, other=0.0), mask=inside)
     tl.store(predicted + row, tl.where(wins, label, place.to(tl.int64)), mask=inside)
-    tl.store(out + samples + row, label_angle, mask=inside)
-    tl.store(out + 2 * samples + row, angle_sum + label_angle, mask=inside)
-    tl.store(out + 3 * samples + row, arccos(nearest), mask=inside)
     tl.store(out + 4 * samples + row, label_logit, mask=inside)
     tl.store(out + 5 * samples + row, top, mask=inside)
     tl.store(out + 6 * samples + row, total_top + log_total, mask=inside)
@@ -110,10 +121,6 @@ def _combine(
         entropy = (spread_others + own * (total_top - label_logit)) / total + log_total
     tl.store(out + 8 * samples + row, squares, mask=inside)
     tl.store(out + 9 * samples + row, entropy, mask=inside)
-
-    label_in_doubt = tl.abs(label_cosine) > _NEARLY_PARALLEL
-    others_in_doubt = largest > _NEARLY_PARALLEL
-    tl.store(doubtful + row, label_in_doubt.to(tl.int32) + 2 * others_in_doubt.to(tl.int32), mask=inside)
 
 
 @triton.jit
@@ -186,11 +193,14 @@ def scan(
     weight: Tensor,
     labels: Tensor,
     bias: Tensor | None,
-    spread: bool,
+    wanted: tuple[bool, bool],
     precision: str,
     measured: Measured,
 ) -> tuple[Tensor, Tensor]:
-    """[10, samples] numbers in the order of `AngularScores`, and the predictions."""
+    """[10, samples] numbers in the order of `AngularScores`, and the predictions.
+
+    `wanted`: the numbers of the logits, and their spread.
+    """
     samples, classes, device = len(features), len(weight), features.device
     division = divide(measured.tiling, features, classes)
     out = torch.empty(10, samples, dtype=torch.float32, device=device)
@@ -198,8 +208,9 @@ def scan(
     predicted = torch.empty(samples, dtype=torch.int64, device=device)
     doubtful = torch.empty(samples, dtype=torch.int32, device=device)
     inverses = measured.feature_inverse, measured.weight_inverse
+    terms = {"LOGITS": wanted[0], "BIAS": wanted[0] and bias is not None, "SPREAD": wanted[1]}
     with on_device_of(features):
-        _launch_scan(features, weight, (labels, *inverses, bias, partial), spread, precision, measured.tiling, division)
+        _launch_scan(features, weight, (labels, *inverses, bias, partial), terms, precision, measured.tiling, division)
         _combine[(triton.cdiv(samples, 128),)](
             partial,
             labels,
@@ -212,8 +223,7 @@ def scan(
             samples,
             classes,
             division.splits,
-            BIAS=bias is not None,
-            SPREAD=spread,
+            **terms,
             ROWS=128,
         )
         _remeasure[(triton.cdiv(samples, 16),)](
@@ -239,16 +249,15 @@ def _launch_scan(
     features: Tensor,
     weight: Tensor,
     vectors: tuple[Tensor | None, ...],
-    spread: bool,
+    terms: dict[str, bool],
     precision: str,
     tiling: Tiling,
     division: Division,
 ) -> None:
-    """Run the kernel of this tiling; `vectors` are labels, inverse norms, bias and what the kernel fills."""
+    """Run the kernel of this tiling; `vectors` are labels, inverse norms, bias and what it fills, `terms` its flags."""
     (samples, dim), classes = features.shape, len(weight)
     sample_blocks = triton.cdiv(samples, tiling.samples)
     items, per_split = sample_blocks * division.splits, division.tiles * tiling.classes
-    terms = {"BIAS": vectors[3] is not None, "SPREAD": spread}
     if tiling.hopper:
         from hardsight.kernels.fused import angular_scan_hopper as hopper
 

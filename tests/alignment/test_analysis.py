@@ -149,6 +149,23 @@ def test_what_weakens_a_number_is_said(data: dict[str, Any]) -> None:
     assert notices(_align(data, resamples=0)) == []
 
 
+def test_of_few_samples_a_value_that_occurs_once_is_no_tie() -> None:
+    for values, sentences in (([1, 2, 3, 4], 0), ([1, 1, 3, 4], 1)):
+        found = align_scores([Column("avh", values, "harder")], Column("hsf", [0.4, 0.3, 0.2, 0.1]), resamples=0)
+        assert len([one for one in notices(found) if "tied" in one]) == sentences
+
+
+def test_an_unknown_direction_is_that_of_the_method() -> None:
+    # Up but for one outlier: the ranks rise with people's answers, the values fall.
+    values, human = [1, 2, 3, 4, 5, 6, 7, -90], Column("hsf", [1, 2, 3, 4, 5, 6, 7, 8])
+    for method, turned in (("spearman", False), ("pearson", True), ("kendall", False)):
+        found = align_scores([Column("mine", values)], human, method=method, resamples=0)
+        (score,) = found["scores"]
+        assert score["turned"] is turned
+        assert score["correlations"][method]["coefficient"] > 0
+        assert not any("Against people" in one for one in notices(found))
+
+
 def test_correctness_that_never_varies_says_so(data: dict[str, Any]) -> None:
     found = _align(data, correct=np.ones(N), resamples=0)
     assert found["scores"][0]["given_correctness"]["coefficient"] is None

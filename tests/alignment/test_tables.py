@@ -1,6 +1,7 @@
 """Files are read as they lie: ids stay text, directions come from the fields, and what is wrong is named."""
 
 import json
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -189,6 +190,16 @@ def test_labels_with_gaps_are_named(write: Callable) -> None:
     assert joined.left_out == {
         "label": "classes: column 'label' must name the class of every sample; 1 of 4 are missing"
     }
+
+
+def test_a_label_that_is_not_a_number_is_a_gap(write: Callable) -> None:
+    joined = read_joined(*write({**COLUMNS, "label": [0.0, 1.0, math.nan, 1.0], "predicted": [0, 1, 0, 1]}, CSV))
+    assert joined.labels is None
+    assert joined.correct is None
+    assert "1 of 4 are missing" in joined.left_out["label"]
+    unsure = read_joined(*write({**COLUMNS, "label": [0, 1, 0, 1], "predicted": [0.0, 1.0, math.nan, 1.0]}, CSV))
+    assert unsure.labels.tolist() == [0, 1, 0, 1]
+    assert unsure.correct is None
 
 
 def test_a_label_and_a_prediction_may_be_numbers_of_different_types(write: Callable) -> None:

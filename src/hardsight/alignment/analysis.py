@@ -68,12 +68,12 @@ def align_scores(
     """Correlations, tests between the scores, bins, classes, correctness held fixed, and rank agreement.
 
     Every score is turned so that a positive coefficient means agreement with people; a score of unknown direction is
-    turned to the side it leans to. With `labels`, correlations per class (and per coarse class with `coarse_of`); with
-    `correct`, partial correlations given correctness.
+    turned to the side it leans to by `method`. With `labels`, correlations per class (and per coarse class with
+    `coarse_of`); with `correct`, partial correlations given correctness.
     """
     check_choice("method", method, METHODS)
     check_resampling(resamples, level, generator)
-    plan, data = _Plan(method, resamples, level, generator), turn(scores, human)
+    plan, data = _Plan(method, resamples, level, generator), turn(scores, human, method)
     if correct is not None:
         correct = as_values("correct", correct)
         if len(correct) != len(data.human) or not np.isfinite(correct).all():

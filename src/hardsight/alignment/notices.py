@@ -22,7 +22,7 @@ def notices(results: Mapping[str, Any]) -> list[str]:
         found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
     for score in scores:
         tied = score.get("tied")
-        if tied and tied["count"] >= MANY_TIED * results["n"]:
+        if tied and tied["count"] >= max(2, MANY_TIED * results["n"]):
             found.append(
                 f"{score['name']}: {tied['count']:,} of {results['n']:,} values are tied at {tied['value']:g}, and no "
                 "rank tells them apart."

@@ -219,9 +219,14 @@ def _nested(table: pa.Table, column: str) -> bool:
     return pa.types.is_nested(table.schema.field(column).type)
 
 
+def _missing(table: pa.Table, column: str) -> int:
+    """How many rows have no value: null, or the number that is none."""
+    return pc.is_null(table.column(column), nan_is_null=True).to_numpy().sum().item()
+
+
 def _labels(table: pa.Table) -> np.ndarray | None:
     """The class of each sample, by name where the table names its classes; None where a label is missing."""
-    if "label" not in table.column_names or table.column("label").null_count or _nested(table, "label"):
+    if "label" not in table.column_names or _missing(table, "label") or _nested(table, "label"):
         return None
     labels = table.column("label").to_pylist()
     try:
@@ -235,7 +240,7 @@ def _labels(table: pa.Table) -> np.ndarray | None:
 
 def _gaps(table: pa.Table) -> dict[str, str]:
     """Why there are no classes although the table has labels."""
-    missing = table.column("label").null_count if "label" in table.column_names else 0
+    missing = _missing(table, "label") if "label" in table.column_names else 0
     if not missing:
         return {}
     said = f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
@@ -248,6 +253,6 @@ def _correct(table: pa.Table) -> np.ndarray | None:
         return None
     label, predicted = table.column("label"), table.column("predicted")
     alike = label.type == predicted.type or (_is_number(label.type) and _is_number(predicted.type))
-    if not alike or label.null_count or predicted.null_count or _nested(table, "label"):
+    if not alike or _missing(table, "label") or _missing(table, "predicted") or _nested(table, "label"):
         return None
     return pc.equal(label, predicted).cast(pa.int8()).to_numpy().astype(np.float64)

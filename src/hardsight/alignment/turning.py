@@ -37,8 +37,11 @@ class Turned:
         return -self.scores[at] if self.around[at] else self.scores[at]
 
 
-def turn(scores: Sequence[Column], human: Column) -> Turned:
-    """Turn scores by their direction, or to the side they lean to; a human column without one is taken as "easier"."""
+def turn(scores: Sequence[Column], human: Column, method: str = "spearman") -> Turned:
+    """Turn scores by their direction, or to the side they lean to by this coefficient.
+
+    A human column without a direction is taken as "easier".
+    """
     if not scores:
         raise ValueError("scores must hold at least one column; got none")
     names = tuple(score.name for score in scores)
@@ -51,7 +54,7 @@ def turn(scores: Sequence[Column], human: Column) -> Turned:
     for score in scores:
         x, y = as_pairs(**{f"score {score.name!r}": score.values, f"human column {human.name!r}": human.values})
         if score.direction is None:
-            around.append(COEFFICIENTS["spearman"](x, y) < 0)
+            around.append(COEFFICIENTS[method](x, y) < 0)
         else:
             around.append(score.direction != (human.direction or "easier"))
         turned.append(-x if around[-1] else x)

@@ -51,6 +51,18 @@ def test_the_half_that_chose_does_not_judge() -> None:
     assert np.mean(judged) < 0.1
 
 
+def test_what_is_the_same_for_a_whole_half_is_no_candidate() -> None:
+    generator = np.random.default_rng(0)
+    truth = generator.normal(size=200)
+    rare = np.zeros(200)
+    # The one image it tells apart is in one half only, whichever that is.
+    rare[0] = 1.0
+    scores = {"rare": rare, **{name: truth + generator.normal(size=200) for name in ("avh", "confidence")}}
+    for choice in choose_and_judge(scores, truth, seed=0):
+        assert "rare" not in choice.members
+        assert all(np.isfinite(value) for value in choice.coefficients.values())
+
+
 def test_one_candidate_is_chosen_alone() -> None:
     values = np.arange(10.0)
     assert choose({"only": values}, values) == ["only"]
@@ -79,6 +91,16 @@ def test_candidates_from_logits_are_what_torch_says(made_up: Answers) -> None:
     unscaled = candidates(dataclasses.replace(labelled, logits=labelled.logits * ratio))
     np.testing.assert_allclose(scaled["confidence_without_norm"], unscaled["confidence_without_norm"], atol=1e-9)
     assert not np.allclose(scaled["confidence_t2"], unscaled["confidence_t2"])
+
+
+def test_a_network_however_sure_ties_no_images(made_up: Answers) -> None:
+    # At temperature 2 the label leads by 50 to 200: all its probabilities are 1 in float64.
+    logits = np.zeros((600, 4))
+    logits[:, 0] = np.linspace(100, 400, 600)
+    found = candidates(dataclasses.replace(made_up, logits=logits))["confidence_t2"]
+    assert (np.diff(found) > 0).all()
+    expected = -np.log1p(3 * np.exp(-logits[:, 0] / 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_people_agree_with_people_as_halves_of_them_do() -> None:

@@ -40,10 +40,11 @@ def candidates(answers: Answers) -> dict[str, np.ndarray]:
 
 def _log_confidence(answers: Answers, temperature: float | np.ndarray) -> np.ndarray:
     """Log-probability of the label at this temperature: in the order of the confidence, without its ties."""
-    logits = answers.logits / temperature
-    largest = logits.max(1, keepdims=True)
-    normaliser = largest[:, 0] + np.log(np.exp(logits - largest).sum(1))
-    return logits[np.arange(len(logits)), answers.labels] - normaliser
+    logits, rows = answers.logits / temperature, np.arange(len(answers.logits))
+    own = logits[rows, answers.labels]
+    logits[rows, answers.labels] = -np.inf
+    # From the others' mass: the label's logit less that of all is 0 where the network is sure enough.
+    return -np.logaddexp(0, np.logaddexp.reduce(logits, axis=1) - own)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,12 @@ def choose_and_judge(scores: Mapping[str, np.ndarray], people: np.ndarray, seed:
 def _choose(
     scores: Mapping[str, np.ndarray], people: np.ndarray, chosen_on: np.ndarray, judged_on: np.ndarray
 ) -> Choice:
-    ranked = {name: ranks(values[chosen_on]) for name, values in scores.items()}
+    # What is the same for a whole half has no rank there.
+    ranked = {
+        name: ranks(values[chosen_on])
+        for name, values in scores.items()
+        if min(np.ptp(values[chosen_on]), np.ptp(values[judged_on])) > 0
+    }
     members = choose(ranked, people[chosen_on])
     answers = people[judged_on]
     combined = mean_rank([scores[name][judged_on] for name in members])

@@ -12,6 +12,7 @@ import torch
 from hardsight.studies import Options, Study, get_study, run_study, studies
 from hardsight.studies.avh import dynamics
 from hardsight.studies.avh.dynamics import spread_known
+from hardsight.studies.avh.dynamics_table import Measured, better_is_lower
 from hardsight.studies.avh.figure4 import CIFAR10, CIFAR100
 from hardsight.studies.framework import compact_json
 from hardsight.training.sweeps import status_of
@@ -199,3 +200,17 @@ def test_public_networks_are_measured_on_real_images(
     (found,) = json.loads(path.read_text())["networks"].values()
     # The public ResNet-20 is right on 92.6 % of all 10,000 images.
     assert found["wrong"] / found["images"] < 0.12
+
+
+@pytest.mark.parametrize("count", range(3, 10))
+def test_a_strict_order_holds_however_many_networks_there_are(count: int) -> None:
+    def network(at: int, avh: float) -> Measured:
+        numbers = {"last_accuracy": 0.9 - 0.1 * at, "avh_last": avh, "avh_mean": avh}
+        measures = {name: {"mean": value, "sd": None, "values": [value]} for name, value in numbers.items()}
+        return Measured(f"net{at}", {"seeds": 1, "epochs": 3, "shortcuts": False, "measures": measures, "rho": {}})
+
+    assert "is -1.00 at the end and -1.00 for AVH averaged over training: it holds." in better_is_lower(
+        [network(at, 0.05 + 0.01 * at) for at in range(count)]
+    )
+    swapped = [network(at, 0.05 + 0.01 * (at ^ 1)) for at in range(count)]
+    assert "it does not hold as a strict order" in better_is_lower(swapped)

@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy.stats import spearmanr
+import numpy as np
 
+from hardsight.alignment.coefficients import COEFFICIENTS
 from hardsight.studies.avh.people import TITLES
 from hardsight.studies.framework import markdown_table, provenance, shown
 from hardsight.studies.wording import listed, plural, training_images
@@ -163,9 +164,10 @@ def better_is_lower(networks: Sequence[Measured]) -> str:
     sentence = f"**Observation 4** (better networks have lower mean AVH): by accuracy, best first, {listed(order)}."
     if len(networks) < 3:
         return f"{sentence} {plural(len(networks), 'network')} cannot test an order."
-    accuracy = [one["last_accuracy"] for one in ranked]
-    at_end = spearmanr(accuracy, [one["avh_last"] for one in ranked]).statistic
-    over = spearmanr(accuracy, [one["avh_mean"] for one in ranked]).statistic
+    accuracy, last, mean = (
+        np.array([one[name] for one in ranked]) for name in ("last_accuracy", "avh_last", "avh_mean")
+    )
+    at_end, over = (COEFFICIENTS["spearman"](accuracy, values) for values in (last, mean))
     held = "holds" if at_end == -1 else "does not hold as a strict order"
     return (
         f"{sentence} The rank correlation of accuracy with mean AVH over the {len(networks)} networks is {at_end:+.2f} "

@@ -120,7 +120,8 @@ def _p_value(differences: Sequence[float]) -> float | None:
     """Two-sided paired t-test; None where there are too few differences, or all are the same."""
     if len(differences) < 3 or max(differences) == min(differences):
         return None
-    return round(float(stats.ttest_1samp(differences, 0.0).pvalue), 6)
+    # Four digits that count: a p-value is never zero.
+    return float(f"{stats.ttest_1samp(differences, 0.0).pvalue:.4g}")
 
 
 def first_selections(runs: Runs) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from hardsight.studies.wording import plural
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+VISDA = "visda17"
 # Mean of the class accuracies on VisDA-17, percent (AVH, Table 3); the source model is that of Zou et al.
 PAPER = {
     "source": 51.6, "cbst": 76.4, "crst": 78.1, "avh": 81.5, "mmd": 61.1, "dann": 57.4, "entropy": 57.0, "mcd": 71.9,
@@ -48,7 +49,7 @@ def _average_table(results: Mapping[str, Any]) -> str:
         for name in names
     ]
     pairs = average["pairs"]
-    apart = "" if "visda17" in pairs else "; the paper's VisDA-17 is not among them"
+    apart = "" if VISDA in pairs else "; the paper's VisDA-17 is not among them"
     return f"Accuracy on the target, mean over {plural(len(pairs), 'pair')} of domains{apart}:\n\n" + markdown_table(
         ("method", "ours (%)", "seeds", "paper, VisDA-17 (%)"), rows
     )
@@ -85,7 +86,14 @@ def _family_table(family: str, rows: Mapping[str, Any]) -> str:
         [f"`{method}`", *(shown(row[method]["accuracy"], 1, 100) if method in row else "" for row in rows.values())]
         for method in methods
     ]
-    return f"{family}, accuracy in %:\n\n" + markdown_table(["method", *rows], lines)
+    heads = ["method", *rows]
+    if family == VISDA:
+        # What the paper prints of it is the mean of the class accuracies.
+        heads += ["mean of its classes", "paper's mean of classes"]
+        means = [rows[VISDA].get(method, {}).get("class_mean_accuracy") for method in methods]
+        printed = [f"{PAPER[method]:.1f}" if method in PAPER else "" for method in methods]
+        lines = [[*line, shown(mean, 1, 100), paper] for line, mean, paper in zip(lines, means, printed, strict=True)]
+    return f"{family}, accuracy in %:\n\n" + markdown_table(heads, lines)
 
 
 def _table_4(found: Mapping[str, Any]) -> str:

@@ -15,15 +15,14 @@ from hardsight.domains.selection import (
     Selection,
     Selector,
     SelectorThresholds,
-    Thresholds,
     confidences,
     evidence_of,
     get_selector,
     label_samples,
-    rank_thresholds,
     select,
     thresholds_of,
 )
+from hardsight.domains.thresholds import Thresholds
 from hardsight.hardness import angular_visual_confidence
 
 
@@ -138,23 +137,6 @@ def test_thresholds_of_gathered_confidences_label_each_part_as_the_whole(name: s
     # Wrong on purpose: thresholds of a shard alone are other thresholds.
     alone = [select(name, shard, 0.25).labels for shard in shards]
     assert any(not torch.equal(one, whole[at::3]) for at, one in enumerate(alone))
-
-
-def test_thresholds_by_hand() -> None:
-    confidence = torch.tensor([0.9, 0.5, 0.7, 0.6, 0.8, 0.4])
-    predicted = torch.tensor([0, 0, 0, 0, 2, 2])
-    found = rank_thresholds(confidence, predicted, 4, 0.5)
-    assert found.values.tolist() == pytest.approx([0.7, 1.0, 0.8, 1.0])
-    assert found.ranks.tolist() == [2, 0, 1, 0]
-    assert rank_thresholds(confidence, predicted, 4, 1.0).values.tolist() == pytest.approx([0.5, 1.0, 0.4, 1.0])
-
-
-@pytest.mark.parametrize(("count", "portion", "rank"), [(100, 0.29, 29), (20, 0.35, 7), (10, 0.2 + 0.05 + 0.05, 3)])
-def test_a_rank_is_not_lost_to_binary_fractions(count: int, portion: float, rank: int) -> None:
-    confidence = torch.linspace(1, 0.5, count)
-    found = rank_thresholds(confidence, torch.zeros(count, dtype=torch.int64), 1, portion)
-    assert found.ranks.item() == rank
-    assert found.values.item() == confidence[rank - 1]
 
 
 def test_the_weighed_class_can_differ_from_the_likeliest() -> None:

@@ -9,10 +9,10 @@ from hardsight.domains.selection import (
     Selector,
     evidence_of,
     get_selector,
-    rank_thresholds,
     select,
 )
 from hardsight.domains.self_training import SelfTrained, SelfTraining
+from hardsight.domains.thresholds import rank_thresholds
 
 __all__ = [
     "BASELINES",

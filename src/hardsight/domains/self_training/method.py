@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.selection import Selection, Selector, check_portion, get_selector
+from hardsight.domains.selection import Selection, Selector, get_selector
+from hardsight.domains.thresholds import check_portion
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=5e-4)

@@ -1,0 +1,81 @@
+"""A user's weights, put into a model: from a safetensors file or a checkpoint that holds tensors only.
+
+A checkpoint that would need unpickling is refused: a pickle is a program.
+"""
+
+import pickle
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardsight.models import first_mismatch
+
+# Where trainers put the weights inside a checkpoint, and what wrappers put before the names.
+_NESTS = ("state_dict", "model_state_dict", "model", "net", "weights")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+
+
+def load_weights(model: nn.Module, path: Path | str) -> None:
+    """Put the tensors of a safetensors file or a tensors-only checkpoint into the model; all must fit."""
+    tensors = read_tensors(path)
+    for prefix in _PREFIXES:
+        if tensors and all(name.startswith(prefix) for name in tensors) and first_mismatch(model, tensors):
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    mismatch = first_mismatch(model, tensors)
+    if mismatch:
+        raise ValueError(f"weights must fit the model; in {path} {mismatch}")
+    model.load_state_dict(tensors, strict=False)
+
+
+def read_tensors(path: Path | str) -> dict[str, Tensor]:
+    """The named tensors of a weights file; nothing in it can run."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"the weights file {path} is not there")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is truncated or is not a safetensors file: {error}") from None
+    return _state_of(_unpickled_tensors(path), path)
+
+
+def _unpickled_tensors(path: Path) -> Any:
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start[:1] != b"\x80" and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is truncated or is not a PyTorch checkpoint")
+    try:
+        with warnings.catch_warnings():
+            # About pickle protocols: what the loader does not know it refuses.
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"{path} would need unpickling, which can run code: save the model's state_dict() alone, or as safetensors"
+        ) from None
+    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile):
+        raise ValueError(f"{path} is truncated or is not a PyTorch checkpoint") from None
+
+
+def _state_of(content: Any, path: Path) -> dict[str, Tensor]:
+    for _ in range(3):
+        if isinstance(content, Mapping) and content and all(isinstance(value, Tensor) for value in content.values()):
+            return {str(name): tensor for name, tensor in content.items()}
+        nest = next(
+            (key for key in _NESTS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), None
+        )
+        if nest is None:
+            break
+        content = content[nest]
+    raise ValueError(
+        f"{path} must hold a state_dict, tensors by name, at its top or under {', '.join(_NESTS)}; it does not"
+    )

@@ -2,15 +2,18 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from hardsight.studies.framework import Options, read_results, run_details, run_study
-from hardsight.studies.gr.table11 import AGAIN, PAPER, TABLE11, cells, follows, judge, table
+from hardsight.studies.gr import table11
+from hardsight.studies.gr.table11 import AGAIN, FIRST, PAPER, TABLE11, cells, compute, follows, judge, table
 from hardsight.studies.gr.trainings import gr
 from hardsight.training import Cell
+from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.record import RunRecord
 
 
@@ -83,3 +86,43 @@ def test_a_training_again_brings_its_first_one_along(smoke: Path, tmp_path: Path
     place = cells("smoke")[2].name
     ours, theirs = (run_details(folder / "records" / place)["results"] for folder in (tmp_path, smoke))
     assert json.dumps(ours) == json.dumps(theirs)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["for good", "just now"])
+def test_a_first_training_that_failed_keeps_only_its_own_second_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """`known`: whether its record says so from the start, or it fails in the same call."""
+    trained: list[str] = []
+
+    def place(stage: str, method: str) -> tuple[Cell, Path]:
+        cell = Cell({"rate": 0.4, "method": method, "stage": stage, "seed": 0})
+        return cell, tmp_path / cell.name
+
+    def record(cell: Cell, folder: Path) -> None:
+        made = RunRecord(folder)
+        made.begin(name=cell.name, seed=0, config={}, device="cpu", class_names=[])
+        if cell.settings["method"] == "cce":
+            made.finish({})
+        else:
+            made.fail("the loss is not a finite number")
+
+    def train_cells(mine: Sequence[tuple[Cell, Path]], *_: object) -> None:
+        trained.extend(cell.name for cell, _ in mine)
+        for cell, folder in mine:
+            record(cell, folder)
+        if any(cell.settings["method"] != "cce" for cell, _ in mine):
+            raise NonFiniteLossError("one of them")
+
+    monkeypatch.setattr(table11, "train_cells", train_cells)
+    if known:
+        for method in ("cce", gr(16, 1)):
+            record(*place(FIRST, method))
+    said: list[str] = []
+    compute("smoke", [place(AGAIN, method) for method in (gr(16, 1), "cce")], Options(say=said.append))
+    assert place(AGAIN, "cce")[0].name in trained
+    assert place(AGAIN, gr(16, 1))[0].name not in trained
+    assert (place(FIRST, gr(16, 1))[0].name in trained) == (not known), "it has failed for good"
+    assert said == [
+        f"skipped {place(AGAIN, gr(16, 1))[0].name}: the training whose predictions it would learn has failed"
+    ]

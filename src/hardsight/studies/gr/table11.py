@@ -8,6 +8,7 @@ The fit of all given labels is (1 - r) times that of the right plus r times that
 obey this within half a point, its CCE rows do not (at 40 % noise 90.6 follows where 83.0 is printed).
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,8 @@ from hardsight.studies.gr.trainings import (
 )
 from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
-from hardsight.training.sweeps import FINISHED, status_of
+from hardsight.training.loop import NonFiniteLossError
+from hardsight.training.sweeps import FINISHED, missing, status_of
 
 FIRST, AGAIN = "first", "again"
 COLUMNS = ("best", "last", "corrupted", "intact", "clean", "noisy")
@@ -83,11 +85,19 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
     # A training again waits for its first one: where that is missing still, it comes with it.
     needed = {_source(*one) for one in again} - {folder for _, folder in first}
     first += [(_first_of(cell), _source(cell, folder)) for cell, folder in again if _source(cell, folder) in needed]
-    first = [one for one in first if status_of(one[1]) != FINISHED]
+    first = [(cell, folder) for cell, folder in first if missing(folder.parent, [cell])]
     if first:
-        train_cells(first, options, configure)
-    if again:
-        train_cells(again, options, configure, Hooks(begin=_relabel, measure=_corrected))
+        # The record says that one failed; what the others predict can be learnt all the same.
+        with contextlib.suppress(NonFiniteLossError):
+            train_cells(first, options, configure)
+    ready = []
+    for cell, folder in again:
+        if status_of(_source(cell, folder)) == FINISHED:
+            ready.append((cell, folder))
+        else:
+            options.say(f"skipped {cell.name}: the training whose predictions it would learn has failed")
+    if ready:
+        train_cells(ready, options, configure, Hooks(begin=_relabel, measure=_corrected))
 
 
 def _first_of(cell: Cell) -> Cell:

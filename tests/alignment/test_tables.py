@@ -234,6 +234,8 @@ def test_coarse_classes_from_both_formats(tmp_path: Path) -> None:
         ("c.csv", "x,y\n1,2\n", "must have the columns fine and coarse; it has x, y"),
         ("d.json", "[1]", 'must hold {"coarse"'),
         ("e.json", "{", "is not readable JSON"),
+        ("f.json", '{"pet": ["dog", "cat"], "wild": ["fox", "cat"]}', "one coarse class; 'cat' has 'pet' and 'wild'"),
+        ("g.csv", "fine,coarse\ncat,pet\nfox,wild\ncat,wild\n", "one coarse class; 'cat' has 'pet' and 'wild'"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=sentence):

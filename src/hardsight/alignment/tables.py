@@ -1,7 +1,7 @@
 """Reading what is to be aligned: a table of scores (Parquet or CSV), a CSV of human values, joined by their ids."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,21 @@ def read_coarse(path: Path | str) -> dict[str, str]:
             raise ValueError(f"{path} is not readable JSON: {problem}") from None
         if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
             raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
-        return {str(fine): coarse for coarse, members in groups.items() for fine in members}
+        return _gathered([(str(fine), coarse) for coarse, members in groups.items() for fine in members], path)
     table = _csv(path, {"fine": pa.string(), "coarse": pa.string()})
     if not {"fine", "coarse"} <= set(table.column_names):
         raise ValueError(f"{path} must have the columns fine and coarse; it has {', '.join(table.column_names)}")
-    return dict(zip(table.column("fine").to_pylist(), table.column("coarse").to_pylist(), strict=True))
+    return _gathered(zip(table.column("fine").to_pylist(), table.column("coarse").to_pylist(), strict=True), path)
+
+
+def _gathered(pairs: Iterable[tuple[str, str]], path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for fine, coarse in pairs:
+        if found.setdefault(fine, coarse) != coarse:
+            raise ValueError(
+                f"{path} must give every class one coarse class; {fine!r} has {found[fine]!r} and {coarse!r}"
+            )
+    return found
 
 
 def _read_scores(path: Path, id_column: str) -> pa.Table:

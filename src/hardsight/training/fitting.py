@@ -116,20 +116,18 @@ class Session:
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     ) -> None:
         _check_counts(epochs=epochs, accumulate=accumulate, check_every=check_every, checkpoint_every=checkpoint_every)
-        if clip is not None and not 0 < clip < float("inf"):
-            raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {clip!r}")
+        _check_clip(clip)
         _check_not_empty(test=test, samples=samples)
         if scores:
             choose_scores(scores)  # refuses unknown ones now, not after the last epoch
         accelerator = Accelerator()
         device = accelerator.device if device is None else usable_device(device)
-        rank, _ = process()
-        self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
         feed = Feed(batches, device, accumulate)
+        network = ready_network(
+            model, loss, device, samples=samples, recorder=recorder, head=head, channels_last=channels_last
+        )
         step = ready_step(
-            ready_network(
-                model, loss, device, samples=samples, recorder=recorder, head=head, channels_last=channels_last
-            ),
+            network,
             optimizer,
             precision=precision_of(precision, accelerator.mixed_precision, device),
             accumulate=accumulate,
@@ -140,7 +138,18 @@ class Session:
         )
         replayed = captured(step, accumulate) if capture else None
         feed.places = replayed is not None and can_reside(batches)
-        title = name or (self.folder.name if self.folder is not None else type(model).__name__)
+        scored = None
+        if samples is not None:
+            scored = SampleScores(samples, device, scores=scores, clean_labels=clean_labels, every=fit_every, head=head)
+        self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
+        self.details: dict[str, Any] = {
+            "name": name or (self.folder.name if self.folder is not None else type(model).__name__),
+            "seed": seed,
+            "config": dict(config or {}),
+            "device": device_name(device),
+            "class_names": list(class_names or []),
+        }
+        rank, _ = process()
         self.record = RunRecord(self.folder if rank == 0 else None)
         self.training = Training(
             step,
@@ -149,24 +158,15 @@ class Session:
             plan or Plan(),
             epochs,
             self.record,
-            Progress(title, epochs, feed.steps(), progress if rank == 0 else False),
+            Progress(self.details["name"], epochs, feed.steps(), progress if rank == 0 else False),
             device,
             checkpoints=None if self.folder is None else Checkpoints(self.folder, rank),
             checkpoint_every=checkpoint_every,
             check_every=check_every,
             test=test,
-            samples=None
-            if samples is None
-            else SampleScores(samples, device, scores=scores, clean_labels=clean_labels, every=fit_every, head=head),
+            samples=scored,
             after_epoch=after_epoch,
         )
-        self.details: dict[str, Any] = {
-            "name": title,
-            "seed": seed,
-            "config": dict(config or {}),
-            "device": device_name(device),
-            "class_names": list(class_names or []),
-        }
         # Where the global generators stand when the session is made is where its training begins.
         with current(device):
             self.random = random_states()
@@ -268,6 +268,11 @@ def _results(training: Training) -> dict[str, Any]:
     if counters.best_epoch:
         results |= {"test_accuracy_best": counters.best_accuracy, "best_epoch": counters.best_epoch}
     return results
+
+
+def _check_clip(clip: float | None) -> None:
+    if clip is not None and not 0 < clip < float("inf"):
+        raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {clip!r}")
 
 
 def _check_not_empty(**batches: Iterable[Any] | None) -> None:

@@ -9,9 +9,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
-from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_outputs
+from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.hardness.validation import check_finite, check_head, check_labels
 from hardsight.heads import Seen, evaluating, observe
 

@@ -1,6 +1,7 @@
 """Hardness of every sample: pure score functions, a registry, and scoring in chunks."""
 
 from hardsight.hardness import catalogue  # noqa: F401 (registers the scores)
+from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.definitions import (
     angular_margin,
     angular_visual_confidence,
@@ -18,7 +19,6 @@ from hardsight.hardness.definitions import (
 )
 from hardsight.hardness.registry import SCORES, Score, get_score, model_scores, register
 from hardsight.hardness.scoring import DEFAULT_SCORES, score
-from hardsight.hardness.summary import ClassSummary
 
 __all__ = [
     "DEFAULT_SCORES",

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from hardsight.hardness import definitions
+from hardsight.hardness.columns import ClassSummary, Part
 from hardsight.hardness.definitions import scale_within_class, share_of_sum
 from hardsight.hardness.registry import Score, register
-from hardsight.hardness.summary import ClassSummary, Part
 
 _ANGLES: frozenset[Part] = frozenset({"angles"})
 _LOGITS: frozenset[Part] = frozenset({"logits"})

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hardsight.hardness.summary import ClassSummary, Part
+from hardsight.hardness.columns import ClassSummary, Part
 
 
 @dataclass(frozen=True)

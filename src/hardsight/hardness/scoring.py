@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
+from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.registry import Score, get_score, model_scores, parts_of
-from hardsight.hardness.summary import ClassSummary, summarise
+from hardsight.hardness.summary import summarise
 from hardsight.hardness.validation import check_features_and_weight, check_labels
 
 DEFAULT_SCORES = ("avh", "confidence", "norm")

@@ -1,4 +1,4 @@
-"""Everything the scores need to know of a sample, in a few numbers a sample instead of one a class.
+"""How a summary of every sample is made without ever holding a number for each sample and class.
 
 `summarise` walks over the samples in chunks that fit the cache: one matrix product a chunk gives logits and cosines
 alike, and only per-sample numbers leave it, so all samples x all classes never exists. The passes over a chunk are
@@ -7,8 +7,7 @@ counted: at a few hundred features a sample, each costs as much as a tenth of th
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,9 +22,8 @@ from hardsight.geometry import (
     norms,
     widen,
 )
+from hardsight.hardness.columns import COLUMNS, ClassSummary, Part, SummaryColumns
 from hardsight.hardness.softmax import first_largest, summarise_logits
-
-Part = Literal["predicted", "angles", "logits", "spread"]
 
 # Elements of one chunk (samples x classes), and the fewest samples worth a product: with fewer, reading the weight
 # again for every chunk costs as much as the arithmetic. Half as many where a chunk would be larger than 64 MiB.
@@ -37,81 +35,7 @@ _FEATURE_ELEMENTS = 2**25
 _COPIED_ELEMENTS = 2**24
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
 _SAFE_NORMS = (1e-12, 1e12)
-
-
-_NOT_ASKED = torch.empty(0)
 _HALVES = (torch.bfloat16, torch.float16)
-_LOGIT_COLUMNS = ("label_logit", "largest_other_logit", "log_sum_exp", "other_probability")
-# What each part holds.
-_COLUMNS: dict[Part, tuple[str, ...]] = {
-    "predicted": ("predicted",),
-    "angles": ("label_angle", "angle_sum", "nearest_other_angle"),
-    "logits": _LOGIT_COLUMNS,
-    "spread": (*_LOGIT_COLUMNS, "entropy", "other_squares"),
-}
-
-
-@dataclass(frozen=True)
-class ClassSummary:
-    """Per-sample numbers over all classes; "other" means every class but the labelled one.
-
-    Parts not asked for are empty. Angles in radians. `other_probability` is the softmax mass of the other classes,
-    summed without cancellation, so it is exact where the labelled probability rounds to 1; `other_squares` is the sum
-    of their squared probabilities.
-    """
-
-    num_classes: int
-    has_bias: bool
-    labels: Tensor = _NOT_ASKED
-    feature_norm: Tensor = _NOT_ASKED
-    predicted: Tensor = _NOT_ASKED
-    label_angle: Tensor = _NOT_ASKED
-    angle_sum: Tensor = _NOT_ASKED
-    nearest_other_angle: Tensor = _NOT_ASKED
-    label_logit: Tensor = _NOT_ASKED
-    largest_other_logit: Tensor = _NOT_ASKED
-    log_sum_exp: Tensor = _NOT_ASKED
-    other_probability: Tensor = _NOT_ASKED
-    other_squares: Tensor = _NOT_ASKED
-    entropy: Tensor = _NOT_ASKED
-
-    def columns(self) -> dict[str, Tensor]:
-        """The numbers that were asked for, by name."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in held.items() if isinstance(value, Tensor) and value.numel()}
-
-    def cpu(self) -> "ClassSummary":
-        """The same in main memory."""
-        return replace(self, **{name: value.cpu() for name, value in self.columns().items()})  # type: ignore[arg-type]
-
-
-class SummaryColumns:
-    """Collects the summaries of chunks in columns allocated once: many small pieces would fragment memory."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples, self.filled = samples, 0
-        self._frame: ClassSummary | None = None
-        self._columns: dict[str, Tensor] = {}
-
-    def add(self, chunk: ClassSummary) -> None:
-        """Put a chunk's numbers behind those that are there; grows when more samples come than were announced."""
-        parts = chunk.columns()
-        end = self.filled + len(chunk.labels)
-        if self._frame is None or end > self.samples:
-            self.samples = max(end if self._frame is None else 2 * end, self.samples)
-            grown = {name: value.new_empty(self.samples) for name, value in parts.items()}
-            for name, column in self._columns.items():
-                grown[name][: self.filled] = column[: self.filled]
-            self._frame, self._columns = chunk, grown
-        for name, value in parts.items():
-            self._columns[name][self.filled : end] = value
-        self.filled = end
-
-    def summary(self) -> ClassSummary:
-        """The summary of all samples so far, in order."""
-        assert self._frame is not None
-        columns = {name: column[: self.filled] for name, column in self._columns.items()}
-        return replace(self._frame, **columns)  # type: ignore[arg-type]
 
 
 def summarise(
@@ -157,7 +81,7 @@ def _fused(
     logits = labels is None or not parts <= {"angles"}
     found = angular_scores(features, weight, labels, bias, logits=logits, spread="spread" in parts)._asdict()
     always = {"feature_norm"} if labels is not None else {"feature_norm", "predicted"}
-    asked = {name for part in parts for name in _COLUMNS[part]} | always
+    asked = {name for part in parts for name in COLUMNS[part]} | always
     columns = {name: value for name, value in found.items() if name in asked}
     against = found["predicted"] if labels is None else labels
     return ClassSummary(len(weight), bias is not None, labels=against, **columns)

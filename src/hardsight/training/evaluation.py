@@ -13,9 +13,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hardsight.dynamics.processes import rank_and_count
+from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import choose_scores, scores_of_summary
-from hardsight.hardness.summary import ClassSummary, Head, Part, SummaryColumns, summarise_outputs
+from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.heads import evaluating, observe
 
 Batches = Iterable[Any]

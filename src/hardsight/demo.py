@@ -21,7 +21,7 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import SCORES, model_scores
-from hardsight.training import Plan, fit
+from hardsight.training import Fitted, Plan, fit
 from hardsight.training.schedules import cosine
 
 _TEST_SHARE = 0.2
@@ -75,33 +75,8 @@ def run_demo(
     train, test, clean = _noisy_digits(noise_rate, seed)
     flipped = int((train.labels != clean).sum())
     say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
-
-    torch.manual_seed(seed)
-    model = models.create("digits_cnn", num_classes=10)
-    recorder = Recorder(int(train.ids.max()) + 1, 10)
-    shuffled = _loader(train, seed, augmentation=Augmentation(shift=1))
-    true_labels = torch.zeros(int(train.ids.max()) + 1, dtype=torch.long).scatter(0, train.ids, clean)
-    with _one_thread():
-        fitted = fit(
-            model,
-            shuffled,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4),
-            plan=Plan(learning_rate=cosine()),
-            epochs=epochs,
-            folder=folder,
-            test=_loader(test, seed),
-            samples=_loader(train, seed),
-            scores=[score.name for score in model_scores()],
-            clean_labels=true_labels,
-            recorder=recorder,
-            resume=False,
-            name="demo",
-            seed=seed,
-            config={"data": "scikit-learn digits", "noise_rate": noise_rate, "epochs": epochs, "model": "digits_cnn"},
-            class_names=train.class_names,
-            progress=progress,
-            device="cpu",
-        )
+    config = {"data": "scikit-learn digits", "noise_rate": noise_rate, "epochs": epochs, "model": "digits_cnn"}
+    fitted = _train(folder, train, test, clean, config, seed, progress)
     assert fitted.samples is not None
     issues = find_label_issues(fitted.samples, class_names=train.class_names)
     detections = _judge(fitted.samples)
@@ -118,6 +93,43 @@ def run_demo(
         detections=sorted(detections, key=lambda detection: -detection.auroc),
         suspects=issues.suspects(),
     )
+
+
+def _train(
+    folder: Path,
+    train: ArrayDataset,
+    test: ArrayDataset,
+    clean: torch.Tensor,
+    config: dict[str, Any],
+    seed: int,
+    progress: bool | None,
+) -> Fitted:
+    """A small network on the noisy digits, every sample recorded in every epoch and scored at the end."""
+    torch.manual_seed(seed)
+    model = models.create(config["model"], num_classes=10)
+    places = int(train.ids.max()) + 1
+    true_labels = torch.zeros(places, dtype=torch.long).scatter(0, train.ids, clean)
+    with _one_thread():
+        return fit(
+            model,
+            _loader(train, seed, augmentation=Augmentation(shift=1)),
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4),
+            plan=Plan(learning_rate=cosine()),
+            epochs=config["epochs"],
+            folder=folder,
+            test=_loader(test, seed),
+            samples=_loader(train, seed),
+            scores=[score.name for score in model_scores()],
+            clean_labels=true_labels,
+            recorder=Recorder(places, 10),
+            resume=False,
+            name="demo",
+            seed=seed,
+            config=config,
+            class_names=train.class_names,
+            progress=progress,
+            device="cpu",
+        )
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The study of self-training: its cells, what they leave, how they are judged, and what is not at hand."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,18 @@ def test_nothing_is_computed_twice(smoke: Path, tmp_path: Path) -> None:
     run_study(STUDY, "smoke", smoke / "records", tmp_path, only=["method=cbst"], options=options)
     assert said == []
     assert judge("smoke", smoke / "records") == judge("smoke", smoke / "records")
+
+
+def test_presets_of_one_process_do_not_share_what_differs(tmp_path: Path) -> None:
+    (family,) = PRESETS["smoke"]
+    cell = Cell({"pair": family.pairs[0].name, "method": "source", "seed": 0})
+    accuracies = {}
+    # Trained for no time at all first: the name is the same, the source model must not be.
+    for epochs, lr in ((1, 1e-9), (2, family.lr)):
+        of = dataclasses.replace(family, source_epochs=epochs, lr=lr)
+        compute_cell(of, family.pairs[0], cell, tmp_path / str(epochs), Options(device="cpu", say=lambda line: None))
+        accuracies[epochs] = json.loads((tmp_path / str(epochs) / "run.json").read_text())["results"]["accuracy"]
+    assert accuracies[2] > accuracies[1] + 0.2
 
 
 def runs_of(**accuracies: list[list[float]]) -> dict[tuple[str, str, int], Any]:

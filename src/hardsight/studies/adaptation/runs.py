@@ -38,6 +38,7 @@ PICTURED = {"method": OURS, "seed": 0}
 SHOWN = "beyond_cbst.parquet"
 _PICTURES, _PICTURE_SIZE = 8, 48
 TABLE_4 = ("true_positive_rate", "avh", "confidence", "norm", "selected", "beyond_cbst", "beyond_cbst_right")
+# By pair and all settings of its family: families of two presets may share their name.
 _SOURCES: dict[tuple[str, str, int, str], dict[str, torch.Tensor]] = {}
 _PAIRS: dict[tuple[str, str], Domains] = {}
 
@@ -74,7 +75,7 @@ class AdaptationRun:
         self.family, self.pair, self.cell, self.folder = family, pair, cell, folder
         self.method, self.seed = str(cell.settings["method"]), int(cell.settings["seed"])
         self.device = options.torch_device
-        key = (family.name, pair.name)
+        key = (str(family), pair.name)
         if key not in _PAIRS:
             while len(_PAIRS) >= 20:
                 _PAIRS.pop(next(iter(_PAIRS)))
@@ -167,7 +168,7 @@ class AdaptationRun:
 
     def _source_model(self) -> nn.Module:
         """Trained on the source by this seed; once for all methods of this process."""
-        key = (self.family.name, self.pair.name, self.seed, str(self.device))
+        key = (str(self.family), self.pair.name, self.seed, str(self.device))
         model = self._fresh()
         if key not in _SOURCES:
             of, source = self.family, self.domains.source

@@ -18,7 +18,7 @@ from hardsight.studies.clock import Clock
 from hardsight.studies.detection import detect, detect_all, suspicions, wrong_labels
 from hardsight.studies.framework import spread
 from hardsight.studies.label_errors import OUT_OF_FOLD, PRESETS, cells, out_of_fold, table
-from hardsight.studies.noisy_runs import given_labels, halves
+from hardsight.studies.noisy_runs import _on_device, given_labels, halves
 from hardsight.training.sweeps import status_of
 
 STUDY = get_study("label-errors")
@@ -67,6 +67,14 @@ def test_no_sample_is_judged_by_a_network_that_trained_on_it() -> None:
     first, second = halves(labels, 0)
     assert torch.equal(torch.cat([first, second]).sort().values, torch.arange(101))
     assert (labels[first].bincount() - labels[second].bincount()).abs().max() <= 1
+
+
+def test_images_on_a_device_are_those_asked_for_wherever_they_lie() -> None:
+    images, device = torch.zeros(6, 1, 2, 2), torch.device("meta")
+    whole = _on_device(images, device)
+    assert _on_device(images, device) is whole, "once for all cells"
+    # At the same address, as a set that is read when another one is gone may be.
+    assert _on_device(images[:4], device).shape == (4, 1, 2, 2)
 
 
 def test_the_halves_cover_the_set_with_probabilities(smoke: Any) -> None:

@@ -282,11 +282,10 @@ def _on_device(images: Tensor, device: torch.device) -> Tensor:
     """The images on the device, once for all cells of a process."""
     if device.type == "cpu":
         return images
-    key = (images.data_ptr(), device)
-    if key not in _IMAGES:
-        _IMAGES.clear()
-        _IMAGES[key] = images.to(device)
-    return _IMAGES[key]
+    # Compared with the images themselves, not their address: another set may come to lie at it.
+    if device not in _IMAGES or _IMAGES[device][0] is not images:
+        _IMAGES[device] = images, images.to(device)
+    return _IMAGES[device][1]
 
 
-_IMAGES: dict[tuple[int, torch.device], Tensor] = {}
+_IMAGES: dict[torch.device, tuple[Tensor, Tensor]] = {}

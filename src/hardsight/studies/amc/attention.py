@@ -148,9 +148,9 @@ def half_energy_area(maps: Tensor) -> Tensor:
     A map that is zero everywhere is spread evenly: 1/2.
     """
     values = maps.flatten(1).double().sort(1, descending=True).values
-    total = values.sum(1, keepdim=True)
-    even = torch.ones_like(values)
-    values = torch.where(total == 0, even, values)
+    peak = values[:, :1]
+    # In units of the largest, so that the slack for rounding means the same for every map.
+    values = torch.where(peak == 0, 1.0, values / torch.where(peak == 0, 1.0, peak))
     reached = values.cumsum(1) >= values.sum(1, keepdim=True) / 2 - 1e-12
     return (reached.double().argmax(1) + 1) / values.shape[1]
 

@@ -166,6 +166,27 @@ def test_an_unknown_direction_is_that_of_the_method() -> None:
         assert not any("Against people" in one for one in notices(found))
 
 
+def test_an_interval_that_many_resamples_have_no_part_in_is_named() -> None:
+    # One image apart from all others: a third of the resamples miss it, and those that hold it know no other sign.
+    human, generator = np.r_[0.5, np.ones(59)], np.random.default_rng(0)
+    scores = [Column(name, generator.normal(size=60), "harder") for name in ("avh", "loss")]
+    found = align_scores(scores, Column("hsf", human), resamples=200, generator=generator)
+    missed = 200 - found["scores"][0]["correlations"]["spearman"]["interval"]["resamples"]
+    assert 50 < missed < 100
+    (sentence,) = [one for one in notices(found) if "resamples" in one]
+    assert sentence == (
+        f"avh, loss: {missed} of 200 resamples have no coefficient, because nothing varies in them; so few values "
+        "differ that the interval says little."
+    )
+
+
+def test_human_values_from_one_end_of_the_floats_to_the_other() -> None:
+    human = 2 * np.linspace(-0.85e308, 0.85e308, 20)
+    found = align_scores([Column("avh", -np.arange(20.0), "harder")], Column("time", human), resamples=0)
+    assert [group["n"] for group in found["bins"]["groups"]["avh"]] == [4] * 5
+    assert np.sum(found["scores"][0]["histogram"]["counts"]) == 20
+
+
 def test_correctness_that_never_varies_says_so(data: dict[str, Any]) -> None:
     found = _align(data, correct=np.ones(N), resamples=0)
     assert found["scores"][0]["given_correctness"]["coefficient"] is None

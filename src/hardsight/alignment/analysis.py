@@ -21,7 +21,7 @@ from hardsight.alignment.groups import (
     correlate_by_group,
     correlate_in_bins,
 )
-from hardsight.alignment.histograms import human_range, joint_histogram
+from hardsight.alignment.histograms import equal_edges, human_range, joint_histogram
 from hardsight.alignment.inputs import METHODS, as_values, check_choice, check_resampling
 from hardsight.alignment.partial import partial_correlation
 from hardsight.alignment.turning import Column, Turned, turn
@@ -106,7 +106,7 @@ def _edges(human: np.ndarray) -> tuple[float, ...]:
     if human_range(human) == (0.0, 1.0):
         return FIVE_BINS
     # Values that differ by a few roundings have fewer edges between them.
-    return tuple(np.unique(np.linspace(human.min(), human.max(), len(FIVE_BINS))).tolist())
+    return tuple(np.unique(equal_edges(human.min(), human.max(), len(FIVE_BINS) - 1)).tolist())
 
 
 def _describe(score: Column, data: Turned, at: int, edges: Sequence[float]) -> dict[str, Any]:

@@ -24,9 +24,14 @@ def joint_histogram(
 ) -> JointHistogram:
     """Counts in equal bins, the last of each side closed; frequencies in [0, 1] get the whole of [0, 1] as range."""
     low, high = human_range(human)
-    human_edges, score_edges = np.linspace(low, high, bins + 1), np.linspace(0.0, 1.0, bins + 1)
+    human_edges, score_edges = equal_edges(low, high, bins), equal_edges(0.0, 1.0, bins)
     counts = np.histogram2d(human, scale_linearly(score), bins=(human_edges, score_edges))[0]
     return JointHistogram(counts.astype(np.int64), human_edges, score_edges)
+
+
+def equal_edges(low: float, high: float, bins: int) -> Float[np.ndarray, "edges"]:
+    """Edges of equal bins from low to high, which may lie as far apart as floats do."""
+    return 2 * np.linspace(low / 2, high / 2, bins + 1)
 
 
 def human_range(human: Float[np.ndarray, "samples"]) -> tuple[float, float]:

@@ -27,6 +27,7 @@ def notices(results: Mapping[str, Any]) -> list[str]:
                 f"{score['name']}: {tied['count']:,} of {results['n']:,} values are tied at {tied['value']:g}, and no "
                 "rank tells them apart."
             )
+    found += _without_coefficient(scores, method, results["resamples"])
     held = [(score["name"], (score["given_correctness"] or {}).get("reason")) for score in scores]
     for reason in dict.fromkeys(reason for _, reason in held if reason):
         names = [name for name, why in held if why == reason]
@@ -34,6 +35,20 @@ def notices(results: Mapping[str, Any]) -> list[str]:
     if results["bins"]["outside"]:
         found.append(f"{results['bins']['outside']:,} samples lie outside the bins.")
     return found
+
+
+def _without_coefficient(scores: Sequence[Mapping[str, Any]], method: str, resamples: int) -> list[str]:
+    """Where resamples were constant: those that are left do not show how far the coefficient may lie elsewhere."""
+    missed: dict[int, list[str]] = {}
+    for score in scores:
+        interval = score["correlations"][method]["interval"]
+        if interval and interval["resamples"] < resamples:
+            missed.setdefault(resamples - interval["resamples"], []).append(score["name"])
+    return [
+        f"{_listed(names)}: {count:,} of {resamples:,} resamples have no coefficient, because nothing varies in them; "
+        "so few values differ that the interval says little."
+        for count, names in missed.items()
+    ]
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

@@ -26,6 +26,11 @@ def test_last_and_best_stand_in_the_grid() -> None:
     assert "Best of 2 of 30 pairs measured: λ = 0.4, β = 6 (58.0); in the paper λ = 0.4, β = 6 (60.0)." in printed
 
 
+def test_the_paper_has_two_best_pairs_at_60_percent() -> None:
+    printed = table(results({(0.6, gr(6, 0.4)): 0.4, (0.6, gr(4, 0.1)): 0.3}))
+    assert "in the paper λ = 0.4, β = 6 and λ = 0.5, β = 8 (49.9)." in printed
+
+
 def test_the_legend_names_lines_of_every_panel() -> None:
     figure = figures(results({(0.2, gr(4, 0.1)): 0.5, (0.2, gr(6, 0.1)): 0.6, (0.4, gr(8, 0.5)): 0.58}))["grid"]
     assert len(figure.axes) == 2

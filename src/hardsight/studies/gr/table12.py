@@ -14,6 +14,7 @@ from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.table5 import PROTOCOLS
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import first_of, gr, judge_cells, kinds_of, mean_of, shown_last_and_best
+from hardsight.studies.wording import listed
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -88,10 +89,11 @@ def _best(results: Mapping[str, Any], rate: float) -> str:
     best = first_of(measured.items())
     if best is None:
         return ""
-    lam = max(PAPER[rate], key=lambda one: PAPER[rate][one])
+    highest = max(PAPER[rate].values())
+    theirs = listed([f"λ = {lam:g}, β = {PAPER_BETA[lam]}" for lam in LAMBDAS if PAPER[rate][lam] == highest])
     return (
-        f"Best of {len(measured)} of {len(pairs)} pairs measured: {best} ({measured[best]:.1f}); in the paper λ = "
-        f"{lam:g}, β = {PAPER_BETA[lam]} ({PAPER[rate][lam]})."
+        f"Best of {len(measured)} of {len(pairs)} pairs measured: {best} ({measured[best]:.1f}); in the paper {theirs} "
+        f"({highest})."
     )
 
 

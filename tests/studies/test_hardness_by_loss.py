@@ -146,6 +146,18 @@ def test_a_loss_that_did_not_learn_is_a_number_at_the_edge(smoke: tuple[Path, di
     assert accuracy.get_xlim()[0] > 0.05, "the scale is that of the others"
 
 
+def test_a_number_that_one_loss_lacks_is_drawn_for_the_others(smoke: tuple[Path, dict[str, Any]]) -> None:
+    results = copy.deepcopy(smoke[1])
+    for loss, row in results["losses"].items():
+        row["agreement_avh"] = None if loss == "amc" else numbers(0.3)
+    drawn = {axes.get_title(loc="left"): axes for axes in figures(results)["summary"].axes}
+    heights = {
+        float(line.get_ydata()[0]) for line in drawn["agreement with people, AVH"].lines if line.get_marker() == "o"
+    }
+    assert heights == {float(at) for at, loss in enumerate(results["losses"]) if loss != "amc"}
+    assert "| amc |" in table(results)
+
+
 def numbers(*values: float) -> dict[str, Any]:
     return {"mean": sum(values) / len(values), "sd": 0.001 if len(values) > 1 else None, "values": list(values)}
 

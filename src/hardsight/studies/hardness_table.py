@@ -192,7 +192,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     drawn = {}
     if results["bins"]:
         drawn["people"] = _people(results)
-    names = [name for name in COLUMNS if name != "avh_of_wrong" and all(row.get(name) for row in found.values())]
+    names = [name for name in COLUMNS if name != "avh_of_wrong" and any(row.get(name) for row in found.values())]
     with drawing(9.0, 0.28 * len(found) * -(-len(names) // 3) + 1.6, len(names), 3) as figure:
         for axes, name in zip(figure.axes, names, strict=True):
             _dots(axes, found, name)
@@ -241,13 +241,16 @@ def _legend_below(figure: "Figure") -> None:
 
 def _dots(axes: "Axes", found: Mapping[str, Any], name: str) -> None:
     """One line a loss, at the scale of those that learnt; beyond it a number at the edge."""
-    fair = [row for loss, row in found.items() if BASE not in found or _learnt(loss, found)]
+    known = {loss: row for loss, row in found.items() if row.get(name)}
+    fair = [row for loss, row in known.items() if BASE not in found or _learnt(loss, found)] or [*known.values()]
     learnt = [value for row in fair for value in row[name]["values"]]
     room = 0.06 * (max(learnt) - min(learnt) or 1.0)
     low, high = min(learnt) - room, max(learnt) + room
     axes.set_xlim(low, high)
-    for place, row in enumerate(found.values()):
-        values, mean = row[name]["values"], row[name]["mean"]
+    for place, loss in enumerate(found):
+        if loss not in known:
+            continue
+        values, mean = known[loss][name]["values"], known[loss][name]["mean"]
         if low <= mean <= high:
             axes.plot(values, [place] * len(values), "o", color=BLUE, markersize=4, alpha=0.5)
             axes.plot(mean, place, "|", color=BLUE, markersize=14, markeredgewidth=2)
@@ -255,8 +258,8 @@ def _dots(axes: "Axes", found: Mapping[str, Any], name: str) -> None:
             axes.text(low, place, f" ← {mean:.2f}", color=RED, va="center", fontsize=8)
         else:
             axes.text(high, place, f"{mean:.2f} → ", color=RED, va="center", ha="right", fontsize=8)
-    if BASE in found:
-        axes.axvline(found[BASE][name]["mean"], color=INK, linewidth=0.8)
+    if BASE in known:
+        axes.axvline(known[BASE][name]["mean"], color=INK, linewidth=0.8)
     axes.set_yticks(range(len(found)), list(found))
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_title(COLUMNS[name], fontsize=9)

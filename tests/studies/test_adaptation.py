@@ -204,6 +204,15 @@ def test_visda_is_shown_by_the_mean_of_its_classes_as_the_paper_prints_it() -> N
     assert "| method | a-b |" in printed
 
 
+def test_the_legend_names_the_methods_of_every_family_that_has_any() -> None:
+    curve = {"accuracy": {"mean": 0.7, "sd": None, "values": [0.7]}, "by_round": [0.6, 0.7]}
+    families = {"digits": {"a-b": {"cbst": curve}}, "pacs": {"c-d": {"avh": curve}}}
+    legend = draw({"pairs": families})["rounds"].axes[0].get_legend()
+    assert {text.get_text() for text in legend.get_texts()} == {"cbst", "avh"}
+    # Baselines have no rounds: nothing to name yet, and no warning about it.
+    assert draw({"pairs": {"digits": {"a-b": {"mmd": curve}}}})["rounds"].axes[0].get_legend() is None
+
+
 def test_what_is_not_at_hand_is_left_for_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HARDSIGHT_DATA", raising=False)
     said: list[str] = []

@@ -152,7 +152,11 @@ def _draw_rounds(families: Mapping[str, Any]) -> "Figure":
             axes.set_title(family)
             axes.set_xlabel("rounds")
             axes.set_ylabel("accuracy on the target")
-        figure.axes[0].legend(fontsize=7)
+        # Of all panels: not every family has every method yet.
+        found = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes)
+        named = {name: handle for pairs in found for handle, name in pairs}
+        if named:
+            figure.axes[0].legend(named.values(), named, fontsize=7)
     return figure
 
 

@@ -30,8 +30,9 @@ class ZTest:
 class Comparison:
     """Two correlations with the same human column, that of the two scores with each other, and the tests between them.
 
-    `steiger` and `meng` rest on the covariance of product moments: they fit Pearson's coefficient, and Spearman's,
-    which is Pearson's of ranks; for Kendall's they are None, and `interval` (of first - second) decides.
+    `steiger` and `meng` rest on the covariance of product moments of normal values: they fit Spearman's coefficient,
+    which is Pearson's of ranks, and Pearson's where values are not skewed. For Kendall's they are None, and `interval`
+    (of first - second) decides, as it does for Pearson's of skewed values.
     """
 
     method: str

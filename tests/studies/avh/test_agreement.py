@@ -103,6 +103,12 @@ def test_tests_find_the_score_that_follows_people(made_up: Answers) -> None:
     # One-sided, as in the paper: a weaker AVH is no evidence for a stronger one.
     assert turned["methods"]["spearman"]["fisher"]["p_values"][0] > 0.999
     assert "in 1 of 2 runs, less closely in 1, and 0 are undecided" in agreement_tests.verdict(networks)
+    assert "difference lies above zero for 1 of 2 networks, below for 1." in agreement_tests.verdict(networks)
+    linear = found["methods"]["pearson"]
+    unsure = {**found, "methods": {**found["methods"], "pearson": {**linear, "difference": [-0.01, 0.1]}}}
+    # Meng's p-value is as it was: of values that are not normal it says too much.
+    assert linear["meng"]["p_values"][0] < 0.05
+    assert "above zero for 0 of 1 network, below for 0." in agreement_tests.verdict({"one": unsure})
 
 
 def test_the_papers_rows_are_what_its_formula_gives() -> None:

@@ -32,6 +32,8 @@ def test_the_numbers_are_those_of_alignment(made_up: Answers, judged: dict[str, 
         assert compared.meng is not None
         assert judged["tests"][method]["meng"][0] == pytest.approx(compared.meng.statistic, abs=1e-3)
         assert judged["tests"][method]["fisher"][0] == pytest.approx(compared.fisher.statistic, abs=1e-3)
+    low, high = judged["pearson_difference"]
+    assert low < compared.first - compared.second < high
 
 
 def test_what_the_paper_claims_is_said_to_hold_where_it_does(judged: dict[str, Any]) -> None:
@@ -50,14 +52,25 @@ def test_the_contrary_is_said_plainly(made_up: Answers, judged: dict[str, Any]) 
     assert "Z from −" in sentence
     assert "holds: ρ from" in sentences({"resnet20": turned})[3]
     assert (
-        "By Pearson's coefficient, of values instead of ranks, AVH's is the larger in 0 and confidence's in 1."
-        in sentence
-    )
+        "By Pearson's coefficient, of values instead of ranks, AVH's is the larger for 0 and confidence's for 1 of 1 "
+        "network (95 % intervals over images, which ask for no normal values)."
+    ) in sentence
     mixed = sentences({"resnet20": judged, "cnn13": turned})[2]
     assert "does not hold throughout: AVH's is significantly the larger in 1 of 2 runs, confidence's in 1" in mixed
     tied = {**judged, "tests": {**judged["tests"], "spearman": {**judged["tests"]["spearman"], "meng_p_values": [0.5]}}}
     undecided = sentences({"a": tied, "b": tied, "c": turned})[2]
     assert "does not hold: AVH's is significantly the larger in 0 of 3 runs, confidence's in 1, and 2" in undecided
+
+
+def test_pearsons_difference_is_judged_by_its_interval_and_not_by_a_test_for_normal_values(
+    judged: dict[str, Any],
+) -> None:
+    # Meng's test says significant here; the interval does not.
+    assert judged["tests"]["pearson"]["meng_p_values"][0] < 0.05
+    unsure = {**judged, "pearson_difference": [-0.001, 0.02]}
+    assert "AVH's is the larger for 1 and confidence's for 0 of 2 networks" in sentences({"a": judged, "b": unsure})[2]
+    without = {key: value for key, value in judged.items() if key != "pearson_difference"}
+    assert "Pearson" not in sentences({"a": judged, "b": without})[2]
 
 
 def test_a_score_that_ranks_against_people_is_no_support(made_up: Answers) -> None:

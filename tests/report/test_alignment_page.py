@@ -152,6 +152,16 @@ def test_every_figure_labels_its_axes(usual: dict) -> None:
         assert any(ticks)
 
 
+def test_long_names_that_begin_alike_stay_apart() -> None:
+    alike = [f"the hardness seen by a network called resnet-{depth}" for depth in (20, 56, 101)]
+    figures = alignment_figures(results(alike, classes=[f"a class of a long name, {kind}" for kind in "abc"]))
+    for name, rows in {"strengths": 3, "comparisons": 3, "classes": 3, "agreement": 3}.items():
+        drawn = [tick.get_text() for tick in figures[name][0].axes[0].get_yticklabels()]
+        assert len(drawn) == len(set(drawn)) == rows, name
+    for name in ("bins", "classes"):
+        assert len({axes.get_title(loc="left") for axes in figures[name][0].axes}) == 3
+
+
 def test_the_joint_histogram_draws_every_occupied_cell_once(usual: dict) -> None:
     figure, _ = alignment_figures(usual)["joint0"]
     cells = sum(int((patch.get_path().codes == 1).sum()) for patch in figure.axes[0].patches)

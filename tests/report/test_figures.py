@@ -59,6 +59,21 @@ def test_confusion_writes_the_counts_where_they_belong() -> None:
     assert written == {(0, 0): "5", (0, 2): "3", (1, 1): "7"}
 
 
+def test_long_names_that_begin_alike_stay_apart() -> None:
+    """Cut at their end, two of these diseases are one: a confusion of them would read as agreement."""
+    names = ["Tomato___Tomato_Yellow_Leaf_Curl_Virus", "Tomato___Tomato_mosaic_virus", "Tomato___healthy", "rose"]
+    (axes,) = figures.draw_confusion([0, 1], [1, 0], [5, 2], names).axes
+    for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
+        drawn = [tick.get_text() for tick in ticks]
+        assert len(set(drawn)) == 4
+        assert all(len(text) <= 14 for text in drawn)
+        assert drawn[2:] == ["Tomato___heal…", "rose"]
+    (axes,) = figures.draw_classes(
+        HARDNESS, [f"a class of a very long name, {at}" for at in "ab"], np.ones(2, int), np.array([0.2, 0.1]), None
+    ).axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a class of …ng name, a", "a class of …ng name, b"]
+
+
 def test_curves_are_grouped_by_what_they_measure() -> None:
     columns = {name: np.arange(3.0) for name in ("train_loss", "test_loss", "train_accuracy", "learning_rate")}
     drawn = figures.draw_curves(columns, np.arange(1.0, 4.0))

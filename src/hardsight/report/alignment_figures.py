@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, RED, drawing
-from hardsight.report.figures import MOST_CLASSES, shortened
+from hardsight.report.figures import MOST_CLASSES, shortened, shortened_apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def draw_strengths(scores: Sequence[Mapping[str, Any]]) -> "Figure":
                 _with_interval(axes, found["coefficient"], place + shift, found["interval"], colour, mark)
             axes.plot([], [], mark, color=colour, label=METHOD_NAMES[method])
         axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_yticks(range(len(scores)), [shortened(score["title"], 28) for score in scores])
+        axes.set_yticks(range(len(scores)), shortened_apart([score["title"] for score in scores], 28))
         axes.set_ylim(len(scores) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.grid(False, axis="y")
@@ -73,7 +73,8 @@ def draw_bins(scores: Sequence[Mapping[str, Any]], bins: Mapping[str, Any], huma
     shown = scores[:MOST_PANELS]
     rows = -(-len(shown) // 3)
     with drawing(8.6, 0.3 + 2.5 * rows, panels=len(shown), columns=3) as figure:
-        for axes, score in zip(figure.axes, shown, strict=True):
+        titles = shortened_apart([score["title"] for score in shown], 30)
+        for axes, score, title in zip(figure.axes, shown, titles, strict=True):
             groups = bins["groups"][score["name"]]
             for place, group in enumerate(groups):
                 found = group["correlation"]
@@ -84,7 +85,7 @@ def draw_bins(scores: Sequence[Mapping[str, Any]], bins: Mapping[str, Any], huma
             axes.tick_params(axis="x", length=0, labelsize=7)
             axes.set_xlim(-0.6, len(groups) - 0.4)
             axes.grid(False, axis="x")
-            axes.set_title(shortened(score["title"], 30))
+            axes.set_title(title)
         _share_limits(figure.axes, "y")
         figure.supxlabel(f"bin of {shortened(human, 40)}, and its number of samples", fontsize=9)
         figure.supylabel("correlation within the bin", fontsize=9)
@@ -98,6 +99,7 @@ def draw_groups(scores: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequen
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     with drawing(8.6, rows * (0.9 + 0.23 * len(names)), panels=len(shown), columns=columns) as figure:
+        titles = shortened_apart([score["title"] for score in shown], 30)
         for at, (axes, score) in enumerate(zip(figure.axes, shown, strict=True)):
             by_name = {group["group"]: group["correlation"] for group in groups[score["name"]]}
             for place, name in enumerate(names):
@@ -105,11 +107,11 @@ def draw_groups(scores: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequen
                 if found is not None:
                     _with_interval(axes, found["coefficient"], place, found["interval"], BLUE, "o")
             axes.axvline(0, color=INK, linewidth=0.8)
-            labels = [shortened(str(name), 16) for name in names] if at % columns == 0 else [""] * len(names)
+            labels = shortened_apart([str(name) for name in names], 16) if at % columns == 0 else [""] * len(names)
             axes.set_yticks(range(len(names)), labels)
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.tick_params(axis="y", length=0)
-            axes.set_title(shortened(score["title"], 30))
+            axes.set_title(titles[at])
         _share_limits(figure.axes, "x")
         figure.supxlabel("correlation within the class", fontsize=9)
     return figure
@@ -123,8 +125,9 @@ def draw_comparisons(pairs: Sequence[Mapping[str, Any]], method: str) -> "Figure
         for place, pair in enumerate(shown):
             _with_interval(axes, pair["difference"], place, pair.get("interval"), BLUE, "o")
         axes.axvline(0, color=INK, linewidth=0.8)
-        labels = [f"{shortened(pair['first'], 18)} − {shortened(pair['second'], 18)}" for pair in shown]
-        axes.set_yticks(range(len(shown)), labels)
+        names = list(dict.fromkeys(pair[side] for pair in shown for side in ("first", "second")))
+        short = dict(zip(names, shortened_apart(names, 18), strict=True))
+        axes.set_yticks(range(len(shown)), [f"{short[pair['first']]} − {short[pair['second']]}" for pair in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.grid(False, axis="y")
@@ -150,7 +153,7 @@ def draw_agreement(agreement: Mapping[str, Any]) -> "Figure":
         axes.set_xlim(-0.5, size - 0.5)
         axes.set_ylim(size - 0.5, -0.5)
         axes.set_aspect("equal")
-        short = [shortened(name, 16) for name in names]
+        short = shortened_apart(names, 16)
         axes.set_xticks(range(size), short, rotation=90)
         axes.set_yticks(range(size), short)
         axes.tick_params(length=0)

@@ -1,5 +1,6 @@
 """The figures: each function draws one `matplotlib.figure.Figure` from plain values; pyplot is never touched."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
         axes = figure.axes[0]
         places = np.arange(len(order))
         axes.barh(places, means[order], height=0.72, color=BLUE, alpha=0.75)
-        axes.set_yticks(places, [shortened(names[at]) for at in order])
+        axes.set_yticks(places, shortened_apart([names[at] for at in order]))
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.grid(False, axis="y")
@@ -151,7 +152,7 @@ def draw_confusion(given: Any, predicted: Any, counts: Any, names: Sequence[str]
         axes.set_xlim(-0.5, size - 0.5)
         axes.set_ylim(size - 0.5, -0.5)
         axes.set_aspect("equal")
-        short = [shortened(name, 14) for name in names]
+        short = shortened_apart(names, 14)
         turned = max(map(len, short), default=0) > 3
         axes.set_xticks(range(size), short, rotation=90 if turned else 0)
         axes.set_yticks(range(size), short)
@@ -204,5 +205,17 @@ def _cell(column: int, row: int, colour: str, alpha: float) -> Any:
 
 
 def shortened(name: str, longest: int = 22) -> str:
+    """The name on one line, without its end where it is too long."""
     name = " ".join(name.split())
     return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def shortened_apart(names: Sequence[str], longest: int = 22) -> list[str]:
+    """Names that stand beside each other; those that would read the same lose their middle instead of their end."""
+    short = [shortened(name, longest) for name in names]
+    often, end = Counter(short), (longest - 1) // 2
+    whole = [" ".join(name.split()) for name in names]
+    return [
+        cut if often[cut] == 1 or cut == name else f"{name[: longest - 1 - end]}…{name[-end:]}"
+        for cut, name in zip(short, whole, strict=True)
+    ]

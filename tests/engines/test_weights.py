@@ -20,7 +20,9 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 
 
 @pytest.mark.parametrize("wrapped", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
-@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+@pytest.mark.parametrize(
+    "prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "model.net."]
+)
 def test_weights_in_their_usual_forms(wrapped, prefix: str, tmp_path: Path) -> None:
     trained, fresh = small(), small()
     state = {prefix + name: value for name, value in trained.state_dict().items()}

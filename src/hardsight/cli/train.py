@@ -47,7 +47,7 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="Folder to look in, at any depth.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON, for machines.")] = False,
 ) -> None:
-    """List the run records below a folder: name, status, epochs, best and last test accuracy.
+    """List the run records below a folder: where, status, epochs, seed, last and best test accuracy, when begun.
 
     Example: hardsight runs runs
     """

@@ -23,13 +23,17 @@ _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 def load_weights(model: nn.Module, path: Path | str) -> None:
     """Put the tensors of a safetensors file or a tensors-only checkpoint into the model; all must fit."""
     tensors = read_tensors(path)
-    for prefix in _PREFIXES:
-        if tensors and all(name.startswith(prefix) for name in tensors) and first_mismatch(model, tensors):
-            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    mismatch = first_mismatch(model, tensors)
+    # Wrappers lie in wrappers, in either order: a compiled model in a distributed one, or that one compiled.
+    while (mismatch := first_mismatch(model, tensors)) and (prefix := _shared_prefix(tensors)):
+        tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if mismatch:
         raise ValueError(f"weights must fit the model; in {path} {mismatch}")
     model.load_state_dict(tensors, strict=False)
+
+
+def _shared_prefix(tensors: Mapping[str, Tensor]) -> str | None:
+    """What a wrapper put before every name, or None."""
+    return next((prefix for prefix in _PREFIXES if tensors and all(name.startswith(prefix) for name in tensors)), None)
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:

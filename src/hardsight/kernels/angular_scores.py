@@ -92,7 +92,8 @@ def reference(
 def _angles_of(found: AngularScores) -> AngularScores:
     """What is left where no logits were asked for."""
     nothing = torch.zeros_like(found.label_angle)
-    return AngularScores(*found[:4], *[nothing] * 6, torch.full_like(found.predicted, -1))
+    no_angles = dict.fromkeys(AngularScores._fields[4:-1], nothing)
+    return found._replace(**no_angles, predicted=torch.full_like(found.predicted, -1))
 
 
 def serves(features: Tensor, weight: Tensor) -> bool:

@@ -11,8 +11,10 @@ from PIL import Image
 
 from hardsight.report import figures, write_figures, write_summary_picture
 from hardsight.report.canvas import _VARIABLES, as_svg
+from hardsight.report.gallery import figures_of
 from hardsight.report.numbers import histogram
-from hardsight.report.reading import Score
+from hardsight.report.reading import Score, read_run
+from hardsight.report.view import look_at
 
 Maker = Callable[..., Path]
 HARDNESS, CONFIDENCE = Score("avh", "Hardness", "harder"), Score("confidence", "Confidence", "easier")
@@ -106,6 +108,15 @@ def test_an_svg_takes_its_colours_from_the_page_and_keeps_its_ids_apart() -> Non
     ids = [set(re.findall(r' id="([^"]*)"', text)) for text in texts]
     assert ids[0]
     assert not ids[0] & ids[1]
+
+
+def test_no_figure_of_the_page_has_a_colour_that_ignores_the_dark_theme(digits_record: Path) -> None:
+    """White behind words whose ink turns pale hid the numbers at the bars."""
+    drawn = figures_of(look_at(read_run(digits_record)))
+    assert "classes" in drawn
+    for name, (figure, text) in drawn.items():
+        styles = " ".join(re.findall(r'style="([^"]*)"', as_svg(figure, text, name)))
+        assert not re.findall(r"#[0-9a-f]{3,8}\b", styles), name
 
 
 def test_figures_are_saved_and_matplotlib_is_left_alone(digits_record: Path, tmp_path: Path) -> None:

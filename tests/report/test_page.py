@@ -297,6 +297,11 @@ def test_a_suspicion_is_no_score_that_was_left_undrawn(make_record: Maker) -> No
     assert "most telling" not in _read(write_report(make_record(columns)))
 
 
+def test_a_score_without_a_number_is_no_score_that_was_left_undrawn(make_record: Maker) -> None:
+    columns = {"id": [1, 2, 3], "label": [0, 1, 0], "avh": [0.3, 0.2, 0.1], "confidence": np.full(3, np.nan)}
+    assert "most telling" not in _read(write_report(make_record(columns)))
+
+
 def test_the_chance_level_counts_the_classes_the_table_names(make_record: Maker) -> None:
     folder = make_record({"id": [1, 2], "label": [0, 1], "avh": [0.1, 0.2]})
     table = pq.read_table(folder / "samples.parquet")

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, FAINT, BLUE, RED, GREEN, PURPLE = "#20262e", "#c9d1d9", "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-_VARIABLES = {INK: "ink", FAINT: "faint", BLUE: "blue", RED: "red", GREEN: "green", PURPLE: "purple"}
+PAPER = "#ffffff"
+_VARIABLES = {
+    INK: "ink", FAINT: "faint", BLUE: "blue", RED: "red", GREEN: "green", PURPLE: "purple", PAPER: "page",
+}  # fmt: skip
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
@@ -71,7 +74,7 @@ def save_png(figure: "Figure", path: Path | str, *, dots_per_inch: int = 150) ->
     """The figure as a PNG on white."""
     with atomic_path(path) as temporary, _style({}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(temporary, format="png", dpi=dots_per_inch, facecolor="white")
+        figure.savefig(temporary, format="png", dpi=dots_per_inch, facecolor=PAPER)
 
 
 def _themed(style: "re.Match[str]") -> str:

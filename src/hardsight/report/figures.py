@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight.report.canvas import BLUE, GREEN, INK, PAPER, PURPLE, RED, drawing
 from hardsight.report.numbers import Histogram
 from hardsight.report.reading import Score
 
@@ -119,7 +119,7 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
                 va="center",
                 fontsize=8,
                 # The line of chance often runs through them.
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
+                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
                 zorder=4,
             )
         axes.margins(x=0.16)

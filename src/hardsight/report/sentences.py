@@ -148,7 +148,7 @@ def _histograms(view: View) -> str:
         text += (
             " The further the flipped (dashed) and the intact labels lie apart, the better a score finds wrong labels."
         )
-    scores = sum(line.score.name != "suspicion" for line in view.lines)
+    scores = sum(line.score.name != "suspicion" and line.quantiles is not None for line in view.lines)
     if len(view.histograms) < scores:
         text += f" The {len(view.histograms)} most telling of {scores} scores; the table below lists them all."
     if any(counted.below or counted.above for _, counted in view.histograms):

@@ -149,6 +149,15 @@ def test_what_weakens_a_number_is_said(data: dict[str, Any]) -> None:
     assert notices(_align(data, resamples=0)) == []
 
 
+def test_a_coefficient_near_nought_is_not_against_people() -> None:
+    generator = np.random.default_rng(0)
+    human, values = generator.random(400), generator.random(400)
+    sign = -1 if np.corrcoef(human, values)[0, 1] > 0 else 1
+    found = align_scores([Column("chance", sign * values, "easier")], Column("hsf", human), resamples=0)
+    assert -0.1 < found["scores"][0]["correlations"]["spearman"]["coefficient"] < 0
+    assert notices(found) == []
+
+
 def test_of_few_samples_a_value_that_occurs_once_is_no_tie() -> None:
     for values, sentences in (([1, 2, 3, 4], 0), ([1, 1, 3, 4], 1)):
         found = align_scores([Column("avh", values, "harder")], Column("hsf", [0.4, 0.3, 0.2, 0.1]), resamples=0)

@@ -142,3 +142,13 @@ def test_without_cleanlab_the_engine_says_what_to_install(monkeypatch: pytest.Mo
     probabilities, labels = random_beliefs(5, 2, 0)
     with pytest.raises(ImportError, match="pip install cleanlab"):
         confident_joint(probabilities, labels, engine="cleanlab")
+
+
+def test_of_equally_probable_classes_the_label_counts() -> None:
+    """A model that tells nothing apart contradicts no label."""
+    labels = torch.tensor([0, 1, 2, 3, 3])
+    uniform = torch.full((5, 4), 0.25)
+    assert torch.equal(confident_class(uniform, labels), labels)
+    assert expected_issues(confident_joint(uniform, labels)) == 0
+    halves = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]).double()
+    assert confident_class(halves, torch.tensor([1, 0])).tolist() == [1, 0]

@@ -349,3 +349,21 @@ def test_what_is_no_table_is_refused_with_what_makes_one(monkeypatch: pytest.Mon
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(TypeError, match=r"table must be a pyarrow\.Table with id, label and scores, .*; got dict"):
         find_label_issues({"avh": torch.rand(3)})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", ["predicted", "expected"])
+def test_classes_of_two_kinds_are_refused_instead_of_all_called_wrong(other: str) -> None:
+    table = pa.table({"id": [0, 1, 2], "label": [0, 1, 0], other: ["a", "b", "a"], "confidence": [0.9, 0.2, 0.8]})
+    with pytest.raises(TypeError, match=f"column '{other}' must hold classes of the same kind as 'label'"):
+        find_label_issues(table)
+    table = pa.table({"id": [0, 1], "label": ["a", "b"], other: [0, 1], "confidence": [0.9, 0.2]})
+    with pytest.raises(TypeError, match="label holds string, it int64"):
+        find_label_issues(table)
+    mixed = {"id": [0, 1], "label": pa.array([0, 1], pa.int32()), other: [0, 1], "confidence": [0.9, 0.2]}
+    assert find_label_issues(pa.table(mixed)).estimated >= 0
+
+
+def test_what_holds_no_column_of_probabilities_is_named() -> None:
+    beliefs = [[0.5, 0.5], [0.9, 0.1]]
+    with pytest.raises(TypeError, match="the table holds double"):
+        find_label_issues(pa.table({"id": [0, 1], "label": [0.0, 1.0], "probabilities": beliefs}))

@@ -354,3 +354,25 @@ def test_a_weight_too_large_to_copy_gives_the_same_angles(monkeypatch: pytest.Mo
 )
 def test_a_chunk_has_enough_samples_for_a_product_and_few_enough_for_memory(classes: int, dim: int, rows: int) -> None:
     assert summary._chunk_rows("cpu", classes, dim) == rows
+
+
+@pytest.mark.parametrize(("dtype", "tiny"), [(torch.float32, 1e-30), (torch.float64, 1e-170)])
+def test_a_vector_whose_squares_vanish_is_no_zero_vector(dtype: torch.dtype, tiny: float) -> None:
+    generator = torch.Generator().manual_seed(5)
+    features, weight = (torch.randn(count, 8, generator=generator, dtype=torch.float64) for count in (6, 4))
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    true = hs.score(features, weight, labels, scores=("avh",))["avh"]
+    features[2], weight[1] = features[2] * tiny, weight[1] * tiny
+    for names in (("avh",), ("avh", "confidence")):
+        found = hs.score(features.to(dtype), weight.to(dtype), labels, scores=names)["avh"]
+        torch.testing.assert_close(
+            torch.as_tensor(found).double(), torch.as_tensor(true).double(), atol=1e-6, rtol=1e-5
+        )
+
+
+def test_entropy_is_exact_where_the_probability_rounds_to_one() -> None:
+    logits = torch.tensor([[20.0, 0.0, 1.0]])
+    weight = torch.eye(3)
+    true = -(logits.double().softmax(1) * logits.double().log_softmax(1)).sum()
+    found = hs.score(logits, weight, torch.tensor([0]), scores=("entropy",))["entropy"]
+    torch.testing.assert_close(torch.as_tensor(found).double().reshape(()), true, atol=0, rtol=1e-5)

@@ -5,6 +5,8 @@ from typing import Any
 
 # From this share of equal values on, a rank correlation is about the others.
 MANY_TIED = 0.1
+# From this p-value on, a coefficient below nought is taken for chance.
+SIGNIFICANT = 0.05
 
 
 def notices(results: Mapping[str, Any]) -> list[str]:
@@ -17,7 +19,8 @@ def notices(results: Mapping[str, Any]) -> list[str]:
             f"Nobody wrote down whether larger is harder for {_listed(unknown)}: turned to the side they lean to, "
             "so their agreement cannot be negative."
         )
-    against = [score["name"] for score in scores if score["correlations"][method]["coefficient"] < 0]
+    said = {score["name"]: score["correlations"][method] for score in scores}
+    against = [name for name, of in said.items() if of["coefficient"] < 0 and of["p_value"] < SIGNIFICANT]
     if against:
         found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
     for score in scores:

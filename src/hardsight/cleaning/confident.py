@@ -33,14 +33,18 @@ def class_thresholds(
 def confident_class(
     probabilities: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]
 ) -> Int[Tensor, "samples"]:
-    """The most probable of the classes whose probability reaches their threshold; -1 where none does."""
+    """The most probable of the classes whose probability reaches their threshold; -1 where none does.
+
+    Of equally probable ones the label itself: a model that tells two classes apart by nothing contradicts no label.
+    """
     thresholds = class_thresholds(probabilities, labels)
     chosen = []
-    for rows in probabilities.split(_ROWS):
+    for rows, own in zip(probabilities.split(_ROWS), labels.long().split(_ROWS), strict=True):
         # Means are sums of roundings: a class all of whose members share one probability must reach its own mean.
-        confident = rows >= thresholds - 1e-9 - torch.finfo(rows.dtype).eps
-        best = torch.where(confident, rows, -1.0).argmax(1)
-        chosen.append(torch.where(confident.any(1), best, -1))
+        confident = torch.where(rows >= thresholds - 1e-9 - torch.finfo(rows.dtype).eps, rows, -1.0)
+        highest, best = confident.max(1)
+        best = torch.where(confident.gather(1, own.unsqueeze(1)).squeeze(1) == highest, own, best)
+        chosen.append(torch.where(highest >= 0, best, -1))
     return torch.cat(chosen)
 
 

@@ -93,6 +93,7 @@ def find_label_issues(
     table, beliefs, labelled = _labelled(table, probabilities)
     names = _choose(table, score)
     labels = labels_of(table)
+    _check_kinds(table)
     columns = [hardness_values(table, name) for name in names]
     hardness = columns[0] if len(columns) == 1 else rank_average(columns)
     suspicion = share_below(hardness)
@@ -118,6 +119,21 @@ def find_label_issues(
     }
     one_look = how == "disagreement" and _mean_margin(table) is None
     return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order], one_look)
+
+
+def _check_kinds(table: pa.Table) -> None:
+    """Classes numbered in one column and named in another differ everywhere."""
+    label = table.schema.field("label").type
+    for name in ("expected", "predicted"):
+        kind = table.schema.field(name).type if name in table.column_names else label
+        if _are_numbers(kind) != _are_numbers(label):
+            raise TypeError(
+                f"column {name!r} must hold classes of the same kind as 'label'; label holds {label}, it {kind}"
+            )
+
+
+def _are_numbers(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:

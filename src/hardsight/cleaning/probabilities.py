@@ -24,8 +24,9 @@ def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Ten
             f"probabilities must be [samples, classes] with a row for each of the {table.num_rows} rows of the table; "
             f"got {list(beliefs.shape)}"
         )
-    if not pa.types.is_integer(table.schema.field("label").type):
-        raise TypeError("label must be integers, the columns of probabilities; the table holds text")
+    kind = table.schema.field("label").type
+    if not pa.types.is_integer(kind):
+        raise TypeError(f"label must be integers, the columns of probabilities; the table holds {kind}")
     return beliefs
 
 
@@ -54,6 +55,8 @@ def _matrix(column: pa.Array) -> np.ndarray:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise TypeError(f"column {COLUMN!r} must hold a list of numbers for each sample; it holds {kind}")
     lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+    if not len(column):
+        raise ValueError("table must have at least one row; it has none")
     if len(lengths) != 1 or not lengths[0]:
         raise ValueError(f"column {COLUMN!r} must hold one list for each sample, all of one length")
     return column.flatten().to_numpy(zero_copy_only=False).astype(np.float64).reshape(len(column), -1)

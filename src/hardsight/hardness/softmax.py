@@ -25,16 +25,18 @@ def summarise_logits(logits: Tensor, labels: Tensor, spread: bool, *, consume: b
     others_mass = exponentials.sum(1)
     label_mass = (label_logit - top).exp()
     total = others_mass + label_mass
+    # Where the label leads, its own term is 1, and adding it would round small masses away.
+    log_total = torch.where(label_logit >= largest_other, others_mass.log1p(), total.log())
     columns = {
         "label_logit": label_logit,
         "largest_other_logit": largest_other,
-        "log_sum_exp": top + total.log(),
+        "log_sum_exp": top + log_total,
         "other_probability": others_mass / total,
     }
     if spread:
         # Entropy is the mean of log-sum-exp minus the logit: a sum of terms that are not negative.
         below_top = exponents.mul_(exponentials).sum(1).neg() + label_mass * (top - label_logit)
-        columns["entropy"] = below_top / total + total.log()
+        columns["entropy"] = below_top / total + log_total
         columns["other_squares"] = exponentials.square_().sum(1) / total.square()
     return columns
 

@@ -94,7 +94,7 @@ class Head:
         self.weight = widen(weight.detach())
         self.bias = None if bias is None else widen(bias.detach())
         self.norms = torch.linalg.vector_norm(self.weight, dim=1)
-        self.safe = _norms_are_safe(self.norms)
+        self.safe = _norms_are_safe(self.norms, self.weight)
         if not self.safe:
             self.norms = norms(self.weight)
         self.inverse_norms = _inverse(self.norms)
@@ -123,7 +123,7 @@ def summarise_chunk(
     """Summary of one chunk. `logits`, where the model computed them already, save the matrix product."""
     features = widen(features.detach()).to(head.weight.dtype)
     feature_norm = torch.linalg.vector_norm(features, dim=1)
-    if head.safe and _norms_are_safe(feature_norm):
+    if head.safe and _norms_are_safe(feature_norm, features):
         if parts == {"angles"} and labels is not None and logits is None and head.directions is not None:
             scores, cosines = _cosines_alone(features, feature_norm, head, head.directions)
         else:
@@ -230,6 +230,9 @@ def _inverse(values: Tensor) -> Tensor:
     return torch.where(values == 0, 0.0, 1 / torch.where(values == 0, 1.0, values))
 
 
-def _norms_are_safe(values: Tensor) -> bool:
+def _norms_are_safe(values: Tensor, vectors: Tensor) -> bool:
+    """Whether all are in the safe range, or 0 because the vector is, not because its squares vanished."""
     low, high = _SAFE_NORMS
-    return bool(((values == 0) | ((values > low) & (values < high))).all())
+    zero = values == 0
+    safe = bool((zero | ((values > low) & (values < high))).all())
+    return safe and not (bool(zero.any()) and bool(vectors[zero].any()))

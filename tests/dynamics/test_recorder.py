@@ -1,5 +1,6 @@
 """The recorder: the same numbers whatever the order, the batches, the repeats, the interruptions."""
 
+import itertools
 import math
 import subprocess
 import sys
@@ -164,6 +165,17 @@ def test_right_in_half_of_its_repeats_is_not_learned():
     assert scores["correctness"].tolist() == pytest.approx([0.75, 5 / 6])
     assert scores["first_learned"].tolist() == [1.0, 0.0]
     assert scores["second_split_forgetting"].tolist() == [0.0, 1.0]
+
+
+def test_samples_right_equally_often_tie_in_whatever_order():
+    """Seven epochs, three of them right: in any order the same share to the last bit, so that ranks tie."""
+    orders = [order for order in itertools.product([0, 1], repeat=7) if sum(order) == 3]
+    recorder = Recorder(len(orders), scores=("correctness",))
+    for epoch in range(7):
+        ahead = torch.tensor([float(order[epoch]) for order in orders])
+        recorder.update(torch.arange(len(orders)), torch.stack([ahead, 1 - ahead], 1), torch.zeros(len(orders)).long())
+        recorder.end_epoch()
+    assert recorder.scores()["correctness"].unique().tolist() == pytest.approx([3 / 7])
 
 
 def test_a_sample_that_an_epoch_leaves_out_keeps_its_label():

@@ -26,7 +26,7 @@ _COMMON = {
     "label": (torch.int32, -1),
     "epochs": (torch.int16, 0),
     "flagged": (torch.int32, 0),
-    "correct_mean": (torch.float32, 0.0),
+    "correct_sum": (torch.float32, 0.0),
     "was_correct": (torch.int8, 0),
     "forgotten": (torch.int16, 0),
     "learned": (torch.int16, 0),
@@ -78,7 +78,8 @@ class Aggregates:
         time_ahead = epoch - part["epoch_mean"]
         part["epoch_mean"] += torch.where(here, time_ahead / count, 0.0)
         part["epoch_moments"] += torch.where(here, time_ahead * (epoch - part["epoch_mean"]), 0.0)
-        part["correct_mean"] += torch.where(here, (seen.correct - part["correct_mean"]) / count, 0.0)
+        # A sum, of whole numbers nearly always: samples right equally often get the same share to the last bit.
+        part["correct_sum"] += torch.where(here, seen.correct, 0.0)
         self._fold_correctness(part, epoch, here, seen.correct > 0.5)
         for name, value in seen.values.items():
             ahead = value - part[f"{name}_mean"]

@@ -84,7 +84,7 @@ def variability(aggregates: Aggregates) -> Tensor:
 
 def correctness(aggregates: Aggregates) -> Tensor:
     """Share of the epochs in which the label won (data maps). In [0, 1]; larger is easier."""
-    return _recorded(aggregates, aggregates["correct_mean"])
+    return _recorded(aggregates, aggregates["correct_sum"] / aggregates["epochs"].clamp(min=1))
 
 
 def aleatoric(aggregates: Aggregates) -> Tensor:

@@ -110,6 +110,16 @@ def test_the_door_knows_who_may_enter() -> None:
     assert [one.dtype for one in mixed] == [torch.float32, torch.float32]
 
 
+def test_sizes_of_a_launch_are_whole_numbers() -> None:
+    for count in range(1, 70):
+        assert all(
+            (dispatch.parts_of(count, size) - 1) * size < count <= dispatch.parts_of(count, size) * size
+            for size in (1, 7, 16)
+        )
+        assert dispatch.power_of_two(count) >= count > dispatch.power_of_two(count) // 2
+        assert dispatch.power_of_two(count).bit_count() == 1
+
+
 LOSSES = [name for name in NAMES if name != "angular_scores"]
 # Of the fused losses, forward and backward: Triton's kernels, then torch's products.
 STARTED = {

@@ -62,6 +62,17 @@ def sent_to_host(flag: Tensor) -> Callable[[], bool]:
     return value
 
 
+# Triton has both too, made for kernels: on the host each takes microseconds of a call that should take tens.
+def parts_of(count: int, size: int) -> int:
+    """How many parts of a size hold so many."""
+    return -(-count // size)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not below a number of 1 or more."""
+    return 1 << (count - 1).bit_length() if count > 0 else 0
+
+
 def call(op: Callable[..., Any], implementation: Callable[..., Any], *arguments: Any) -> Any:
     """The op's result: through its registration where something traces, else straight, which costs less."""
     plain = all(type(one) in (Tensor, nn.Parameter) for one in arguments if isinstance(one, Tensor))

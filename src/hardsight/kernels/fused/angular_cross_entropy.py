@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, product
+from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, parts_of, power_of_two, product
 from hardsight.kernels.fused.angles import PI, arccos
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
 from hardsight.kernels.fused.samples import label_and_weight, number_at
@@ -179,7 +179,7 @@ def _totals(
 
 def row_tile(width: int) -> dict[str, int]:
     """How a program takes rows of products: a wide one in turns, or whole, or several short ones together."""
-    block = min(WIDEST, max(16, triton.next_power_of_2(width)))
+    block = min(WIDEST, max(16, power_of_two(width)))
     rows, whole = max(1, _TILE // block), width <= block
     warps = max(1, min(32 if whole else 16, rows * block // 256))
     return {"ROWS": rows, "BLOCK": block, "WHOLE": whole, "num_warps": warps}
@@ -224,7 +224,7 @@ def walk(
         products = product(here, weight.T, aligned(count, width, torch.float32, device))
         slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
         with on_device_of(features):
-            _angular_rows[(triton.cdiv(count, tile["ROWS"]),)](
+            _angular_rows[(parts_of(count, tile["ROWS"]),)](
                 products,
                 slopes,
                 labels,
@@ -279,7 +279,7 @@ def _reduced(
     if each and gaps is None:
         return losses, totals
     value = losses if each else torch.empty((), dtype=torch.float32, device=losses.device)
-    block = min(2048, max(16, triton.next_power_of_2(len(losses))))
+    block = min(2048, max(16, power_of_two(len(losses))))
     with on_device_of(losses):
         _totals[(1,)](
             losses,

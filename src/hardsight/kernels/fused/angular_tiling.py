@@ -8,6 +8,8 @@ import torch
 import triton
 from torch import Tensor
 
+from hardsight.kernels.dispatch import power_of_two
+
 # Gluon is young and changes: its kernel runs with the versions of Triton that it was tried with.
 _GLUON_TRIED_WITH = ("3.6.",)
 
@@ -35,7 +37,7 @@ def choose_tiling(features: Tensor, weight: Tensor) -> Tiling:
     """The cut that was fastest on an H200; a small one for few samples or classes, and for float32."""
     samples, classes = len(features), len(weight)
     # No wider than the classes: every column beyond them is counted and taken back again.
-    width = max(16, triton.next_power_of_2(classes))
+    width = max(16, power_of_two(classes))
     if features.dtype == torch.float32:
         return Tiling(64, min(64, width), 32, 4, 3)
     if samples < 1024 or classes < 256:

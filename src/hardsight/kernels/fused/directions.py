@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import on_device_of
+from hardsight.kernels.dispatch import on_device_of, parts_of, power_of_two
 from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Two cosines one rounding step apart near 1 differ by an angle of sqrt(2 eps): no smaller sine can be told apart.
@@ -216,7 +216,7 @@ def write_factor(
 ) -> Tensor:
     """What slopes are multiplied by to be about 1 or less: float16 would lose the small ones of a mean over many."""
     out = torch.empty((), dtype=torch.float32, device=inverses.device)
-    block = min(2048, max(16, triton.next_power_of_2(max(samples, classes or 0))))
+    block = min(2048, max(16, power_of_two(max(samples, classes or 0))))
     with on_device_of(inverses):
         _factor[(1,)](
             inverses,
@@ -281,7 +281,7 @@ def project(
 
 def _tile(dim: int, matrices: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     """How many rows and columns a program takes, and how many programs that makes."""
-    block = min(_BLOCK, max(16, triton.next_power_of_2(dim)))
+    block = min(_BLOCK, max(16, power_of_two(dim)))
     rows = max(1, _TILE // block)
     tile = {"ROWS": rows, "BLOCK": block, "num_warps": max(1, rows * block // 512)}
-    return tile, sum(triton.cdiv(len(one), rows) for one in matrices)
+    return tile, sum(parts_of(len(one), rows) for one in matrices)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import aligned, on_device_of, product
+from hardsight.kernels.dispatch import aligned, on_device_of, parts_of, power_of_two, product
 from hardsight.kernels.fused.angles import arccos
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
 from hardsight.kernels.fused.samples import label_and_weight, number_at
@@ -129,14 +129,14 @@ def contrast(
     if slopes_wanted and features.dtype == torch.float16:
         factor = write_factor(inverses, samples, None, labels, sample_weight, None, ignore_index)
     rows = max(1, min(samples, max(128, _BLOCK_ELEMENTS // samples)))
-    block = min(512, max(16, triton.next_power_of_2(samples)))
+    block = min(512, max(16, power_of_two(samples)))
     for start in range(0, samples, rows):
         count = min(rows, samples - start)
         here = features if count == samples else features[start : start + count]
         products = product(here, features.T, aligned(count, samples, torch.float32, device))
         slopes = aligned(count, samples, features.dtype, device) if slopes_wanted else None
         with on_device_of(features):
-            _contrast_rows[(triton.cdiv(count, _ROWS),)](
+            _contrast_rows[(parts_of(count, _ROWS),)](
                 products,
                 slopes,
                 labels,
@@ -162,7 +162,7 @@ def contrast(
             product(slopes, features, gradient if count == samples else gradient[start : start + count])
     value = torch.empty((), dtype=torch.float32, device=device)
     unit = torch.empty_like(value)
-    block = min(2048, max(16, triton.next_power_of_2(samples)))
+    block = min(2048, max(16, power_of_two(samples)))
     with on_device_of(features):
         _totals[(1,)](
             found,

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import on_device_of
+from hardsight.kernels.dispatch import on_device_of, parts_of, power_of_two
 from hardsight.kernels.fused.angles import softplus
 from hardsight.kernels.fused.samples import label_and_weight
 
@@ -254,7 +254,7 @@ def row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     tile = _read_tile(classes)
     step = math.gcd(classes, logits.stride(0), 16)
     with on_device_of(logits):
-        _statistics[(triton.cdiv(rows, tile["ROWS"]),)](
+        _statistics[(parts_of(rows, tile["ROWS"]),)](
             logits,
             labels.contiguous(),
             label_logit,
@@ -284,7 +284,7 @@ def weigh(
     """The loss; and what the gradient needs: log others and log coefficient of a row, then the log of the divisor."""
     rows, classes = logits.shape
     tile = _read_tile(classes)
-    programs = triton.cdiv(rows, tile["ROWS"])
+    programs = parts_of(rows, tile["ROWS"])
     step = math.gcd(classes, logits.stride(0), 16)
     each = reduction == "none"
     kept = torch.empty(2 * rows + 1, dtype=torch.float32, device=logits.device)
@@ -328,7 +328,7 @@ def totals(
 ) -> Tensor:
     """The reduced loss, and the log of the divisor to its place in `kept`; from the sums of every share of the rows."""
     value = torch.empty((), dtype=torch.float32, device=sums.device)
-    block = min(2048, max(16, triton.next_power_of_2(shares)))
+    block = min(2048, max(16, power_of_two(shares)))
     with on_device_of(sums):
         _totals[(1,)](
             sums,
@@ -355,11 +355,11 @@ def write_gradient(
     `kept` is what `weigh` kept, or, beside the rows' coefficients, the log-sum-exp of the other classes alone.
     """
     rows, classes = logits.shape
-    block = min(_BLOCK, max(16, triton.next_power_of_2(classes)))
+    block = min(_BLOCK, max(16, power_of_two(classes)))
     together = max(1, _TILE // block)
     step = math.gcd(classes, logits.stride(0), out.stride(0), 16)
     with on_device_of(logits):
-        _gradient[(triton.cdiv(rows, together), triton.cdiv(classes, block))](
+        _gradient[(parts_of(rows, together), parts_of(classes, block))](
             logits,
             labels.contiguous(),
             kept.contiguous(),
@@ -390,7 +390,7 @@ def log_two_over(epsilon: float) -> float:
 
 
 def _read_tile(classes: int) -> dict[str, int]:
-    block = min(_BLOCK, max(2 * _RUN, triton.next_power_of_2(classes)))
+    block = min(_BLOCK, max(2 * _RUN, power_of_two(classes)))
     rows = max(1, _TILE // block)
     # A long row is walked, so a thread holds one run at a time; short rows are held whole, two runs in a thread.
     warps = block // _RUN // 32 if classes > _TILE else rows * block // (2 * _RUN) // 32

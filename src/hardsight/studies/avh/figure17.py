@@ -1,8 +1,8 @@
 """AVH, Figures 17 and 18: AVH against the level of noise and of contrast that an image was degraded to.
 
 Paper (ImageNet; scatter plots without numbers): AVH rises with noise and falls with contrast for four networks.
-Ours, four public ResNets, 500 test images of CIFAR-10, CPU: Spearman's ρ of AVH with noise +0.64 to +0.66, with
-contrast -0.65 to -0.70. All 10,000 images: docs/studies/avh-figure17.md, made from the results files.
+Ours, four public ResNets, all 10,000 test images of CIFAR-10, CPU: Spearman's ρ of AVH with noise +0.64 to +0.67, with
+contrast -0.65 to -0.70.
 """
 
 from collections.abc import Mapping

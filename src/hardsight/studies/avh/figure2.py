@@ -1,7 +1,7 @@
 """AVH, Figures 2 and 8: MNIST in a network with two features.
 
-Paper (a picture): each class fills a cone around its weights. Ours, LeNet, 5,000 training images, CPU: right on 92.7 %
-of 2,000 test images; the weights nearest by angle alone are the label's for 66.3 %.
+Paper (a picture): each class fills a cone around its weights. Ours, LeNet, 20 epochs of all of MNIST, H200: right on
+98.9 % of the test images; the weights nearest by angle alone are the label's for 70.9 %.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,8 @@
 
 Paper (one example): the norm first shrinks towards the origin, then the angle turns away from the label.
 Ours, public ResNet-20, PGD on 139 test images of CIFAR-10, CPU: the norm is half-way before the angle in 99 % of the
-paths in which it shrinks, by 0.26 [0.25, 0.28] of the way; at the switch it is 0.89 of the first.
+paths in which it shrinks, by 0.26 [0.25, 0.28] of the way; at the switch it is 0.89 of the first. LeNet of two
+features, all test images of MNIST: in 99 % too, by 0.43 [0.43, 0.44]; at the switch the norm is 0.24 of the first.
 """
 
 from collections.abc import Mapping, Sequence

@@ -78,8 +78,8 @@ def _fused(
     from hardsight.kernels.angular_scores import angular_scores
 
     labels = None if labels is None else labels.long()
-    logits = labels is None or not parts <= {"angles"}
-    found = angular_scores(features, weight, labels, bias, logits=logits, spread="spread" in parts)._asdict()
+    logits, spread = not _angles_suffice(parts, labels), "spread" in parts
+    found = angular_scores(features, weight, labels, bias, logits=logits, spread=spread)._asdict()
     always = {"feature_norm"} if labels is not None else {"feature_norm", "predicted"}
     asked = {name for part in parts for name in COLUMNS[part]} | always
     columns = {name: value for name, value in found.items() if name in asked}
@@ -124,7 +124,7 @@ def summarise_chunk(
     features = widen(features.detach()).to(head.weight.dtype)
     feature_norm = torch.linalg.vector_norm(features, dim=1)
     if head.safe and _norms_are_safe(feature_norm, features):
-        if parts == {"angles"} and labels is not None and logits is None and head.directions is not None:
+        if logits is None and _angles_suffice(parts, labels) and head.directions is not None:
             scores, cosines = _cosines_alone(features, feature_norm, head, head.directions)
         else:
             scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)
@@ -160,6 +160,11 @@ def summarise_outputs(
     angular = summarise_chunk(features, head, against, parts & {"angles"})
     columns = summarise_logits(widen(logits.detach()), against, "spread" in parts) | {"predicted": predicted}
     return replace(angular, **columns)  # type: ignore[arg-type]
+
+
+def _angles_suffice(parts: frozenset[Part], labels: Tensor | None) -> bool:
+    """Whether nobody asks for logits; without labels the prediction takes their place, which needs them."""
+    return labels is not None and parts <= {"angles"}
 
 
 def _cosines_alone(

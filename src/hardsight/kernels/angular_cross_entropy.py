@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes, widen
-from hardsight.kernels.dispatch import call, runs_fused, same_precision
+from hardsight.kernels.dispatch import call, held_dtype, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
 from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
 
@@ -92,7 +92,7 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_projected(ctx.needs_input_grad, grad, *ctx.saved_tensors), *ctx.unused
+        return *_projected(_wanted(ctx.needs_input_grad), grad, *ctx.saved_tensors), *ctx.unused
 
 
 class _Recomputed(torch.autograd.Function):
@@ -119,8 +119,9 @@ class _Recomputed(torch.autograd.Function):
         features, weight, labels, scale, sample_weight = ctx.saved_tensors
         each = grad if grad.ndim else None
         given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings)
-        _, *made = _walk(*given, upstream=each, wanted=_wanted(ctx.needs_input_grad))
-        found = _projected(ctx.needs_input_grad, None if grad.ndim else grad, scale, features, weight, *made)
+        wanted = _wanted(ctx.needs_input_grad)
+        _, *made = _walk(*given, upstream=each, wanted=wanted)
+        found = _projected(wanted, None if grad.ndim else grad, scale, features, weight, *made)
         return *found, None, None, None, None
 
 
@@ -151,7 +152,7 @@ def _walk(
 
 
 def _projected(
-    wanted: tuple[bool, ...],
+    wanted: _Wanted,
     upstream: Tensor | None,
     scale: Tensor | None,
     features: Tensor,
@@ -166,7 +167,7 @@ def _projected(
     vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]
     made = project_gradients(gradients, vectors, inverses, 0 if wanted[0] else len(features), totals, upstream)
     by_scale = None
-    if wanted[3] and scale is not None:
+    if wanted[2] and scale is not None:
         by_scale = (totals[1] if upstream is None else totals[1] * upstream).to(scale.dtype).reshape(scale.shape)
     return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, by_scale
 
@@ -239,11 +240,10 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     samples, classes = features.shape[0], weight.shape[0]
     wide = features.new_empty(0, dtype=torch.float32)
-    held = features.dtype if features.dtype == torch.bfloat16 else torch.float32
     return (
         wide.new_empty((samples,) if reduction == "none" else ()),
         wide.new_empty(samples + classes),
-        wide.new_empty(features.shape if features_wanted else (0,), dtype=held),
+        wide.new_empty(features.shape if features_wanted else (0,), dtype=held_dtype(features.dtype)),
         wide.new_empty(weight.shape if weight_wanted else (0,)),
         wide.new_empty(2 if features_wanted or weight_wanted or scale_wanted else 0),
     )

@@ -105,6 +105,11 @@ def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     return torch.mm(widen(left), widen(right), out=out)
 
 
+def held_dtype(dtype: torch.dtype) -> torch.dtype:
+    """In which a gradient waits for the backward pass: float16 might not hold it before it is scaled."""
+    return torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
+
+
 def aligned(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """An empty matrix whose rows start at multiples of 128 bytes: a product of odd width is several times slower."""
     return torch.empty(rows, -(-columns // 64) * 64, dtype=dtype, device=device)[:, :columns]

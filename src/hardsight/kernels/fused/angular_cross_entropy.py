@@ -12,7 +12,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, parts_of, power_of_two, product
+from hardsight.kernels.dispatch import (
+    add_product,
+    aligned,
+    held_dtype,
+    on_device_of,
+    padded,
+    parts_of,
+    power_of_two,
+    product,
+)
 from hardsight.kernels.fused.angles import PI, arccos
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
 from hardsight.kernels.fused.samples import label_and_weight, number_at
@@ -210,7 +219,7 @@ def walk(
     inverses = inverse_norms(features, weight)
     losses = torch.empty(samples, dtype=torch.float32, device=device)
     gaps = torch.empty_like(losses) if any(wanted) else None
-    by_features = torch.empty(features.shape if wanted[0] else 0, dtype=held_dtype(features), device=device)
+    by_features = torch.empty(features.shape if wanted[0] else 0, dtype=held_dtype(features.dtype), device=device)
     by_weight = torch.empty(weight.shape if wanted[1] else 0, dtype=torch.float32, device=device)
     slopes_wanted, factor = wanted[0] or wanted[1], None
     if slopes_wanted and features.dtype == torch.float16:
@@ -258,11 +267,6 @@ def walk(
     if width != classes:
         inverses, by_weight = inverses[: samples + classes], by_weight[:classes]
     return value, inverses, by_features, by_weight, totals
-
-
-def held_dtype(features: Tensor) -> torch.dtype:
-    """In which the gradient by features waits for the backward pass: float16 might not hold it before it is scaled."""
-    return torch.bfloat16 if features.dtype == torch.bfloat16 else torch.float32
 
 
 def _reduced(

@@ -116,8 +116,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
     """Train these cells together."""
 
     def configure(cell: Cell) -> Tree:
-        protocol = BARE_PROTOCOL if "protocol" in cell.settings else PROTOCOLS[preset]
-        return protocol.tree(*(cell.settings[name] for name in ("method", "rate", "seed")))
+        return (BARE_PROTOCOL if "protocol" in cell.settings else PROTOCOLS[preset]).tree_of(cell)
 
     train_cells(mine, options, configure, Hooks(measure=recalls))
 

@@ -93,8 +93,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
     """Train these cells together."""
 
     def configure(cell: Cell) -> Tree:
-        protocol = RELEASED_PROTOCOL if "protocol" in cell.settings else PROTOCOLS[preset]
-        return protocol.tree(*(cell.settings[name] for name in ("method", "rate", "seed")))
+        return (RELEASED_PROTOCOL if "protocol" in cell.settings else PROTOCOLS[preset]).tree_of(cell)
 
     train_cells(mine, options, configure)
 

@@ -89,6 +89,10 @@ class Protocol:
             "seed": seed,
         }
 
+    def tree_of(self, cell: Cell) -> Tree:
+        """The configuration of a cell that names method, rate and seed, whatever else it names."""
+        return self.tree(*(cell.settings[name] for name in ("method", "rate", "seed")))
+
     def _schedule(self) -> Tree:
         # Between epochs, nearest to the share: the curves then show a fall where it happened.
         falls = sorted({max(1, round(share * self.epochs)) for share in self.drops})

@@ -113,7 +113,7 @@ def test_the_door_knows_who_may_enter() -> None:
 def test_sizes_of_a_launch_are_whole_numbers() -> None:
     for count in range(1, 70):
         assert all(
-            (dispatch.parts_of(count, size) - 1) * size < count <= dispatch.parts_of(count, size) * size
+            (dispatch.blocks_of(count, size) - 1) * size < count <= dispatch.blocks_of(count, size) * size
             for size in (1, 7, 16)
         )
         assert dispatch.power_of_two(count) >= count > dispatch.power_of_two(count) // 2

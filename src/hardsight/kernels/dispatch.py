@@ -63,8 +63,8 @@ def sent_to_host(flag: Tensor) -> Callable[[], bool]:
 
 
 # Triton has both too, made for kernels: on the host each takes microseconds of a call that should take tens.
-def parts_of(count: int, size: int) -> int:
-    """How many parts of a size hold so many."""
+def blocks_of(count: int, size: int) -> int:
+    """How many blocks of a size hold so many."""
     return -(-count // size)
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from hardsight.kernels.dispatch import (
     add_product,
     aligned,
+    blocks_of,
     held_dtype,
     on_device_of,
     padded,
-    parts_of,
     power_of_two,
     product,
 )
@@ -233,7 +233,7 @@ def walk(
         products = product(here, weight.T, aligned(count, width, torch.float32, device))
         slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
         with on_device_of(features):
-            _angular_rows[(parts_of(count, tile["ROWS"]),)](
+            _angular_rows[(blocks_of(count, tile["ROWS"]),)](
                 products,
                 slopes,
                 labels,

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import on_device_of, parts_of
+from hardsight.kernels.dispatch import blocks_of, on_device_of
 from hardsight.kernels.fused.angular_tiling import Tiling, choose_tiling
 
 _LEAST_NORM = tl.constexpr(1e-12)
@@ -111,13 +111,13 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
     """What `scan` needs of each vector by itself."""
     samples, dim = features.shape
     tiling = tiling or choose_tiling(features, weight)
-    padded = parts_of(len(weight), tiling.classes) * tiling.classes
+    padded = blocks_of(len(weight), tiling.classes) * tiling.classes
     norms, feature_inverse = torch.empty(2, samples, dtype=torch.float32, device=features.device)
     weight_inverse = torch.empty(padded, dtype=torch.float32, device=features.device)
     unsafe = torch.zeros((), dtype=torch.int32, device=features.device)
     rows = 8
     with on_device_of(features):
-        _measure[(parts_of(samples, rows) + parts_of(padded, rows),)](
+        _measure[(blocks_of(samples, rows) + blocks_of(padded, rows),)](
             features,
             weight,
             norms,

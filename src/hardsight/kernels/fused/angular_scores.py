@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hardsight.kernels.dispatch import on_device_of, parts_of
+from hardsight.kernels.dispatch import blocks_of, on_device_of
 from hardsight.kernels.fused.angles import HALF_PI, angle_from_chords, arccos, softplus
 from hardsight.kernels.fused.angular_fold import FIELDS, LOWEST
 from hardsight.kernels.fused.angular_norms import Measured
@@ -211,7 +211,7 @@ def scan(
     terms = {"LOGITS": wanted[0], "BIAS": wanted[0] and bias is not None, "SPREAD": wanted[1]}
     with on_device_of(features):
         _launch_scan(features, weight, (labels, *inverses, bias, partial), terms, precision, measured.tiling, division)
-        _combine[(parts_of(samples, 128),)](
+        _combine[(blocks_of(samples, 128),)](
             partial,
             labels,
             measured.norms,
@@ -226,7 +226,7 @@ def scan(
             **terms,
             ROWS=128,
         )
-        _remeasure[(parts_of(samples, 16),)](
+        _remeasure[(blocks_of(samples, 16),)](
             features,
             weight,
             labels,
@@ -256,7 +256,7 @@ def _launch_scan(
 ) -> None:
     """Run the kernel of this tiling; `vectors` are labels, inverse norms, bias and what it fills, `terms` its flags."""
     (samples, dim), classes = features.shape, len(weight)
-    sample_blocks = parts_of(samples, tiling.samples)
+    sample_blocks = blocks_of(samples, tiling.samples)
     items, per_split = sample_blocks * division.splits, division.tiles * tiling.classes
     if tiling.hopper:
         from hardsight.kernels.fused import angular_scan_hopper as hopper

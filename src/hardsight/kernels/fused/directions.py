@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import on_device_of, parts_of, power_of_two
+from hardsight.kernels.dispatch import blocks_of, on_device_of, power_of_two
 from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Two cosines one rounding step apart near 1 differ by an angle of sqrt(2 eps): no smaller sine can be told apart.
@@ -284,4 +284,4 @@ def _tile(dim: int, matrices: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     block = min(_BLOCK, max(16, power_of_two(dim)))
     rows = max(1, _TILE // block)
     tile = {"ROWS": rows, "BLOCK": block, "num_warps": max(1, rows * block // 512)}
-    return tile, sum(parts_of(len(one), rows) for one in matrices)
+    return tile, sum(blocks_of(len(one), rows) for one in matrices)

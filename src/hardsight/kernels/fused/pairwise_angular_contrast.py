@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import aligned, on_device_of, parts_of, power_of_two, product
+from hardsight.kernels.dispatch import aligned, blocks_of, on_device_of, power_of_two, product
 from hardsight.kernels.fused.angles import arccos
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
 from hardsight.kernels.fused.samples import label_and_weight, number_at
@@ -136,7 +136,7 @@ def contrast(
         products = product(here, features.T, aligned(count, samples, torch.float32, device))
         slopes = aligned(count, samples, features.dtype, device) if slopes_wanted else None
         with on_device_of(features):
-            _contrast_rows[(parts_of(count, _ROWS),)](
+            _contrast_rows[(blocks_of(count, _ROWS),)](
                 products,
                 slopes,
                 labels,

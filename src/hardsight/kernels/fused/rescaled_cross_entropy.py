@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import on_device_of, parts_of, power_of_two
+from hardsight.kernels.dispatch import blocks_of, on_device_of, power_of_two
 from hardsight.kernels.fused.angles import softplus
 from hardsight.kernels.fused.samples import label_and_weight
 
@@ -254,7 +254,7 @@ def row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     tile = _read_tile(classes)
     step = math.gcd(classes, logits.stride(0), 16)
     with on_device_of(logits):
-        _statistics[(parts_of(rows, tile["ROWS"]),)](
+        _statistics[(blocks_of(rows, tile["ROWS"]),)](
             logits,
             labels.contiguous(),
             label_logit,
@@ -284,7 +284,7 @@ def weigh(
     """The loss; and what the gradient needs: log others and log coefficient of a row, then the log of the divisor."""
     rows, classes = logits.shape
     tile = _read_tile(classes)
-    programs = parts_of(rows, tile["ROWS"])
+    programs = blocks_of(rows, tile["ROWS"])
     step = math.gcd(classes, logits.stride(0), 16)
     each = reduction == "none"
     kept = torch.empty(2 * rows + 1, dtype=torch.float32, device=logits.device)
@@ -359,7 +359,7 @@ def write_gradient(
     together = max(1, _TILE // block)
     step = math.gcd(classes, logits.stride(0), out.stride(0), 16)
     with on_device_of(logits):
-        _gradient[(parts_of(rows, together), parts_of(classes, block))](
+        _gradient[(blocks_of(rows, together), blocks_of(classes, block))](
             logits,
             labels.contiguous(),
             kept.contiguous(),

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, aligned, on_device_of, padded, parts_of, product
+from hardsight.kernels.dispatch import add_product, aligned, blocks_of, on_device_of, padded, product
 from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
 from hardsight.kernels.fused.rescaled_cross_entropy import (
     log_held,
@@ -206,7 +206,7 @@ def walk(
         products = product(here, weight.T, aligned(count, width, torch.float32, device))
         slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
         with on_device_of(features):
-            _rescaled_rows[(parts_of(count, tile["ROWS"]),)](
+            _rescaled_rows[(blocks_of(count, tile["ROWS"]),)](
                 products,
                 slopes,
                 bias,
@@ -255,7 +255,7 @@ def scaled(
     sizes = [one.numel() for one in gradients]
     pairs = [one for pair in zip([*gradients, *none], [*out, *none], strict=True) for one in pair]
     with on_device_of(upstream):
-        _scale[(sum(parts_of(size, _SCALED) for size in sizes),)](
+        _scale[(sum(blocks_of(size, _SCALED) for size in sizes),)](
             *pairs,
             upstream,
             log_divisor,

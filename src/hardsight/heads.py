@@ -8,7 +8,7 @@ import difflib
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +75,9 @@ class Seen:
 
     def _require_forward(self) -> None:
         if not self._captured:
-            raise RuntimeError("nothing was seen yet: run the model inside the `with observe(model)` block first")
+            raise RuntimeError(
+                "nothing was seen: run the model inside the `with observe(model)` block first, its head too"
+            )
 
 
 @contextmanager
@@ -99,8 +101,7 @@ def observe(model: nn.Module, head: str | None = None) -> Iterator[Seen]:
     with ExitStack() as stack:
         if compiled:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        watch = _WatchOne if known is not None else _WatchAll
-        stack.enter_context(watch(seen, inner, candidates))
+        stack.enter_context(_Watch(seen, inner, candidates))
         yield seen
 
 
@@ -127,41 +128,35 @@ def find_head(model: nn.Module, head: str | None = None) -> tuple[str, nn.Module
     return name, candidates[name]
 
 
-class _WatchOne:
-    """A hook on a head that is known beforehand, and one that notices when the model does not call it."""
+class _Call(NamedTuple):
+    """One call of a layer: what went in, what came out, and what came out as it was before anything changed it."""
+
+    name: str
+    features: Tensor
+    output: Tensor
+    logits: Tensor
+
+
+class _Watch:
+    """Hooks on the layers that may be the head; the first forward shows which of them made the model's output."""
 
     def __init__(self, seen: Seen, inner: nn.Module, candidates: dict[str, nn.Module]) -> None:
-        self.seen = seen
-        self.head = candidates[seen._name or ""].register_forward_hook(self.capture, with_kwargs=True)
-        self.root = inner.register_forward_hook(self.check)
-
-    def capture(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-        features = next(_tensors((inputs, named)), None)
-        if features is not None and isinstance(output, Tensor):
-            self.seen._captured[output.device] = (features, output)
-
-    def check(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if not self.seen._captured:
-            raise ValueError(f"head must be a layer that the model calls; {self.seen._name!r} was not in this forward")
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        self.head.remove()
-        self.root.remove()
-
-
-class _WatchAll:
-    """Hooks on every candidate until the first forward shows which of them made the model's output."""
-
-    def __init__(self, seen: Seen, inner: nn.Module, candidates: dict[str, nn.Module]) -> None:
-        self.seen = seen
-        self.calls: dict[torch.device, list[tuple[str, Tensor, Tensor]]] = {}
+        self.seen, self.running, self.found = seen, False, False
+        # By device, as what is seen.
+        self.calls: dict[torch.device, list[_Call]] = {}
+        watched = candidates if seen._name is None else {seen._name: candidates[seen._name]}
+        self.begin = inner.register_forward_pre_hook(self.start, with_kwargs=True)
         self.handles = {
             name: module.register_forward_hook(functools.partial(self.capture, name), with_kwargs=True)
-            for name, module in candidates.items()
+            for name, module in watched.items()
         }
-        self.root = inner.register_forward_hook(self.decide)
+        self.end = inner.register_forward_hook(self.decide)
+
+    def start(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.running = True
+        # A forward that stops before the head must not show what the one before it saw.
+        for given in _tensors((inputs, named)):
+            self.seen._captured.pop(given.device, None)
 
     def capture(
         self, name: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
@@ -169,42 +164,59 @@ class _WatchAll:
         features = next(_tensors((inputs, named)), None)
         if not isinstance(output, Tensor) or features is None:
             return
-        if self.seen._name is None:
-            self.calls.setdefault(output.device, []).append((name, features, output))
-        elif name == self.seen._name:
-            self.seen._captured[output.device] = (features, output)
+        # A temperature or a mask may be applied in place. Only tokens, which no score looks at, are too many to copy.
+        call = _Call(name, features, output, output.clone() if output.ndim <= 2 else output)
+        if self.running:
+            self.calls.setdefault(output.device, []).append(call)
+        if name == self.seen._name:
+            self.show(call)
 
     def decide(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        self.running = False
         tensors = list(_tensors(output))
-        if not tensors:
-            return
-        calls = self.calls.pop(tensors[0].device, [])
+        calls = self.calls.pop(tensors[0].device, []) if tensors else []
         if self.seen._name is None:
+            if not tensors:
+                return
             self.seen._name = _maker_of(tensors, calls, self.seen._modules)
             for name in [name for name in self.handles if name != self.seen._name]:
                 self.handles.pop(name).remove()
-        for name, features, logits in calls:
-            if name == self.seen._name:
-                self.seen._captured[logits.device] = (features, logits)
+        own = [call for call in calls if call.name == self.seen._name]
+        if own:
+            # A head shared by several branches is called for each: the one whose logits the model gives counts.
+            self.show(_made_first(tensors, own) or own[-1])
+        elif not self.found:
+            raise ValueError(f"head must be a layer that the model calls; {self.seen._name!r} was not in this forward")
+
+    def show(self, call: _Call) -> None:
+        self.found = True
+        self.seen._captured[call.output.device] = (call.features, call.logits)
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
-        self.root.remove()
-        for handle in self.handles.values():
+        for handle in (self.begin, *self.handles.values(), self.end):
             handle.remove()
         self.calls.clear()
 
 
-def _maker_of(outputs: list[Tensor], calls: list[tuple[str, Tensor, Tensor]], candidates: dict[str, nn.Module]) -> str:
-    """The layer whose output is the model's output, or was its last step before something like a softmax."""
+def _made_first(outputs: list[Tensor], calls: list[_Call]) -> _Call | None:
+    """The call whose output is the first of the model's outputs that any of them made."""
     for output in outputs:
-        for name, _, logits in reversed(calls):
-            if logits is output or _same_memory(logits, output):
-                return name
-    fitting = [name for name, _, logits in calls if logits.shape == outputs[0].shape]
-    if len(set(fitting)) == 1:
-        return fitting[0]
+        for call in reversed(calls):
+            if call.output is output or _same_memory(call.output, output):
+                return call
+    return None
+
+
+def _maker_of(outputs: list[Tensor], calls: list[_Call], candidates: dict[str, nn.Module]) -> str:
+    """The layer whose output is the model's output, or was its last step before something like a softmax."""
+    maker = _made_first(outputs, calls)
+    if maker is not None:
+        return maker.name
+    fitting = {call.name for call in calls if call.output.shape == outputs[0].shape}
+    if len(fitting) == 1:
+        return fitting.pop()
     if not calls:
         raise ValueError("model must end in a linear layer; none of its layers ran in this forward")
     raise ValueError(_which_one(candidates, "head must be chosen, no single linear layer makes this model's output"))

@@ -287,3 +287,69 @@ def test_replicas_on_several_devices_are_put_together_in_order() -> None:
         for index, rows in ((1, slice(3, 5)), (0, slice(0, 3))):
             seen._captured[torch.device("cpu", index)] = (VECTORS[rows], VECTORS[rows, :3])
     torch.testing.assert_close(seen.features, VECTORS)
+
+
+class ChangesInPlace(nn.Module):
+    """A temperature and a mask on the logits where they lie, as code that spares memory has it."""
+
+    def __init__(self, hidden: bool) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 4) if hidden else nn.Identity()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.head(self.body(x))
+        logits /= 0.05
+        logits[:, 2] = -1e4
+        return logits
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_what_changes_the_logits_in_place_behind_the_head_is_not_seen(hidden: bool, mode: Callable) -> None:
+    model = ChangesInPlace(hidden)
+    with mode(), hs.observe(model) as seen:
+        for _ in range(2):
+            model(torch.randn(5, 4))
+            torch.testing.assert_close(seen.logits, F.linear(seen.features, seen.weight, seen.bias))
+
+
+class SharesItsHead(nn.Module):
+    """One head for the last features and, for a second loss, for earlier ones; the model gives both."""
+
+    def __init__(self, hidden: bool) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 4) if hidden else nn.Identity()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(self.body(x).relu()), self.head(x)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_of_a_head_called_twice_the_call_that_made_the_first_output_is_seen(hidden: bool) -> None:
+    model = SharesItsHead(hidden)
+    with hs.observe(model) as seen:
+        for _ in range(2):
+            final, _earlier = model(torch.randn(5, 4))
+            torch.testing.assert_close(seen.logits, final)
+            assert bool((seen.features >= 0).all())
+
+
+class MayStopEarly(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, features_only: bool = False) -> Tensor:
+        return x if features_only else self.head(x)
+
+
+def test_a_forward_that_stops_before_the_head_does_not_show_the_one_before_it() -> None:
+    model = MayStopEarly()
+    with hs.observe(model) as seen:
+        model(torch.randn(5, 4))
+        assert len(seen.features) == 5
+        model(torch.randn(5, 4), features_only=True)
+        with pytest.raises(RuntimeError, match="nothing was seen"):
+            _ = seen.features

@@ -10,7 +10,6 @@ training, and the norm of the gradient held to 1, without which fixed settings o
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from hardsight.studies.gr.choosing import (
     method_loss,
     method_title,
 )
-from hardsight.studies.gr.tables import failures, trained_on
+from hardsight.studies.gr.tables import failures, standing, trained_on
 from hardsight.studies.gr.trainings import (
     DIGITS,
     PRINTED,
@@ -42,7 +41,6 @@ from hardsight.studies.gr.trainings import (
     percent,
     shown_last_and_best,
 )
-from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -64,8 +62,6 @@ PROTOCOLS = {
         PRINTED, model="resnet20", epochs=15, drops=RELEASED_DROPS, weight_decay=5e-4
     ),
 }  # fmt: skip
-# A difference smaller than this, in points, is none.
-_EQUAL = 0.5
 
 
 def cells(preset: str) -> list[Cell]:
@@ -160,15 +156,6 @@ def _verdict(results: Mapping[str, Any], rate: float) -> str:
             name = title if len(methods) == 1 else f"{title}, {method_title(best)}"
             said.append(f"{standing(auto, other)} {name} ({percent(other)})")
     return f"At {100 * rate:.0f} % noise auto ends at {percent(auto)}: {', '.join(said)}." if said else ""
-
-
-def standing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """How a difference in points is said; less than half a point, or than its standard error over seeds, is none."""
-    points = 100 * (ours["mean"] - theirs["mean"])
-    error = 100 * math.sqrt(sum((one["sd"] or 0.0) ** 2 / len(one["values"]) for one in (ours, theirs)))
-    if abs(points) < max(_EQUAL, error):
-        return f"level ({points:+.1f}) with"
-    return above_or_below(points)
 
 
 def _steadiest(results: Mapping[str, Any], methods: Sequence[str], rates: Sequence[float]) -> str:

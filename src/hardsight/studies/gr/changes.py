@@ -45,9 +45,9 @@ TITLES = {
     RIGHT_LABELS: "no noise",
     ANCHOR: "clean labels, full length",
 }
-# What changes GR alone, and the change whose CCE it is compared with.
+# What changes GR's loss, and the change whose CCE it is compared with: all but the loss is the same there.
 OF_GR_ALONE = {
-    "mean": PRINTED_AS_IT_IS, "mean-lr-tenth": PRINTED_AS_IT_IS, "epsilon": PRINTED_AS_IT_IS,
+    "mean": PRINTED_AS_IT_IS, "mean-lr-tenth": "lr-tenth", "epsilon": PRINTED_AS_IT_IS,
     "released-epsilon": "released", "late-epsilon": "late-falls",
 }  # fmt: skip
 FACTORS = [change for change in TITLES if change not in (PRINTED_AS_IT_IS, RIGHT_LABELS, ANCHOR)]

@@ -38,11 +38,12 @@ from hardsight.studies.gr.curves import STYLES, learning_curves
 from hardsight.studies.gr.limit import limits
 from hardsight.studies.gr.table3 import COLUMNS
 from hardsight.studies.gr.table3 import PAPER as TABLE3
-from hardsight.studies.gr.tables import page
+from hardsight.studies.gr.tables import page, points_apart
 from hardsight.studies.gr.trainings import (
     gr,
     judge_cells,
     mean_of,
+    number_of,
     recalls,
     several_seeds,
     shown_accuracy,
@@ -114,7 +115,10 @@ def _legend(results: Mapping[str, Any]) -> str:
     legend += " (of the first seed)" if several_seeds(results) else ""
     uncounted = len(results["accuracies"]) - len(results.get("classes_learnt", {}))
     counted = f"; {uncounted} of them came before classes were counted" if uncounted else ""
-    return f"{legend}{counted}. – is not measured yet; what is empty is not planned."
+    return (
+        f"{legend}{counted}. – is not measured yet; what is empty is not planned. Less than half a point, or than its "
+        "standard error over seeds, is no difference: the two are level."
+    )
 
 
 def _shown(results: Mapping[str, Any], change: str, method: str) -> str:
@@ -149,15 +153,23 @@ def _moved(results: Mapping[str, Any], method: str) -> str:
     return f"{title_of(method)} ends at {base:.1f} as printed. What moves it most, in points: {listed}."
 
 
-def gaps_to_cce(results: Mapping[str, Any], method: str) -> dict[str, float]:
-    """By change, how far above CCE a method ends, in points; CCE's own training where only GR knows the change."""
-    gaps: dict[str, float] = {}
+def compared_with_cce(results: Mapping[str, Any], method: str) -> dict[str, tuple[float, int]]:
+    """By change, how far above CCE a method ends, in points, and the sign of what counts as a difference.
+
+    CCE's own training where only GR knows the change.
+    """
+    found: dict[str, tuple[float, int]] = {}
     for change in (PRINTED_AS_IT_IS, *FACTORS):
-        ours = mean_of(results, key(change, method), "last")
-        cce = mean_of(results, key(OF_GR_ALONE.get(change, change), "cce"), "last")
+        ours = number_of(results, key(change, method), "last")
+        cce = number_of(results, key(OF_GR_ALONE.get(change, change), "cce"), "last")
         if cce is not None and ours is not None:
-            gaps[change] = ours - cce
-    return gaps
+            found[change] = points_apart(ours, cce)
+    return found
+
+
+def gaps_to_cce(results: Mapping[str, Any], method: str) -> dict[str, float]:
+    """By change, how far above CCE a method ends, in points."""
+    return {change: points for change, (points, _) in compared_with_cce(results, method).items()}
 
 
 def _gap(results: Mapping[str, Any], method: str) -> str:
@@ -165,8 +177,13 @@ def _gap(results: Mapping[str, Any], method: str) -> str:
     gaps = gaps_to_cce(results, method)
     if not gaps:
         return ""
-    above = sum(gap > 0 for gap in gaps.values())
-    counted = f"{title_of(method)} ends above CCE in {above} of the {len(gaps)} protocols measured with both"
+    sides = [side for _, side in compared_with_cce(results, method).values()]
+    counted = (
+        f"{title_of(method)} ends above CCE in {sides.count(1)} of the {plural(len(gaps), 'protocol')} measured with "
+        "both"
+    )
+    others = {"level": sides.count(0), "below": sides.count(-1)}
+    counted += "".join(f", {word} in {count}" for word, count in others.items() if count)
     if method not in PAPER:
         best = max(gaps, key=lambda change: gaps[change])
         return f"{counted}; the gap is largest with: {TITLES[best]} ({gaps[best]:+.1f})."

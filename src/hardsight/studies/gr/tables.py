@@ -1,11 +1,12 @@
 """Tables of accuracies, ours beside the paper's: rows and columns of kinds of cells, and sentences about them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardsight.studies.framework import markdown_table, provenance
 from hardsight.studies.gr.trainings import first_of, mean_of, shown_accuracy, shown_last_and_best
-from hardsight.studies.wording import training_images
+from hardsight.studies.wording import above_or_below, training_images
 
 # Row title to column title to (kind of cell, what the paper prints for it).
 Layout = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -13,6 +14,8 @@ LEGEND = (
     "Each entry: ours at the end of training (ours at its best epoch, chosen by the test set) [paper]; – is not "
     "measured yet."
 )
+# A difference smaller than this, in points, is none.
+_EQUAL = 0.5
 
 
 def accuracy_table(results: Mapping[str, Any], corner: str, layout: Layout) -> str:
@@ -92,3 +95,16 @@ def ranking(
         f"{where}, of {len(measured)} methods measured, {ours} ends best ({order[0]:.1f}, {order[0] - order[1]:+.1f} "
         f"to the next){beside}."
     )
+
+
+def points_apart(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[float, int]:
+    """The difference of two means in points, and its sign: 0 below half a point or its standard error over seeds."""
+    points = 100 * (ours["mean"] - theirs["mean"])
+    error = 100 * math.sqrt(sum((one["sd"] or 0.0) ** 2 / len(one["values"]) for one in (ours, theirs)))
+    return points, 0 if abs(points) < max(_EQUAL, error) else round(math.copysign(1, points))
+
+
+def standing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """How a difference is said: `22.0 points below`, `level (+0.1) with`."""
+    points, side = points_apart(ours, theirs)
+    return above_or_below(points) if side else f"level ({points:+.1f}) with"

@@ -167,15 +167,10 @@ def test_without_power_an_impossible_label_has_its_weight(device: str) -> None:
         torch.testing.assert_close(got, want)
 
 
-def test_many_shares_have_one_sum(device: str) -> None:
-    from hardsight.kernels.fused.rescaled_cross_entropy import totals
-
-    shares = 5000
-    drawn = torch.rand(4, shares, generator=torch.Generator().manual_seed(0)).to(device)
-    drawn[2] = 40 * drawn[2] - 80
-    kept = torch.zeros(3, device=device)
-    value = totals(drawn.flatten(), shares, kept, 1, "weight", None, None, masses=True)
-    losses, weights, logs, masses = drawn.double()
-    torch.testing.assert_close(value.double(), losses.sum() / weights.sum())
-    torch.testing.assert_close(kept[1].double(), (logs + masses.log()).logsumexp(0), atol=1e-5, rtol=1e-6)
-    assert not kept[[0, 2]].any()
+def test_a_transform_of_ones_own_goes_the_way_of_the_named_ones(device: str) -> None:
+    logits, labels, weight = draw((5, 300), torch.float32, device)
+    for name, function in (("exp", torch.exp), ("identity", lambda argument: argument)):
+        want_value, want = gradient(rescaled_cross_entropy, logits, labels, transform=name, sample_weight=weight)
+        value, got = gradient(rescaled_cross_entropy, logits, labels, transform=function, sample_weight=weight)
+        torch.testing.assert_close(got, want, atol=1e-7, rtol=1e-4)
+        torch.testing.assert_close(value, want_value)

@@ -7,13 +7,9 @@ plain version runs. Second derivatives are not defined.
 from hardsight.kernels.angular_cross_entropy import angular_cross_entropy
 from hardsight.kernels.angular_scores import AngularScores, angular_scores
 from hardsight.kernels.pairwise_angular_contrast import pairwise_angular_contrast
-from hardsight.kernels.rescaled_cross_entropy import (
-    RowStatistics,
-    attach_rescaled_gradient,
-    rescaled_cross_entropy,
-    row_statistics,
-)
+from hardsight.kernels.rescaled_cross_entropy import attach_rescaled_gradient, rescaled_cross_entropy, row_statistics
 from hardsight.kernels.rescaled_linear_cross_entropy import rescaled_linear_cross_entropy
+from hardsight.kernels.rescaling import RowStatistics
 
 __all__ = [
     "AngularScores",

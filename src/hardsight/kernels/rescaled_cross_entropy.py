@@ -10,8 +10,7 @@ CCE, MAE and GCE are special cases: transform "identity" with (beta, lam) = (2, 
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,31 +18,18 @@ from torch import Tensor
 
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused
-from hardsight.kernels.inputs import check_choice, check_labels, check_matrix, check_number, check_sample_weight
-
-Transform = str | Callable[[Tensor], Tensor]
-REDUCTIONS = ("weight", "mean", "sum")
-
-
-class RowStatistics(NamedTuple):
-    """What gradient rescaling needs of a row of logits; "others" are all classes but the labelled one. float32."""
-
-    label_logit: Float[Tensor, "rows"]
-    log_others: Float[Tensor, "rows"]  # log-sum-exp of the other classes' logits
-
-    @property
-    def log_total(self) -> Float[Tensor, "rows"]:
-        return torch.logaddexp(self.label_logit, self.log_others)
-
-    @property
-    def log_p(self) -> Float[Tensor, "rows"]:
-        """log p_y, as -log(1 + exp(others - label)): exact where p_y rounds to 1."""
-        return -torch.nn.functional.softplus(self.log_others - self.label_logit, threshold=80.0)
-
-    @property
-    def log_rest(self) -> Float[Tensor, "rows"]:
-        """log (1 - p_y), exact where p_y rounds to 1."""
-        return -torch.nn.functional.softplus(self.label_logit - self.log_others, threshold=80.0)
+from hardsight.kernels.inputs import check_labels, check_matrix, check_number, check_sample_weight
+from hardsight.kernels.rescaling import (
+    REDUCTIONS,
+    RowStatistics,
+    Transform,
+    check_rescaling,
+    coefficients,
+    given_normaliser,
+    held,
+    log_of_divisor,
+    log_weights,
+)
 
 
 def rescaled_cross_entropy(
@@ -78,7 +64,7 @@ def rescaled_cross_entropy(
     with torch.no_grad():
         rows = _statistics(logits.detach(), labels)
         log_w = log_weights(rows, beta, lam, transform) + weight.log()
-        divisor = _log_divisor(log_w, weight, reduction, normaliser)
+        divisor = log_of_divisor(log_w, weight, reduction, normaliser)
         coefficient = coefficients(log_w, divisor) * held(rows, epsilon)
         value = reduced(-rows.log_p, weight, reduction)
     return attach_rescaled_gradient(value, logits, labels, rows.log_others, coefficient, in_place=in_place)
@@ -97,7 +83,7 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         # Where every other class is masked out there is nothing to learn.
         direction = torch.where((rows.log_others == -math.inf).unsqueeze(1), 0.0, direction)
         direction = direction * held(rows, options["epsilon"]).unsqueeze(1)
-        divisor = _log_divisor(log_w, weight, options["reduction"], options.get("normaliser"))
+        divisor = log_of_divisor(log_w, weight, options["reduction"], options.get("normaliser"))
         gradient = coefficients(log_w, divisor).unsqueeze(1) * direction
         value = reduced(-rows.log_p, weight, options["reduction"])
     return _AttachPlain.apply(value, z, gradient)
@@ -127,66 +113,6 @@ def attach_rescaled_gradient(
 ) -> Float[Tensor, "..."]:
     """`value` (a scalar or one number a row), with coefficient_i (p - y) / (2 (1 - p_y)) as its logit gradient."""
     return _AttachRows.apply(value, logits, labels, log_others, coefficient, in_place)
-
-
-def given_normaliser(
-    normaliser: Tensor | float | None, device: torch.device
-) -> tuple[Tensor, None] | tuple[None, float | None]:
-    """A divisor that came as a tensor, on the device; or the log of one that came as a number."""
-    if isinstance(normaliser, Tensor):
-        return normaliser.detach().to(device), None
-    if normaliser is None:
-        return None, None
-    return None, math.log(normaliser) if normaliser > 0 else -math.inf
-
-
-def log_weights(rows: RowStatistics, beta: float, lam: float, transform: Transform) -> Float[Tensor, "rows"]:
-    """log g(beta p^lam (1 - p)) of every row."""
-    log_power = rows.log_rest if lam == 0 else lam * rows.log_p + rows.log_rest
-    if transform == "identity":
-        return log_power + (math.log(beta) if beta > 0 else -math.inf)
-    argument = beta * log_power.exp()
-    if isinstance(transform, str):
-        return argument
-    return transform(argument).log()
-
-
-def held(rows: RowStatistics, epsilon: float) -> Float[Tensor, "rows"]:
-    """2 (1 - p) / (2 (1 - p) + epsilon) of every row: what is left of the gradient of a fitted sample."""
-    if epsilon == 0:
-        return torch.ones_like(rows.log_others)
-    return torch.sigmoid(rows.log_rest + math.log(2 / epsilon))
-
-
-def _log_divisor(log_w: Tensor, weight: Tensor, reduction: str, normaliser: Tensor | float | None) -> Tensor:
-    """The log of what the gradient is divided by."""
-    if reduction == "weight":
-        return log_w.logsumexp(0) if normaliser is None else torch.as_tensor(normaliser).to(log_w).log()
-    total = weight.sum()
-    return total.log() if reduction == "mean" else torch.zeros_like(total)
-
-
-def coefficients(log_w: Float[Tensor, "rows"], log_divisor: Float[Tensor, ""]) -> Float[Tensor, "rows"]:
-    """w / divisor: 0 where the weight is 0, the largest number where it overflows."""
-    ratio = torch.where(log_w == -math.inf, 0.0, (log_w - log_divisor).exp())
-    return ratio.clamp(max=torch.finfo(ratio.dtype).max)
-
-
-def check_rescaling(
-    beta: float,
-    lam: float,
-    epsilon: float,
-    transform: Transform,
-    reduction: str,
-    reductions: Sequence[str] = REDUCTIONS,
-) -> None:
-    """Refuse what no weight can be made of."""
-    check_number("beta", beta)
-    check_number("lam", lam)
-    check_number("epsilon", epsilon)
-    if not callable(transform):
-        check_choice("transform", transform, ("exp", "identity"))
-    check_choice("reduction", reduction, reductions)
 
 
 def kept_labels(labels: Tensor, sample_weight: Tensor | None, ignore_index: int) -> tuple[Tensor, Tensor]:

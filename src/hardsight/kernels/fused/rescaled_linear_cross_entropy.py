@@ -10,14 +10,9 @@ from torch import Tensor
 
 from hardsight.kernels.dispatch import add_product, aligned, blocks_of, on_device_of, padded, product
 from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
-from hardsight.kernels.fused.rescaled_cross_entropy import (
-    log_held,
-    log_or_nothing,
-    log_p_and_weight,
-    log_two_over,
-    totals,
-)
+from hardsight.kernels.fused.rescaling import log_held, log_p_and_weight, log_two_over, totals
 from hardsight.kernels.fused.samples import label_and_weight
+from hardsight.kernels.rescaling import log_or_nothing
 
 # Elements of a gradient that a program scales.
 _SCALED = 8192

@@ -263,6 +263,22 @@ def test_labels_may_be_text() -> None:
     assert issues.estimated == 1
 
 
+def test_a_label_that_stands_for_none_is_no_suspect(make_table: Make) -> None:
+    # PyTorch's -100 would otherwise be the most suspicious label of all: no model ever predicts it.
+    table = make_table({"id": [0, 1, 2], "label": [0, -100, 1], "predicted": [0, 1, 1], "avh": [0.1, 0.9, 0.2]})
+    with pytest.raises(ValueError, match=r"0 or larger, or null where a sample has none; 1 of 3 .* first -100"):
+        find_label_issues(table)
+
+
+def test_probabilities_may_come_from_a_graph(noisy: tuple[np.ndarray, ...], make_table: Make) -> None:
+    probabilities, labels, _ = noisy
+    table = make_table({"id": np.arange(len(labels)), "label": labels})
+    attached = torch.tensor(probabilities, requires_grad=True)
+    assert find_label_issues(table, probabilities=attached).table.equals(
+        find_label_issues(table, probabilities=probabilities).table
+    )
+
+
 def test_equal_samples_keep_their_order(make_table: Make) -> None:
     table = make_table({"id": [7, 3, 9], "label": [0, 0, 0], "avh": [0.5, 0.5, 0.5]})
     issues = find_label_issues(table)

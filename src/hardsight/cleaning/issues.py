@@ -93,6 +93,7 @@ def find_label_issues(
     table, beliefs, labelled = _labelled(table, probabilities)
     names = _choose(table, score)
     labels = labels_of(table)
+    _check_labels(labels)
     _check_kinds(table)
     columns = [hardness_values(table, name) for name in names]
     hardness = columns[0] if len(columns) == 1 else rank_average(columns)
@@ -119,6 +120,17 @@ def find_label_issues(
     }
     one_look = how == "disagreement" and _mean_margin(table) is None
     return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order], one_look)
+
+
+def _check_labels(labels: np.ndarray) -> None:
+    """A number that stands for no label, as -100 does in PyTorch, differs from every prediction."""
+    if labels.dtype.kind not in "iu" or labels.min() >= 0:
+        return
+    negative = labels[labels < 0]
+    raise ValueError(
+        "column 'label' must hold classes that are 0 or larger, or null where a sample has none; "
+        f"{len(negative)} of {len(labels)} are negative, first {negative[0]}"
+    )
 
 
 def _check_kinds(table: pa.Table) -> None:
@@ -229,7 +241,7 @@ def _names(labels: np.ndarray, expected: pa.Array, class_names: Sequence[str] | 
     highest = max(
         int(labels.max()), max((value for value in expected.unique().to_pylist() if value is not None), default=0)
     )
-    if highest >= len(names) or labels.min() < 0:
+    if highest >= len(names):
         raise ValueError(f"class_names must have a name for every class; got {len(names)} names and class {highest}")
     known = pa.array(names)
     return {"label_name": known.take(pa.array(labels)), "expected_name": known.take(expected)}

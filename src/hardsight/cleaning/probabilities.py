@@ -18,7 +18,7 @@ def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Ten
         given = _matrix(table.column(COLUMN).combine_chunks())
     if given is None:
         return None
-    beliefs = torch.as_tensor(given)
+    beliefs = torch.as_tensor(given).detach().cpu()
     if beliefs.ndim != 2 or len(beliefs) != table.num_rows:
         raise ValueError(
             f"probabilities must be [samples, classes] with a row for each of the {table.num_rows} rows of the table; "

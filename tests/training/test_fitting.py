@@ -321,7 +321,7 @@ def test_samples_without_ids_are_numbered_alike_by_any_number_of_processes(probl
     monkeypatch.setattr(evaluation, "_gather_objects", lambda own: [own])
     rows = {}
     for rank in range(2):
-        monkeypatch.setattr(evaluation, "process", lambda rank=rank: (rank, 2))
+        monkeypatch.setattr(evaluation, "rank_and_count", lambda rank=rank: (rank, 2))
         share = evaluation.score_samples(model, batches, (), torch.device("cpu"))
         rows |= dict(zip(share["id"].tolist(), share["label"].tolist(), strict=True))
     assert [rows.get(one) for one in range(90)] == problem.labels.tolist()

@@ -211,7 +211,7 @@ def test_a_cell_whose_disk_was_full_is_tried_again(tmp_path, monkeypatch):
 
 def test_processes_that_were_joined_are_refused(tmp_path, monkeypatch):
     """Each would take a cell of its own, and then average its gradients with those of another."""
-    monkeypatch.setattr(configured, "process", lambda: (0, 2))
+    monkeypatch.setattr(configured, "rank_and_count", lambda: (0, 2))
     with pytest.raises(ValueError, match="a sweep's processes must be started one by one; got 2 that were joined"):
         training.sweep(BASE, tmp_path, grid(seed=[0]), progress=False)
 

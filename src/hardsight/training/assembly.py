@@ -12,10 +12,10 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
 from hardsight.dynamics import Recorder
+from hardsight.dynamics.processes import rank_and_count
 from hardsight.losses.angular import AngularLinear
 from hardsight.training.checkpoints import check_fits, read_weights
 from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
-from hardsight.training.evaluation import process
 from hardsight.training.objectives import cosine_head
 from hardsight.training.reading import about
 from hardsight.training.schedules import (
@@ -220,7 +220,7 @@ def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, ch
     data = config.data
     with about("data"):
         mean, std = sets.statistics()
-    rank, world = process()
+    rank, world = rank_and_count()
     common: dict[str, Any] = {"device": device, "mean": mean, "std": std, "channels_last": channels_last}
     plain = {**common, "batch_size": data.test_batch_size, "shuffle": False}
     with about("data"):

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.dynamics.noise_rate import lead, noise_rate
+from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.curriculum import SelfPaced
 from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
-from hardsight.training.evaluation import gather, gather_batches, process, share
+from hardsight.training.evaluation import gather, gather_batches, share
 from hardsight.training.network import Network
 from hardsight.training.record import Row
 
@@ -97,7 +98,7 @@ def _dimensionality(network: Network, samples: Iterable[Any], device: torch.devi
     for seen in _look(network, samples, device):
         assert seen.features is not None
         kept.append(seen.features.float())
-        if process()[1] * sum(map(len, kept)) >= _DIMENSION_SAMPLES:
+        if rank_and_count()[1] * sum(map(len, kept)) >= _DIMENSION_SAMPLES:
             break
     batches = torch.cat(gather_batches(kept))[:_DIMENSION_SAMPLES].split(_DIMENSION_BATCH)
     # A last batch of too few has no neighbours to measure by.

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from hardsight.dynamics.processes import together
+from hardsight.dynamics.processes import rank_and_count, together
 from hardsight.losses.registry import Sizes
 from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
 from hardsight.training.devices import usable_device
-from hardsight.training.evaluation import process
 from hardsight.training.fitting import Fitted, Session, fit
 from hardsight.training.locks import claim
 from hardsight.training.reading import build, put
@@ -55,7 +54,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             mine = True
             # Where no claim can be made, nothing can be written either: `fit` has the sentence for it.
             with contextlib.suppress(OSError):
-                mine = process()[0] > 0 or held.enter_context(claim(folder / ".training"))
+                mine = rank_and_count()[0] > 0 or held.enter_context(claim(folder / ".training"))
             if not mine:
                 raise ValueError(f"another process is training in {folder}: wait for its end, or give another folder")
         yield
@@ -140,9 +139,10 @@ def sweep(
         run_together([session(one, device, progress=False) for one in settings], stacked=stacked)
 
     Accelerator()  # joins the processes that were launched together, if any were
-    if process()[1] > 1:
+    _, joined = rank_and_count()
+    if joined > 1:
         raise ValueError(
-            f"a sweep's processes must be started one by one; got {process()[1]} that were joined, as torchrun does"
+            f"a sweep's processes must be started one by one; got {joined} that were joined, as torchrun does"
         )
     for cell in cells:
         # All of them before the first is trained: a misspelt key must not be found after hours, and a cell that

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hardsight.dynamics.processes import rank_and_count
+from hardsight.dynamics.processes import rank_and_count, several
 from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import choose_scores, scores_of_summary
@@ -39,7 +39,7 @@ def evaluate(model: nn.Module, batches: Batches, device: torch.device) -> dict[s
 
 def share(batches: Batches, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """This process's part of the batches, on the device; ids where the batches carry them."""
-    rank, world = process()
+    rank, world = rank_and_count()
     for index, batch in enumerate(batches):
         if index % world == rank:
             yield take_apart(batch, device)
@@ -54,14 +54,9 @@ def take_apart(batch: Any, device: torch.device) -> tuple[Tensor, Tensor, Tensor
     return images, labels, torch.as_tensor(batch[2]).to(device, non_blocking=True) if len(batch) == 3 else None
 
 
-def process() -> tuple[int, int]:
-    """Rank of this process and number of processes."""
-    return rank_and_count()
-
-
 def add_up(values: Tensor) -> Tensor:
     """The sum over all processes."""
-    if process()[1] > 1:
+    if several():
         dist.all_reduce(values)
     return values
 
@@ -123,8 +118,8 @@ def gather_batches(own: Sequence[Tensor]) -> list[Tensor]:
 
 def _gather_objects(own: Any) -> list[Any]:
     parts: list[Any] = [own]
-    if process()[1] > 1:
-        parts = [None] * process()[1]
+    if several():
+        parts = [None] * rank_and_count()[1]
         dist.all_gather_object(parts, own)
     return parts
 

@@ -12,12 +12,11 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from hardsight.dynamics.history import PHASES
-from hardsight.dynamics.processes import together
+from hardsight.dynamics.processes import rank_and_count, together
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
 from hardsight.training.devices import current, usable_device
-from hardsight.training.evaluation import process
 from hardsight.training.loop import NonFiniteLossError, Training
 from hardsight.training.network import Objective
 from hardsight.training.processes import own_batch_statistics
@@ -149,7 +148,7 @@ class Session:
             "device": device_name(device),
             "class_names": list(class_names or []),
         }
-        rank, _ = process()
+        rank, _ = rank_and_count()
         self.record = RunRecord(self.folder if rank == 0 else None)
         self.training = Training(
             step,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardsight.dynamics.processes import together
+from hardsight.dynamics.processes import rank_and_count, together
 from hardsight.training import between_epochs
 from hardsight.training.checkpoints import (
     Checkpoints,
@@ -20,7 +20,7 @@ from hardsight.training.checkpoints import (
     restore_random_states,
 )
 from hardsight.training.data import Feed
-from hardsight.training.evaluation import add_up, evaluate, gather, process
+from hardsight.training.evaluation import add_up, evaluate, gather
 from hardsight.training.progress import Progress
 from hardsight.training.record import Row, RunRecord
 from hardsight.training.resident import Place
@@ -151,7 +151,7 @@ class Training:
         """Stop if a loss since the last look was no finite number, in any process."""
         meter = self.step.meter
         bad = torch.where(meter.bad_step < 0, torch.iinfo(torch.int64).max, meter.bad_step).reshape(1)
-        rank, world = process()
+        rank, world = rank_and_count()
         everywhere = torch.zeros(world, dtype=torch.int64, device=self.device)
         everywhere[rank] = bad
         steps = add_up(everywhere).tolist()
@@ -230,7 +230,7 @@ class Training:
             "objective": step.network.objective.state_dict(),
             "average": None if step.average is None else step.average.state_dict(),
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
-            "processes": process()[1],
+            "processes": rank_and_count()[1],
         }
         own = {
             "random": random_states(),
@@ -269,7 +269,7 @@ class Training:
         step = self.step
         optimizer, steps = type(step.optimizer).__name__, self.feed.steps()
         for part, saved, ours in (
-            ("processes", shared["processes"], process()[1]),
+            ("processes", shared["processes"], rank_and_count()[1]),
             ("steps of an epoch", shared.get("steps_per_epoch", steps), steps),
             ("optimizer", shared.get("optimizer_kind", optimizer), optimizer),
             ("average_decay", _given(shared["average"]), _given(step.average)),

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardsight.dynamics.processes import rank_and_count, several
 from hardsight.training.averaging import WeightAverage
 from hardsight.training.between_epochs import check_samples, looks_at_samples
 from hardsight.training.capture import CapturedStep, can_capture, make_capturable
-from hardsight.training.evaluation import process
 from hardsight.training.meter import Meter
 from hardsight.training.network import Network, Objective
 from hardsight.training.processes import data_parallel, share_batch_statistics
@@ -60,7 +60,7 @@ def ready_step(
     if accumulate > 1:
         accumulated(network)
     call: nn.Module = network
-    if process()[1] > 1:
+    if several():
         share_batch_statistics(network)
         call = data_parallel(network, device)
     return Step(
@@ -78,7 +78,7 @@ def ready_step(
 
 def captured(step: Step, accumulate: int) -> CapturedStep | None:
     """The step in its captured form; None where it cannot be captured."""
-    if not can_capture(step, accumulate, process()[1]):
+    if not can_capture(step, accumulate, rank_and_count()[1]):
         return None
     make_capturable(step.optimizer, next(step.network.parameters()).device)
     return CapturedStep(step)

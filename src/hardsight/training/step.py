@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from hardsight.dynamics.processes import rank_and_count, several
 from hardsight.losses.accumulation import AccumulatedRescaling
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training.averaging import WeightAverage
-from hardsight.training.evaluation import process
 from hardsight.training.meter import Meter
 from hardsight.training.network import Network, Part, WholeStep
 
@@ -51,7 +51,7 @@ class Step:
 
     def _follow(self, batch: Batch, here: int, total: Tensor | int) -> None:
         images, labels, ids = batch
-        part = Part(len(labels) * process()[1] / total, len(labels) / max(1, here))
+        part = Part(len(labels) * rank_and_count()[1] / total, len(labels) / max(1, here))
         with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
             seen = self.call(images, labels, ids, part)
         followed = seen.losses.followed
@@ -102,7 +102,7 @@ class Step:
     @staticmethod
     def _count(here: int, device: torch.device) -> Tensor | int:
         """Samples of the whole step: of all batches of the group, in all processes."""
-        if process()[1] == 1:
+        if not several():
             return here
         total = torch.tensor(float(here), device=device)
         dist.all_reduce(total)

@@ -31,12 +31,12 @@ from hardsight.domains.self_training.record import (
     write_rounds,
     write_thumbnails,
 )
-from hardsight.dynamics.processes import together
+from hardsight.dynamics.processes import rank_and_count, together
 from hardsight.training import Session, fit
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs
 from hardsight.training.configured import alone_in
 from hardsight.training.devices import chosen_device, current
-from hardsight.training.evaluation import evaluate, process
+from hardsight.training.evaluation import evaluate
 from hardsight.training.fitting import failure_recorded
 from hardsight.training.record import RunRecord, device_name
 
@@ -73,7 +73,7 @@ class Run:
         # First of all: started by torchrun, this is what makes the processes know each other.
         own = Accelerator().device
         self.device = own if device is None else chosen_device(device)
-        self.rank, world = process()
+        self.rank, world = rank_and_count()
         self.folder = None if folder is None else Path(folder)
         self.resume, self.name, self.after_round = resume, name, after_round
         self.say = say if self.rank == 0 else lambda sentence: None

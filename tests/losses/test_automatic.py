@@ -1,6 +1,7 @@
 """Gradient rescaling that chooses its knobs: the rule is the paper's table within bounds, the gradient is exact."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -52,14 +53,38 @@ def test_more_noise_never_asks_for_a_smaller_lambda() -> None:
     assert middle.lam == pytest.approx((1.0 + 0.4) / 2, abs=0.01)
 
 
+def pull_of_right_labels(weight: Callable[[float], float], rate: float, classes: int) -> float:
+    """Weight of a right label over that of a wrong one, as a calibrated network believes them."""
+    return weight(1 - rate) / weight(rate / (classes - 1))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 5, 10, 100, 1000])
+def test_wrong_labels_never_pull_harder_beside_right_ones_than_under_cross_entropy(classes: int) -> None:
+    """With two classes a focus of 1/3 lies on the labels that contradict the network: there cross-entropy stays."""
+    for percent in range(10, 100):
+        rate = percent / 100
+        knobs = rescaling_knobs(rate, classes)
+        if knobs is None:
+            continue
+        ours = pull_of_right_labels(lambda p: math.exp(knobs.beta * p**knobs.lam * (1 - p)), rate, classes)  # noqa: B023
+        assert ours >= pull_of_right_labels(lambda p: 2 * (1 - p), rate, classes) * (1 - 1e-12)
+    assert (rescaling_knobs(0.3, classes) is None) == (classes <= 3)
+
+
+def test_the_table_alone_would_turn_against_right_labels_of_two_classes() -> None:
+    """Within the other bounds: the law above rejects it."""
+    ours = pull_of_right_labels(lambda p: math.exp(14 * p**0.5 * (1 - p)), 0.3, 2)
+    assert ours < 0.5 * pull_of_right_labels(lambda p: 2 * (1 - p), 0.3, 2)
+
+
 @pytest.mark.parametrize("classes", [2, 3, 10, 40, 100, 1000])
 def test_the_rule_keeps_within_its_bounds_and_to_the_table_inside_them(classes: int) -> None:
     for percent in range(101):
         rate = percent / 100
         printed, knobs = printed_knobs(rate, classes), rescaling_knobs(rate, classes)
         if knobs is None:
-            # Fewer than a tenth wrong, or no room for the focus: never for another reason.
-            assert rate < LEAST_RATE or 1 - rate < 1 / 3 + 1e-9
+            # Fewer than a tenth wrong, no room for the focus, or two or three classes: never for another reason.
+            assert rate < LEAST_RATE or 1 - rate < 1 / 3 + 1e-9 or classes <= 3
             continue
         assert all(knobs.beta <= critical_beta(knobs.lam, candidates) for candidates in range(3, classes + 1))
         assert knobs.lam <= 0.5
@@ -116,9 +141,11 @@ def test_afterwards_it_is_gradient_rescaling(
 def test_extreme_logits_stay_finite() -> None:
     logits = torch.tensor([[1e4, 0.0], [-1e4, 0.0], [0.0, 0.0]])
     for rate in (None, 0.2, 0.8):
-        loss = AutomaticRescaling(2)
+        # As printed, two classes are rescaled too.
+        loss = AutomaticRescaling(2, as_printed=True)
         if rate is not None:
             loss.decide(rate)
+            assert loss.knobs is not None
         assert gradient(loss, logits, torch.zeros(3, dtype=torch.long)).isfinite().all()
     nothing = gradient(AutomaticRescaling(2), logits, torch.full((3,), -100))
     assert torch.equal(nothing, torch.zeros(3, 2))

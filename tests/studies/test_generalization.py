@@ -13,7 +13,7 @@ from hardsight.studies import Options, run_study
 from hardsight.studies.framework import PRESETS as PRESET_NAMES
 from hardsight.studies.generalization import STUDIES, table5
 from hardsight.studies.generalization.judging import Outcome, choose_scales, judge_cells, paired_difference
-from hardsight.studies.generalization.printed import PAPER_GAP, PRINTED, print_table
+from hardsight.studies.generalization.printed import PAPER_GAP, PRINTED, print_table, scale_sentence
 from hardsight.studies.generalization.sets import DIGIT_DOMAINS, digit_domains
 from hardsight.training import Cell
 
@@ -187,6 +187,27 @@ def test_the_papers_rows_stand_beside_ours_on_its_domains(tmp_path: Path) -> Non
     assert "| paper: CNN-9 + AVH (slides) | 71.56 | 69.25 | 89.93 | 60.86 | 72.90 |" in table
     assert "| **cnn10, scratch, cross-entropy** | 51.00 ± 1.41 |" in table
     assert judged["chosen_scales"]["scratch"]["photo"] == [5.0, 5.0]
+    # Equal on validation samples: the first, the smallest, is chosen.
+    assert (
+        "scratch: 3 of 3 scales end above cross-entropy on average; of 8 choices 8 fell on the smallest or the largest "
+        "scale tried, beyond which a better one may lie."
+    ) in table
+
+
+def test_a_choice_inside_the_scales_that_were_tried_is_no_edge() -> None:
+    row = {"average": {"mean": 50.0, "sd": None, "values": [50.0]}}
+    results = {
+        "accuracy": {"scratch": {"cross_entropy": row, "avh": row}},
+        "scales": {"scratch": {f"{scale}": {"validation": 70.0, "test": 40.0 + scale} for scale in (5, 10, 20)}},
+        "chosen_scales": {"scratch": {"photo": [10.0, 20.0], "sketch": [10.0]}},
+    }
+    said = "scratch: 1 of 3 scales ends above cross-entropy on average; of 3 choices 1 fell on"
+    assert scale_sentence(results, "scratch").startswith(said)
+    results["chosen_scales"]["scratch"] = {"photo": [10.0]}
+    assert scale_sentence(results, "scratch") == "scratch: 1 of 3 scales ends above cross-entropy on average."
+    # Not every domain is there yet, or nothing was chosen.
+    del row["average"]
+    assert scale_sentence(results, "scratch") == ""
 
 
 def test_digits_have_three_domains_that_look_different() -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from hardsight.studies.framework import markdown_table, provenance, shown
 from hardsight.studies.generalization.judging import AVERAGE, difference_sentence
+from hardsight.studies.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,6 +46,7 @@ def print_table(results: Mapping[str, Any]) -> str:
     parts += [difference_sentence(found, begin, PAPER_GAP) for begin, found in results["difference"].items()]
     if any(results["scales"].values()):
         parts.append("What the scale does, mean over domains and seeds:\n\n" + _scales(results["scales"]))
+        parts += [said for begin in results["scales"] if (said := scale_sentence(results, begin))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,6 +57,25 @@ def _scales(scales: Mapping[str, Any]) -> str:
         for scale, found in by_scale.items()
     ]
     return markdown_table(["beginning", "scale", "validation (%)", "domain left out (%)"], rows)
+
+
+def scale_sentence(results: Mapping[str, Any], begin: str) -> str:
+    """How many scales end above cross-entropy, and whether the choice was cut short by the scales that were tried."""
+    tried, base = results["scales"][begin], results["accuracy"][begin].get("cross_entropy", {}).get(AVERAGE)
+    chosen = [scale for scales in results["chosen_scales"][begin].values() for scale in scales]
+    if base is None or not chosen:
+        return ""
+    above = sum(found["test"] > base["mean"] for found in tried.values())
+    ends = {min(map(float, tried)), max(map(float, tried))}
+    cut = sum(scale in ends for scale in chosen)
+    edge = (
+        f"; of {plural(len(chosen), 'choice')} {cut} fell on the smallest or the largest scale tried, beyond which a "
+        "better one may lie"
+    )
+    return (
+        f"{begin}: {above} of {plural(len(tried), 'scale')} {'ends' if above == 1 else 'end'} above cross-entropy on "
+        f"average{edge if cut else ''}."
+    )
 
 
 def _domains(accuracy: Mapping[str, Any]) -> list[str]:

@@ -82,6 +82,30 @@ def test_repeats_are_refused_on_request():
     assert recorder.epoch == 1
 
 
+@pytest.mark.parametrize(("one", "other"), [(0, 2), (0, 1), (5, 3), (998, 1000)])
+def test_one_id_for_samples_of_two_classes_is_refused(one, other):
+    # The counts of two data sets put together, say: a mean of their labels is a class that neither has.
+    recorder = Recorder(4)
+    logits = torch.randn(4, 1001)
+    recorder.update(torch.tensor([3, 1, 3, 1]), logits, torch.tensor([7, one, 7, other]))
+    with pytest.raises(ValueError, match="sample 1 came with several in epoch 0"):
+        recorder.end_epoch()
+    recorder.discard_epoch()
+    recorder.update(torch.tensor([3, 1, 3, 1]), logits, torch.tensor([7, one, 7, one]))
+    recorder.end_epoch()
+    # From epoch to epoch labels may be corrected.
+    recorder.update(torch.tensor([3, 1]), logits[:2], torch.tensor([7, other]))
+    recorder.end_epoch()
+    assert recorder.table()["label"].to_pylist() == [None, other, None, 7]
+
+
+def test_of_repeats_with_two_labels_the_last_may_count():
+    recorder = Recorder(2, repeats="last")
+    recorder.update(torch.tensor([1, 1]), torch.randn(2, 3), torch.tensor([0, 2]))
+    recorder.end_epoch()
+    assert recorder.table()["label"].to_pylist() == [None, 2]
+
+
 @pytest.mark.parametrize("repeats", ["mean", "last", "refuse"])
 @pytest.mark.parametrize("stray", [-1, -7, 4, 10**12])
 def test_ids_out_of_range_are_refused_or_left_out(stray, repeats):
@@ -369,10 +393,10 @@ from hardsight.dynamics import Recorder
 
 generator = torch.Generator().manual_seed(0)
 plain, compiled = Recorder(9), Recorder(9)
-batch = lambda: (
-    torch.randint(9, (6,), generator=generator), torch.randn(6, 4, generator=generator),
-    torch.randint(4, (6,), generator=generator), torch.rand(6, generator=generator), torch.arange(1.0, 5.0),
-)
+def batch():
+    ids, norms = torch.randint(9, (6,), generator=generator), torch.rand(6, generator=generator)
+    return ids, torch.randn(6, 4, generator=generator), ids % 4, norms, torch.arange(1.0, 5.0)
+
 compiled.update(*batch())
 compiled.discard_epoch()
 step = torch.compile(compiled.update, backend="eager", fullgraph=True)

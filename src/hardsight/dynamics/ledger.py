@@ -18,6 +18,11 @@ _LARGEST = 2.0**24
 # Three counts share one integer, 21 bits each: a sample may come two million times an epoch.
 _BITS = 21
 _MASK = (1 << _BITS) - 1
+# Labels share one integer with their squares, which tell whether they were all the same: the sum of n labels takes 42
+# bits, that of the squares is kept modulo 2^22.
+_LABEL_BITS = 2 * _BITS
+_LABEL_MASK = (1 << _LABEL_BITS) - 1
+_SQUARES_MASK = (1 << 64 - _LABEL_BITS) - 1
 _COUNTS, _LABEL, _VALUES = 0, 1, 2
 # The row of sample 0.
 _FIRST = 2
@@ -92,10 +97,20 @@ class Ledger:
         often = ((counts & _MASK) + (counts >> 2 * _BITS)).tolist()
         return often[0] + often[1], often[2]
 
+    def of_several_labels(self) -> int | None:
+        """The first sample that came with different labels, if any did: equal ones sum to n l, their squares to n l²."""
+        block = self.sums[_FIRST : _FIRST + self.num_samples]
+        seen, total = block[:, _COUNTS] & _MASK, block[:, _LABEL] & _LABEL_MASK
+        label = total.div(seen.clamp(min=1), rounding_mode="floor")
+        squares = (block[:, _LABEL] >> _LABEL_BITS) - seen * label * label
+        mixed = ((total != seen * label) | (squares & _SQUARES_MASK != 0)).nonzero()
+        return int(mixed[0]) if len(mixed) else None
+
     def add(self, rows: Tensor, labels: Tensor, measured: Measured, stride: tuple[int, int] = (0, 1)) -> None:
         """Add a batch at `rows`; `stride` is this process's number and how many there are."""
         counts = torch.add(self._once, measured.correct, alpha=1 << _BITS)
-        columns = [counts, labels.unsqueeze(1)]
+        # Overflow drops what is above the modulus.
+        columns = [counts, torch.addcmul(labels, labels, labels, value=1 << _LABEL_BITS).unsqueeze(1)]
         if measured.values:
             columns.append(torch.cat(measured.values, 1).clamp_(-_LARGEST, _LARGEST).mul_(_UNIT).long())
         # Where a row is not sound its numbers are not either, whatever NaN became as an integer.
@@ -127,5 +142,5 @@ class Ledger:
             name: (block[:, _VALUES + place].double() / _UNIT / often).float()
             for place, name in enumerate(self.measures)
         }
-        label = (block[:, _LABEL].double() / often).round().int()
+        label = (block[:, _LABEL] & _LABEL_MASK).div(seen.clamp(min=1), rounding_mode="floor").int()
         return EpochValues(seen.int(), flagged.int(), label, (correct.double() / often).float(), values)

@@ -10,7 +10,7 @@ from hardsight.dynamics.history import PHASES, History, values_of
 from hardsight.dynamics.intake import Intake
 from hardsight.dynamics.ledger import EpochValues, Frame
 from hardsight.dynamics.measures import ANGULAR
-from hardsight.dynamics.validation import check_has, check_no_repeats, check_strays
+from hardsight.dynamics.validation import check_has, check_no_repeats, check_one_label, check_strays
 
 
 class Standing:
@@ -58,6 +58,7 @@ class Standing:
         if self.repeats == "refuse":
             for rows, values in self.intake.blocks():
                 check_no_repeats(values.seen + values.flagged, rows.start, self.epoch)
+        check_one_label(ledger.of_several_labels(), self.epoch)
 
     def write_epoch(self, history: History) -> None:
         """Write the open epoch into a history."""

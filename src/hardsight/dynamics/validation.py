@@ -97,6 +97,15 @@ def check_no_repeats(often: Tensor, first_id: int, epoch: int) -> None:
         )
 
 
+def check_one_label(sample: int | None, epoch: int) -> None:
+    """No sample came with different labels."""
+    if sample is not None:
+        raise ValueError(
+            "labels must not change within an epoch (repeats='last' keeps the last); "
+            f"sample {sample} came with several in epoch {epoch}, so its id may stand for several samples"
+        )
+
+
 def check_has(state: Mapping[str, Any], names: Iterable[str]) -> None:
     """A state, or a part of it, holds all that a recorder's does."""
     missing = next((name for name in names if name not in state), None)

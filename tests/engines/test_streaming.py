@@ -79,6 +79,15 @@ def test_the_model_is_left_as_it_was(model: nn.Sequential) -> None:
     assert all(not module._forward_hooks for module in model.modules())
 
 
+def test_a_model_that_must_not_be_moved_is_scored_where_it_is(
+    model: nn.Sequential, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Quantised models and those spread over several devices refuse `to`, wherever it goes.
+    expected = hs.score_model(model, [(INPUTS, LABELS)])
+    monkeypatch.setattr(nn.Sequential, "to", lambda self, *_: pytest.fail("the model was moved"))
+    assert hs.score_model(model, [(INPUTS, LABELS)]).equals(expected)
+
+
 def test_a_head_that_is_no_plain_product_keeps_its_own_logits() -> None:
     class Angular(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -98,7 +98,7 @@ class Ledger:
         return often[0] + often[1], often[2]
 
     def of_several_labels(self) -> int | None:
-        """The first sample that came with different labels, if any did: equal ones sum to n l, their squares to n l²."""
+        """The first sample that came with different labels, if any: equal ones sum to n l, their squares to n l²."""
         block = self.sums[_FIRST : _FIRST + self.num_samples]
         seen, total = block[:, _COUNTS] & _MASK, block[:, _LABEL] & _LABEL_MASK
         label = total.div(seen.clamp(min=1), rounding_mode="floor")

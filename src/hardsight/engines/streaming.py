@@ -40,7 +40,10 @@ def score_model(
     chosen = choose_scores(scores)
     home = _device_of(model)
     device = home if device is None else torch.device(device)
-    model.to(device)
+    # Quantised models and those spread over several devices must not be moved, and refuse it.
+    moved = device != home
+    if moved:
+        model.to(device)
     columns, prepared = ScoreColumns(), None
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     try:
@@ -57,7 +60,8 @@ def score_model(
                 columns.add(_summarise(seen, prepared, labels, parts, number), labels is not None, ids)
                 step(1)
     finally:
-        model.to(home)
+        if moved:
+            model.to(home)
     return columns.table(chosen)
 
 

@@ -1,12 +1,16 @@
 """The pages of the studies, made from the results files: `docs/studies.md`, and one page each below `docs/studies`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from hardsight.report.canvas import save_png
 from hardsight.studies.framework import PRESETS, Study, markdown_table, read_results, results_path
 from hardsight.studies.registry import studies
 from hardsight.studies.wording import plural
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEAD = """# Studies
 
@@ -32,6 +36,13 @@ finished whenever something is, and `hardsight study import` here.
 """
 
 
+class Page(NamedTuple):
+    """What a study's page says, and the figures that it shows, by name."""
+
+    text: str
+    figures: Mapping[str, "Figure"]
+
+
 def studies_page(results: Path | str) -> str:
     """The index: every study, whose number it stands beside, and what was measured."""
     rows = [
@@ -40,12 +51,12 @@ def studies_page(results: Path | str) -> str:
     return HEAD + markdown_table(("study", "question", "beside", "measured"), rows) + "\n"
 
 
-def study_page(study: Study, results: Path | str) -> str:
+def study_page(study: Study, results: Path | str) -> Page:
     """One study: what it does, its figures, and the table of the largest preset that was run; the others folded."""
     head = f"# {study.id}: {study.title}\n\n{study.about}\n\n"
     presets = _presets(study, results)[::-1]
     if not presets:
-        return f"{head}Not measured yet.\n{_planned(study, presets)}"
+        return Page(f"{head}Not measured yet.\n{_planned(study, presets)}", {})
     found = [read_results(study, results, preset) for preset in presets]
     drawn = study.figures(found[0]) if study.figures else {}
     pictures = "".join(f"![{name}]({_picture(study, name)})\n\n" for name in drawn)
@@ -53,18 +64,13 @@ def study_page(study: Study, results: Path | str) -> str:
         f"\n<details><summary>Preset {preset}</summary>\n\n{study.table(one)}\n</details>\n"
         for preset, one in zip(presets[1:], found[1:], strict=True)
     )
-    return f"{head}{pictures}{study.table(found[0])}{_planned(study, presets)}{others}"
+    return Page(f"{head}{pictures}{study.table(found[0])}{_planned(study, presets)}{others}", drawn)
 
 
 def write_figures(study: Study, results: Path | str, folder: Path | str, preset: str | None = None) -> list[Path]:
     """Draw a study's figures as PNG files; returns their paths."""
     found = read_results(study, results, preset)
-    drawn = study.figures(found) if study.figures else {}
-    paths = []
-    for name, figure in drawn.items():
-        paths.append(Path(folder) / _picture(study, name))
-        save_png(figure, paths[-1])
-    return paths
+    return _save(study, study.figures(found) if study.figures else {}, Path(folder))
 
 
 def write_pages(results: Path | str, docs: Path | str) -> Iterator[Path]:
@@ -74,11 +80,17 @@ def write_pages(results: Path | str, docs: Path | str) -> Iterator[Path]:
     (docs / "studies.md").write_text(studies_page(results), encoding="utf-8")
     yield docs / "studies.md"
     for study in studies():
-        page = docs / "studies" / f"{study.id}.md"
-        page.write_text(study_page(study, results), encoding="utf-8")
-        yield page
-        if _presets(study, results):
-            yield from write_figures(study, results, docs / "studies")
+        page, path = study_page(study, results), docs / "studies" / f"{study.id}.md"
+        path.write_text(page.text, encoding="utf-8")
+        yield path
+        yield from _save(study, page.figures, docs / "studies")
+
+
+def _save(study: Study, figures: Mapping[str, "Figure"], folder: Path) -> list[Path]:
+    paths = {name: folder / _picture(study, name) for name in figures}
+    for name, figure in figures.items():
+        save_png(figure, paths[name])
+    return list(paths.values())
 
 
 def _picture(study: Study, name: str) -> str:

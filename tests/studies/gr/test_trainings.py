@@ -108,6 +108,16 @@ def test_what_failed_is_named_with_its_reason_beside_the_seeds_that_lived() -> N
     assert "Failed, and in no mean: `rate=0.4,method=gr-16-1`, seed 0" in study.table(fabricated(study, "paper", 1))
 
 
+def test_a_small_preset_of_one_seed_says_that_it_ranks_nothing() -> None:
+    study = study_of("table8")
+    results = fabricated(study, "cpu", 2)
+    results["protocol"] |= {"limit": 2000, "shrink": 2}
+    said = "Its numbers do not compare with the paper's"
+    assert f"{said}, and one seed each puts no method before another." in study.table(results)
+    assert f"{said}." in study.table(results | {"seeds": [0, 1]})
+    assert said not in study.table(fabricated(study, "paper", 2))
+
+
 def test_names_of_methods() -> None:
     assert gr(8, 0.5) == "gr-8-0.5"
     assert knobs("gr-8-0.5") == (8.0, 0.5)

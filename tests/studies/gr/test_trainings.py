@@ -118,6 +118,16 @@ def test_a_small_preset_of_one_seed_says_that_it_ranks_nothing() -> None:
     assert said not in study.table(fabricated(study, "paper", 2))
 
 
+@pytest.mark.parametrize(("name", "preset", "said"), [("table10", "cpu", True), ("table10", "paper", False),
+                                                      ("table9", "cpu", False)])  # fmt: skip
+def test_a_small_preset_with_other_noise_than_its_table_says_so(name: str, preset: str, said: bool) -> None:
+    results = fabricated(study_of(name), preset, 2)
+    results["protocol"] = {"limit": None, "shrink": 1, "model": "m", "epochs": 1} | {
+        "data": {"cpu": "usps", "paper": "cifar100"}[preset]
+    }
+    assert ("Wrong labels of this preset are symmetric" in study_of(name).table(results)) == said
+
+
 def test_names_of_methods() -> None:
     assert gr(8, 0.5) == "gr-8-0.5"
     assert knobs("gr-8-0.5") == (8.0, 0.5)

@@ -72,9 +72,7 @@ class Regularisers:
             weight_decay=L2 if "l2" in beside else 0.0,
             dropout=DROPOUT if "dropout" in beside else None,
         )
-        # Wrong labels within the coarse classes of CIFAR-100 need CIFAR-100.
-        noise = self.noise if protocol.data == self.data else "symmetric"
-        return protocol.tree(method, rate, seed, noise=noise)
+        return protocol.tree(method, rate, seed, noise=self._noise(protocol.data))
 
     def compute(self, preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
         """Train these cells together."""
@@ -97,7 +95,17 @@ class Regularisers:
             where, keys = f"At {100 * rate:.0f} % noise", {title: _key(rate, title) for title in COLUMNS}
             numbers = self._numbers(rate)
             sentences += [ranking(results, where, keys, numbers), _added(results, where, keys, numbers)]
-        return page(results, [accuracy_table(results, "noise", layout), *sentences])
+        return page(results, [accuracy_table(results, "noise", layout), self._other_noise(results), *sentences])
+
+    def _other_noise(self, results: Mapping[str, Any]) -> str:
+        """That a small preset has not the table's noise."""
+        if self._noise(results["protocol"]["data"]) == self.noise:
+            return ""
+        return "Wrong labels of this preset are symmetric: the coarse classes of the table's noise are CIFAR-100's."
+
+    def _noise(self, data: str) -> str:
+        """The table's kind of noise, which may need its data: wrong labels within coarse classes do."""
+        return self.noise if data == self.data else "symmetric"
 
     def _numbers(self, rate: float) -> dict[str, float]:
         """The paper's means by title of the column."""

@@ -48,7 +48,10 @@ def page(results: Mapping[str, Any], parts: Sequence[str], legend: str = LEGEND)
 def _not_comparable(results: Mapping[str, Any]) -> str:
     """What a smaller preset must say of its numbers: rounding alone can move such a training by twenty points."""
     alone = "" if len(results["seeds"]) > 1 else ", and one seed each puts no method before another"
-    return f"A preset for looking at the machinery: {trained_on(results)} Its numbers do not compare with the paper's{alone}."
+    return (
+        f"A preset for looking at the machinery: {trained_on(results)} Its numbers do not compare with the "
+        f"paper's{alone}."
+    )
 
 
 def trained_on(results: Mapping[str, Any]) -> str:

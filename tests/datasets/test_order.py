@@ -2,6 +2,8 @@
 
 import torch
 
+from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.order import balanced_order, mixed_seed
 
 
@@ -35,6 +37,16 @@ def test_neighbouring_seeds_have_nothing_in_common():
     assert largest_correlation(drawn) < 0.7
     sums = torch.stack([torch.rand(64, generator=torch.Generator().manual_seed(sum(each))) for each in words])
     assert largest_correlation(sums) > 0.99
+
+
+def test_the_noise_of_no_batch_is_drawn_with_the_seed_of_the_order():
+    images, labels = torch.zeros(64, 1, 8, 8, dtype=torch.uint8), torch.zeros(64, dtype=torch.int64)
+    loader = DeviceLoader(images, labels, batch_size=16, seed=3, augmentation=Augmentation(noise_std=1.0))
+    of_the_order = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(mixed_seed(3, 0)))
+    noises = [batch.images - batch.images.mean() for batch in loader]
+    rows = torch.stack([one.flatten() for one in (of_the_order, *noises)])
+    # Of 1,024 independent numbers the correlation is about 0.03; of the same ones 1.
+    assert largest_correlation(rows) < 0.2
 
 
 def largest_correlation(rows: torch.Tensor) -> float:

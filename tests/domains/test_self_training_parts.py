@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from hardsight.datasets.augment import Augmentation
 from hardsight.domains.self_training.data import in_memory, read_domain, same_channels, target_labels
 from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.domains.self_training.record import worth_showing
@@ -17,8 +18,8 @@ from hardsight.domains.self_training.rounds import mixed_batches
 
 
 def mixed(domains: Any, labels: Tensor, *, batch_size: int = 20, **options: Any) -> Any:
-    shards = {key: options.pop(key) for key in ("rank", "world_size") if key in options}
-    loader = mixed_batches(domains.source, domains.target, batch_size, seed=5, device="cpu", **shards)
+    given = {key: options.pop(key) for key in ("rank", "world_size", "augmentation") if key in options}
+    loader = mixed_batches(domains.source, domains.target, batch_size, seed=5, device="cpu", **given)
     loader.mix(len(domains.source), **{"target_share": 0.25, "steps": None} | options)
     loader.assign(labels)
     return loader
@@ -74,6 +75,18 @@ def test_an_epoch_is_a_function_of_seed_and_number_in_any_process(domains: Any, 
         assert torch.equal(one[2], other[2])
         assert torch.equal(one[0], torch.cat([part[0] for part in parts]))
     assert not torch.equal(next(iter(mixed(domains, pseudo)))[2], next(iter(whole))[2])
+
+
+def test_every_round_has_noise_of_its_own(domains: Any, pseudo: Tensor) -> None:
+    def noise(first_epoch: int, epoch: int) -> Tensor:
+        clean, noisy = mixed(domains, pseudo), mixed(domains, pseudo, augmentation=Augmentation(noise_std=1.0))
+        for loader in (clean, noisy):
+            loader.first_epoch = first_epoch
+            loader.set_epoch(epoch)
+        return next(iter(noisy))[0] - next(iter(clean))[0]
+
+    assert torch.equal(noise(0, 3), noise(2, 1))
+    assert float((noise(0, 0) - noise(2, 0)).abs().mean()) > 0.5
 
 
 def by_hand(logits: Tensor, targets: list[list[float]], is_target: list[bool], alpha: float) -> float:

@@ -206,7 +206,8 @@ class EpochLoader(ABC):
             # For the whole batch, then sliced: what a sample gets does not depend on the number of processes.
             start = index * self.batch_size
             whole = (min(self.batch_size, len(plan.order) - start), *images.shape[1:])
-            self._noise.manual_seed(mixed_seed(self.seed, plan.epoch, index))
+            # From 1 on: (seed, epoch, 0) would be (seed, epoch), of which the order is made.
+            self._noise.manual_seed(mixed_seed(self.seed, plan.epoch, 1 + index))
             noise = torch.randn(whole, generator=self._noise, device=self.device)
             noise = noise[mine.start - start : mine.stop - start]
             images += (noise if kept is None else noise[kept]).mul_(self.augmentation.noise_std)

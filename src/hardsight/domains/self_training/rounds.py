@@ -64,7 +64,8 @@ class _Mixing(EpochLoader):
 
     def plan(self, epoch: int) -> EpochPlan:
         """Order and draws of an epoch; source rows lead each batch."""
-        generator = torch.Generator().manual_seed(mixed_seed(self.seed, self.first_epoch + epoch))
+        epoch += self.first_epoch
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
         labels = self._labels.cpu()
         chosen = (labels[self.source_samples :] >= 0).nonzero().squeeze(1) + self.source_samples
         source = torch.arange(self.source_samples)

@@ -240,14 +240,15 @@ def test_sets_of_the_wrong_shape_are_refused(data):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 def test_a_gpu_makes_the_same_batches_without_waiting(data):
     augmentation = Augmentation(shift=2, flip=True)
     on_cpu = list(make(data, augmentation=augmentation, mean=(0.4,) * 3, std=(0.2,) * 3))
     loader = make(data, augmentation=augmentation, mean=(0.4,) * 3, std=(0.2,) * 3, device="cuda")
     noisy = make(data, augmentation=FULL, class_balanced=(4, 4), dtype=torch.bfloat16, device="cuda")
     plan, noisy_plan = loader.plan(0), noisy.plan(0)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         on_gpu = [loader.batch(plan, index) for index in range(len(loader))]
         assert all(noisy.batch(noisy_plan, index).images.is_cuda for index in range(len(noisy)))
     finally:

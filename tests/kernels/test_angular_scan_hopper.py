@@ -25,7 +25,7 @@ def test_the_kernel_compiles_into_tensor_core_products_of_tiles_from_the_copy_en
         "features": f"tensordesc<bf16[{samples},{dim}],{layouts[0]!r}>",
         "weight": f"tensordesc<bf16[{classes},{dim}],{layouts[1]!r}>",
         "labels": "*i64",
-        "feature_inverse": "*fp32",
+        "norms": "*fp32",
         "weight_inverse": "*fp32",
         "bias": "*bf16",
         "partial": "*fp32",

@@ -137,16 +137,59 @@ def test_an_arccos_of_the_product_fails_that_law() -> None:
         torch.testing.assert_close(cosine.clamp(-1, 1).acos().double(), truth.label_angle, atol=5e-7, rtol=1e-3)
 
 
+def out_of_range(device: str, dtype: torch.dtype, weights: bool) -> tuple[Tensor, ...]:
+    features, weight, labels, bias = draw((12, 40, 37), dtype, device)
+    # The interpreter misreads bfloat16 below its smallest ordinary number.
+    least = 1e-39 if dtype == torch.float32 else 1e-34
+    for row, size in enumerate((1e25, 1e-25, 3e37, least, 1e13, 1e-13)):
+        features[row] *= size
+    features[6], weight[5] = 0, 0
+    features[7, 0] = 1e18
+    if weights:
+        weight[2] *= 1e-22
+        weight[3] *= 1e30
+    return features, weight, labels, bias
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_norms_beyond_the_range_of_squares_are_finite_and_right(device: str, dtype: torch.dtype) -> None:
-    features, weight, labels, _ = draw((6, 8, 4), dtype, device)
-    features[0] *= 1e25
-    features[1] *= 1e-25
-    weight[2] *= 1e-22
-    got = angular_scores(features, weight, labels)
+@pytest.mark.parametrize("weights", [False, True])
+def test_norms_beyond_the_range_of_squares_give_every_number_all_the_same(
+    device: str, weights: bool, dtype: torch.dtype
+) -> None:
+    features, weight, labels, bias = out_of_range(device, dtype, weights)
+    got = angular_scores(features, weight, labels, bias, spread=True)
     truth = reference(features.double(), weight.double(), labels)
-    assert all(torch.isfinite(column).all() for column in got)
-    torch.testing.assert_close(got.angle_sum.double(), truth.angle_sum, atol=1e-5, rtol=1e-6)
+    torch.testing.assert_close(got.feature_norm.double(), truth.feature_norm)
+    for name in AngularScores._fields[1:4]:
+        torch.testing.assert_close(getattr(got, name).double(), getattr(truth, name), atol=2e-6, rtol=2e-6)
+    # Logits that float32 cannot hold are cut off at a quarter of its largest number.
+    limit = torch.finfo(torch.float32).max / 4
+    logits = ((features.double() @ weight.double().T).clamp(-limit, limit) + bias.double()).clamp(-limit, limit)
+    others = logits.scatter(1, labels[:, None], -math.inf)
+    log_p = logits.log_softmax(1)
+    other_p = log_p.exp().scatter(1, labels[:, None], 0.0)
+    for name, want in {
+        "label_logit": logits.gather(1, labels[:, None]).squeeze(1),
+        "largest_other_logit": others.amax(1),
+        "log_sum_exp": logits.logsumexp(1),
+        "other_probability": other_p.sum(1),
+        "other_squares": other_p.square().sum(1),
+        "entropy": -(log_p.exp() * log_p).sum(1),
+    }.items():
+        torch.testing.assert_close(getattr(got, name).double(), want, atol=1e-4, rtol=1e-5)
+    assert torch.equal(logits.gather(1, got.predicted[:, None]).squeeze(1), logits.amax(1))
+    alone = angular_scores(features, weight, labels, bias, logits=False)
+    for one, other in zip(alone[:4], got[:4], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_what_is_not_finite_shows(device: str) -> None:
+    features, weight, labels, _ = draw((6, 8, 4), torch.bfloat16, device)
+    features[0, 1], features[1, 2] = math.nan, math.inf
+    got = angular_scores(features, weight, labels)
+    assert got.angle_sum[:2].isnan().all()
+    assert got.label_angle[:2].isnan().all()
+    assert torch.stack(got[:-1])[:, 2:].isfinite().all()
 
 
 def test_without_labels_the_predicted_class_is_the_label(device: str) -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
-from hardsight.kernels.dispatch import call, runs_fused, same_precision, sent_to_host, tf32_is_allowed
+from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed
 from hardsight.kernels.inputs import check_head, check_labels
 
 # Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
@@ -61,10 +61,7 @@ def angular_scores(
     if not serves(features, weight):
         return reference(features, weight, labels, bias, logits=logits, spread=spread)
     given = (features, weight, labels, bias, logits, logits and spread)
-    numbers, predicted, outside = call(_angular_scores_op, _seen_early, *given)
-    # Norms whose squares leave float32's range are rare, and the plain version scales them first.
-    if _may_look(features) and bool(outside):
-        return reference(features, weight, labels, bias, logits=logits, spread=spread)
+    numbers, predicted = call(_angular_scores_op, _angular_scores, *given)
     return AngularScores(*[*numbers.unbind(), predicted])
 
 
@@ -137,35 +134,14 @@ def _plain_block(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor 
     )
 
 
-def _may_look(tensor: Tensor) -> bool:
-    """Whether a value may be read back: not while compiling or capturing a graph."""
-    if torch.compiler.is_compiling():
-        return False
-    return tensor.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
-
-
 def _angular_scores(
     features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     from hardsight.kernels.fused import angular_norms
     from hardsight.kernels.fused import angular_scores as fused
 
     measured = angular_norms.measure(features, weight)
-    numbers, predicted = fused.scan(features, weight, labels, bias, (logits, spread), _precision(features), measured)
-    return numbers, predicted, measured.unsafe
-
-
-def _seen_early(
-    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
-) -> tuple[Tensor, Tensor, bool]:
-    """`_angular_scores`, but the flag is read while the scan runs: the caller goes on before the device is done."""
-    from hardsight.kernels.fused import angular_norms
-    from hardsight.kernels.fused import angular_scores as fused
-
-    measured = angular_norms.measure(features, weight)
-    outside = sent_to_host(measured.unsafe) if _may_look(features) else None
-    numbers, predicted = fused.scan(features, weight, labels, bias, (logits, spread), _precision(features), measured)
-    return numbers, predicted, outside is not None and outside()
+    return fused.scan(features, weight, labels, bias, (logits, spread), _precision(features), measured)
 
 
 def _precision(features: Tensor) -> str:
@@ -178,7 +154,6 @@ _angular_scores_op = torch.library.custom_op("hardsight::angular_scores", _angul
 @_angular_scores_op.register_fake
 def _(
     features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any]:
     numbers = features.new_empty(10, features.shape[0], dtype=torch.float32)
-    predicted = labels.new_empty(features.shape[0], dtype=torch.int64)
-    return numbers, predicted, labels.new_empty((), dtype=torch.int32)
+    return numbers, labels.new_empty(features.shape[0], dtype=torch.int64)

@@ -45,23 +45,6 @@ def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
     return torch.cuda.device(tensor.device)
 
 
-def sent_to_host(flag: Tensor) -> Callable[[], bool]:
-    """The flag's value when asked for: waits for what was queued before this call, not for what comes after it."""
-    if flag.device.type != "cuda":
-        return lambda: bool(flag)
-    with on_device_of(flag):
-        held = torch.empty(flag.shape, dtype=flag.dtype, pin_memory=True)
-        held.copy_(flag, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-
-    def value() -> bool:
-        arrived.synchronize()
-        return bool(held)
-
-    return value
-
-
 # Triton has both too, made for kernels: on the host each takes microseconds of a call that should take tens.
 def blocks_of(count: int, size: int) -> int:
     """How many blocks of a size hold so many."""

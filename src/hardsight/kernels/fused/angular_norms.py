@@ -1,5 +1,7 @@
 # ruff: noqa: N803
-"""Triton: the norms that the scan of `angular_scores` needs of both sides, taken beforehand."""
+"""Triton: the norms that the scan of `angular_scores` needs, taken beforehand: of the classes, and of the samples too
+where the scan does not take theirs itself.
+"""
 
 from typing import NamedTuple, no_type_check
 
@@ -17,22 +19,23 @@ _LARGEST_NORM = tl.constexpr(1e12)
 
 @triton.jit
 @no_type_check
-def _measure_rows(
-    vectors,
-    norms,
-    inverse,
-    unsafe,
-    first,
-    count,
-    padded,
-    dim,
-    stride,
-    NORMS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Norms and their inverses, 0 for zero and beyond the last; raises the flag where squares left float32's range."""
-    row = first + tl.arange(0, ROWS)
+def inverse_of(norm):
+    """1 / norm; 0 for that of a zero vector, which has no direction."""
+    return tl.where(norm == 0.0, 0.0, 1.0 / tl.where(norm == 0.0, 1.0, norm))
+
+
+@triton.jit
+@no_type_check
+def is_out_of_range(norm):
+    """Whether squares that were summed to this norm may have left float32's range; true for a norm of 0 too."""
+    return (norm < _LEAST_NORM) | (norm > _LARGEST_NORM) | (norm != norm)
+
+
+@triton.jit
+@no_type_check
+def _norms_of(vectors, row, count, dim, stride, BLOCK: tl.constexpr):
+    """Norms of some rows, 0 beyond the last, and the largest magnitude of a component."""
+    ROWS: tl.constexpr = row.shape[0]  # noqa: N806
     squares = tl.zeros((ROWS, BLOCK), tl.float32)
     sizes = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, dim, BLOCK):
@@ -42,14 +45,7 @@ def _measure_rows(
         x = x.to(tl.float32)
         squares += x * x
         sizes = tl.maximum(sizes, tl.abs(x))
-    norm = tl.sqrt(tl.sum(squares, 1))
-    largest = tl.max(sizes, 1)
-    tl.store(inverse + row, tl.where(norm == 0.0, 0.0, 1.0 / tl.where(norm == 0.0, 1.0, norm)), mask=row < padded)
-    if NORMS:
-        tl.store(norms + row, norm, mask=row < count)
-    outside = (largest > 0.0) & ((norm < _LEAST_NORM) | (norm > _LARGEST_NORM) | (norm != norm))
-    if tl.max(outside.to(tl.int32), 0) > 0:
-        tl.store(unsafe, 1)
+    return tl.sqrt(tl.sum(squares, 1)), tl.max(sizes, 1)
 
 
 @triton.jit
@@ -58,10 +54,10 @@ def _measure(
     features,
     weight,
     norms,
-    feature_inverse,
     weight_inverse,
     unsafe,
     samples,
+    sample_blocks,
     classes,
     padded,
     dim,
@@ -70,61 +66,52 @@ def _measure(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The features' rows first, then the classes'."""
-    first = tl.program_id(0) * ROWS
-    behind = tl.cdiv(samples, ROWS) * ROWS
-    if first < behind:
-        _measure_rows(
-            features, norms, feature_inverse, unsafe, first, samples, samples, dim, feature_stride, True, ROWS, BLOCK
-        )
+    """The samples' norms, then the classes' inverse ones; raises the flag where a class's norm is out of range."""
+    block = tl.program_id(0)
+    if block < sample_blocks:
+        row = block * ROWS + tl.arange(0, ROWS)
+        norm, _ = _norms_of(features, row, samples, dim, feature_stride, BLOCK)
+        tl.store(norms + row, norm, mask=row < samples)
     else:
-        _measure_rows(
-            weight,
-            norms,
-            weight_inverse,
-            unsafe,
-            first - behind,
-            classes,
-            padded,
-            dim,
-            weight_stride,
-            False,
-            ROWS,
-            BLOCK,
-        )
+        row = (block - sample_blocks) * ROWS + tl.arange(0, ROWS)
+        norm, largest = _norms_of(weight, row, classes, dim, weight_stride, BLOCK)
+        tl.store(weight_inverse + row, inverse_of(norm), mask=row < padded)
+        outside = (largest > 0.0) & is_out_of_range(norm)
+        if tl.max(outside.to(tl.int32), 0) > 0:
+            tl.store(unsafe, 1)
 
 
 class Measured(NamedTuple):
-    """Norms of the features, inverses of both sides' (the classes' padded to whole tiles), and the cut they are for.
+    """Norms of the samples, to be filled by the scan for Hopper; inverses of the classes', padded to whole tiles.
 
-    `unsafe` is not 0 where squares left float32's range: then the products are no measurement either.
+    `unsafe` is not 0 where a class's squares left float32's range: then no product with it is a measurement.
     """
 
     norms: Tensor
-    feature_inverse: Tensor
     weight_inverse: Tensor
     unsafe: Tensor
     tiling: Tiling
 
 
 def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> Measured:
-    """What `scan` needs of each vector by itself."""
+    """What `scan` needs of each vector by itself, and the cut it is for."""
     samples, dim = features.shape
     tiling = tiling or choose_tiling(features, weight)
     padded = blocks_of(len(weight), tiling.classes) * tiling.classes
-    norms, feature_inverse = torch.empty(2, samples, dtype=torch.float32, device=features.device)
+    norms = torch.empty(samples, dtype=torch.float32, device=features.device)
     weight_inverse = torch.empty(padded, dtype=torch.float32, device=features.device)
     unsafe = torch.zeros((), dtype=torch.int32, device=features.device)
     rows = 8
+    sample_blocks = 0 if tiling.hopper else blocks_of(samples, rows)
     with on_device_of(features):
-        _measure[(blocks_of(samples, rows) + blocks_of(padded, rows),)](
+        _measure[(sample_blocks + blocks_of(padded, rows),)](
             features,
             weight,
             norms,
-            feature_inverse,
             weight_inverse,
             unsafe,
             samples,
+            sample_blocks,
             len(weight),
             padded,
             dim,
@@ -133,4 +120,4 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
             ROWS=rows,
             BLOCK=256,
         )
-    return Measured(norms, feature_inverse, weight_inverse, unsafe, tiling)
+    return Measured(norms, weight_inverse, unsafe, tiling)

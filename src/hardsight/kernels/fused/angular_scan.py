@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from hardsight.kernels.fused.angular_fold import LANES, LOWEST, fold, leave, place_of
+from hardsight.kernels.fused.angular_norms import inverse_of
 
 
 @triton.jit
@@ -27,7 +28,7 @@ def scan_tiles(
     features,
     weight,
     labels,
-    feature_inverse,
+    norms,
     weight_inverse,
     bias,
     partial,
@@ -56,7 +57,7 @@ def scan_tiles(
     end = tl.minimum(begin + classes_per_split, classes)
     row = first + tl.arange(0, SAMPLES)
     label = tl.load(labels + row, mask=row < samples, other=-1).to(tl.int32)
-    inverse = tl.load(feature_inverse + row, mask=row < samples, other=1.0)
+    inverse = inverse_of(tl.load(norms + row, mask=row < samples, other=1.0))
     sample, head = (label, inverse), (weight_inverse, bias, classes)
     top = tl.full((SAMPLES, LANES), LOWEST, tl.float32)
     place = tl.zeros((SAMPLES, LANES), tl.int32)

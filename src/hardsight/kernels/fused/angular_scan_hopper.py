@@ -1,8 +1,8 @@
 # ruff: noqa: N803, N806, RUF005 (Triton has no *)
-"""Gluon: `angular_scan` for Hopper. One warp loads tiles ahead, eight multiply and fold them.
+"""Gluon: `angular_scan` for Hopper. One warp loads tiles ahead, eight multiply and fold them, two take the norms.
 
 The programs stay: each takes one item after another, and the loading warp runs on into the next tile and the next item
-while the others fold.
+while the others fold. The norms of the samples come from the tiles that are multiplied, which saves a pass over them.
 """
 
 import functools
@@ -22,6 +22,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from hardsight.kernels.fused.angular_fold import LANES, LOWEST, fold, leave, place_of, slices_of
+from hardsight.kernels.fused.angular_norms import inverse_of
+
+# Items whose norms may be there before they are needed.
+SLOTS = gl.constexpr(2)
 
 
 def describe(tensor: Tensor, rows: int, dim: int) -> TensorDescriptor:
@@ -62,6 +66,50 @@ def _load_ahead(features, weight, tiles, work):
 
 @gluon.jit
 @no_type_check
+def _measure(tiles, handed, norms, samples, work):
+    """What two more warps do: the norms of each item's samples, while its first classes are multiplied with them."""
+    x_tiles, w_tiles, ready, free = tiles
+    inverses, measured, taken = handed
+    dim, classes, classes_per_split, sample_blocks, items, group = work
+    STAGES: gl.constexpr = x_tiles.shape[0]
+    SAMPLES: gl.constexpr = x_tiles.shape[1]
+    CLASSES: gl.constexpr = w_tiles.shape[1]
+    DIM: gl.constexpr = x_tiles.shape[2]
+    # A thread reads whole rows: it sums them by itself, and the tiles' swizzle keeps the threads apart.
+    layout: gl.constexpr = gl.BlockedLayout([1, DIM], [32, 1], [gl.num_warps(), 1], [1, 0])
+    within = gl.arange(0, SAMPLES, gl.SliceLayout(1, layout))
+    tile_steps = gl.cdiv(dim, DIM)
+    step, turn = 0, 0
+    for item in range(gl.program_id(0), items, gl.num_programs(0)):
+        block, split = place_of(item, items // sample_blocks, sample_blocks, group)
+        squares = gl.zeros((SAMPLES,), gl.float32, gl.SliceLayout(1, layout))
+        for _ in range(0, tile_steps):
+            stage = step % STAGES
+            mbarrier.wait(ready.index(stage), step // STAGES & 1)
+            x = x_tiles.index(stage).load(layout).to(gl.float32)
+            squares += gl.sum(x * x, 1)
+            mbarrier.arrive(free.index(stage))
+            step += 1
+        norm = gl.sqrt(squares)
+        slot = turn % SLOTS
+        mbarrier.wait(taken.index(slot), turn // SLOTS & 1 ^ 1)
+        inverses.index(slot).store(inverse_of(norm))
+        mbarrier.arrive(measured.index(slot))
+        turn += 1  # noqa: SIM113, Triton has no enumerate
+        row = block * SAMPLES + within
+        gl.store(norms + row, norm, mask=row < samples)
+        # The tiles of the other classes it lets pass.
+        begin = split * classes_per_split
+        others = gl.cdiv(gl.minimum(classes_per_split, classes - begin), CLASSES) - 1
+        for _ in range(0, others * tile_steps):
+            stage = step % STAGES
+            mbarrier.wait(ready.index(stage), step // STAGES & 1)
+            mbarrier.arrive(free.index(stage))
+            step += 1
+
+
+@gluon.jit
+@no_type_check
 def _multiply(tiles, step, dim, layout: gl.constexpr):
     """The product of one tile of samples and one of classes, and the number of the step after it."""
     x_tiles, w_tiles, ready, free = tiles
@@ -86,9 +134,12 @@ def _multiply(tiles, step, dim, layout: gl.constexpr):
 
 @gluon.jit
 @no_type_check
-def _multiply_and_fold(tiles, vectors, samples, work, LOGITS: gl.constexpr, BIAS: gl.constexpr, SPREAD: gl.constexpr):
+def _multiply_and_fold(
+    tiles, handed, vectors, samples, work, LOGITS: gl.constexpr, BIAS: gl.constexpr, SPREAD: gl.constexpr
+):
     """What the other warps do with them."""
-    labels, feature_inverse, weight_inverse, bias, partial = vectors
+    labels, weight_inverse, bias, partial = vectors
+    inverses, measured, taken = handed
     dim, classes, classes_per_split, sample_blocks, items, group = work
     SAMPLES: gl.constexpr = tiles[0].shape[1]
     CLASSES: gl.constexpr = tiles[1].shape[1]
@@ -97,18 +148,23 @@ def _multiply_and_fold(tiles, vectors, samples, work, LOGITS: gl.constexpr, BIAS
     lane = gl.arange(0, LANES, gl.SliceLayout(0, nothing.type.layout))[None, :]
     column = gl.arange(0, CLASSES, gl.SliceLayout(0, layout))
     top = nothing + LOWEST
-    step = 0
+    step, turn = 0, 0
     for item in range(gl.program_id(0), items, gl.num_programs(0)):
         block, split = place_of(item, items // sample_blocks, sample_blocks, group)
         row = block * SAMPLES + gl.arange(0, SAMPLES, gl.SliceLayout(1, nothing.type.layout))
         label = gl.load(labels + row, mask=row < samples, other=-1).to(gl.int32)
-        inverse = gl.load(feature_inverse + row, mask=row < samples, other=1.0)
-        sample, head = (label, inverse), (weight_inverse, bias, classes)
+        head = (weight_inverse, bias, classes)
+        slot = turn % SLOTS
         state = (top, nothing.to(gl.int32), (nothing, nothing, nothing), (top, nothing, nothing), nothing)
         begin = split * classes_per_split
         for tile in range(begin, gl.minimum(begin + classes_per_split, classes), CLASSES):
             product, step = _multiply(tiles, step, dim, layout)
-            state = fold(product, tile, lane, column, sample, head, state, LOGITS, BIAS, SPREAD)
+            mbarrier.wait(measured.index(slot), turn // SLOTS & 1)
+            inverse = inverses.index(slot).load(gl.SliceLayout(1, nothing.type.layout))
+            state = fold(product, tile, lane, column, (label, inverse), head, state, LOGITS, BIAS, SPREAD)
+        inverse = inverses.index(slot).load(gl.SliceLayout(1, nothing.type.layout))
+        mbarrier.arrive(taken.index(slot))
+        turn += 1  # noqa: SIM113, Triton has no enumerate
         leave(partial, state, lane, row, inverse, split, samples, LOGITS)
 
 
@@ -118,7 +174,7 @@ def scan_tiles(
     features,
     weight,
     labels,
-    feature_inverse,
+    norms,
     weight_inverse,
     bias,
     partial,
@@ -141,16 +197,26 @@ def scan_tiles(
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=2)
+    inverses = gl.allocate_shared_memory(
+        gl.float32, [SLOTS, features.block_shape[0]], gl.SwizzledSharedLayout(1, 1, 1, [0])
+    )
+    measured = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    taken = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(SLOTS):
+        mbarrier.init(measured.index(slot), count=1)
+        mbarrier.init(taken.index(slot), count=1)
     fence_async_shared()
     tiles = (x_tiles, w_tiles, ready, free)
-    vectors = (labels, feature_inverse, weight_inverse, bias, partial)
+    handed = (inverses, measured, taken)
+    vectors = (labels, weight_inverse, bias, partial)
     work = (dim, classes, classes_per_split, sample_blocks, items, group)
     gl.warp_specialize(
         [
-            (_multiply_and_fold, (tiles, vectors, samples, work, LOGITS, BIAS, SPREAD)),
+            (_multiply_and_fold, (tiles, handed, vectors, samples, work, LOGITS, BIAS, SPREAD)),
             (_load_ahead, (features, weight, tiles, work)),
+            (_measure, (tiles, handed, norms, samples, work)),
         ],
-        [1],
-        [24],
+        [1, 2],
+        [24, 56],
     )

@@ -107,6 +107,53 @@ def _tangent(g, x, radial, inverse, scale, LARGEST: tl.constexpr):
     return tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
 
 
+@triton.jit
+@no_type_check
+def _project_rows(
+    gradients,
+    vectors,
+    out,
+    inverses,
+    program,
+    rows,
+    dim,
+    stride,
+    scale,
+    LARGEST: tl.constexpr,
+    WHOLE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    here = row < rows
+    gradient = gradients + row * dim
+    vector = vectors + row * stride
+    place = out + row * dim
+    inverse = tl.load(inverses + row, mask=here, other=0.0)
+    if WHOLE:
+        d = tl.arange(0, BLOCK)[None, :]
+        inside = here[:, None] & (d < dim)
+        g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+        value = _tangent(g, x, tl.sum(g * x, 1), inverse, scale, LARGEST)
+        tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
+    else:
+        radial = tl.zeros((ROWS, BLOCK), tl.float32)
+        for start in range(0, dim, BLOCK):
+            d = start + tl.arange(0, BLOCK)[None, :]
+            inside = here[:, None] & (d < dim)
+            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+            radial += g * tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+        along = tl.sum(radial, 1)
+        for start in range(0, dim, BLOCK):
+            d = start + tl.arange(0, BLOCK)[None, :]
+            inside = here[:, None] & (d < dim)
+            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+            x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
+            value = _tangent(g, x, along, inverse, scale, LARGEST)
+            tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
+
+
 @triton.jit(do_not_specialize=["first_rows", "second_rows", "first_steps", "second_steps"])
 @no_type_check
 def _project(
@@ -133,51 +180,46 @@ def _project(
 ):
     """The part of each gradient along the sphere: the radial part of a gradient by a direction does nothing."""
     program = tl.program_id(0)
-    rows = first_rows
-    steps = first_steps
-    gradients = first
-    vectors = first_vectors
-    out = first_out
+    firsts = tl.cdiv(first_rows, ROWS)
     inverses += offset
-    if second is not None:  # noqa: SIM102, known when compiling; the other when it runs
-        if program >= tl.cdiv(first_rows, ROWS):
-            program -= tl.cdiv(first_rows, ROWS)
-            inverses += first_rows
-            rows = second_rows
-            steps = second_steps
-            gradients = second
-            vectors = second_vectors
-            out = second_out
     dim = dim_steps * STEP
-    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    here = row < rows
-    gradient = gradients + row * dim
-    vector = vectors + row * steps * STEP
-    place = out + row * dim
-    inverse = tl.load(inverses + row, mask=here, other=0.0)
     scale = tl.load(factor) * number_at(upstream, 1.0)
-    if WHOLE:
-        d = tl.arange(0, BLOCK)[None, :]
-        inside = here[:, None] & (d < dim)
-        g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
-        x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
-        value = _tangent(g, x, tl.sum(g * x, 1), inverse, scale, LARGEST)
-        tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
-    else:
-        radial = tl.zeros((ROWS, BLOCK), tl.float32)
-        for start in range(0, dim, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :]
-            inside = here[:, None] & (d < dim)
-            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
-            radial += g * tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
-        along = tl.sum(radial, 1)
-        for start in range(0, dim, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :]
-            inside = here[:, None] & (d < dim)
-            g = tl.load(gradient[:, None] + d, mask=inside, other=0.0).to(tl.float32)
-            x = tl.load(vector[:, None] + d, mask=inside, other=0.0).to(tl.float32)
-            value = _tangent(g, x, along, inverse, scale, LARGEST)
-            tl.store(place[:, None] + d, value.to(out.dtype.element_ty), mask=inside)
+    # Two calls: the two gradients may wait in different precisions.
+    if program < firsts:
+        stride = first_steps * STEP
+        _project_rows(
+            first,
+            first_vectors,
+            first_out,
+            inverses,
+            program,
+            first_rows,
+            dim,
+            stride,
+            scale,
+            LARGEST,
+            WHOLE,
+            ROWS,
+            BLOCK,
+        )
+    elif second is not None:
+        inverses += first_rows
+        stride = second_steps * STEP
+        _project_rows(
+            second,
+            second_vectors,
+            second_out,
+            inverses,
+            program - firsts,
+            second_rows,
+            dim,
+            stride,
+            scale,
+            LARGEST,
+            WHOLE,
+            ROWS,
+            BLOCK,
+        )
 
 
 def inverse_norms(vectors: Tensor, others: Tensor | None = None) -> Tensor:

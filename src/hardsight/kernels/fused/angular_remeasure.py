@@ -1,0 +1,216 @@
+# ruff: noqa: N803
+"""Triton: samples of which a product is no measurement, measured again from the vectors themselves.
+
+Nearly parallel vectors lose their angle in the product's rounding; vectors whose squares leave float32's range lose all
+numbers, and are brought near 1 by powers of two first. Such samples are few, and are taken one by one.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from hardsight.kernels.fused.angles import angle_from_chords
+from hardsight.kernels.fused.angular_combine import ALL_IN_DOUBT, LABEL_IN_DOUBT, leave_logits
+from hardsight.kernels.fused.angular_norms import inverse_of
+
+_LARGEST = tl.constexpr(3.4028234663852886e38)
+# A quarter of it: differences of two logits stay finite.
+_LARGEST_LOGIT = tl.constexpr(8.507059e37)
+# Below any logit.
+_NO_LOGIT = tl.constexpr(-3e38)
+
+
+@triton.jit
+@no_type_check
+def _power_of_two(exponent):
+    """2 to the power of -126 to 127."""
+    return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+@no_type_check
+def _exponent_of(size):
+    """The exponent of a magnitude, cut off so that the powers of two of it and of its opposite are ordinary numbers."""
+    return tl.minimum(tl.maximum((size.to(tl.int32, bitcast=True) >> 23) - 127, -126), 126)
+
+
+@triton.jit
+@no_type_check
+def _load(vectors, start, DIM: tl.constexpr):
+    """Some components of vectors, in float32; `vectors`: where, the rows, which of them count, dimension, stride."""
+    source, row, valid, dim, stride = vectors
+    d = start + tl.arange(0, DIM)
+    at = source + row.to(tl.int64)[:, None] * stride + d[None, :]
+    return tl.load(at, mask=valid[:, None] & (d < dim)[None, :], other=0.0).to(tl.float32)
+
+
+@triton.jit
+@no_type_check
+def _scaled(vectors, DIM: tl.constexpr):
+    """The exponent of each vector's largest component, and its length once divided by that power of two."""
+    sizes = tl.zeros(vectors[1].shape, tl.float32)
+    for start in range(0, vectors[3], DIM):
+        sizes = tl.maximum(sizes, tl.max(tl.abs(_load(vectors, start, DIM)), 1))
+    exponents = _exponent_of(sizes)
+    squares = tl.zeros(vectors[1].shape, tl.float32)
+    for start in range(0, vectors[3], DIM):
+        part = _load(vectors, start, DIM) * _power_of_two(-exponents)[:, None]
+        squares += tl.sum(part * part, 1)
+    return exponents, tl.sqrt(squares)
+
+
+@triton.jit
+@no_type_check
+def _compare(one, many, exponent, exponents, inverse, inverses, DIM: tl.constexpr):
+    """Products of one vector with many, each divided by its power of two; and the angles, from chords of directions."""
+    dim = one[3]
+    products = tl.zeros(exponents.shape, tl.float32)
+    apart, together = products, products
+    for start in range(0, dim, DIM):
+        u = _load(one, start, DIM) * _power_of_two(-exponent)[:, None]
+        v = _load(many, start, DIM) * _power_of_two(-exponents)[:, None]
+        products += tl.sum(u * v, 1)
+        u, v = u * inverse[:, None], v * inverses[:, None]
+        apart += tl.sum((u - v) * (u - v), 1)
+        together += tl.sum((u + v) * (u + v), 1)
+    # What is not finite shows: every minimum and comparison on the way passes it over.
+    return products, angle_from_chords(apart, together) + 0.0 * apart
+
+
+@triton.jit
+@no_type_check
+def _logits(products, exponents, bias, column, valid, BIAS: tl.constexpr):
+    """Logits of products that are short of a power of two; it may lie beyond float32's range, so it comes in halves."""
+    half = exponents >> 1
+    logits = products * _power_of_two(half) * _power_of_two(exponents - half)
+    logits = tl.minimum(tl.maximum(logits, -_LARGEST_LOGIT), _LARGEST_LOGIT)
+    if BIAS:
+        logits += tl.load(bias + column, mask=valid, other=0.0).to(tl.float32)
+        logits = tl.minimum(tl.maximum(logits, -_LARGEST_LOGIT), _LARGEST_LOGIT)
+    return logits
+
+
+@triton.jit
+@no_type_check
+def _add_logits(logits, column, counted, found):
+    """The class of the largest logit so far, that logit, and the sums that `leave_logits` takes, with these."""
+    place, top, mass, below, mass_squares = found
+    others = tl.where(counted, logits, _NO_LOGIT)
+    tile_top = tl.max(others, 0)
+    first = tl.min(tl.where(counted & (others == tile_top), column, 2147483647), 0)
+    place = tl.where(tile_top > top, first, place)
+    higher = tl.maximum(top, tile_top)
+    fade = tl.exp(top - higher)
+    exponentials = tl.where(counted, tl.exp(others - higher), 0.0)
+    below = tl.where(fade > 0.0, (below + mass * (higher - top)) * fade, 0.0)
+    below += tl.sum(tl.where(exponentials > 0.0, (higher - others) * exponentials, 0.0), 0)
+    mass = mass * fade + tl.sum(exponentials, 0)
+    mass_squares = mass_squares * fade * fade + tl.sum(exponentials * exponentials, 0)
+    return place, higher, mass, below, mass_squares
+
+
+@triton.jit
+@no_type_check
+def _measure_sample(
+    one,
+    exponent,
+    length,
+    label,
+    doubt,
+    head,
+    place,
+    samples,
+    LOGITS: tl.constexpr,
+    BIAS: tl.constexpr,
+    SPREAD: tl.constexpr,
+    CLASSES: tl.constexpr,
+    DIM: tl.constexpr,
+):
+    """What is in doubt of one sample, measured again."""
+    weight, weight_inverse, bias, classes, stride = head
+    out, predicted, row = place
+    anew = doubt == ALL_IN_DOUBT
+    inverse = inverse_of(length)
+    own, others, nearest, label_logit = 0.0, 0.0, 4.0, 0.0
+    found = (0, _NO_LOGIT, 0.0, 0.0, 0.0)
+    # The labelled class alone, or all of them: `begin` steps over one tile or over every tile.
+    begin = tl.where(doubt == LABEL_IN_DOUBT, label, 0).to(tl.int32)
+    end = tl.where(doubt == LABEL_IN_DOUBT, begin + 1, classes).to(tl.int32)
+    for tile in range(begin, end, CLASSES):
+        column = tile + tl.arange(0, CLASSES)
+        valid = column < end
+        counted = valid & (column != label)
+        many = (weight, column, valid, one[3], stride)
+        exponents = tl.zeros((CLASSES,), tl.int32)
+        inverses = tl.load(weight_inverse + column, mask=valid, other=0.0)
+        if anew:
+            exponents, lengths = _scaled(many, DIM)
+            inverses = inverse_of(lengths)
+        products, angle = _compare(one, many, exponent, exponents, inverse, inverses, DIM)
+        own += tl.sum(tl.where(valid & (column == label), angle, 0.0), 0)
+        others += tl.sum(tl.where(counted, angle, 0.0), 0)
+        nearest = tl.minimum(nearest, tl.min(tl.where(counted, angle, 4.0), 0))
+        if LOGITS:
+            logits = _logits(products, exponent + exponents, bias, column, valid, BIAS)
+            label_logit += tl.sum(tl.where(valid & (column == label), logits, 0.0), 0)
+            found = _add_logits(logits, column, counted, found)
+    if doubt == LABEL_IN_DOUBT:
+        others = tl.load(out + 2 * samples + row) - tl.load(out + samples + row)
+    else:
+        tl.store(out + 3 * samples + row, nearest)
+    tl.store(out + samples + row, own)
+    tl.store(out + 2 * samples + row, others + own)
+    if anew:
+        whole = tl.minimum(length * _power_of_two(exponent), _LARGEST)
+        tl.store(out + row, tl.sum(whole, 0))
+        if LOGITS:
+            leave_logits(
+                out, predicted, row, samples, True, (label, label_logit), (found[0], found[1]), found[2:], SPREAD
+            )
+
+
+@triton.jit
+@no_type_check
+def remeasure(
+    features,
+    weight,
+    labels,
+    norms,
+    weight_inverse,
+    bias,
+    out,
+    predicted,
+    doubtful,
+    samples,
+    classes,
+    dim,
+    feature_stride,
+    weight_stride,
+    LOGITS: tl.constexpr,
+    BIAS: tl.constexpr,
+    SPREAD: tl.constexpr,
+    ROWS: tl.constexpr,
+    CLASSES: tl.constexpr,
+    DIM: tl.constexpr,
+):
+    """Measure again what `combine` holds for doubtful."""
+    first = tl.program_id(0) * ROWS
+    doubts = tl.load(doubtful + first + tl.arange(0, ROWS), mask=first + tl.arange(0, ROWS) < samples, other=0)
+    # Nearly always there is none.
+    rows = tl.where(tl.max(doubts, 0) > 0, tl.minimum(ROWS, samples - first), 0)
+    head = (weight, weight_inverse, bias, classes, weight_stride)
+    for step in range(0, rows):
+        row = first + step
+        doubt = tl.load(doubtful + row)
+        if doubt > 0:
+            one = (features, row + tl.arange(0, 1), tl.arange(0, 1) == 0, dim, feature_stride)
+            label, place = tl.load(labels + row), (out, predicted, row)
+            exponent, length = tl.zeros((1,), tl.int32), tl.load(norms + row + tl.arange(0, 1))
+            if doubt == ALL_IN_DOUBT:
+                exponent, length = _scaled(one, DIM)
+            # A zero vector has no direction, and needs no better one.
+            if tl.sum(length, 0) != 0.0:
+                _measure_sample(
+                    one, exponent, length, label, doubt, head, place, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM
+                )

@@ -8,6 +8,7 @@ import difflib
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -84,8 +85,9 @@ class Seen:
 def observe(model: nn.Module, head: str | None = None) -> Iterator[Seen]:
     """Capture the input and output of the model's final linear layer; no hook is left behind.
 
-    `head` names the layer where the model leaves a choice (`head="classifier.3"`). A compiled model runs eagerly
-    inside the block, because compiled code does not call hooks.
+    `head` names the layer where the model leaves a choice (`head="classifier.3"`). Of a model with several outputs
+    `logits` counts where they have names, else the first that a linear layer made and no other one took as its input.
+    A compiled model runs eagerly inside the block, because compiled code does not call hooks.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> with observe(model) as seen:
@@ -101,7 +103,7 @@ def observe(model: nn.Module, head: str | None = None) -> Iterator[Seen]:
     with ExitStack() as stack:
         if compiled:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_Watch(seen, inner, candidates))
+        stack.enter_context(_Watch(seen, inner, candidates, guessed=head is None and len(candidates) == 1))
         yield seen
 
 
@@ -140,8 +142,8 @@ class _Call(NamedTuple):
 class _Watch:
     """Hooks on the layers that may be the head; the first forward shows which of them made the model's output."""
 
-    def __init__(self, seen: Seen, inner: nn.Module, candidates: dict[str, nn.Module]) -> None:
-        self.seen, self.running, self.found = seen, False, False
+    def __init__(self, seen: Seen, inner: nn.Module, candidates: dict[str, nn.Module], guessed: bool) -> None:
+        self.seen, self.running, self.found, self.guessed = seen, False, False, guessed
         # By device, as what is seen.
         self.calls: dict[torch.device, list[_Call]] = {}
         watched = candidates if seen._name is None else {seen._name: candidates[seen._name]}
@@ -173,7 +175,7 @@ class _Watch:
 
     def decide(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self.running = False
-        tensors = list(_tensors(output))
+        tensors = _outputs(output)
         calls = self.calls.pop(tensors[0].device, []) if tensors else []
         if self.seen._name is None:
             if not tensors:
@@ -182,6 +184,9 @@ class _Watch:
             for name in [name for name in self.handles if name != self.seen._name]:
                 self.handles.pop(name).remove()
         own = [call for call in calls if call.name == self.seen._name]
+        if own and self.guessed:
+            _check_only_one(tensors, own[-1], self.seen.head.weight)  # type: ignore[arg-type]
+            self.guessed = False
         if own:
             # A head shared by several branches is called for each: the one whose logits the model gives counts.
             self.show(_made_first(tensors, own) or own[-1])
@@ -202,24 +207,40 @@ class _Watch:
 
 def _made_first(outputs: list[Tensor], calls: list[_Call]) -> _Call | None:
     """The call whose output is the first of the model's outputs that any of them made."""
-    for output in outputs:
-        for call in reversed(calls):
-            if call.output is output or _same_memory(call.output, output):
-                return call
-    return None
+    return next((call for output in outputs for call in reversed(calls) if _made(call, output)), None)
+
+
+def _made(call: _Call, output: Tensor) -> bool:
+    return call.output is output or _same_memory(call.output, output)
 
 
 def _maker_of(outputs: list[Tensor], calls: list[_Call], candidates: dict[str, nn.Module]) -> str:
     """The layer whose output is the model's output, or was its last step before something like a softmax."""
-    maker = _made_first(outputs, calls)
-    if maker is not None:
-        return maker.name
+    makers = [call for call in (_made_first([output], calls) for output in outputs) if call is not None]
+    # What another one of them takes in are the features, given beside the logits.
+    makers = [call for call in makers if not any(_same_memory(call.output, other.features) for other in makers)]
+    if len({call.output.shape[-1] for call in makers}) > 1:
+        several = {call.name: candidates[call.name] for call in calls if call.name in {one.name for one in makers}}
+        raise ValueError(_which_one(several, "head must be chosen, several layers make this model's outputs"))
+    if makers:
+        return makers[0].name
     fitting = {call.name for call in calls if call.output.shape == outputs[0].shape}
     if len(fitting) == 1:
         return fitting.pop()
     if not calls:
         raise ValueError("model must end in a linear layer; none of its layers ran in this forward")
     raise ValueError(_which_one(candidates, "head must be chosen, no single linear layer makes this model's output"))
+
+
+def _check_only_one(outputs: list[Tensor], call: _Call, weight: Tensor) -> None:
+    """Refuse a model's only linear layer where the model gives as many rows, but none of that layer's width."""
+    rows, width = len(call.output), call.output.shape[-1]
+    others = [output for output in outputs if output.ndim == 2 and len(output) == rows]
+    if others and not any(output.shape[-1] == width or _made(call, output) for output in others):
+        raise ValueError(
+            f"model must end in a linear layer; its only one, {call.name!r} {list(weight.shape)}, makes no output of "
+            f"shape {list(others[0].shape)}: score features and weight, or say head={call.name!r} if it is the head"
+        )
 
 
 def unwrap(model: nn.Module) -> tuple[nn.Module, bool]:
@@ -278,18 +299,25 @@ def _which_one(candidates: dict[str, nn.Module], sentence: str) -> str:
     return f'{start}candidates are {", ".join(shown)}{more}: choose with head="{names[-1]}"'
 
 
-def _tensors(output: Any) -> Iterator[Tensor]:
-    """Tensors of a model's output, `logits` first where the output names them."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        if "logits" in output:
-            yield from _tensors(output["logits"])
-        for key, value in output.items():
-            if key != "logits":
-                yield from _tensors(value)
-    elif isinstance(output, tuple | list):
-        for value in output:
+def _outputs(output: Any) -> list[Tensor]:
+    """Tensors of a model's output: its `logits` alone where it names them."""
+    if isinstance(output, tuple) and hasattr(output, "_asdict"):
+        output = output._asdict()
+    elif is_dataclass(output) and not isinstance(output, Mapping):
+        output = vars(output)
+    logits = list(_tensors(output.get("logits"))) if isinstance(output, Mapping) else []
+    return logits or list(_tensors(output))
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Every tensor in what a model takes or gives, in order."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, Mapping):
+        for value in values.values():
+            yield from _tensors(value)
+    elif isinstance(values, tuple | list):
+        for value in values:
             yield from _tensors(value)
 
 

@@ -1,6 +1,8 @@
 """Observing: any classifier's head is found, its input and output are right, and no hook stays."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -353,3 +355,94 @@ def test_a_forward_that_stops_before_the_head_does_not_show_the_one_before_it() 
         model(torch.randn(5, 4), features_only=True)
         with pytest.raises(RuntimeError, match="nothing was seen"):
             _ = seen.features
+
+
+class GivesFeaturesFirst(nn.Module):
+    """(features, logits), as centre loss and its like want them; the features come out of a linear layer too."""
+
+    def __init__(self, activation: nn.Module | None) -> None:
+        super().__init__()
+        self.embed, self.activation, self.head = nn.Linear(4, 6), activation, nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.embed(x)
+        return features, self.head(features if self.activation is None else self.activation(features))
+
+
+@pytest.mark.parametrize("activation", [None, nn.ReLU(inplace=True)])
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_features_given_beside_the_logits_are_not_taken_for_them(activation: nn.Module | None, mode: Callable) -> None:
+    model = GivesFeaturesFirst(activation)
+    with mode(), hs.observe(model) as seen:
+        _, logits = model(torch.randn(5, 4))
+    assert seen.name == "head"
+    torch.testing.assert_close(seen.logits, logits)
+
+
+def test_two_outputs_of_different_width_leave_a_choice() -> None:
+    # Features before their activation, or the classes of two tasks: nobody can tell which the labels belong to.
+    model = GivesFeaturesFirst(nn.ReLU())
+    with hs.observe(model), pytest.raises(ValueError, match=r"head must be chosen, .*embed \[6, 4\], head \[3, 6\]"):
+        model(torch.randn(5, 4))
+    with hs.observe(model, "head") as seen:
+        assert torch.equal(model(torch.randn(5, 4))[1], seen.logits)
+
+
+class Compared(nn.Module):
+    """As CLIP: the only linear layer projects, and the logits are products with directions that no layer holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.names = nn.Linear(4, 6), nn.Embedding(3, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.project(x) @ self.names.weight.T
+
+
+def test_an_only_linear_layer_that_does_not_make_the_output_is_no_head() -> None:
+    model, x = Compared(), torch.randn(5, 4)
+    with hs.observe(model), pytest.raises(ValueError, match=r"its only one, 'project' \[6, 4\], .* shape \[5, 3\]"):
+        model(x)
+    with hs.observe(model, "project") as seen:
+        model(x)
+    assert list(seen.logits.shape) == [5, 6]
+
+
+class GivesTheLossAlone(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x).logsumexp(1).mean()
+
+
+def test_an_only_linear_layer_is_the_head_of_a_model_that_gives_its_loss() -> None:
+    model = GivesTheLossAlone()
+    with hs.observe(model) as seen:
+        model(torch.randn(5, 4))
+    assert list(seen.logits.shape) == [5, 3]
+
+
+class Named(NamedTuple):
+    embedding: Tensor
+    logits: Tensor
+
+
+@dataclass
+class Described:
+    embedding: Tensor
+    logits: Tensor
+
+
+@pytest.mark.parametrize("kind", [Named, Described])
+def test_outputs_that_name_their_logits(kind: Callable) -> None:
+    class Names(TwoHeads):
+        def forward(self, x: Tensor) -> object:  # type: ignore[override]
+            body = self.body(x)
+            return kind(self.auxiliary(body), self.main(body))
+
+    model = Names()
+    with hs.observe(model) as seen:
+        model(torch.randn(5, 4))
+    assert seen.name == "main"

@@ -12,7 +12,7 @@ import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
 from hardsight.studies.gr.protocol import gaps_to_cce
-from hardsight.studies.gr.table3 import BARE, PAPER, best_in_paper, under
+from hardsight.studies.gr.table3_numbers import BARE, PAPER, RATES, best_in_paper, ends, under
 from hardsight.studies.page import write_pages
 
 if TYPE_CHECKING:
@@ -214,13 +214,8 @@ def rescaling() -> str:
 
 def last_accuracies(results: Mapping[str, Any]) -> tuple[list[float], list[float], list[float]]:
     """Rates of noise at which both were measured, where cross-entropy ends there, and where the best GR setting."""
-    last: dict[float, dict[str, float]] = {}
-    for name, of in results["accuracies"].items():
-        rate, method = name.removeprefix("rate=").split(",method=")
-        last.setdefault(float(rate), {})[method] = 100 * of["last"]["mean"]
-    rates = sorted(rate for rate, of in last.items() if "cce" in of and len(of) > 1)
-    best = [max(value for method, value in last[rate].items() if method != "cce") for rate in rates]
-    return rates, [last[rate]["cce"] for rate in rates], best
+    found = {rate: end for rate in RATES if (end := ends(results, rate))}
+    return [*found], [end.cce for end in found.values()], [end.gr for end in found.values()]
 
 
 def findings() -> str:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hardsight.studies.framework import Options, read_results, run_details, run_study
-from hardsight.studies.gr.table3 import COLUMNS, PAPER, RATES, SPREADS, TABLE3, best_in_paper, cells, figures, table
+from hardsight.studies.gr.table3 import TABLE3, cells, figures, table
+from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, SPREADS, best_in_paper, ends
 from hardsight.studies.gr.trainings import gr, knobs
 
 
@@ -132,3 +133,12 @@ def test_nothing_is_said_of_one_method_alone() -> None:
     alone = table(results_of({(0.4, "cce"): 60.9}))
     assert "setting measured" not in alone
     assert "lambda" not in alone
+
+
+def test_where_trainings_end_is_said_of_rates_with_both() -> None:
+    results = results_of({(0.2, "cce"): 60.0, (0.4, "cce"): 50.0, (0.4, gr(16, 1)): 70.0, (0.4, gr(12, 0.5)): 65.0})
+    assert ends(results, 0.2) is None
+    assert ends(results, 0.6) is None
+    found = ends(results, 0.4)
+    assert found is not None
+    assert (found.cce, found.gr, found.best, found.settings) == (50.0, 70.0, gr(16, 1), 2)

@@ -36,8 +36,8 @@ from hardsight.studies.gr.changes import (
 )
 from hardsight.studies.gr.curves import STYLES, learning_curves
 from hardsight.studies.gr.limit import limits
-from hardsight.studies.gr.table3 import COLUMNS
-from hardsight.studies.gr.table3 import PAPER as TABLE3
+from hardsight.studies.gr.table3_numbers import COLUMNS
+from hardsight.studies.gr.table3_numbers import PAPER as TABLE3
 from hardsight.studies.gr.tables import page, points_apart
 from hardsight.studies.gr.trainings import (
     gr,

@@ -60,7 +60,7 @@ def pull_of_right_labels(weight: Callable[[float], float], rate: float, classes:
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 10, 100, 1000])
 def test_wrong_labels_never_pull_harder_beside_right_ones_than_under_cross_entropy(classes: int) -> None:
-    """With two classes a focus of 1/3 lies on the labels that contradict the network: there cross-entropy stays."""
+    """With two classes a focus of 1/3 lies on the labels that contradict the network, with three on a guess."""
     for percent in range(10, 100):
         rate = percent / 100
         knobs = rescaling_knobs(rate, classes)
@@ -83,12 +83,13 @@ def test_the_rule_keeps_within_its_bounds_and_to_the_table_inside_them(classes: 
         rate = percent / 100
         printed, knobs = printed_knobs(rate, classes), rescaling_knobs(rate, classes)
         if knobs is None:
-            # Fewer than a tenth wrong, no room for the focus, or two or three classes: never for another reason.
-            assert rate < LEAST_RATE or 1 - rate < 1 / 3 + 1e-9 or classes <= 3
+            # Fewer than a tenth wrong, or no room for the focus: never for another reason.
+            focus = 0.0 if printed is None else min(printed.lam, 0.5) / (1 + min(printed.lam, 0.5))
+            assert rate < LEAST_RATE or focus > 1 - rate or focus <= 1 / classes
             continue
         assert all(knobs.beta <= critical_beta(knobs.lam, candidates) for candidates in range(3, classes + 1))
         assert knobs.lam <= 0.5
-        assert knobs.lam / (1 + knobs.lam) <= 1 - rate
+        assert 1 / classes < knobs.lam / (1 + knobs.lam) <= 1 - rate
         if knobs.lam < 0.5 and knobs.beta < min(critical_beta(knobs.lam, one) for one in range(3, max(4, classes + 1))):
             assert knobs == printed
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hardsight import training
-from hardsight.losses.automatic import AutomaticRescaling, rescaling_knobs
+from hardsight.losses.automatic import AutomaticRescaling, printed_knobs
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training import between_epochs
 from hardsight.training.config import TrainingConfig
@@ -33,8 +33,10 @@ def objective(sizes: Any = None, **changes: Any) -> Any:
 
 def session(problem: Any, small: Any, folder: Path, epochs: int = 6, lr: float = 0.05, **options: Any) -> Session:
     model = small(dropout=0.0)
+    # As printed: within the bounds three classes would never leave cross-entropy.
+    loss = AutomaticRescaling(3, warm_up=epochs // 3, as_printed=True)
     return Session(
-        model, problem.loader(), AutomaticRescaling(3, warm_up=epochs // 3), torch.optim.SGD(model.parameters(), lr=lr),
+        model, problem.loader(), loss, torch.optim.SGD(model.parameters(), lr=lr),
         epochs=epochs, samples=problem.loader(shuffle=False), folder=folder, progress=False, **options,
     )  # fmt: skip
 
@@ -79,7 +81,7 @@ def test_decided_after_the_warm_up_and_recorded(problem: Any, small: Any, tmp_pa
     assert [row["estimated_noise_rate"] is None for row in rows] == [True] + [False] * 5
     rate = rows[-1]["estimated_noise_rate"]
     assert rate == pytest.approx(float(loss.rate))
-    expected = rescaling_knobs(rate, 3)
+    expected = printed_knobs(rate, 3)
     assert expected is not None, f"15 % of the labels are wrong; estimated {rate}"
     assert (rows[1]["beta"], rows[1]["lam"]) == pytest.approx(expected, rel=1e-6)
 
@@ -107,7 +109,7 @@ def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_
 
 
 def test_a_collapsed_epoch_is_answered_with_cross_entropy(problem: Any, small: Any) -> None:
-    loss = AutomaticRescaling(3)
+    loss = AutomaticRescaling(3, as_printed=True)
     network = Network(small(), training.Objective(loss))
     loss.decide(0.2, accuracy=0.6)
     device, samples = torch.device("cpu"), problem.loader(shuffle=False)
@@ -123,7 +125,7 @@ def test_a_captured_step_follows_the_decision(problem: Any, small: Any, tmp_path
     from hardsight.training.capture import CapturedStep
 
     losses = {}
-    for kind, loss in (("auto", AutomaticRescaling(3, warm_up=2)), ("plain", None)):
+    for kind, loss in (("auto", AutomaticRescaling(3, warm_up=2, as_printed=True)), ("plain", None)):
         model = small(dropout=0.0).cuda()
         made = Session(
             model, problem.loader(device="cuda", drop_last=True), loss, torch.optim.SGD(model.parameters(), lr=0.05),

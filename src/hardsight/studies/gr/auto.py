@@ -215,9 +215,9 @@ cross-entropy for up to ten epochs (a third of a short training), estimates the 
 contradict the network where it is surest, and takes the paper's best β and λ for that rate within bounds: λ at most
 1/2, which the paper fixes where the noise is unknown; β at most the limit above which GR rules classes out
 ([gr-protocol](gr-protocol.md)); and cross-entropy below 10 % noise and where the focus λ/(1 + λ) lies above 1 − noise
-rate. A last bound, against wrong labels that pull harder than under cross-entropy, concerns two and three classes
-alone, not the ten of this page. No clean label is used. The others were chosen among more on USPS and scikit-learn's
-digits ([numbers](../training.md#gradient-rescaling-that-chooses-its-knobs)), not on the images of this page. "Settings
+rate. A last bound, a focus above what a guess believes of a label, concerns few classes, not the ten of this page. No
+clean label is used. The others were chosen among more on USPS and scikit-learn's digits
+([numbers](../training.md#gradient-rescaling-that-chooses-its-knobs)), not on the images of this page. "Settings
 as printed" is the same without the bounds, the form that was judged here first; what it lost at 60 and 80 % noise is
 why bounds were looked for; it is also Eq. 6 to the letter, where auto and the fixed settings let go of fitted samples
 as the authors' code does (epsilon 1e-6). All methods share one protocol: SGD, weight decay 5e-4, the rate divided by

@@ -73,6 +73,18 @@ def test_a_jump_in_the_first_epochs_does_not_count() -> None:
     assert loss.alpha == 1
 
 
+def test_an_epoch_whose_features_are_all_alike_counts_as_the_one_before() -> None:
+    """As the authors have it: a dimensionality of 0 would stay the smallest, and no label would ever give way."""
+    lids = [9.0, 8.0, 7.0, 7.0, 6.0, 6.0, 12.0, 12.0]
+    loss, without = D2L(first_epochs=2, window=3), D2L(first_epochs=2, window=3)
+    for at, lid in enumerate(lids):
+        assert loss.end_epoch(0.0 if at == 3 else lid, at / 10) == without.end_epoch(lid, at / 10)
+    assert loss.alpha == without.alpha < 1
+    nothing = D2L()
+    assert not nothing.end_epoch(0.0, 0.1)
+    assert nothing.alpha == 1
+
+
 def test_refuses_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"neighbours must lie in \[1, 4\], the other samples; got 20"):
         local_intrinsic_dimensionality(torch.zeros(5, 2))

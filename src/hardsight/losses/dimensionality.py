@@ -86,18 +86,23 @@ class D2L(nn.Module):
         )
 
     def end_epoch(self, lid: Tensor | float, progress: float) -> bool:
-        """Take in an epoch's mean LID; returns whether this epoch is the turning point.
+        """Take in an epoch's mean LID (0 counts as the epoch before); returns whether this is the turning point.
 
         The authors go back to the weights of the epoch before when it is.
         """
         lid = check_range(float(lid), "lid", 0.0)
         check_range(progress, "progress", 0.0, 1.0)
+        if lid == 0:
+            # Features all alike measure nothing: the epoch before stands for this one, as in the authors' code.
+            lid = float(self.recent[-1])
+            if lid == 0:
+                return False
         self.smallest.fill_(min(lid, self.smallest.item()))
         enough = int(self.epochs_seen) >= self.first_epochs + self.window
         limit = self.recent.mean() + 2 * self.recent.std(correction=0)
         turns_now = enough and not self.turned and lid > limit.item()
         self.turned.logical_or_(torch.tensor(turns_now))
-        if self.turned and self.smallest > 0:
+        if self.turned:
             self.alpha.fill_(math.exp(-progress * lid / self.smallest.item()))
         self.recent.copy_(torch.cat([self.recent[1:], self.recent.new_tensor([lid])]))
         self.epochs_seen.add_(1)

@@ -16,7 +16,7 @@ from torch import Tensor
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.dispatch import call, held_dtype, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
-from hardsight.kernels.rescaled_cross_entropy import kept_labels, reduced
+from hardsight.kernels.samples import kept_labels, reduced
 
 
 def angular_cross_entropy(

@@ -10,7 +10,7 @@ from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.angular_cross_entropy import project_gradients
 from hardsight.kernels.dispatch import call, runs_fused
 from hardsight.kernels.inputs import check_labels, check_matrix, check_number, check_sample_weight
-from hardsight.kernels.rescaled_cross_entropy import kept_labels
+from hardsight.kernels.samples import kept_labels
 
 
 def pairwise_angular_contrast(

@@ -15,9 +15,10 @@ from torch import Tensor
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
-from hardsight.kernels.rescaled_cross_entropy import kept_labels, row_statistics
 from hardsight.kernels.rescaled_cross_entropy import reference as from_logits
+from hardsight.kernels.rescaled_cross_entropy import row_statistics
 from hardsight.kernels.rescaling import check_rescaling, given_normaliser, log_weights
+from hardsight.kernels.samples import kept_labels
 
 
 def rescaled_linear_cross_entropy(

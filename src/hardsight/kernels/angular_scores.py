@@ -108,7 +108,8 @@ def _plain_block(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor 
         angles = angles_to_classes(features, weight)
         # A quarter of the largest number: differences of two logits stay finite.
         largest = torch.finfo(features.dtype).max / 4
-        logits = (features @ weight.T).nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
+        logits = _products(features, weight).nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
+        logits = logits.to(features.dtype)
         logits = logits if bias is None else (logits + widen(bias)).clamp(-largest, largest)
     label_angle = angle_between(features, weight[labels])
     others = logits.scatter(1, column, -math.inf)
@@ -132,6 +133,14 @@ def _plain_block(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor 
         entropy,
         logits.argmax(1),
     )
+
+
+def _products(features: Tensor, weight: Tensor) -> Tensor:
+    """features @ weight.T, in float64 where float32 has no room: infinities of two signs have no sum."""
+    products = features @ weight.T
+    if torch.compiler.is_compiling() or bool(products.isfinite().all()):
+        return products
+    return features.double() @ weight.double().T
 
 
 def _angular_scores(

@@ -92,6 +92,11 @@ def test_every_value_arrives_typed(config_file):
             "loss.options.process_group is no option of gradient_rescaling; did you mean across_processes?",
         ),
         ("model.name=digit_cnn", "model: name must be a known network; got 'digit_cnn', did you mean 'digits_cnn'?"),
+        (
+            "model=mlp",
+            "model.name must be a network that takes images of shape [1, 8, 8]; 'mlp' does not: mat1 and mat2",
+        ),
+        ("model=alexnet", "model.name must be a network that takes images of shape [1, 8, 8]; 'alexnet' does not"),
         ("record.tracker=tensorbord", "record.tracker must be one of"),
         ("epochs", "a change must be written key=value; got 'epochs'"),
         (["noise.kind=human", "noise.rate=0.0"], "noise.column must name a column of the data"),

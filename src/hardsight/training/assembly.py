@@ -13,6 +13,7 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
 from hardsight.dynamics import Recorder
 from hardsight.dynamics.processes import rank_and_count
+from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
 from hardsight.training.checkpoints import check_fits, read_weights
 from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
@@ -170,7 +171,21 @@ def make_model(config: TrainingConfig, sets: Sets) -> nn.Module:
             state = read_weights(config.model.weights)
             check_fits(model, state, config.model.weights)
         model.load_state_dict(state)
+    _check_takes(model, sets.train.images[:1], config.model.name)
     return model
+
+
+def _check_takes(model: nn.Module, images: Tensor, name: str) -> None:
+    """One image through the network, before anything is recorded: small ones leave nothing to pool."""
+    with evaluating(model):
+        try:
+            model(images.float())
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"model.name must be a network that takes images of shape {list(images.shape[1:])}; "
+                f"{name!r} does not: {reason}"
+            ) from None
 
 
 def make_optimizer(config: OptimizerConfig, parameters: Any) -> torch.optim.Optimizer:

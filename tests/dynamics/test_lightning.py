@@ -142,3 +142,21 @@ def test_a_process_without_a_batch_saves_with_the_others(in_two_processes):
         assert int(saved["ledger"]["sums"][3, 0]) > 0
 
     in_two_processes(work)
+
+
+class WithCentres(Classifier):
+    """A loss with weights of its own beside the network: which of the two gives the logits is not clear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centres = nn.Embedding(3, 8)
+
+
+def test_a_step_that_does_not_call_what_is_watched_is_told_what_to_say(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"model must name the submodule .* the step does not call it; there are net, centres"
+    ):
+        trainer(tmp_path, 1, RecorderCallback(Recorder(20))).fit(WithCentres(), loader(), loader())
+    recorder = Recorder(20)
+    trainer(tmp_path, 1, RecorderCallback(recorder, model="net")).fit(WithCentres(), loader(), loader())
+    assert torch.equal(recorder.scores()["aum"], by_hand(1).scores()["aum"])

@@ -52,6 +52,7 @@ class RecorderCallback(Callback):
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Record the forward that just ran: now, while the head's weights are still those that made the logits."""
         if self._waiting is not None and self._seen is not None:
+            self._check_seen(self._seen, pl_module)
             self.recorder.update_seen(*self._waiting, self._seen)
         self._waiting = None
 
@@ -75,6 +76,17 @@ class RecorderCallback(Callback):
         """Go on from a checkpoint."""
         if state_dict:
             self.recorder.load_shared_state_dict(state_dict)
+
+    def _check_seen(self, seen: Seen, module: LightningModule) -> None:
+        try:
+            _ = seen.name
+        except RuntimeError:
+            watched = "the module itself is watched" if self.model is None else f"{self.model!r} is watched"
+            names = ", ".join(name for name, _ in module.named_children())
+            raise ValueError(
+                "model must name the submodule whose output are the logits, as RecorderCallback(recorder, model=...): "
+                f"{watched}, but the step does not call it; there are {names}"
+            ) from None
 
     def _observed(self, module: LightningModule) -> nn.Module:
         if self.model is not None:

@@ -6,7 +6,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-POINTERS = {"labels": "*i64", "predicted": "*i64", "doubtful": "*i32", "unsafe": "*i32"}
+POINTERS = {"labels": "*i64", "predicted": "*i64", "unsafe": "*i32"}
 
 
 def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any]) -> str:
@@ -38,7 +38,6 @@ def test_gradients_that_wait_in_different_precisions_are_projected_by_one_kernel
 def test_the_parts_of_angular_scores_compile(logits: bool, bias: str | None) -> None:
     from hardsight.kernels.fused.angular_combine import combine
     from hardsight.kernels.fused.angular_norms import _measure
-    from hardsight.kernels.fused.angular_remeasure import remeasure
 
     vectors = {"features": "*bf16", "weight": "*bf16"}
     numbers = dict.fromkeys(("norms", "weight_inverse", "partial", "out"), "*fp32")
@@ -54,5 +53,4 @@ def test_the_parts_of_angular_scores_compile(logits: bool, bias: str | None) -> 
         return compiled(kernel, pointers, {name: value for name, value in (terms | sizes).items() if name in names})
 
     assert "st.global" in of(_measure, {"ROWS": 4, "BLOCK": 64})
-    assert "st.global" in of(combine, {"ROWS": 128})
-    assert ("ex2.approx" in of(remeasure, {"ROWS": 16, "CLASSES": 4, "DIM": 32})) == logits
+    assert ("ex2.approx" in of(combine, {"ROWS": 32, "CLASSES": 4, "DIM": 32})) == logits

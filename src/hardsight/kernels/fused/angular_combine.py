@@ -1,59 +1,27 @@
 # ruff: noqa: N803
-"""Triton: what the splits of a scan found, joined into a sample's numbers; and which of them are in doubt."""
+"""Triton: what the splits of a scan found, joined into a sample's numbers; what is in doubt is measured again."""
 
 from typing import no_type_check
 
 import triton
 import triton.language as tl
 
-from hardsight.kernels.fused.angles import HALF_PI, arccos, softplus
+from hardsight.kernels.fused.angles import HALF_PI, arccos
 from hardsight.kernels.fused.angular_fold import FIELDS, LOWEST
 from hardsight.kernels.fused.angular_norms import inverse_of, is_out_of_range
+from hardsight.kernels.fused.angular_numbers import store_logits
+from hardsight.kernels.fused.angular_remeasure import ALL_IN_DOUBT, ANGLES_IN_DOUBT, LABEL_IN_DOUBT, remeasure
 
 # See geometry: beyond this |cosine| an arccos of a float32 product is no measurement any more.
 _NEARLY_PARALLEL = tl.constexpr(0.995)
-# What is in doubt of a sample: the angle to its labelled class, every angle, or every number.
-LABEL_IN_DOUBT = tl.constexpr(1)
-ANGLES_IN_DOUBT = tl.constexpr(2)
-ALL_IN_DOUBT = tl.constexpr(3)
-
-
-@triton.jit
-@no_type_check
-def leave_logits(out, predicted, row, samples, inside, own_class, largest_other, masses, SPREAD: tl.constexpr):
-    """The numbers that logits give: from the labelled class and its logit, the largest other one, and the others' sums.
-
-    The sums are of exponentials below that largest one, of those times how far they are below it, and of their squares.
-    """
-    label, label_logit = own_class
-    place, top = largest_other
-    mass, below, mass_squares = masses
-    total_top = tl.maximum(top, label_logit)
-    others = mass * tl.exp(top - total_top)
-    own = tl.exp(label_logit - total_top)
-    total = others + own
-    # Where the label leads its own term is 1, and log (1 + others) keeps what 1 + others would round away.
-    log_total = tl.where(label_logit >= top, softplus(tl.log(others)), tl.log(total))
-    wins = (label_logit > top) | ((label_logit == top) & (label < place))
-    tl.store(predicted + row, tl.where(wins, label, place.to(tl.int64)), mask=inside)
-    tl.store(out + 4 * samples + row, label_logit, mask=inside)
-    tl.store(out + 5 * samples + row, top, mask=inside)
-    tl.store(out + 6 * samples + row, total_top + log_total, mask=inside)
-    tl.store(out + 7 * samples + row, others / total, mask=inside)
-    squares = total * 0.0
-    entropy = squares
-    if SPREAD:
-        squares = mass_squares * tl.exp(2.0 * (top - total_top)) / (total * total)
-        spread_others = below * tl.exp(top - total_top) + others * (total_top - top)
-        entropy = (spread_others + own * (total_top - label_logit)) / total + log_total
-    tl.store(out + 8 * samples + row, squares, mask=inside)
-    tl.store(out + 9 * samples + row, entropy, mask=inside)
 
 
 @triton.jit
 @no_type_check
 def combine(
     partial,
+    features,
+    weight,
     labels,
     norms,
     weight_inverse,
@@ -61,16 +29,20 @@ def combine(
     bias,
     out,
     predicted,
-    doubtful,
     samples,
     classes,
+    dim,
+    feature_stride,
+    weight_stride,
     splits,
     LOGITS: tl.constexpr,
     BIAS: tl.constexpr,
     SPREAD: tl.constexpr,
     ROWS: tl.constexpr,
+    CLASSES: tl.constexpr,
+    DIM: tl.constexpr,
 ):
-    """What the splits of the classes found, joined into the numbers of `AngularScores`; and what to measure again."""
+    """The numbers of `AngularScores` from what the splits of the classes found; `CLASSES`, `DIM`: to measure again."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < samples
     top = tl.full((ROWS,), LOWEST, tl.float32)
@@ -117,15 +89,45 @@ def combine(
     doubt = tl.where(tl.abs(label_cosine) > _NEARLY_PARALLEL, LABEL_IN_DOUBT, 0)
     doubt = tl.where(largest > _NEARLY_PARALLEL, ANGLES_IN_DOUBT, doubt)
     doubt = tl.where(is_out_of_range(norm) | (tl.load(unsafe) > 0), ALL_IN_DOUBT, doubt)
-    tl.store(doubtful + row, doubt, mask=inside)
-    if not LOGITS:
+    doubt = tl.where(inside, doubt, 0)
+    if LOGITS:
+        label_logit = label_product
+        if BIAS:
+            label_logit += tl.load(bias + label, mask=inside, other=0.0).to(tl.float32)
+        masses = (mass, below, mass_squares)
+        store_logits(out, predicted, row, samples, inside, (label, label_logit), (place, top), masses, SPREAD)
+    else:
         tl.store(predicted + row, tl.full((ROWS,), -1, tl.int64), mask=inside)
         for field in tl.static_range(4, 10):
             tl.store(out + field * samples + row, tl.zeros((ROWS,), tl.float32), mask=inside)
-        return
 
-    label_logit = label_product
-    if BIAS:
-        label_logit += tl.load(bias + label, mask=inside, other=0.0).to(tl.float32)
-    masses = (mass, below, mass_squares)
-    leave_logits(out, predicted, row, samples, inside, (label, label_logit), (place, top), masses, SPREAD)
+    # Nearly always there is none in doubt.
+    if tl.max(doubt, 0) > 0:
+        # What is measured again is written over what was stored just now, by other threads.
+        tl.debug_barrier()
+        head = (weight, weight_inverse, bias, classes, weight_stride)
+        first = tl.program_id(0) * ROWS
+        for step in range(0, ROWS):
+            mine = tl.arange(0, ROWS) == step
+            my_doubt = tl.sum(tl.where(mine, doubt, 0), 0)
+            if my_doubt > 0:
+                one = (features, first + step + tl.arange(0, 1), tl.arange(0, 1) == 0, dim, feature_stride)
+                my_label = tl.sum(tl.where(mine, label, 0), 0)
+                my_norm = tl.load(norms + first + step)
+                my_sum = tl.sum(tl.where(mine, angle_sum, 0.0), 0)
+                my_place = (out, predicted, first + step)
+                remeasure(
+                    one,
+                    my_norm,
+                    my_label,
+                    my_doubt,
+                    my_sum,
+                    head,
+                    my_place,
+                    samples,
+                    LOGITS,
+                    BIAS,
+                    SPREAD,
+                    CLASSES,
+                    DIM,
+                )

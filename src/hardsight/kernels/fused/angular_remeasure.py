@@ -11,9 +11,13 @@ import triton
 import triton.language as tl
 
 from hardsight.kernels.fused.angles import angle_from_chords
-from hardsight.kernels.fused.angular_combine import ALL_IN_DOUBT, LABEL_IN_DOUBT, leave_logits
 from hardsight.kernels.fused.angular_norms import inverse_of
+from hardsight.kernels.fused.angular_numbers import store_logits
 
+# What is in doubt of a sample: the angle to its labelled class, every angle, or every number.
+LABEL_IN_DOUBT = tl.constexpr(1)
+ANGLES_IN_DOUBT = tl.constexpr(2)
+ALL_IN_DOUBT = tl.constexpr(3)
 _LARGEST = tl.constexpr(3.4028234663852886e38)
 # A quarter of it: differences of two logits stay finite.
 _LARGEST_LOGIT = tl.constexpr(8.507059e37)
@@ -94,7 +98,7 @@ def _logits(products, exponents, bias, column, valid, BIAS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _add_logits(logits, column, counted, found):
-    """The class of the largest logit so far, that logit, and the sums that `leave_logits` takes, with these."""
+    """The class of the largest logit so far, that logit, and the sums that `store_logits` takes, with these."""
     place, top, mass, below, mass_squares = found
     others = tl.where(counted, logits, _NO_LOGIT)
     tile_top = tl.max(others, 0)
@@ -112,12 +116,13 @@ def _add_logits(logits, column, counted, found):
 
 @triton.jit
 @no_type_check
-def _measure_sample(
+def _measure(
     one,
     exponent,
     length,
     label,
     doubt,
+    angle_sum,
     head,
     place,
     samples,
@@ -156,7 +161,7 @@ def _measure_sample(
             label_logit += tl.sum(tl.where(valid & (column == label), logits, 0.0), 0)
             found = _add_logits(logits, column, counted, found)
     if doubt == LABEL_IN_DOUBT:
-        others = tl.load(out + 2 * samples + row) - tl.load(out + samples + row)
+        others = angle_sum
     else:
         tl.store(out + 3 * samples + row, nearest)
     tl.store(out + samples + row, own)
@@ -165,7 +170,7 @@ def _measure_sample(
         whole = tl.minimum(length * _power_of_two(exponent), _LARGEST)
         tl.store(out + row, tl.sum(whole, 0))
         if LOGITS:
-            leave_logits(
+            store_logits(
                 out, predicted, row, samples, True, (label, label_logit), (found[0], found[1]), found[2:], SPREAD
             )
 
@@ -173,44 +178,26 @@ def _measure_sample(
 @triton.jit
 @no_type_check
 def remeasure(
-    features,
-    weight,
-    labels,
-    norms,
-    weight_inverse,
-    bias,
-    out,
-    predicted,
-    doubtful,
+    one,
+    norm,
+    label,
+    doubt,
+    angle_sum,
+    head,
+    place,
     samples,
-    classes,
-    dim,
-    feature_stride,
-    weight_stride,
     LOGITS: tl.constexpr,
     BIAS: tl.constexpr,
     SPREAD: tl.constexpr,
-    ROWS: tl.constexpr,
     CLASSES: tl.constexpr,
     DIM: tl.constexpr,
 ):
-    """Measure again what `combine` holds for doubtful."""
-    first = tl.program_id(0) * ROWS
-    doubts = tl.load(doubtful + first + tl.arange(0, ROWS), mask=first + tl.arange(0, ROWS) < samples, other=0)
-    # Nearly always there is none.
-    rows = tl.where(tl.max(doubts, 0) > 0, tl.minimum(ROWS, samples - first), 0)
-    head = (weight, weight_inverse, bias, classes, weight_stride)
-    for step in range(0, rows):
-        row = first + step
-        doubt = tl.load(doubtful + row)
-        if doubt > 0:
-            one = (features, row + tl.arange(0, 1), tl.arange(0, 1) == 0, dim, feature_stride)
-            label, place = tl.load(labels + row), (out, predicted, row)
-            exponent, length = tl.zeros((1,), tl.int32), tl.load(norms + row + tl.arange(0, 1))
-            if doubt == ALL_IN_DOUBT:
-                exponent, length = _scaled(one, DIM)
-            # A zero vector has no direction, and needs no better one.
-            if tl.sum(length, 0) != 0.0:
-                _measure_sample(
-                    one, exponent, length, label, doubt, head, place, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM
-                )
+    """Measure again what is in doubt of one sample; `angle_sum` is that of the other classes."""
+    exponent, length = tl.zeros((1,), tl.int32), tl.zeros((1,), tl.float32) + norm
+    if doubt == ALL_IN_DOUBT:
+        exponent, length = _scaled(one, DIM)
+    # A zero vector has no direction, and needs no better one.
+    if tl.sum(length, 0) != 0.0:
+        _measure(
+            one, exponent, length, label, doubt, angle_sum, head, place, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM
+        )

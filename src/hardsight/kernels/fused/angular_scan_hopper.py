@@ -218,5 +218,5 @@ def scan_tiles(
             (_measure, (tiles, handed, norms, samples, work)),
         ],
         [1, 2],
-        [24, 56],
+        [24, 24],
     )

@@ -2,8 +2,8 @@
 
 `angular_norms` takes the norms. The scan folds the products tile by tile (`angular_scan`, on Hopper
 `angular_scan_hopper`); `angular_tiling` splits the classes among programs that work at the same time on few sample
-blocks, so that both operands stay in the L2 cache. `angular_combine` joins the splits; `angular_remeasure` measures
-again, from the vectors, what a product cannot give.
+blocks, so that both operands stay in the L2 cache. `angular_combine` joins the splits, and measures again, from the
+vectors (`angular_remeasure`), what a product cannot give.
 """
 
 import torch
@@ -14,7 +14,6 @@ from hardsight.kernels.dispatch import blocks_of, on_device_of
 from hardsight.kernels.fused.angular_combine import combine
 from hardsight.kernels.fused.angular_fold import FIELDS
 from hardsight.kernels.fused.angular_norms import Measured
-from hardsight.kernels.fused.angular_remeasure import remeasure
 from hardsight.kernels.fused.angular_scan import scan_tiles
 from hardsight.kernels.fused.angular_tiling import Division, Tiling, can_be_described, divide, processors_of
 
@@ -37,42 +36,28 @@ def scan(
     out = torch.empty(10, samples, dtype=torch.float32, device=device)
     partial = torch.empty(division.splits, FIELDS.value, samples, dtype=torch.float32, device=device)
     predicted = torch.empty(samples, dtype=torch.int64, device=device)
-    doubtful = torch.empty(samples, dtype=torch.int32, device=device)
     norms = measured.norms, measured.weight_inverse
     terms = {"LOGITS": wanted[0], "BIAS": wanted[0] and bias is not None, "SPREAD": wanted[1]}
     with on_device_of(features):
         _launch_scan(features, weight, (labels, *norms, bias, partial), terms, precision, measured.tiling, division)
-        combine[(blocks_of(samples, 128),)](
+        combine[(blocks_of(samples, 32),)](
             partial,
+            features,
+            weight,
             labels,
             *norms,
             measured.unsafe,
             bias,
             out,
             predicted,
-            doubtful,
-            samples,
-            classes,
-            division.splits,
-            **terms,
-            ROWS=128,
-        )
-        remeasure[(blocks_of(samples, 16),)](
-            features,
-            weight,
-            labels,
-            *norms,
-            bias,
-            out,
-            predicted,
-            doubtful,
             samples,
             classes,
             features.shape[1],
             features.stride(0),
             weight.stride(0),
+            division.splits,
             **terms,
-            ROWS=16,
+            ROWS=32,
             CLASSES=16,
             DIM=256,
         )

@@ -14,6 +14,7 @@ from hardsight.hardness import class_normalised_norm
 from hardsight.losses.center import CenterLoss
 from hardsight.losses.contrastive import AMCLoss
 from hardsight.losses.rescaling import GradientRescaling
+from hardsight.losses.robust import GCELoss
 from hardsight.training import evaluation, network
 from hardsight.training.evaluation import score_samples
 
@@ -325,3 +326,27 @@ def test_samples_without_ids_are_numbered_alike_by_any_number_of_processes(probl
         share = evaluation.score_samples(model, batches, (), torch.device("cpu"))
         rows |= dict(zip(share["id"].tolist(), share["label"].tolist(), strict=True))
     assert [rows.get(one) for one in range(90)] == problem.labels.tolist()
+
+
+def test_ignored_labels_are_no_wrong_answers(problem, small):
+    # -100, as every loss leaves it out: half a batch, a whole batch, and none.
+    labels = problem.labels.clone()
+    labels[:24] = -100
+    images = problem.images.float() / 255
+    batches = list(zip(images.split(16), labels.split(16), strict=True))
+    known = [(images[24:], labels[24:])]
+    model = small(dropout=0.0)
+    with_ignored = evaluation.evaluate(model, batches, torch.device("cpu"))
+    assert with_ignored == pytest.approx(evaluation.evaluate(model, known, torch.device("cpu")))
+    columns = score_samples(model, batches, ("avh",), torch.device("cpu"))
+    assert columns["id"].tolist() == list(range(24, 90))
+    torch.testing.assert_close(columns["avh"], score_samples(model, known, ("avh",), torch.device("cpu"))["avh"])
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
+    # Batch normalization in training looks at the batch, so it must be the same one: all in one.
+    whole = [(images, labels, torch.arange(90))]
+    fitted = training.fit(model, whole, GCELoss(), optimizer=still, epochs=1, samples=whole, progress=False)
+    with torch.no_grad():
+        logits = model.train()(images)[24:]
+    assert fitted.results["train_accuracy"] == pytest.approx(float((logits.argmax(1) == labels[24:]).double().mean()))
+    assert fitted.results["train_loss"] == pytest.approx(float(GCELoss()(logits, labels[24:])))
+    assert fitted.samples["id"].to_pylist() == list(range(24, 90))

@@ -18,19 +18,20 @@ from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import choose_scores, scores_of_summary
 from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.heads import evaluating, observe
+from hardsight.training.meter import IGNORED
 
 Batches = Iterable[Any]
 
 
 def evaluate(model: nn.Module, batches: Batches, device: torch.device) -> dict[str, float]:
-    """Mean cross-entropy and accuracy (a share, in [0, 1]) over all batches."""
+    """Mean cross-entropy and accuracy (a share, in [0, 1]) over all samples that have a label."""
     sums = torch.zeros(3, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
     with evaluating(model):
         for images, labels, _ in share(batches, device):
             logits = model(images).float()
             sums[0] += nn.functional.cross_entropy(logits, labels, reduction="sum")
             sums[1] += (logits.argmax(1) == labels).sum()
-            sums[2] += len(labels)
+            sums[2] += (labels != IGNORED).sum()
     loss, correct, count = add_up(sums).tolist()
     if count == 0:
         raise ValueError("the evaluation batches must hold at least one sample; they were empty")
@@ -64,7 +65,7 @@ def add_up(values: Tensor) -> Tensor:
 def score_samples(
     model: nn.Module, batches: Batches, scores: Sequence[str], device: torch.device, *, head: str | None = None
 ) -> dict[str, Tensor]:
-    """One row a sample, sorted by id: `id`, `label`, `predicted` and each score, against the given label."""
+    """One row a sample that has a label, by id: `id`, `label`, `predicted` and each score, against that label."""
     chosen = choose_scores(scores) if scores else []
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     columns, every_id, prepared = SummaryColumns(0), [], None
@@ -73,10 +74,13 @@ def score_samples(
             model(images)
             prepared = prepared or Head(seen.weight, seen.bias)
             assert ids is not None
+            known = labels != IGNORED
+            features, logits, labels, ids = (part[known] for part in (seen.features, seen.logits, labels, ids))
             every_id.append(ids.cpu())
-            columns.add(summarise_outputs(seen.features, seen.logits, prepared, labels, parts, linear=seen.is_linear))
+            if len(labels):
+                columns.add(summarise_outputs(features, logits, prepared, labels, parts, linear=seen.is_linear))
     # A score may depend on the whole set, so all processes' summaries come together before any score is made.
-    own = None if prepared is None else (torch.cat(every_id), columns.summary().cpu())
+    own = (torch.cat(every_id), columns.summary().cpu()) if columns.filled else None
     ids, summary = _gather(own)
     found = {"id": ids, "label": summary.labels, "predicted": summary.predicted, **scores_of_summary(summary, chosen)}
     order = ids.argsort(stable=True)

@@ -6,6 +6,9 @@ Nothing here looks at a value, so a step never waits for the device; the host as
 import torch
 from torch import Tensor
 
+# The label of a sample that has none, as `cross_entropy` and every loss leave it out.
+IGNORED = -100
+
 
 class Meter:
     """Sums of an epoch. `steps` counts those of the whole training, `bad_step` is -1 while every loss was finite."""
@@ -21,15 +24,16 @@ class Meter:
         self.bad_ids = torch.full((batch_size,), -1, dtype=torch.int64, device=device)
 
     def add(self, loss: Tensor, logits: Tensor, labels: Tensor, ids: Tensor | None) -> None:
-        """Count a batch in; `loss` is its mean."""
+        """Count a batch in; `loss` is its mean over the samples that have a label."""
         size = len(labels)
         if not size:
             # The last batch of an epoch may be empty for one of several processes; its mean is no number.
             return
         loss = loss.detach()
-        self.loss += loss * size
+        known = (labels != IGNORED).sum()
+        self.loss += loss * known
         self.correct += (logits.detach().argmax(1) == labels).sum()
-        self.count += size
+        self.count += known
         first = ~torch.isfinite(loss) & (self.bad_step < 0)
         self.bad_step.copy_(torch.where(first, self.steps, self.bad_step))
         if ids is not None:

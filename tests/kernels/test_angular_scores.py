@@ -153,11 +153,12 @@ def out_of_range(device: str, dtype: torch.dtype, weights: bool) -> tuple[Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("version", [angular_scores, reference])
 def test_norms_beyond_the_range_of_squares_give_every_number_all_the_same(
-    device: str, weights: bool, dtype: torch.dtype
+    device: str, version: Callable[..., AngularScores], weights: bool, dtype: torch.dtype
 ) -> None:
     features, weight, labels, bias = out_of_range(device, dtype, weights)
-    got = angular_scores(features, weight, labels, bias, spread=True)
+    got = version(features, weight, labels, bias, spread=True)
     truth = reference(features.double(), weight.double(), labels)
     torch.testing.assert_close(got.feature_norm.double(), truth.feature_norm)
     for name in AngularScores._fields[1:4]:
@@ -178,7 +179,7 @@ def test_norms_beyond_the_range_of_squares_give_every_number_all_the_same(
     }.items():
         torch.testing.assert_close(getattr(got, name).double(), want, atol=1e-4, rtol=1e-5)
     assert torch.equal(logits.gather(1, got.predicted[:, None]).squeeze(1), logits.amax(1))
-    alone = angular_scores(features, weight, labels, bias, logits=False)
+    alone = version(features, weight, labels, bias, logits=False)
     for one, other in zip(alone[:4], got[:4], strict=True):
         assert torch.equal(one, other)
 

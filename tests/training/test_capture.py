@@ -12,7 +12,12 @@ from hardsight.training.capture import CapturedStep
 from hardsight.training.fitting import Session
 from hardsight.training.together import run_together
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings(
+        "ignore:TensorFloat32 tensor cores:UserWarning"
+    ),  # advice that this project does not take
+]
 
 
 def loader(seed: int = 0, samples: int = 640) -> DeviceLoader:

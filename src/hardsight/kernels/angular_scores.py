@@ -114,11 +114,12 @@ def _plain_block(features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor 
     label_angle = angle_between(features, weight[labels])
     others = logits.scatter(1, column, -math.inf)
     label_logit, log_sum_exp = logits.gather(1, column).squeeze(1), logits.logsumexp(1)
-    probabilities = (others - log_sum_exp.unsqueeze(1)).exp()
+    # Not from the log-sum-exp: of huge logits it cannot hold what their number adds.
+    log_p = logits.log_softmax(1)
+    probabilities = log_p.exp().scatter(1, column, 0.0)
     zero = torch.zeros_like(label_angle)
     squares, entropy = zero, zero
     if spread:
-        log_p = logits - log_sum_exp.unsqueeze(1)
         squares, entropy = probabilities.square().sum(1), -(log_p.exp() * log_p).sum(1)
     return AngularScores(
         norms(features),

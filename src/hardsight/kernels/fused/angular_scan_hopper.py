@@ -28,6 +28,11 @@ from hardsight.kernels.fused.angular_norms import inverse_of
 SLOTS = gl.constexpr(2)
 
 
+def measuring_registers(dim: int) -> int:
+    """Of each thread that takes norms. Those that fold get what it does not, and fold often where vectors are short."""
+    return 56 if dim >= 1024 else 24
+
+
 def describe(tensor: Tensor, rows: int, dim: int) -> TensorDescriptor:
     """What the copy engine needs to load tiles of so many rows and features."""
     return TensorDescriptor.from_tensor(tensor, [rows, dim], _layout(rows, dim, tensor.dtype))
@@ -186,6 +191,7 @@ def scan_tiles(
     items,
     group,
     STAGES: gl.constexpr,
+    MEASURING_REGISTERS: gl.constexpr,
     LOGITS: gl.constexpr,
     BIAS: gl.constexpr,
     SPREAD: gl.constexpr,
@@ -218,5 +224,5 @@ def scan_tiles(
             (_measure, (tiles, handed, norms, samples, work)),
         ],
         [1, 2],
-        [24, 24],
+        [24, MEASURING_REGISTERS],
     )

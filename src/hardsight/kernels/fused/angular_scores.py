@@ -92,6 +92,7 @@ def _launch_scan(
             items,
             division.group,
             STAGES=tiling.stages,
+            MEASURING_REGISTERS=hopper.measuring_registers(dim),
             **terms,
             num_warps=tiling.warps,
         )

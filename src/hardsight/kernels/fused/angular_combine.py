@@ -10,7 +10,7 @@ from hardsight.kernels.fused.angles import HALF_PI, arccos
 from hardsight.kernels.fused.angular_fold import FIELDS, LOWEST
 from hardsight.kernels.fused.angular_norms import inverse_of, is_out_of_range
 from hardsight.kernels.fused.angular_numbers import store_logits
-from hardsight.kernels.fused.angular_remeasure import ALL_IN_DOUBT, ANGLES_IN_DOUBT, LABEL_IN_DOUBT, remeasure
+from hardsight.kernels.fused.angular_remeasure import ALL_IN_DOUBT, ANGLES_IN_DOUBT, angles_in_pairs, remeasure
 
 # See geometry: beyond this |cosine| an arccos of a float32 product is no measurement any more.
 _NEARLY_PARALLEL = tl.constexpr(0.995)
@@ -79,17 +79,20 @@ def combine(
 
     label = tl.load(labels + row, mask=inside, other=0)
     norm = tl.load(norms + row, mask=inside, other=1.0)
-    label_cosine = label_product * inverse_of(norm) * tl.load(weight_inverse + label, mask=inside, other=0.0)
+    inverse = inverse_of(norm)
+    label_inverse = tl.load(weight_inverse + label, mask=inside, other=0.0)
+    label_cosine = label_product * inverse * label_inverse
     label_angle = arccos(label_cosine)
-    angle_sum = (classes - 1) * HALF_PI - lack
+    nearly_parallel = inside & (tl.abs(label_cosine) > _NEARLY_PARALLEL)
+    if tl.max(nearly_parallel.to(tl.int32), 0) > 0:
+        mine = (features, row, nearly_parallel, dim, feature_stride)
+        labelled = (weight, label, nearly_parallel, dim, weight_stride)
+        measured = angles_in_pairs(mine, labelled, inverse, label_inverse, DIM)
+        label_angle = tl.where(nearly_parallel, measured, label_angle)
     tl.store(out + row, norm, mask=inside)
     tl.store(out + samples + row, label_angle, mask=inside)
-    tl.store(out + 2 * samples + row, angle_sum + label_angle, mask=inside)
+    tl.store(out + 2 * samples + row, (classes - 1) * HALF_PI - lack + label_angle, mask=inside)
     tl.store(out + 3 * samples + row, arccos(nearest), mask=inside)
-    doubt = tl.where(tl.abs(label_cosine) > _NEARLY_PARALLEL, LABEL_IN_DOUBT, 0)
-    doubt = tl.where(largest > _NEARLY_PARALLEL, ANGLES_IN_DOUBT, doubt)
-    doubt = tl.where(is_out_of_range(norm) | (tl.load(unsafe) > 0), ALL_IN_DOUBT, doubt)
-    doubt = tl.where(inside, doubt, 0)
     if LOGITS:
         label_logit = label_product
         if BIAS:
@@ -101,33 +104,20 @@ def combine(
         for field in tl.static_range(4, 10):
             tl.store(out + field * samples + row, tl.zeros((ROWS,), tl.float32), mask=inside)
 
-    # Nearly always there is none in doubt.
+    doubt = tl.where(largest > _NEARLY_PARALLEL, ANGLES_IN_DOUBT, 0)
+    doubt = tl.where(is_out_of_range(norm) | (tl.load(unsafe) > 0), ALL_IN_DOUBT, doubt)
+    doubt = tl.where(inside, doubt, 0)
+    # Nearly always there is none.
     if tl.max(doubt, 0) > 0:
         # What is measured again is written over what was stored just now, by other threads.
         tl.debug_barrier()
         head = (weight, weight_inverse, bias, classes, weight_stride)
-        first = tl.program_id(0) * ROWS
         for step in range(0, ROWS):
-            mine = tl.arange(0, ROWS) == step
-            my_doubt = tl.sum(tl.where(mine, doubt, 0), 0)
-            if my_doubt > 0:
-                one = (features, first + step + tl.arange(0, 1), tl.arange(0, 1) == 0, dim, feature_stride)
-                my_label = tl.sum(tl.where(mine, label, 0), 0)
-                my_norm = tl.load(norms + first + step)
-                my_sum = tl.sum(tl.where(mine, angle_sum, 0.0), 0)
-                my_place = (out, predicted, first + step)
-                remeasure(
-                    one,
-                    my_norm,
-                    my_label,
-                    my_doubt,
-                    my_sum,
-                    head,
-                    my_place,
-                    samples,
-                    LOGITS,
-                    BIAS,
-                    SPREAD,
-                    CLASSES,
-                    DIM,
-                )
+            here = tl.arange(0, ROWS) == step
+            its_doubt = tl.sum(tl.where(here, doubt, 0), 0)
+            if its_doubt > 0:
+                its_row = tl.program_id(0) * ROWS + step
+                one = (features, its_row + tl.arange(0, 1), tl.arange(0, 1) == 0, dim, feature_stride)
+                its_label, its_norm = tl.load(labels + its_row), tl.load(norms + its_row)
+                to = (out, predicted, its_row)
+                remeasure(one, its_norm, its_label, its_doubt, head, to, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM)

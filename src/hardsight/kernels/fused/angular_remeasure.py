@@ -1,8 +1,9 @@
 # ruff: noqa: N803
-"""Triton: samples of which a product is no measurement, measured again from the vectors themselves.
+"""Triton: what a product cannot measure, measured again from the vectors themselves.
 
-Nearly parallel vectors lose their angle in the product's rounding; vectors whose squares leave float32's range lose all
-numbers, and are brought near 1 by powers of two first. Such samples are few, and are taken one by one.
+Nearly parallel vectors lose their angle in the product's rounding. Where that is the angle to the labelled class, as in
+a network that fits its samples well, the samples are taken together; where it is another, one by one. Vectors whose
+squares leave float32's range lose all numbers, and are brought near 1 by powers of two first.
 """
 
 from typing import no_type_check
@@ -14,10 +15,9 @@ from hardsight.kernels.fused.angles import angle_from_chords
 from hardsight.kernels.fused.angular_norms import inverse_of
 from hardsight.kernels.fused.angular_numbers import store_logits
 
-# What is in doubt of a sample: the angle to its labelled class, every angle, or every number.
-LABEL_IN_DOUBT = tl.constexpr(1)
-ANGLES_IN_DOUBT = tl.constexpr(2)
-ALL_IN_DOUBT = tl.constexpr(3)
+# What is in doubt of a sample: every angle, or every number.
+ANGLES_IN_DOUBT = tl.constexpr(1)
+ALL_IN_DOUBT = tl.constexpr(2)
 _LARGEST = tl.constexpr(3.4028234663852886e38)
 # A quarter of it: differences of two logits stay finite.
 _LARGEST_LOGIT = tl.constexpr(8.507059e37)
@@ -66,20 +66,27 @@ def _scaled(vectors, DIM: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _compare(one, many, exponent, exponents, inverse, inverses, DIM: tl.constexpr):
-    """Products of one vector with many, each divided by its power of two; and the angles, from chords of directions."""
-    dim = one[3]
+def _compare(some, others, some_exponents, exponents, some_inverses, inverses, DIM: tl.constexpr):
+    """Products of vectors, one with many or in pairs, each divided by its power of two; and the angles, from chords."""
     products = tl.zeros(exponents.shape, tl.float32)
     apart, together = products, products
-    for start in range(0, dim, DIM):
-        u = _load(one, start, DIM) * _power_of_two(-exponent)[:, None]
-        v = _load(many, start, DIM) * _power_of_two(-exponents)[:, None]
+    for start in range(0, some[3], DIM):
+        u = _load(some, start, DIM) * _power_of_two(-some_exponents)[:, None]
+        v = _load(others, start, DIM) * _power_of_two(-exponents)[:, None]
         products += tl.sum(u * v, 1)
-        u, v = u * inverse[:, None], v * inverses[:, None]
+        u, v = u * some_inverses[:, None], v * inverses[:, None]
         apart += tl.sum((u - v) * (u - v), 1)
         together += tl.sum((u + v) * (u + v), 1)
     # What is not finite shows: every minimum and comparison on the way passes it over.
     return products, angle_from_chords(apart, together) + 0.0 * apart
+
+
+@triton.jit
+@no_type_check
+def angles_in_pairs(some, others, inverses, other_inverses, DIM: tl.constexpr):
+    """The angle of each vector and the other beside it, from their inverse lengths; vectors are as in `_load`."""
+    nothing = tl.zeros(inverses.shape, tl.int32)
+    return _compare(some, others, nothing, nothing, inverses, other_inverses, DIM)[1]
 
 
 @triton.jit
@@ -121,8 +128,7 @@ def _measure(
     exponent,
     length,
     label,
-    doubt,
-    angle_sum,
+    anew,
     head,
     place,
     samples,
@@ -132,19 +138,15 @@ def _measure(
     CLASSES: tl.constexpr,
     DIM: tl.constexpr,
 ):
-    """What is in doubt of one sample, measured again."""
+    """The angles of one sample to all classes, and where it is measured anew all its numbers."""
     weight, weight_inverse, bias, classes, stride = head
     out, predicted, row = place
-    anew = doubt == ALL_IN_DOUBT
     inverse = inverse_of(length)
     own, others, nearest, label_logit = 0.0, 0.0, 4.0, 0.0
     found = (0, _NO_LOGIT, 0.0, 0.0, 0.0)
-    # The labelled class alone, or all of them: `begin` steps over one tile or over every tile.
-    begin = tl.where(doubt == LABEL_IN_DOUBT, label, 0).to(tl.int32)
-    end = tl.where(doubt == LABEL_IN_DOUBT, begin + 1, classes).to(tl.int32)
-    for tile in range(begin, end, CLASSES):
+    for tile in range(0, classes, CLASSES):
         column = tile + tl.arange(0, CLASSES)
-        valid = column < end
+        valid = column < classes
         counted = valid & (column != label)
         many = (weight, column, valid, one[3], stride)
         exponents = tl.zeros((CLASSES,), tl.int32)
@@ -160,12 +162,9 @@ def _measure(
             logits = _logits(products, exponent + exponents, bias, column, valid, BIAS)
             label_logit += tl.sum(tl.where(valid & (column == label), logits, 0.0), 0)
             found = _add_logits(logits, column, counted, found)
-    if doubt == LABEL_IN_DOUBT:
-        others = angle_sum
-    else:
-        tl.store(out + 3 * samples + row, nearest)
     tl.store(out + samples + row, own)
     tl.store(out + 2 * samples + row, others + own)
+    tl.store(out + 3 * samples + row, nearest)
     if anew:
         whole = tl.minimum(length * _power_of_two(exponent), _LARGEST)
         tl.store(out + row, tl.sum(whole, 0))
@@ -182,7 +181,6 @@ def remeasure(
     norm,
     label,
     doubt,
-    angle_sum,
     head,
     place,
     samples,
@@ -192,12 +190,11 @@ def remeasure(
     CLASSES: tl.constexpr,
     DIM: tl.constexpr,
 ):
-    """Measure again what is in doubt of one sample; `angle_sum` is that of the other classes."""
+    """Measure again what is in doubt of one sample."""
+    anew = doubt == ALL_IN_DOUBT
     exponent, length = tl.zeros((1,), tl.int32), tl.zeros((1,), tl.float32) + norm
-    if doubt == ALL_IN_DOUBT:
+    if anew:
         exponent, length = _scaled(one, DIM)
     # A zero vector has no direction, and needs no better one.
     if tl.sum(length, 0) != 0.0:
-        _measure(
-            one, exponent, length, label, doubt, angle_sum, head, place, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM
-        )
+        _measure(one, exponent, length, label, anew, head, place, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM)

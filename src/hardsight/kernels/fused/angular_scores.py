@@ -59,7 +59,7 @@ def scan(
             **terms,
             ROWS=32,
             CLASSES=16,
-            DIM=256,
+            DIM=128,
         )
     return out, predicted
 

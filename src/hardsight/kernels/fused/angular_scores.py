@@ -59,7 +59,7 @@ def scan(
             **terms,
             ROWS=32,
             CLASSES=16,
-            DIM=128,
+            DIM=64,
         )
     return out, predicted
 

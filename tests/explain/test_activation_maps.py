@@ -214,6 +214,19 @@ def test_half_precision_is_accumulated_in_float32(pooled_net: Callable[[Tensor],
     torch.testing.assert_close(inside, found, rtol=5e-3, atol=0)
 
 
+@pytest.mark.parametrize("size", [2.0**-7, 100.0], ids=["small", "large"])
+def test_float16_loses_no_slope_that_pooling_makes_tiny(pooled_net: Callable[[Tensor], nn.Module], size: float) -> None:
+    # A mean over 256 x 256 places: slopes of 2**-23 and less, where the smallest float16 is 2**-24. Large weights
+    # overflow instead, if what saves the small ones is not taken back.
+    weight = size * torch.rand(2, 3, generator=torch.Generator().manual_seed(0))
+    image = torch.rand(2, 3, 256, 256, generator=torch.Generator().manual_seed(1)) - 0.5
+    weight, image = weight.half(), image.half()
+    found = grad_cam(pooled_net(weight), image, layer="0", classes=1, normalize=False)
+    assert found.dtype == torch.float32
+    expected = torch.einsum("c,nchw->nhw", weight[1].double() / 256**2, image.double()).clamp_min(0)
+    torch.testing.assert_close(found.double(), expected, rtol=3e-3, atol=3e-3 * float(expected.max()))
+
+
 class Speaks(nn.Module):
     """Ends in log-probabilities; its body gives a tuple and runs twice."""
 

@@ -21,6 +21,9 @@ from hardsight.heads import evaluating, observe
 
 Reshape = Callable[[Tensor], Tensor]
 
+# By how much float16's slopes are scaled up, the most that nothing of overflows.
+_SCALES = (2.0**15, 2.0**10, 2.0**5, 1.0)
+
 
 def grad_cam(
     model: nn.Module,
@@ -55,7 +58,7 @@ def grad_cam(
         score = logits.gather(1, as_classes(classes, logits).unsqueeze(1)).sum()
         gradients = _gradients(score, leaf, name, reshape)
         with full_precision(activations):
-            weights = widen(gradients).mean((2, 3))
+            weights = gradients.mean((2, 3))
             maps = torch.einsum("nc,nchw->nhw", weights, widen(activations)).relu()
     if size is not None:
         maps = resize(maps, tuple(images.shape[-2:]) if size == "input" else size)
@@ -142,8 +145,25 @@ def _channels_last(maps: Tensor, images: Tensor) -> bool:
     return first > 1 and first * width == second * height and second * width != third * height
 
 
+def _scaled_slopes(score: Tensor, leaf: Tensor) -> Tensor | None:
+    """The derivative of the score in the leaf, at least float32; None where there is none.
+
+    A mean over many places makes slopes that float16 rounds to zero: the score is scaled up on the way back, as far as
+    nothing overflows.
+    """
+    scales = _SCALES if torch.float16 in (score.dtype, leaf.dtype) else (1.0,)
+    for scale in scales:
+        start = torch.full_like(score, scale)
+        (slopes,) = torch.autograd.grad(score, leaf, start, retain_graph=scale > 1, allow_unused=True)
+        if slopes is None:
+            return None
+        if scale == 1 or bool(slopes.isfinite().all()):
+            break
+    return widen(slopes) / scale
+
+
 def _gradients(score: Tensor, leaf: Tensor, name: str, reshape: Reshape | None) -> Float[Tensor, "batch channels h w"]:
-    (gradients,) = torch.autograd.grad(score, leaf, allow_unused=True) if score.requires_grad else (None,)
+    gradients = _scaled_slopes(score, leaf) if score.requires_grad else None
     if gradients is None:
         raise ValueError(f"layer must come before the head, with gradients on between them; {name!r} does not")
     if reshape is None:

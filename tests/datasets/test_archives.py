@@ -115,3 +115,24 @@ def test_the_home_folder_may_be_a_tilde(tmp_path, monkeypatch):
     make_zip(tmp_path / "a.zip", {"a/b.txt": b"hello"})
     assert unpack("~/a.zip", "~/data") == ("a",)
     assert (tmp_path / "data" / "a" / "b.txt").read_bytes() == b"hello"
+
+
+def test_a_tar_that_ends_in_a_zip_is_a_tar(tmp_path):
+    inner = make_zip(tmp_path / "inner.zip", {"other/x.txt": b"inner"}).read_bytes()
+    outer = make_tar(tmp_path / "outer.tar", {"set/a.txt": b"1", "set/extra.zip": inner}, "w:")
+    # What a zip reader believes: it finds the directory of the inner archive near the end of the outer one.
+    assert zipfile.is_zipfile(outer)
+    assert unpack(outer, tmp_path / "data") == ("set",)
+    assert (tmp_path / "data" / "set" / "extra.zip").read_bytes() == inner
+
+
+def test_a_tar_cut_between_two_files_leaves_nothing(tmp_path):
+    whole = make_tar(tmp_path / "whole.tar", {"set/a.txt": b"1" * 1000, "set/b.txt": b"2"}, "w:").read_bytes()
+    first_file = 512 + 1024
+    (tmp_path / "cut.tar").write_bytes(whole[:first_file])
+    with pytest.raises(ValueError, match=r"cut\.tar is truncated"):
+        unpack(tmp_path / "cut.tar", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    # One block of zeros after the last file is an end; the rest is filling.
+    (tmp_path / "short.tar").write_bytes(whole[: first_file + 2 * 512 + 512])
+    assert unpack(tmp_path / "short.tar", tmp_path / "data") == ("set",)

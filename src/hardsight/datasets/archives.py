@@ -53,13 +53,17 @@ def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _extract(archive: Path, place: Path, folder: Path) -> None:
-    if zipfile.is_zipfile(archive):
+    # A tar by its beginning, before a zip by its end: a tar whose last file is a zip has the end of one.
+    if not tarfile.is_tarfile(archive):
         with zipfile.ZipFile(archive) as opened:
             _check(archive, folder, ((entry.filename, _plain_zip(entry)) for entry in opened.infolist()))
             opened.extractall(place)
         return
     with tarfile.open(archive) as opened:
         members = opened.getmembers()
+        if opened.fileobj is not None and opened.fileobj.tell() == opened.offset:
+            # The file ended where a header, or the block of zeros that ends every tar, was to be read.
+            raise EOFError
         _check(archive, folder, ((member.name, member.isreg() or member.isdir()) for member in members))
         opened.extractall(place, members, filter="data")
 

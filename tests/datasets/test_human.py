@@ -21,6 +21,9 @@ def test_votes_stand_beside_the_test_set(build):
     [
         (np.zeros((3, 10), np.int64), r"must hold counts \[4, 10\], one row an image; got int64 \[3, 10\]"),
         (np.full((4, 10), -1), "must hold counts"),
+        (np.full((4, 10), 0.1), "must hold counts .*whole numbers"),
+        (np.full((4, 10), np.nan), "must hold counts .*whole numbers"),
+        (np.full((4, 10), np.inf), "must hold counts .*whole numbers"),
         (np.array([{}], dtype=object), "is refused: it holds more than arrays of numbers; nothing of it was run"),
     ],
 )
@@ -98,6 +101,16 @@ def test_labels_that_are_no_whole_numbers_are_refused(tmp_path):
     np.savez(tmp_path / "labels.npz", clean_label=np.array([0.5, 1.0]))
     with pytest.raises(ValueError, match="must hold whole numbers; clean_label holds float64"):
         load_human_labels(tmp_path / "labels.npz")
+
+
+def test_a_column_that_is_a_list_is_read(tmp_path):
+    # So the published CIFAR-100_human.pt has its coarse labels, beside arrays of the fine ones.
+    torch.save({"clean_label": np.arange(3), "clean_coarse_label": [4, 1, 14]}, tmp_path / "labels.pt")
+    assert load_human_labels(tmp_path / "labels.pt")["clean_coarse_label"].tolist() == [4, 1, 14]
+    for wrong in ([], ["a"], [1, [2]], [0.5]):
+        torch.save({"clean_label": np.arange(3), "clean_coarse_label": wrong}, tmp_path / "labels.pt")
+        with pytest.raises(ValueError, match=r"labels\.pt must hold"):
+            load_human_labels(tmp_path / "labels.pt")
 
 
 def test_a_pt_of_something_else_is_refused(tmp_path):

@@ -29,11 +29,15 @@ def read_cifar10h(folder: Path | str, split: str = "test") -> ArrayDataset:
     path = _find(Path(folder), ("cifar10h-counts.npy",))
     images = read_cifar10(folder, split)
     votes = _load_npy(path)
-    if votes.shape != (len(images), images.num_classes) or votes.dtype.kind not in "iuf" or (votes < 0).any():
+    if votes.shape != (len(images), images.num_classes) or votes.dtype.kind not in "iuf":
         raise ValueError(
             f"{path} must hold counts [{len(images)}, {images.num_classes}], one row an image; "
             f"got {votes.dtype} {list(votes.shape)}"
         )
+    # So written, NaN is refused too; shares of the votes would all become 0.
+    counts = (votes >= 0) & (votes == np.floor(votes)) & (votes < 2**53)
+    if not counts.all():
+        raise ValueError(f"{path} must hold counts of people, whole numbers from 0; got {votes[~counts][0]:g}")
     columns = {"human_votes": torch.from_numpy(votes.astype(np.int64))}
     return dataclasses.replace(images, name="cifar10h", columns=columns)
 
@@ -107,9 +111,16 @@ def _load_npz(path: Path) -> dict[str, np.ndarray]:
 def _load_pt(path: Path) -> dict[str, np.ndarray]:
     with _refusing(path), torch.serialization.safe_globals(_array_globals()):
         content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, dict) or not all(isinstance(value, np.ndarray | Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not all(map(_is_column, content.values())):
         raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
     return {str(key): np.asarray(value) for key, value in content.items()}
+
+
+def _is_column(value: object) -> bool:
+    # The published file of CIFAR-100N has its coarse labels in lists.
+    if isinstance(value, list):
+        return all(type(number) is int for number in value)
+    return isinstance(value, np.ndarray | Tensor)
 
 
 def _array_globals() -> list:

@@ -116,3 +116,15 @@ def test_files_that_hold_no_hierarchy_are_named(tmp_path, name, content, sentenc
     with pytest.raises(ValueError, match=sentence) as refusal:
         read_hierarchy(tmp_path / name, ["a", "b"])
     assert str(tmp_path / name) in str(refusal.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.float16, torch.float64])
+def test_sums_of_votes_do_not_run_over_in_a_narrow_type(dtype):
+    votes = torch.tensor([[120, 100, 60]]).to(dtype)
+    coarse = human_selection_frequency(votes, torch.tensor([0]), PETS)
+    assert coarse.tolist() == [220 / 280]
+    assert PETS.coarsen_votes(votes).tolist() == [[220, 60]]
+    # Half precision holds 60,000, and not its double.
+    many = torch.tensor([[60_000.0, 60_000.0, 0.0]], dtype=torch.float16)
+    half = float(torch.tensor(60_000.0, dtype=torch.float16))
+    assert human_selection_frequency(many, torch.tensor([0])).tolist() == [half / (2 * half)]

@@ -48,7 +48,9 @@ class Hierarchy:
         return table[labels]
 
     def coarsen_votes(self, votes: Num[Tensor, "samples fine"]) -> Num[Tensor, "samples coarse"]:
-        """Votes (or probabilities) of each coarse class: the sum over its fine classes."""
+        """Votes (or probabilities) of each coarse class: the sum over its fine classes, of counts in int64."""
+        # As torch sums whole numbers: 300 votes do not fit a byte.
+        votes = votes if votes.is_floating_point() else votes.long()
         parents = torch.tensor(self.parents, device=votes.device)
         return votes.new_zeros(len(votes), len(self.coarse_names)).index_add_(1, parents, votes)
 
@@ -72,11 +74,12 @@ def human_selection_frequency(
     if labels.shape != votes.shape[:1]:
         raise ValueError(f"labels must be one for each of the {len(votes)} samples with votes; got {len(labels)}")
     _check_labels(labels, votes.shape[1])
+    # Before any sum: twice 60,000 votes do not fit half precision.
+    votes = votes.to(torch.float64)
     if hierarchy is not None:
         votes, labels = hierarchy.coarsen_votes(votes), hierarchy.coarsen(labels)
-    chosen = votes.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1).to(torch.float64)
-    frequency = chosen / votes.sum(1).to(torch.float64)
-    return torch.where(labels < 0, torch.nan, frequency)
+    chosen = votes.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1)
+    return torch.where(labels < 0, torch.nan, chosen / votes.sum(1))
 
 
 def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:

@@ -149,3 +149,20 @@ def test_a_label_column_that_counts_no_classes_is_refused(tmp_path):
     pq.write_table(pa.table({"image": [b"x"], "label": [2**40]}), tmp_path / "train-0.parquet")
     with pytest.raises(ValueError, match="must count classes from 0, or name them in the schema; got 1099511627776"):
         read_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [pa.uint8(), pa.int16(), pa.uint64()])
+def test_a_missing_number_is_no_label_in_any_integer_type(tmp_path, kind):
+    numbers = pa.array([1, None, 0], kind)
+    pq.write_table(pa.table({"image": [b"x"] * 3, "label": numbers, "breed": numbers}), tmp_path / "train.parquet")
+    dataset = read_huggingface(tmp_path)
+    assert dataset.labels.tolist() == [1, -1, 0]
+    assert dataset.columns["breed"].tolist() == [1, -1, 0]
+
+
+def test_a_number_beyond_int64_is_left_out_of_the_columns(tmp_path):
+    table = {"image": [b"x"] * 2, "label": [0, 1], "hash": pa.array([2**63 + 5, 1], pa.uint64())}
+    pq.write_table(pa.table(table), tmp_path / "train.parquet")
+    assert read_huggingface(tmp_path).columns == {}
+    with pytest.raises(ValueError, match="'hash' must count classes from 0"):
+        read_huggingface(tmp_path, label_column="hash")

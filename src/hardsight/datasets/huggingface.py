@@ -59,7 +59,7 @@ def read_huggingface(
 ) -> ParquetDataset:
     """The split's Parquet files, `data/train-00000-of-00002.parquet` or `<config>/train/0000.parquet`, in sorted order.
 
-    Columns left out are found by the schema. Every other column of whole numbers goes to `columns`.
+    Columns left out are found by the schema. Every other column of whole numbers that int64 can hold goes to `columns`.
     """
     folder = Path(folder)
     # Kept of files that may have been written anew since.
@@ -76,7 +76,12 @@ def read_huggingface(
     extra = [field.name for field in schema if pa.types.is_integer(field.type) and field.name != label]
     tables = [_read(file, [label, *extra], schema) for file in files]
     table = pa.concat_tables(tables)
+    if not pa.types.is_integer(table[label].type):
+        raise ValueError(f"the label column must hold whole numbers; got {table[label].type}")
     labels = _whole_numbers(table[label])
+    if labels is None:
+        raise ValueError(f"the column {label!r} must count classes from 0; it holds numbers beyond int64")
+    numbers = {name: _whole_numbers(table[name]) for name in extra}
     paths = [
         f"{file.relative_to(folder).as_posix()}#{row}"
         for file, part in zip(files, tables, strict=True)
@@ -87,7 +92,7 @@ def read_huggingface(
         paths=tuple(paths),
         labels=labels,
         class_names=_class_names(features, label, labels),
-        columns={name: _whole_numbers(table[name]) for name in extra},
+        columns={name: column for name, column in numbers.items() if column is not None},
         name=folder.resolve().name,
         split=split,
         size=size,
@@ -182,11 +187,14 @@ def _class_names(features: Mapping[str, Any], label: str, labels: Tensor) -> tup
     return tuple(str(number) for number in range(count))
 
 
-def _whole_numbers(column: pa.ChunkedArray) -> Tensor:
-    if not pa.types.is_integer(column.type):
-        raise ValueError(f"the label column must hold whole numbers; got {column.type}")
+def _whole_numbers(column: pa.ChunkedArray) -> Tensor | None:
+    """The numbers as int64; None where that cannot hold them: a hash, say."""
+    try:
+        signed = column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
     # Hugging Face writes -1 where a test set's labels are withheld; a null says the same.
-    return torch.from_numpy(column.fill_null(-1).to_numpy().astype(np.int64))
+    return torch.from_numpy(signed.fill_null(-1).to_numpy().astype(np.int64))
 
 
 @functools.lru_cache(maxsize=64)

@@ -91,3 +91,43 @@ def test_visda_by_list_and_by_folder(build):
         read_visda17(folder, "test")
     with pytest.raises(ValueError, match='split must be "train", "validation" or "test"'):
         read_visda17(folder, "val")
+
+
+def test_lists_that_number_the_classes_in_another_order_name_them_so(build):
+    # The lists of Office-Home that most papers use begin with Drill, Exit_Sign, Bottle.
+    folder = build("office31") / "office31"
+    other = {0: 2, 1: 0, 2: 1}
+    for file in LISTS.values():
+        lines = [line.rsplit(" ", 1) for line in (folder / file).read_text().splitlines()]
+        (folder / file).write_text("".join(f"{path} {other[int(label)]}\n" for path, label in lines))
+    for split in ("all", "dslr"):
+        dataset = read_office31(folder, split, lists=LISTS, prefix="/somebody/office/")
+        assert dataset.class_names == ("bike", "mug", "back_pack")
+        for path, label in zip(dataset.paths, dataset.labels.tolist(), strict=True):
+            assert path.split("/")[-2] == dataset.class_names[label]
+
+
+def test_a_class_that_the_lists_lack_keeps_a_number(build):
+    folder = build("office31") / "office31"
+    for file in LISTS.values():
+        lines = [line.rsplit(" ", 1) for line in (folder / file).read_text().splitlines()]
+        kept = [f"{path} {2 - int(label)}\n" for path, label in lines if int(label) != 1]
+        (folder / file).write_text("".join(kept))
+    assert read_office31(folder, lists=LISTS, prefix="/somebody/office/").class_names == ("mug", "bike", "back_pack")
+
+
+def test_a_few_wrong_labels_in_a_list_do_not_rename_the_classes(build):
+    folder = build("office31") / "office31"
+    text = (folder / "dslr_list.txt").read_text()
+    (folder / "dslr_list.txt").write_text(text.replace(" 0\n", " 1\n"))
+    dataset = read_office31(folder, lists=LISTS, prefix="/somebody/office/")
+    assert dataset.class_names == ("back_pack", "bike", "mug")
+    assert dataset.in_domain("dslr").labels.tolist() == [1, 1, 1, 1, 2, 2]
+
+
+def test_lists_that_give_one_folder_two_numbers_are_refused(build):
+    folder = build("office31") / "office31"
+    for file in LISTS.values():
+        (folder / file).write_text((folder / file).read_text().replace("back_pack", "bike"))
+    with pytest.raises(ValueError, match="lists must number each class folder once; bike is both 0 and 1"):
+        read_office31(folder, lists=LISTS, prefix="/somebody/office/")

@@ -1,7 +1,8 @@
 """The Office family and VisDA-17: one folder a domain, one folder a class, or published image lists."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from hardsight.datasets.folders import (
     collect,
@@ -144,8 +145,33 @@ def _read(
     missing = [domain for domain in chosen if domain not in lists]
     if missing:
         raise ValueError(f"lists must name a file for each of the domains {list(chosen)}; {missing[0]} is missing")
+    # From all the lists: one domain read alone has the same names.
+    classes = _named_by_lists(folder, lists, classes)
     lists = {domain: lists[domain] for domain in chosen}
     return read_domain_lists(folder, lists, class_names=classes, prefix=prefix, name=name, split=split, size=size)
+
+
+def _named_by_lists(folder: Path, lists: Mapping[str, str], classes: Sequence[str]) -> list[str]:
+    """The class names in the order that the lists number them, each label after the folder of most of its images.
+
+    Published lists need not count the folders in alphabetical order: the common ones of Office-Home begin with Drill.
+    A label that no list has gets one of the names left over; folders that are no class leave the order as it is.
+    """
+    folders = [Counter[str]() for _ in classes]
+    for file in lists.values():
+        for path, label in zip(*parse_list(folder / file, len(classes)), strict=True):
+            folders[label].update([PurePosixPath(path).parent.name])
+    number_of: dict[str, int] = {}
+    for label, found in enumerate(folders):
+        for name in [name for name, _ in found.most_common(1) if name in classes]:
+            if name in number_of:
+                raise ValueError(
+                    f"lists must number each class folder once; {name} is both {number_of[name]} and {label}"
+                )
+            number_of[name] = label
+    left_over = iter([name for name in classes if name not in number_of])
+    name_of = {label: name for name, label in number_of.items()}
+    return [name_of[label] if label in name_of else next(left_over) for label in range(len(classes))]
 
 
 def _place(folder: Path, candidates: Sequence[str]) -> str:

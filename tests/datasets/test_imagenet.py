@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -129,3 +130,27 @@ def test_a_frequency_that_is_no_number_names_the_file(tmp_path):
     (tmp_path / "f.csv").write_text("image,hsf\na,often\n")
     with pytest.raises(ValueError, match=r"f\.csv is not a table of images and selection frequencies"):
         read_selection_frequency(tmp_path / "f.csv")
+
+
+def test_a_class_that_v2_lacks_moves_no_other_label(build):
+    # A network's output k is folder k, whatever else is there.
+    folder = build("imagenetv2") / "imagenetv2-matched-frequency-format-val"
+    shutil.rmtree(folder / "3")
+    dataset = read_imagenet_v2(folder)
+    assert dataset.labels.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert [dataset.class_names[label] for label in dataset.labels.tolist()] == [
+        path.split("/")[0] for path in dataset.paths
+    ]
+    (folder / "3").mkdir()
+    with pytest.raises(ValueError, match=r"the class folder .*/3 holds no image"):
+        read_imagenet_v2(folder)
+
+
+def test_an_image_with_two_frequencies_is_refused(tmp_path):
+    (tmp_path / "f.csv").write_text("image,hsf\na.JPEG,0.5\nb.JPEG,0.1\nval/a.JPEG,0.7\n")
+    with pytest.raises(ValueError, match=r"f\.csv must give each image one frequency; a has 0\.5 and 0\.7"):
+        read_selection_frequency(tmp_path / "f.csv")
+    (tmp_path / "f.csv").write_text("image,hsf\na.JPEG,0.5\nval/a.JPEG,0.5\n")
+    assert read_selection_frequency(tmp_path / "f.csv") == {"a": {"": 0.5}}
+    (tmp_path / "f.csv").write_text("image,hsf,wnid\na.JPEG,0.5,n1\na.JPEG,0.7,n2\n")
+    assert read_selection_frequency(tmp_path / "f.csv") == {"a": {"n1": 0.5, "n2": 0.7}}

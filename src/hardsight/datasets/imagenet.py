@@ -60,9 +60,14 @@ def read_imagenet_val(
 
 
 def read_imagenet_v2(folder: Path | str, split: str = "test", *, size: Size = None) -> FileDataset:
-    """ImageNetV2: class folders named 0 to 999, counted as numbers and not as text."""
-    numbered = [name for name in subfolders(Path(folder)) if name.isdecimal()]
-    return read_image_folder(folder, class_names=sorted(numbered, key=int), name="imagenetv2", size=size)
+    """ImageNetV2: class folders named 0 to 999, each named as its label; one that is not there moves no other."""
+    numbers = [int(name) for name in subfolders(Path(folder)) if name.isdecimal() and int(name) < 1000]
+    class_names = [str(number) for number in range(max(numbers, default=-1) + 1)]
+    found = read_image_folder(folder, class_names=class_names, allow_empty=True, name="imagenetv2", size=size)
+    empty = found.class_counts()[numbers] == 0
+    if bool(empty.any()):
+        raise ValueError(f"the class folder {Path(folder) / str(numbers[int(empty.int().argmax())])} holds no image")
+    return found
 
 
 def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
@@ -75,8 +80,13 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
     try:
         table: dict[str, dict[str, float]] = {}
         for image, wnid, share in _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path):
-            table.setdefault(Path(image).stem, {})[wnid] = float(share)
-    except _ColumnsError as refusal:
+            shares = table.setdefault(Path(image).stem, {})
+            if shares.setdefault(wnid, float(share)) != float(share):
+                raise _TableError(
+                    f"{path} must give each image one frequency; {Path(image).stem} has {shares[wnid]:g} and "
+                    f"{float(share):g}"
+                )
+    except _TableError as refusal:
         raise ValueError(str(refusal)) from None
     except (ValueError, csv.Error, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is not a table of images and selection frequencies") from error
@@ -147,7 +157,7 @@ def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
             yield (inner, key, share) if _WNID.fullmatch(key) else (key, inner, share)
 
 
-class _ColumnsError(ValueError):
+class _TableError(ValueError):
     pass
 
 
@@ -155,7 +165,7 @@ def _columns(path: Path, header: Sequence[str]) -> tuple[str, str]:
     image = next((name for name in _IMAGE_COLUMNS if name in header), None)
     share = next((name for name in _FREQUENCY_COLUMNS if name in header), None)
     if image is None or share is None:
-        raise _ColumnsError(
+        raise _TableError(
             f"{path} must have an image column ({', '.join(_IMAGE_COLUMNS)}) and a frequency column "
             f"({', '.join(_FREQUENCY_COLUMNS)}); got {list(header)}"
         )

@@ -211,6 +211,17 @@ class TestFiles:
         with pytest.raises(ValueError, match=r"size must be given because the images differ: b.png is \[3, 4, 5\]"):
             files(tmp_path, ["a.png", "b.png"]).load()
 
+    def test_loading_fits_as_it_is_told(self, tmp_path):
+        # A dark left edge: cutting the middle loses it, squashing does not.
+        picture = Image.new("RGB", (30, 10), (200, 200, 200))
+        picture.paste((0, 0, 0), (0, 0, 8, 10))
+        picture.save(tmp_path / "wide.png")
+        dataset = files(tmp_path, ["wide.png"]).resized(10)
+        assert dataset.load().images.min() == 200
+        assert dataset.load(fit="squash").images.min() < 50
+        assert dataset.resized(10, "squash").load().images.min() < 50
+        assert dataset.resized(10, "squash").load(10).images.min() < 50
+
     def test_nothing_readable_is_one_sentence(self, tmp_path):
         with pytest.raises(ValueError, match="holds no image that can be read"):
             files(tmp_path, ["a.png"]).load()

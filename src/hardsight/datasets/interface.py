@@ -169,7 +169,7 @@ class FileDataset(_Labelled):
 
     def load(self, size: Size = None, *, fit: Fit | None = None, workers: int | None = None) -> ArrayDataset:
         """Everything decoded into memory. What does not decode is left out and listed in `skipped`."""
-        source = self if size is None else self.resized(size, fit or self.fit)
+        source = self.resized(self.size if size is None else size, fit or self.fit)
         images: Tensor | None = None
         kept: list[int] = []
         skipped = list(self.skipped)

@@ -286,3 +286,15 @@ def test_cifar10n_columns_have_the_published_noise(data_root):
     for column, rate in {"aggre_label": 0.0901, "random_label1": 0.1723, "worse_label": 0.4021}.items():
         changed = noise.human_labels(clean, torch.from_numpy(answers[column]).long(), 10).changed
         assert float(changed.double().mean()) == pytest.approx(rate, abs=6e-5)
+
+
+@pytest.mark.parametrize(("dtype", "classes"), [(torch.uint8, 257), (torch.int8, 129), (torch.int16, 40_000)])
+def test_labels_in_a_type_too_narrow_for_the_classes_are_refused(dtype, classes):
+    # Class 256 would come out as 0 of uint8, class 128 as -128 of int8.
+    labels, generator = torch.full((50,), 100, dtype=dtype), torch.Generator().manual_seed(0)
+    for flip in (noise.flip_symmetric, noise.flip_pairwise):
+        with pytest.raises(ValueError, match=rf"labels must be of a type that can hold {classes} classes; got {dtype}"):
+            flip(labels, 1.0, classes, generator=generator)
+    noisy = noise.flip_symmetric(labels, 1.0, min(classes - 1, 3000), generator=generator)
+    assert noisy.labels.min() >= 0
+    assert bool(noisy.changed.all())

@@ -212,6 +212,9 @@ def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | 
         raise ValueError(f"num_classes must be at least 2, or there is no other class; got {num_classes}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be whole numbers; got {labels.dtype}")
+    if num_classes - 1 > torch.iinfo(labels.dtype).max:
+        # New labels come in the type of the old, where class 256 of uint8 would be class 0.
+        raise ValueError(f"labels must be of a type that can hold {num_classes} classes; got {labels.dtype}")
     _check_range(labels, num_classes, "labels")
     if generator is not None:
         check_generator(generator, labels.device)

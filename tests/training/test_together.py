@@ -10,6 +10,7 @@ from hardsight import training
 from hardsight.datasets.augment import Augmentation
 from hardsight.dynamics import Recorder
 from hardsight.losses import GradientRescaling
+from hardsight.losses.margins import CosineLinear
 from hardsight.training.data import Feed
 from hardsight.training.fitting import Session
 from hardsight.training.resident import ResidentBatches, can_reside
@@ -226,17 +227,48 @@ def test_networks_that_cannot_be_stacked_are_refused(problem, small):
         run_together([session(plain), session(plain)], stacked=True)
 
 
-def test_a_loss_that_shares_a_weight_with_its_network_is_not_stacked(problem, small):
-    model = small(0, dropout=0.0)
+def test_networks_that_differ_in_a_setting_are_refused(problem, small):
+    """No tensor says how much is dropped, or how a head scales: all would be computed as the first one is."""
 
-    class OnHead(torch.nn.Module):
-        def __init__(self):
+    def session(model):
+        return Session(model, problem.loader(), epochs=1, progress=False)
+
+    with pytest.raises(ValueError, match=r"number 1 differs in dropout\.p"):
+        run_together([session(small(dropout=0.1)), session(small(dropout=0.5))], stacked=True)
+    heads = [small(), small()]
+    for scale, model in zip((8.0, 16.0), heads, strict=True):
+        model.head = CosineLinear(8, 3, scale=scale)
+    with pytest.raises(ValueError, match=r"number 1 differs in head\.scale"):
+        run_together([session(model) for model in heads], stacked=True)
+    frozen = small()
+    frozen.convolution.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"number 1 differs in convolution\.weight"):
+        run_together([session(small()), session(frozen)], stacked=True)
+    quiet = small()
+    quiet.dropout = nn.Identity()
+    with pytest.raises(ValueError, match=r"number 1 differs in dropout"):
+        run_together([session(small()), session(quiet)], stacked=True)
+
+
+@pytest.mark.parametrize("is_module", [True, False])
+def test_a_loss_on_the_weights_of_its_network_is_stacked_as_alone(problem, small, is_module):
+    """A margin loss trains the network's own head: that gradient comes beside the stacked one."""
+
+    class OnHead(nn.Module):
+        def __init__(self, head):
             super().__init__()
-            self.head = model.head
+            self.head = head if is_module else (lambda features: head(features))
 
-        def forward(self, logits, labels):
-            return torch.nn.functional.cross_entropy(logits, labels)
+        def forward(self, features, labels):
+            return nn.functional.cross_entropy(3 * self.head(features), labels)
 
-    session = Session(model, problem.loader(seed=0), OnHead(), epochs=1, progress=False)
-    with pytest.raises(ValueError, match="losses must share no weight with their network"):
-        run_together([session], stacked=True)
+    def session(seed):
+        model = small(seed, dropout=0.0).double()
+        batches = problem.loader(seed=seed, dtype=torch.float64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return Session(model, batches, OnHead(model.head), optimizer, epochs=1, progress=False)
+
+    alone = [session(seed).run() for seed in range(2)]
+    together = run_together([session(seed) for seed in range(2)], stacked=True)
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(other.model.state_dict(), one.model.state_dict())

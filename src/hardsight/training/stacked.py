@@ -78,7 +78,9 @@ class Stack:
             step, (_, labels, ids) = self.steps[place], batches[place]
             for name, parameter in step.network.model.named_parameters():
                 grad = self.parameters[f"model.{name}"].grad
-                parameter.grad = None if grad is None else grad[place]
+                if grad is not None:
+                    # What it holds already came from a loss that looks at the network's own weights.
+                    parameter.grad = grad[place] if parameter.grad is None else grad[place] + parameter.grad
             step.account(losses[place].reported, logits[place], features[place], labels, ids)
             step.update()
 
@@ -232,18 +234,46 @@ def check_alike(steps: Sequence[Step]) -> None:
             raise ValueError(
                 f"networks must share one precision, float32 or bf16, to be stacked; number {place} differs"
             )
-        if _ids(step.network.model) & _ids(step.network.objective):
-            raise ValueError(
-                f"losses must share no weight with their network to be stacked; that of number {place} does"
-            )
         state = step.network.model.state_dict()
-        for name in [*first, *state]:
-            ours, theirs = first.get(name), state.get(name)
-            if ours is None or theirs is None or ours.shape != theirs.shape:
-                raise ValueError(
-                    f"networks must be of one architecture to be stacked; number {place} differs in {name}"
-                )
+        shapes = (name for name in [*first, *state] if _shape(first.get(name)) != _shape(state.get(name)))
+        differs = next(shapes, None) or _setting_that_differs(steps[0].network.model, step.network.model)
+        if differs is not None:
+            raise ValueError(f"networks must be of one architecture to be stacked; number {place} differs in {differs}")
 
 
-def _ids(module: nn.Module) -> set[int]:
-    return {id(parameter) for parameter in module.parameters()}
+def _shape(tensor: Tensor | None) -> torch.Size | None:
+    return None if tensor is None else tensor.shape
+
+
+def _setting_that_differs(one: nn.Module, other: nn.Module) -> str | None:
+    """The first layer or setting, `dropout.p`, that is not the same in both: what the tensors do not say."""
+    mine, theirs = dict(one.named_modules()), dict(other.named_modules())
+    for name in [*mine, *theirs]:
+        if name not in mine or name not in theirs or type(mine[name]) is not type(theirs[name]):
+            return name or type(other).__name__
+        ours, its = _settings(mine[name]), _settings(theirs[name])
+        for key in [*ours, *its]:
+            if ours.get(key) != its.get(key):
+                return f"{name}.{key}".removeprefix(".")
+    return None
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """What a module itself holds beside tensors and modules, as far as it can be compared, and what it trains."""
+    found: dict[str, Any] = {name: tensor.requires_grad for name, tensor in module.named_parameters(recurse=False)}
+    for name, value in vars(module).items():
+        if name in _INTERNAL:
+            continue
+        # A function made anew for each network is the same function.
+        found[name] = getattr(value, "__qualname__", None) if callable(value) else value if _is_plain(value) else None
+    return found
+
+
+# What every module has of its own: tensors, modules and hooks by name, and whether it trains.
+_INTERNAL = frozenset(vars(nn.Module()))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, str | int | float | torch.dtype)

@@ -362,3 +362,49 @@ def test_a_recorder_alone_expects_nothing_and_the_page_says_so(make_record: Make
     assert "wrongly labelled samples are among them" in words
     predicted = columns | {"predicted": [0, 1, 1]}
     assert "are among them" not in _check_harmless(_read(write_report(make_record(predicted)))).words
+
+
+@pytest.mark.parametrize("nothing", [-1, -100, None])
+def test_a_sample_without_a_label_is_no_suspect(make_record: Maker, nothing: int | None) -> None:
+    columns = {"id": [10, 11, 12, 13], "predicted": [1, 1, 0, 1], "avh": [0.4, 0.3, 0.2, 0.1]}
+    names = ["ant", "bee"]
+    unlabelled = {"label": pa.array([nothing] * 4, pa.int64())}
+    none = _Page(_read(write_report(make_record(columns | unlabelled, class_names=names)))).words
+    for untrue in ("Suspected", "disagrees", "Given against", "flipped", str(nothing)):
+        assert untrue not in none
+    assert "The hardest samples" in none
+    assert "samples that the model gives each class" in none
+
+    labels = pa.array([nothing, 1, 1, nothing], pa.int64())
+    clean = pa.array([0, 1, 0, 0], pa.int64())
+    some = _read(write_report(make_record(columns | {"label": labels, "clean_label": clean}, class_names=names)))
+    suspects = some.partition('<section id="suspects">')[2].partition("</section>")[0]
+    assert re.findall(r"id (\d+)<", suspects) == ["11", "12"]
+    assert "the first 2 of 2 samples" in suspects
+    assert "1 of these 2 were really flipped" in suspects
+    assert "average precision at chance is 0.5," in some
+
+
+def test_samples_shown_are_those_of_the_page(make_record: Maker) -> None:
+    count = 100
+    columns = {"id": np.arange(count), "predicted": np.zeros(count, np.int64), "avh": np.linspace(1, 0, count)}
+    folder = make_record(columns | {"label": np.where(np.arange(count) % 3, np.arange(count) % 2, -1)})
+    shown = re.findall(r"id (\d+)<", _read(write_report(folder)).partition('<section id="histograms">')[0])
+    assert samples_shown(folder) == list(dict.fromkeys(shown))
+
+
+def test_a_class_chart_needs_a_number(make_record: Maker) -> None:
+    page = _read(write_report(make_record({"id": [1, 2], "label": [0, 1], "avh": [np.nan, np.nan]})))
+    assert "Hardness by class" not in page
+
+
+def test_the_words_for_the_plane_are_those_of_its_drawing(make_record: Maker) -> None:
+    values = np.linspace(0, 1, 3000)
+    few = np.where(values < 0.5, values, np.nan)
+    for avh, words, said in (
+        (few, "one point a sample", "Each point is one sample"),
+        (values, "hexagons that count the samples", "Each hexagon counts"),
+    ):
+        page = _read(write_report(make_record({"id": np.arange(3000), "confidence": values, "avh": avh})))
+        assert f'aria-label="Angular visual hardness against Model confidence, {words}."' in page
+        assert said in page

@@ -56,13 +56,18 @@ def fill_histogram(axes: "Axes", score: Score, counted: Histogram) -> None:
     axes.locator_params(axis="x", nbins=5)
 
 
+def drawn_as_points(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether the pairs of finite values are few enough for a mark each."""
+    return int((np.isfinite(x) & np.isfinite(y)).sum()) <= MOST_POINTS
+
+
 def draw_plane(
     across: Score, x: np.ndarray, up: Score, y: np.ndarray, groups: Mapping[str, np.ndarray], chance: float | None
 ) -> "Figure":
     """One score against another: points where they are few, hexagons that count where they are many."""
     finite = np.isfinite(x) & np.isfinite(y)
     shown = {name: mask & finite for name, mask in (groups or {"all": finite}).items() if (mask & finite).any()}
-    few = finite.sum() <= MOST_POINTS
+    few = drawn_as_points(x, y)
     with drawing(8.6, 4.4, panels=1 if few else max(1, len(shown))) as figure:
         if few:
             _points(figure.axes[0], x, y, shown)

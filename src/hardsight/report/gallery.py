@@ -23,7 +23,8 @@ def figures_of(view: View) -> dict[str, tuple[Any, str]]:
     if view.plane is not None:
         across, x, up, y = view.plane
         drawn = figures.draw_plane(across, x, up, y, view.groups, chance)
-        made["plane"] = drawn, f"{up.title} against {across.title}, one point a sample."
+        marks = "one point a sample" if figures.drawn_as_points(x, y) else "hexagons that count the samples"
+        made["plane"] = drawn, f"{up.title} against {across.title}, {marks}."
     if view.by_class is not None and view.labels is not None:
         score, counts, means = view.by_class
         level = chance if score.name in ("avh", "angular_visual_hardness") else None

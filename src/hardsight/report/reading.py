@@ -111,10 +111,13 @@ class Samples:
         return found
 
     def labels(self, class_names: Sequence[str]) -> Labels:
-        """Every label column there is, over one common list of classes."""
+        """Every label column that holds a label, over one common list of classes; a negative number is no label."""
         columns = {name: self._read(name) for name in ("label", "expected", "predicted", "clean_label") if name in self}
         integers = all(pa.types.is_integer(column.type) for column in columns.values())
         columns = {name: column.cast(pa.int64() if integers else pa.string()) for name, column in columns.items()}
+        if integers:
+            columns = {name: pc.if_else(pc.less(column, 0), None, column) for name, column in columns.items()}
+        columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
         found = {value for column in columns.values() for value in pc.unique(column).to_pylist()}
         values = sorted(found - {None})
         known = pa.array(values, pa.int64() if integers else pa.string())

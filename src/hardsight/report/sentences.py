@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hardsight.report.figures import MOST_CLASSES, MOST_POINTS
+from hardsight.report.figures import MOST_CLASSES, drawn_as_points
 from hardsight.report.reading import Score
 from hardsight.report.view import TABLE_ROWS, View
 
@@ -77,12 +77,11 @@ def tiles(view: View) -> list[tuple[str, str]]:
 
 def sentences(view: View) -> dict[str, str]:
     """How to read each section, by its anchor."""
-    plane = "Each point is one sample." if _few(view) else "Each hexagon counts the samples that fall into it."
     return {
         "suspects": _suspects(view),
         "hardest": _hardest(view),
         "histograms": _histograms(view),
-        "plane": f"{plane} {_plane(view)}",
+        "plane": _plane(view),
         "scores": _scores(view),
         "curves": "One value an epoch. Where a training curve still improves and a test curve turns, the model has "
         "begun to learn its data by heart, wrong labels included.",
@@ -159,9 +158,11 @@ def _histograms(view: View) -> str:
 def _plane(view: View) -> str:
     if view.plane is None:
         return ""
+    _, x, _, y = view.plane
+    marks = "Each point is one sample." if drawn_as_points(x, y) else "Each hexagon counts the samples in it."
     return (
-        "Top left is hard and unsure, bottom right easy and sure; away from the diagonal the angle says something "
-        f"that the probability does not. The dotted line is AVH's chance level, {_level(view)}."
+        f"{marks} Top left is hard and unsure, bottom right easy and sure; away from the diagonal the angle says "
+        f"something that the probability does not. The dotted line is AVH's chance level, {_level(view)}."
     )
 
 
@@ -177,7 +178,8 @@ def _classes(view: View) -> str:
     if view.by_class is None or view.labels is None:
         return ""
     score, shown = view.by_class[0], int((view.by_class[1] > 0).sum())
-    text = f"{score.title}: mean over the samples that carry each label, hardest class first ({score.reading})"
+    samples = "that carry each label" if "label" in view.labels.codes else "that the model gives each class"
+    text = f"{score.title}: mean over the samples {samples}, hardest class first ({score.reading})"
     text += f"; the {MOST_CLASSES} hardest of {shown:,} classes" if shown > MOST_CLASSES else ""
     return text + (_chance(view) if score.name in _AVH else ".")
 
@@ -206,16 +208,13 @@ def _spoken(score: Score) -> str:
     return score.title if score.title[1:2].isupper() else score.title[:1].lower() + score.title[1:]
 
 
-def _few(view: View) -> bool:
-    return view.plane is None or len(view.plane[1]) <= MOST_POINTS
-
-
 def _share_flipped(view: View) -> float | None:
     issues = view.run.section("results", "label_issues")
     flipped, samples = issues.get("flipped"), issues.get("samples")
     if _is_number(flipped) and _is_number(samples) and samples:
         return flipped / samples
-    return None if view.wrong is None else float(view.wrong.mean())
+    known = sum(int(group.sum()) for group in view.groups.values())
+    return None if view.wrong is None else float(view.wrong.sum() / known)
 
 
 def _is_number(value: Any) -> bool:

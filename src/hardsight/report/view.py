@@ -72,7 +72,7 @@ def samples_shown(run: Path | str) -> list[str]:
     if read.samples is None:
         return []
     labels = read.samples.labels(read.class_names)
-    suspects = ranked_rows(read.samples, _suspicion(read, read.samples, labels))
+    suspects = _suspect_rows(read.samples, _suspicion(read, read.samples, labels), labels)
     hardest = ranked_rows(read.samples, _hardness(read.samples), _agreed(labels))
     return list(dict.fromkeys(read.samples.texts("id", _first_of(CARDS, suspects, hardest))))
 
@@ -88,7 +88,7 @@ def look_at(run: Run) -> View:
     groups = {"intact": known_labels(labels) & ~wrong, "flipped": wrong} if wrong is not None else {}
     dealer = Dealer(samples, labels)
     suspicion, hardness = _suspicion(run, samples, labels), _hardness(samples)
-    suspect_rows = ranked_rows(samples, suspicion)
+    suspect_rows = _suspect_rows(samples, suspicion, labels)
     agreed = _agreed(labels)
     hardest_rows = ranked_rows(samples, hardness, agreed)
     table_rows = _first_of(TABLE_ROWS, suspect_rows, hardest_rows)
@@ -113,6 +113,12 @@ def look_at(run: Run) -> View:
         confusion=_confusion(labels),
         table=dealer.cards(table_rows, [score.name for score in samples.scores]),
     )
+
+
+def _suspect_rows(samples: Samples, suspicion: Score | None, labels: Labels) -> np.ndarray:
+    """The labelled samples, most suspicious first: what has no label has no wrong one."""
+    given = labels.codes.get("label")
+    return ranked_rows(samples, suspicion, None if given is None else given >= 0)
 
 
 def _agreed(labels: Labels) -> np.ndarray | None:
@@ -214,11 +220,13 @@ def _by_class(samples: Samples, labels: Labels, score: Score | None) -> tuple[Sc
     codes = labels.codes.get("label", labels.codes.get("predicted"))
     if score is None or codes is None:
         return None
-    return score, *means_by_class(codes, samples.values(score.name), len(labels.values))
+    counts, means = means_by_class(codes, samples.values(score.name), len(labels.values))
+    return (score, counts, means) if counts.any() else None
 
 
 def _confusion(labels: Labels) -> Confusion | None:
     given, predicted = labels.codes.get("label"), labels.codes.get("predicted")
     if given is None or predicted is None or not len(given):
         return None
-    return Confusion(*pair_counts(given, predicted, len(labels.values)))
+    pairs = Confusion(*pair_counts(given, predicted, len(labels.values)))
+    return pairs if len(pairs.counts) else None

@@ -4,6 +4,8 @@ import io
 import json
 import math
 import socket
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -353,6 +355,62 @@ def test_a_split_without_labels_is_refused_before_it_is_trained_or_tested_on(tmp
     sentence = f"data.{split} must name a split whose samples all have a label; 2 of the 4 in '{split}' have none"
     with pytest.raises(ValueError, match=sentence):
         assembly.load_sets(training.reading.build(TrainingConfig, settings))
+
+
+def _pictures(root: Path, folders: list[str]) -> None:
+    for number, folder in enumerate(folders):
+        (root / folder).mkdir(parents=True)
+        for part in range(5):
+            Image.new("L", (8, 8), 40 * number + part).save(root / folder / f"{part}.png")
+
+
+def _sets(**data: Any) -> assembly.Sets:
+    return assembly.load_sets(
+        training.reading.build(TrainingConfig, {"data": data, "model": "digits_cnn", "epochs": 1})
+    )
+
+
+@pytest.mark.parametrize("name", ["office31", "folder"])
+def test_what_is_tested_on_is_no_part_of_all(tmp_path, name):
+    # The first split of these sets is "all", which holds the others: their last split is no test set.
+    domains = ("amazon", "dslr", "webcam")
+    root = tmp_path / "office31" if name == "office31" else tmp_path
+    _pictures(root, [f"{domain}/{kind}" for domain in domains for kind in ("bike", "mug")])
+    sets = _sets(name=name, root=str(tmp_path), held_out=0.4)
+    assert (len(sets.train), len(sets.test)) == (18, 12)
+    assert not {image.numpy().tobytes() for image in sets.train.images} & {
+        image.numpy().tobytes() for image in sets.test.images
+    }
+    part = "webcam" if name == "office31" else "test"
+    for named in ({}, {"train": "all"}):
+        with pytest.raises(ValueError, match=f"data.train must name a split apart from data.test, '{part}'; 'all'"):
+            _sets(name=name, root=str(tmp_path), test=part, **named)
+    if name == "office31":
+        apart = _sets(name=name, root=str(tmp_path), train="dslr", test="webcam")
+        assert (len(apart.train), len(apart.test)) == (10, 10)
+
+
+def test_folders_called_as_splits_are_not_taken_for_classes(tmp_path):
+    _pictures(tmp_path, [f"{split}/{kind}" for split in ("train", "test") for kind in ("bike", "mug")])
+    with pytest.raises(ValueError, match=r"data.train must name one of the splits in .*: test, train"):
+        _sets(name="folder", root=str(tmp_path))
+    sets = _sets(name="folder", root=str(tmp_path), train="train", test="test")
+    assert sets.train.class_names == sets.test.class_names == ("bike", "mug")
+
+
+def test_coarse_labels_are_not_flipped_as_fine_ones():
+    coarse = assembly.datasets.ArrayDataset(
+        images=torch.zeros(20, 3, 4, 4, dtype=torch.uint8),
+        labels=torch.arange(20),
+        class_names=assembly.datasets.CIFAR100_HIERARCHY.coarse_names,
+        name="cifar100",
+        split="train",
+    )
+    within = assembly.NoiseConfig(kind="within_groups", rate=0.5)
+    with pytest.raises(
+        ValueError, match=r"needs CIFAR-100's 100 fine classes; got data.name 'cifar100' with 20 classes"
+    ):
+        assembly.noisy_labels(coarse, within, 0)
 
 
 def test_shrunk_images_are_means_of_squares(config_file):

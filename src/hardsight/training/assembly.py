@@ -90,9 +90,16 @@ def _check_labelled(**sets: datasets.ArrayDataset) -> None:
 
 def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset]:
     """Training and test set as they are."""
+    # "all" holds the other splits of its set: none of them is a test of what was trained on it.
+    whole = (data.train or next(iter(datasets.source(data.name).splits))) == "all"
+    if whole and data.test is not None and data.test_name is None:
+        raise ValueError(f"data.train must name a split apart from data.test, {data.test!r}; 'all' holds that too")
     train = _in_memory(datasets.load(data.name, data.train, data.root, **data.options))
     splits = list(datasets.source(data.test_name or data.name).splits)
-    if data.test_name is not None or data.test is not None or (data.train is None and len(splits) > 1):
+    if whole and set(train.class_names) <= {*splits, "validation"}:
+        there = ", ".join(train.class_names)
+        raise ValueError(f"data.train must name one of the splits in {data.root or 'the data folder'}: {there}")
+    if data.test_name is not None or data.test is not None or (data.train is None and not whole and len(splits) > 1):
         split = data.test or ("test" if "test" in splits else splits[-1])
         own = {} if data.test_name else data.options
         return train, _in_memory(datasets.load(data.test_name or data.name, split, data.root, **own))
@@ -137,9 +144,10 @@ def noisy_labels(data: datasets.ArrayDataset, config: NoiseConfig, seed: int) ->
         return noise.flip_pairwise(data.labels, config.rate, classes, **options).labels
     name = "".join(letter for letter in data.name.lower() if letter.isalnum())
     if config.kind == "within_groups":
-        if name != "cifar100":
+        if name != "cifar100" or classes != len(noise.CIFAR100_COARSE):
             raise ValueError(
-                f"noise.kind 'within_groups' needs CIFAR-100's coarse classes; got data.name {data.name!r}"
+                f"noise.kind 'within_groups' needs CIFAR-100's 100 fine classes; got data.name {data.name!r} with "
+                f"{classes} classes"
             )
         return noise.flip_within_groups(data.labels, config.rate, noise.CIFAR100_COARSE, **options).labels
     if config.kind == "lookalikes":

@@ -19,9 +19,9 @@ class DataConfig:
     """Which data, and what happens to each training image.
 
     `train` and `test` name splits; `test_name` another data set to test on (CIFAR-10N has no test set: CIFAR-10's).
-    Where there is no test split, the share `held_out` of the training set is kept for it. `limit`: the first so many
-    samples of each set. `shrink`: average squares of so many pixels a side. `options` go to the reader of the training
-    set.
+    Where there is no test split apart from the training set ("all" holds every split), the share `held_out` of the
+    training set is kept for it. `limit`: the first so many samples of each set. `shrink`: average squares of so many
+    pixels a side. `options` go to the reader of the training set.
     """
 
     name: str

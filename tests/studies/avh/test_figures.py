@@ -3,9 +3,12 @@
 import copy
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -181,6 +184,24 @@ def test_a_seed_that_ends_where_it_began_does_not_decide_what_is_made_early(runs
     found = copy.deepcopy(runs["avh-figure15"])
     found["measures"]["avh_by_10"] = {"mean": 35.0, "sd": 60.0, "values": [0.3, 0.31, 104.4]}
     assert "by iteration 10 AVH has made 31% of its change" in get_study("avh-figure15").table(found)
+
+
+def test_a_network_that_dies_has_no_part_in_the_means(runs: dict[str, Any], tmp_path: Path) -> None:
+    study, found = get_study("avh-figure15"), runs["avh-figure15"]
+    assert found["trainings"] == found["learned"] == 2
+    assert "left out" not in study.table(found)
+    shutil.copytree(runs["folder"] / "avh-figure15", tmp_path / "records")
+    path = tmp_path / "records" / "seed=1" / "steps.parquet"
+    rows = pq.read_table(path).to_pylist()
+    rows[-1] |= {"all0_correct": 0.09, "all0_norm": 1e6}
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    one = found | study.judge("smoke", tmp_path / "records")
+    assert (one["trainings"], one["learned"]) == (2, 1)
+    assert len(one["measures"]["avh_settled"]["values"]) == 1
+    assert one["curves"]["norm"][-1] < 1e5
+    printed = study.table(one)
+    assert "1 of 2 trainings ends no better than a guess and is left out." in printed
+    assert "of 1 seed;" in printed
 
 
 def test_paper_cells_come_in_order_of_value() -> None:

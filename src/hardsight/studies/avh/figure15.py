@@ -26,6 +26,7 @@ from hardsight.studies.avh.looking import curves_of, group_statistics, look, mea
 from hardsight.studies.avh.plateau import broken_stick, phases, settling_time
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, provenance, shown, spread
+from hardsight.studies.wording import plural
 from hardsight.training import Cell
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import session
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS_FILE = "steps.parquet"
+# Twice what a guess among ten classes gets right: a training that ends below has learned nothing, or lost it.
+GUESSING = 0.2
 QUANTITIES = {"norm": ("feature norm", GREEN), "avh": ("AVH", BLUE), "correct": ("accuracy", RED)}
 
 
@@ -98,9 +101,11 @@ def _train(of: Iterations, cell: Cell, folder: Path, device: torch.device) -> No
 
 
 def judge(preset: str, folder: Path) -> dict[str, Any]:
-    """The mean curves over seeds, and when each of them has settled."""
+    """The mean curves over the seeds that learn, and when each of them has settled."""
     places = [folder / cell.name for cell in finished_cells(folder, cells(preset))]
-    runs = [curves_of(pq.read_table(place / STEPS_FILE).to_pylist(), ALL, 1)[0] for place in places]
+    every = [curves_of(pq.read_table(place / STEPS_FILE).to_pylist(), ALL, 1)[0] for place in places]
+    # A network that has died has no angles to settle; where all have, they are what there is to see.
+    runs = [curves for curves in every if curves["correct"][-1] > GUESSING] or every
     measures: dict[str, list[float]] = {}
     for curves in runs:
         for name in QUANTITIES:
@@ -110,6 +115,8 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
         measures.setdefault("norm_growth_after", []).append(float(phases(curves)["norm_growth_after"]))
     return {
         "settings": dataclasses.asdict(PRESETS[preset]),
+        "trainings": len(every),
+        "learned": len(runs),
         "curves": mean_curves(runs),
         "measures": {name: spread(values) for name, values in measures.items()},
     }
@@ -130,16 +137,27 @@ def table(results: Mapping[str, Any]) -> str:
         [title, *(shown(of[f"{name}_{key}"], 1) for key in ("settled", "knot")), made[name]]
         for name, (title, _) in QUANTITIES.items()
     ]
-    first = "before" if of["avh_settled"]["mean"] < of["norm_settled"]["mean"] else "not before"
     flat = "flat by then" if of["avh_settled"]["mean"] <= 10 else "not flat by then"
+    pairs = list(zip(of["avh_settled"]["values"], of["norm_settled"]["values"], strict=True))
     sentence = (
         f"**Figure 15** (AVH is flat after about 10 iterations, the norm flattens less): by iteration 10 AVH has made "
         f"{made['avh']} of its change and the norm {made['norm']} (medians): AVH is {flat}. "
-        f"AVH has settled at iteration {shown(of['avh_settled'], 1)}, {first} the norm at "
-        f"{shown(of['norm_settled'], 1)}; from then on the norm changes by {of['norm_growth_after']['mean']:+.0%}."
+        f"AVH has settled at iteration {shown(of['avh_settled'], 1)}, the norm at {shown(of['norm_settled'], 1)}, AVH "
+        f"first in {sum(avh < norm for avh, norm in pairs)} of {plural(len(pairs), 'seed')}; from then on the norm "
+        f"changes by {of['norm_growth_after']['mean']:+.0%}."
     )
     heads = ("", "settled at iteration", "knot", "made by iteration 10 (median)")
-    return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence]) + "\n"
+    return "\n\n".join([f"{provenance(results)} {_looked_at(results)}", markdown_table(heads, rows), sentence]) + "\n"
+
+
+def _looked_at(results: Mapping[str, Any]) -> str:
+    """How many test images, and the trainings that are left out."""
+    text = f"The first {results['settings']['images']:,} test images are looked at."
+    lost = results.get("trainings", 0) - results.get("learned", 0)
+    if not lost:
+        return text
+    ends = "ends no better than a guess and is" if lost == 1 else "end no better than a guess and are"
+    return f"{text} {lost} of {plural(results['trainings'], 'training')} {ends} left out."
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -161,9 +179,9 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
 
 
 ABOUT = """A LeNet with 64 features on MNIST, SGD with learning rate 0.05 and momentum 0.9, batch 64; after each of the
-first 60 iterations the test images are looked at. Lines are means over images and seeds, bands one standard deviation
-of the images. A curve has *settled* at the first iteration from which it stays within a tenth of its whole range of its
-last value."""
+first 60 iterations test images are looked at. Lines are means over images and seeds, bands one standard deviation of
+the images. A training that ends below an accuracy of 20 %, twice a guess's, is left out and counted. A curve has
+*settled* at the first iteration from which it stays within a tenth of its whole range of its last value."""
 
 FIGURE_15 = Study(
     id="avh-figure15",

@@ -107,6 +107,12 @@ def test_the_page_is_whole_and_harmless(digits_page: str) -> None:
     assert all(drawing["aria-label"] and drawing["role"] == "img" for drawing in page.all("svg"))
 
 
+def test_what_scrolls_can_be_reached_by_keyboard_and_has_a_name(digits_page: str) -> None:
+    scrolling = re.findall('<div class="scroll[^>]*>', digits_page)
+    assert len(scrolling) == 3
+    assert all('tabindex="0" role="region" aria-label="' in box for box in scrolling)
+
+
 @pytest.mark.parametrize(
     "unsafe",
     [
@@ -222,6 +228,14 @@ def test_recorded_results_outweigh_recomputed_ones(make_record: Maker) -> None:
     words = _Page(_read(write_report(folder))).words
     for text in ("0.1234", "0.4321", "0.9", "87.5%", "ranked by cross-entropy loss"):
         assert text in words
+
+
+def test_the_marked_score_is_the_one_that_ranks_the_suspects(make_record: Maker) -> None:
+    facts = {"id": [0, 1, 2], "label": [0, 1, 0], "clean_label": [0, 0, 0]}
+    scores = {"loss": [0.1, 2.0, 0.3], "avh": [0.3, 0.2, 0.1], "suspicion": [0.0, 0.5, 1.0]}
+    page = _read(write_report(make_record(facts | scores, results={"label_issues": {"best": "avh"}})))
+    assert re.findall("<tr class=marked>.*?<code>(.*?)</code>", page) == ["suspicion"]
+    assert "The marked row ranks the suspects above." in page
 
 
 def test_the_same_record_gives_the_same_bytes(digits_record: Path, digits_page: str, tmp_path: Path) -> None:

@@ -171,7 +171,8 @@ def _scores(view: View) -> str:
         return "What each score column of samples.parquet holds, and in which direction to read it."
     text = "How well each score ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance"
     share = _share_flipped(view)
-    return text + (f"; average precision at chance is {share:.3g}, the share of flipped labels." if share else ".")
+    text += f"; average precision at chance is {share:.3g}, the share of flipped labels." if share else "."
+    return text + (" The marked row ranks the suspects above." if view.ranking_line else "")
 
 
 def _classes(view: View) -> str:

@@ -39,7 +39,8 @@
       for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", falling < 0 ? "descending" : "ascending");
       const keyed = rows.map((row) => [key(row, column), row]);
-      keyed.sort((a, b) => falling * compare(a[0], b[0]));
+      // What has no value stays below, whichever way the rest is sorted.
+      keyed.sort((a, b) => (a[0] === "") - (b[0] === "") || falling * compare(a[0], b[0]));
       body.append(...keyed.map((pair) => pair[1]));
     });
   });

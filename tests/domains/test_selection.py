@@ -161,6 +161,52 @@ def test_ties_at_the_threshold_stay_together() -> None:
     assert int(select("avh", evidence, 0.7).selected.sum()) == 6
 
 
+def surest_by_lists(logits: Tensor, portion: float, *, by_class: bool) -> list[int]:
+    """Labels of the portion of each predicted class, or of all, whose other classes are least likely, in doubles."""
+    rows = logits.double().tolist()
+    predicted = [first_largest(row) for row in rows]
+    # log(1 - p) up to what is the same for all that compare: the logarithm of the others' sum.
+    doubts = []
+    for row, label in zip(rows, predicted, strict=True):
+        away = [value - row[label] for place, value in enumerate(row) if place != label]
+        log_others = max(away) + math.log(sum(math.exp(one - max(away)) for one in away))
+        doubts.append(log_others - math.log1p(math.exp(log_others)))
+    labels = [-1] * len(rows)
+    groups = [predicted] if by_class else [[0] * len(rows)]
+    for number in sorted(set(groups[0])):
+        mine = sorted((doubts[at], at) for at in range(len(rows)) if groups[0][at] == number)
+        for _, at in mine[: math.floor(round(len(mine) * portion, 6))]:
+            labels[at] = predicted[at]
+    return labels
+
+
+@pytest.mark.parametrize("name", ["cbst", "crst-mrkld", "crst-lrent", "crst", "confidence"])
+@pytest.mark.parametrize("length", [30.0, 60.0, 1000.0])
+def test_samples_whose_probability_is_rounded_to_one_are_told_apart(name: str, length: float) -> None:
+    """A model that is sure of most of its target: the portion is still the portion, and the surest are in it."""
+    logits = length * torch.randn(600, 4, generator=torch.Generator().manual_seed(0))
+    evidence = evidence_of(logits)
+    assert float((evidence.softmax.amax(1) == 1).float().mean()) > 0.4
+    chosen = select(name, evidence, 0.2).labels
+    assert chosen.tolist() == surest_by_lists(logits, 0.2, by_class=SELECTORS[name].balance == "class")
+    # Wrong on purpose: all that are rounded to 1 are tied, and all of them are taken.
+    tied = select(name, Evidence(evidence.softmax), 0.2)
+    assert int(tied.selected.sum()) > 2 * int((chosen >= 0).sum())
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_certainty_changes_nothing_where_probabilities_differ(name: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    features, weight = torch.randn(500, 6, generator=generator), torch.randn(4, 6, generator=generator)
+    evidence = evidence_of(features @ weight.T, features, weight)
+    assert float(evidence.softmax.amax(1).max()) < 1
+    for portion in (0.1, 0.3, 1.0):
+        plain, fine = (select(name, one, portion) for one in (evidence._replace(certainty=None), evidence))
+        assert torch.equal(plain.labels, fine.labels)
+    chunks = [Evidence(*parts) for parts in zip(*(part.split(70) for part in evidence), strict=True)]
+    assert torch.equal(select(name, chunks, 1.0).labels, fine.labels)
+
+
 @pytest.mark.parametrize("name", [name for name, one in SELECTORS.items() if one.balance == "class"])
 def test_a_class_too_small_for_a_rank_selects_nothing_not_even_certainty(name: str) -> None:
     """One sample predicted as class 1, nobody as class 2: floor(1 * 0.5) = 0."""
@@ -271,6 +317,8 @@ def _evidence(values: object) -> Evidence:
         (_evidence([[1.0], [1.0]]), "two classes or more; got 1"),
         (Evidence(torch.empty(0, 3)), "at least one sample"),
         ([_evidence([[0.5, 0.5]]), _evidence([[0.4, 0.3, 0.3]])], "the same 2 classes"),
+        ([_evidence([[0.5, 0.5]]), evidence_of(torch.zeros(1, 2))], "certainty in every chunk or in none"),
+        (Evidence(torch.full((1, 2), 0.5), None, torch.tensor([float("nan")])), "not be NaN"),
     ],
 )
 def test_bad_evidence_is_one_sentence(evidence: Evidence | list[Evidence], sentence: str) -> None:
@@ -299,10 +347,12 @@ def test_every_selector_names_its_source() -> None:
 
 def test_nothing_is_written_into_the_evidence() -> None:
     evidence = make(11)
-    kept = Evidence(*(part.clone() for part in evidence if isinstance(part, Tensor)))
+    assert evidence.visual is not None
+    evidence = Evidence(evidence.softmax, evidence.visual, torch.rand(len(evidence.softmax)))
+    before = [part.clone() for part in evidence]
     for name in SELECTORS:
         select(name, evidence, 0.3)
-    assert all(torch.equal(one, other) for one, other in zip(evidence, kept, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(evidence, before, strict=True))
 
 
 @pytest.mark.gpu

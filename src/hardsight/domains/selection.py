@@ -25,10 +25,15 @@ _PIECE = 2**19
 
 
 class Evidence(NamedTuple):
-    """What a model says of some samples: softmax probabilities and, where a selector asks, visual confidences."""
+    """What a model says of some samples: softmax probabilities and, where a selector asks, visual confidences.
+
+    `certainty` is -log(1 - p) of the likeliest class, which tells apart samples whose p is rounded to 1; without it
+    they are tied.
+    """
 
     softmax: Float32[Tensor, "samples classes"]
     visual: Float32[Tensor, "samples classes"] | None = None
+    certainty: Float32[Tensor, "samples"] | None = None
 
     def of(self, measure: Measure) -> Float32[Tensor, "samples classes"]:
         """The measure of that name."""
@@ -130,7 +135,14 @@ def evidence_of(
     visual = None
     if features is not None and weight is not None:
         visual = angular_visual_confidence(features.float(), weight.detach().float())
-    return Evidence(logits.float().softmax(1), visual)
+    return Evidence(logits.float().softmax(1), visual, certainty_of(logits))
+
+
+def certainty_of(logits: Float[Tensor, "samples classes"]) -> Float32[Tensor, "samples"]:
+    """-log(1 - p) of the likeliest class, from the others' logits: exact where p itself is rounded to 1."""
+    largest, predicted = logits.float().max(1, keepdim=True)
+    others = (logits.float() - largest).scatter(1, predicted, -torch.inf).logsumexp(1)
+    return torch.nn.functional.softplus(-others)
 
 
 def select(selector: str | Selector, evidence: Evidence | Sequence[Evidence], portion: float) -> Selection:
@@ -150,7 +162,10 @@ def select(selector: str | Selector, evidence: Evidence | Sequence[Evidence], po
 
 
 class Confidences(NamedTuple):
-    """A sample in three numbers: its predicted class and what both measures say of it; all that thresholds need."""
+    """A sample in three numbers: its predicted class and what both measures say of it; all that thresholds need.
+
+    `keeping` by softmax is p below 1/2 and the certainty from there on, where that is known (see `_told_apart`).
+    """
 
     predicted: Int64[Tensor, "samples"]
     labelling: Float32[Tensor, "samples"]
@@ -166,8 +181,19 @@ def confidences(selector: Selector, evidence: Evidence) -> Confidences:
     """Each sample's predicted class, by the measure that labels, and its confidence in it by both measures."""
     labelling, predicted = evidence.of(selector.label_by).max(1)
     if selector.keep_by == selector.label_by:
-        return Confidences(predicted, labelling, labelling)
-    return Confidences(predicted, labelling, _at(evidence.of(selector.keep_by), predicted))
+        return Confidences(predicted, labelling, _told_apart(selector, evidence, labelling))
+    keeping = _at(evidence.of(selector.keep_by), predicted)
+    return Confidences(predicted, labelling, _told_apart(selector, evidence, keeping))
+
+
+def _told_apart(selector: Selector, evidence: Evidence, confidence: Tensor) -> Tensor:
+    """A confidence by which no two samples are tied that are not: -log(1 - p) from p = 1/2 on, which is above 1/2.
+
+    From there on a class is the likeliest, whose certainty is known; below, p itself is fine enough.
+    """
+    if selector.keep_by != "softmax" or evidence.certainty is None:
+        return confidence
+    return torch.where(confidence < 0.5, confidence, evidence.certainty)
 
 
 class SelectorThresholds(NamedTuple):
@@ -182,7 +208,7 @@ def thresholds_of(selector: Selector, seen: Confidences, num_classes: int, porti
     check_portion(portion)
     if selector.balance == "class":
         labelling = rank_thresholds(seen.labelling, seen.predicted, num_classes, portion)
-        if selector.keep_by == selector.label_by:
+        if torch.equal(seen.labelling, seen.keeping):
             return SelectorThresholds(labelling, labelling)
         return SelectorThresholds(labelling, rank_thresholds(seen.keeping, seen.predicted, num_classes, portion))
     ones = torch.ones(num_classes, device=seen.predicted.device)
@@ -200,15 +226,18 @@ def label_samples(selector: Selector, evidence: Evidence, thresholds: SelectorTh
     weighed = evidence.of(selector.label_by)
     ratios = weighed if selector.balance != "class" else weighed / thresholds.labelling.values
     soft = None
-    if selector.entropy_weight:
-        largest, labels = ratios.max(1)
-        soft, kept = _entropy_regularised(ratios, largest, labels, selector.entropy_weight)
-    elif selector.balance == "class" and selector.keep_by == selector.label_by:
+    by_ratio = selector.balance == "class" and selector.keep_by == selector.label_by
+    if by_ratio and not selector.entropy_weight and (selector.keep_by == "visual" or evidence.certainty is None):
         labels, kept = _above_one(ratios, inclusive=selector.keeps_threshold)
     else:
-        labels = ratios.max(1).indices
-        confidence, needed = _at(evidence.of(selector.keep_by), labels), thresholds.keeping.values[labels]
+        largest, labels = ratios.max(1)
+        confidence = _told_apart(selector, evidence, _at(evidence.of(selector.keep_by), labels))
+        needed = thresholds.keeping.values[labels]
         kept = confidence >= needed if selector.keeps_threshold else confidence > needed
+        if selector.entropy_weight:
+            log_ratio = _log_ratio(evidence, largest, confidence, needed)
+            soft, excess = _entropy_regularised(ratios, largest, labels, log_ratio, selector.entropy_weight)
+            kept |= excess > 0
     kept &= (thresholds.keeping.ranks > 0)[labels]
     return Selection(torch.where(kept, labels, -1), soft)
 
@@ -226,19 +255,28 @@ def _above_one(ratios: Tensor, *, inclusive: bool) -> tuple[Int64[Tensor, "sampl
     return labels, kept
 
 
-def _entropy_regularised(
-    ratios: Tensor, largest: Tensor, labels: Tensor, alpha: float
-) -> tuple[Float32[Tensor, "samples classes"], Bool[Tensor, "samples"]]:
-    """LRENT: labels proportional to r ** (1 / alpha), r = p / threshold, and which of them are kept.
+def _log_ratio(evidence: Evidence, ratio: Tensor, confidence: Tensor, needed: Tensor) -> Tensor:
+    """log(p / threshold), from the certainties of both where they are known: the quotient may be rounded to 1."""
+    if evidence.certainty is None:
+        return ratio.log()
+    # Of what is p itself, below 1/2, the quotient is fine enough.
+    both = torch.minimum(confidence, needed) >= 0.5
+    return torch.where(both, torch.log1p(-(-confidence).exp()) - torch.log1p(-(-needed).exp()), ratio.log())
 
-    With the label put in, sum(-y log p + alpha y log y) < sum(-y log threshold) says sum(r ** (1 / alpha)) > 1. So all
-    that CBST keeps is kept, a sample at its class's threshold too: no other probability is really 0.
+
+def _entropy_regularised(
+    ratios: Tensor, largest: Tensor, labels: Tensor, log_largest: Tensor, alpha: float
+) -> tuple[Float32[Tensor, "samples classes"], Float32[Tensor, "samples"]]:
+    """LRENT: labels proportional to r ** (1 / alpha), r = p / threshold; those with sum(r ** (1 / alpha)) > 1 are kept.
+
+    With the label put in, sum(-y log p + alpha y log y) < sum(-y log threshold) says just that; returned is the sum
+    less 1. So all that CBST keeps is kept, a sample at its class's threshold too: no other probability is really 0.
     """
     # Relative to the largest ratio, whose power is then 1: a small alpha would overflow.
     powers = (ratios / largest.unsqueeze(1)).pow_(1 / alpha)
     others = powers.scatter(1, labels.unsqueeze(1), 0.0).sum(1)
-    excess = torch.expm1(largest.log() / alpha) + largest.pow(1 / alpha) * others
-    return powers / (1 + others).unsqueeze(1), (largest >= 1) | (excess > 0)
+    excess = torch.expm1(log_largest / alpha) + largest.pow(1 / alpha) * others
+    return powers / (1 + others).unsqueeze(1), excess
 
 
 def _pieces(evidence: Evidence) -> list[Evidence]:
@@ -246,9 +284,9 @@ def _pieces(evidence: Evidence) -> list[Evidence]:
     rows = (
         max(1, _PIECE // evidence.softmax.shape[1]) if evidence.softmax.device.type == "cpu" else len(evidence.softmax)
     )
-    softmax = evidence.softmax.split(rows)
-    visual = [None] * len(softmax) if evidence.visual is None else evidence.visual.split(rows)
-    return [Evidence(*one) for one in zip(softmax, visual, strict=True)]
+    count = len(evidence.softmax.split(rows))
+    columns = ([None] * count if column is None else column.split(rows) for column in evidence)
+    return [Evidence(*one) for one in zip(*columns, strict=True)]
 
 
 def _at(values: Tensor, labels: Tensor) -> Tensor:
@@ -261,7 +299,11 @@ def _check_evidence(chunks: Sequence[Evidence]) -> None:
     classes = chunks[0].softmax.shape[1]
     if classes < 2:
         raise ValueError(f"evidence must be about two classes or more; got {classes}")
+    if len({chunk.certainty is None for chunk in chunks}) > 1:
+        raise ValueError("evidence must hold the certainty in every chunk or in none; some have it, others not")
     for chunk in chunks:
+        if chunk.certainty is not None and bool(chunk.certainty.isnan().any()):
+            raise ValueError("certainty must not be NaN; it is for some sample")
         for values in (chunk.softmax, chunk.visual):
             if values is None:
                 continue

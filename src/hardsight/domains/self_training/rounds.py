@@ -17,7 +17,7 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.order import mixed_seed
 from hardsight.domains.rows import RowBatches
-from hardsight.domains.selection import Evidence, Selection
+from hardsight.domains.selection import Evidence, Selection, certainty_of
 from hardsight.geometry import angles_to_classes, norms
 from hardsight.hardness.definitions import share_of_sum
 from hardsight.heads import evaluating, observe
@@ -144,13 +144,14 @@ def look(model: nn.Module, batches: EpochLoader, device: torch.device, head: str
             near, classes = torch.pi - angles, angles.shape[1]
             visual, hard = (share_of_sum(one, one.sum(1, keepdim=True), classes) for one in (near, angles))
             assert ids is not None
-            parts.append((ids, seen.logits.float().softmax(1), visual, hard, norms(seen.features.float())))
+            sure = seen.logits.float().softmax(1), certainty_of(seen.logits)
+            parts.append((ids, *sure, visual, hard, norms(seen.features.float())))
     own = [torch.cat(column) for column in zip(*parts, strict=True)]
     counts = count_samples(own[0])
     ids, *columns = (gather_samples(column, counts=counts).cpu() for column in own)
     order = ids.argsort()
-    softmax, visual, hard, lengths = (column[order] for column in columns)
-    return Look(Evidence(softmax, visual), hard, lengths)
+    softmax, certainty, visual, hard, lengths = (column[order] for column in columns)
+    return Look(Evidence(softmax, visual, certainty), hard, lengths)
 
 
 def statistics(seen: Look, selection: Selection, truth: Int64[Tensor, "samples"]) -> Statistics:

@@ -222,6 +222,11 @@ class TestFiles:
         assert dataset.resized(10, "squash").load().images.min() < 50
         assert dataset.resized(10, "squash").load(10).images.min() < 50
 
+    def test_a_fit_that_is_not_known_is_refused(self):
+        check_fit(4, "squash")
+        with pytest.raises(ValueError, match='fit must be "crop" or "squash"; got \'pad\''):
+            check_fit(4, "pad")
+
     def test_nothing_readable_is_one_sentence(self, tmp_path):
         with pytest.raises(ValueError, match="holds no image that can be read"):
             files(tmp_path, ["a.png"]).load()

@@ -138,6 +138,22 @@ def test_no_more_is_decoded_ahead_than_asked_for_and_leaving_early_ends_the_work
     assert set(asked) <= set(names(8))
 
 
+@pytest.mark.parametrize(
+    ("made", "got"),
+    [
+        (torch.rand(3, 4, 4), r"torch.float32 \[3, 4, 4\]"),
+        (torch.zeros(4, 4, dtype=torch.uint8), r"torch.uint8 \[4, 4\]"),
+        (torch.zeros(1, 4, 4, dtype=torch.uint8), r"torch.uint8 \[1, 4, 4\]"),
+    ],
+)
+def test_what_is_no_picture_of_bytes_is_refused(folder, made, got):
+    # Floats in [0, 1] would be divided by 255 once more, and all be black.
+    _, _, labels, ids = folder
+    loader = StreamingLoader(names(), labels, ids, 4, decode=lambda path: made)
+    with pytest.raises(TypeError, match=rf"decode must return uint8 \[3, H, W\]; got {got}"):
+        next(iter(loader))
+
+
 def test_images_of_several_sizes_need_a_size(folder):
     root, _, labels, ids = folder
     Image.fromarray(np.zeros((9, 5, 3), np.uint8)).save(root / "01.png")
@@ -155,6 +171,7 @@ def test_images_of_several_sizes_need_a_size(folder):
         ({"ids": torch.zeros(3, dtype=torch.long)}, "ids must be one a path, 23; got 3"),
         ({"workers": 0}, "workers must be at least 1"),
         ({"ahead": 0}, "ahead must be at least 1"),
+        ({"size": 0}, "size must be at least 1 pixel; got 0"),
     ],
 )
 def test_refusals(folder, change, sentence):

@@ -143,10 +143,7 @@ class FileDataset(_Labelled):
     """How an image comes to `size`: "crop" keeps its proportions and cuts the middle, "squash" does not."""
 
     def __post_init__(self) -> None:
-        if self.size is not None and min((self.size,) if isinstance(self.size, int) else self.size) < 1:
-            raise ValueError(f"size must be at least 1 pixel; got {self.size!r}")
-        if self.fit not in ("crop", "squash"):
-            raise ValueError(f'fit must be "crop" or "squash"; got {self.fit!r}')
+        check_fit(self.size, self.fit)
         self._check(len(self.paths))
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
@@ -244,6 +241,14 @@ def _same_shape(image: Tensor, images: Tensor, path: str) -> None:
             f"size must be given because the images differ: {path} is {list(image.shape)}, "
             f"the first was {list(images.shape[1:])}"
         )
+
+
+def check_fit(size: Size, fit: str) -> None:
+    """Refuse a size without pixels, and a way to come to it that is not known."""
+    if size is not None and min((size,) if isinstance(size, int) else size) < 1:
+        raise ValueError(f"size must be at least 1 pixel; got {size!r}")
+    if fit not in ("crop", "squash"):
+        raise ValueError(f'fit must be "crop" or "squash"; got {fit!r}')
 
 
 def reason_of(error: Exception) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hardsight.datasets import decoding
 from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptions
-from hardsight.datasets.interface import Skipped, reason_of
+from hardsight.datasets.interface import Skipped, check_fit, reason_of
 from hardsight.datasets.paths import follow
 
 
@@ -55,6 +55,7 @@ class StreamingLoader(EpochLoader):
             raise ValueError(f"workers must be at least 1; got {workers}")
         if ahead < 1:
             raise ValueError(f"ahead must be at least 1 batch; got {ahead}")
+        check_fit(size, fit)
         super().__init__(labels, ids, batch_size, device=device, channels=3, **options)
         self.paths = [os.fspath(path) for path in paths]
         self.workers = workers or min(16, os.cpu_count() or 1)
@@ -107,9 +108,15 @@ class StreamingLoader(EpochLoader):
         path = self.paths[place]
         try:
             if self._decode is not None:
-                return self._decode(path)
+                return _checked(self._decode(path))
             file = Path(path) if self._root is None else follow(self._root, path)
             return decoding.decode(file.read_bytes(), self._size, self._fit)
         except (OSError, ValueError) as error:
             self._unreadable[place] = Skipped(path, reason_of(error), self._ids_on_host[place])
             return self._unreadable[place]
+
+
+def _checked(image: Tensor) -> Tensor:
+    if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] != 3:
+        raise TypeError(f"decode must return uint8 [3, H, W]; got {image.dtype} {list(image.shape)}")
+    return image

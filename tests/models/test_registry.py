@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from hardsight import models
 
@@ -122,6 +123,17 @@ def test_bad_options_are_refused_in_one_sentence() -> None:
         models.create("mlp", hidden=())
     with pytest.raises(ValueError, match=r"image_size must leave a pixel .* got 15"):
         models.create("cnn10", image_size=15)
+
+
+@pytest.mark.parametrize("name", ["alexnet", "vgg19", "vgg19_bn"])
+def test_dropout_where_nothing_is_dropped_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"dropout must be left out with the small stem, .*; got 0\.3"):
+        models.create(name, stem="small", dropout=0.3)
+    with torch.device("meta"):
+        assert not [module for module in models.create(name, stem="small").modules() if isinstance(module, nn.Dropout)]
+        dropped = [module.p for module in models.create(name, dropout=0.3).modules() if isinstance(module, nn.Dropout)]
+        usual = [module.p for module in models.create(name).modules() if isinstance(module, nn.Dropout)]
+    assert (dropped, usual) == ([0.3, 0.3], [0.5, 0.5])
 
 
 def test_options_tell_the_defaults() -> None:

@@ -3,7 +3,7 @@
 from torch import nn
 
 from hardsight.models.classifier import Head, StackedClassifier
-from hardsight.models.layers import check_stem
+from hardsight.models.layers import check_stem, hidden_dropout
 
 
 class AlexNet(StackedClassifier):
@@ -20,11 +20,12 @@ class AlexNet(StackedClassifier):
         head: Head = nn.Linear,
         *,
         stem: str = "large",
-        dropout: float = 0.5,
+        dropout: float | None = None,
     ) -> None:
         super().__init__()
         check_stem(stem)
         small = stem == "small"
+        dropout = hidden_dropout(dropout, small)
         size = 32 if small else 224
         self.input_shape = (in_channels, size, size)
         self.feature_dim = 256 if small else 4096

@@ -49,3 +49,10 @@ def check_stem(stem: str) -> None:
     """A network begins for images of about 32x32 pixels or of about 224x224: nothing else is known."""
     if stem not in ("small", "large"):
         raise ValueError(f"stem must be 'small' (about 32x32 pixels) or 'large' (about 224x224); got {stem!r}")
+
+
+def hidden_dropout(dropout: float | None, small: bool) -> float:
+    """The share dropped in the hidden layers, half where it is left out; the small stem has no such layers."""
+    if small and dropout:
+        raise ValueError(f"dropout must be left out with the small stem, which has no hidden layers; got {dropout!r}")
+    return 0.5 if dropout is None else dropout

@@ -3,7 +3,7 @@
 from torch import nn
 
 from hardsight.models.classifier import Head, StackedClassifier
-from hardsight.models.layers import check_stem, initialize_he
+from hardsight.models.layers import check_stem, hidden_dropout, initialize_he
 
 # Channels and number of 3x3 convolutions of each group; a pooling follows every group.
 _GROUPS = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))
@@ -24,7 +24,7 @@ class VGG19(StackedClassifier):
         *,
         stem: str = "large",
         batch_norm: bool = False,
-        dropout: float = 0.5,
+        dropout: float | None = None,
     ) -> None:
         super().__init__()
         check_stem(stem)
@@ -34,6 +34,7 @@ class VGG19(StackedClassifier):
         self.feature_dim = 512 if small else 4096
         self.features = nn.Sequential(*_convolutions(in_channels, batch_norm))
         self.avgpool = nn.AdaptiveAvgPool2d(1 if small else 7)
+        dropout = hidden_dropout(dropout, small)
         hidden = [] if small else _hidden(dropout)
         initialize_he(self, "fan_out")
         self.classifier = nn.Sequential(*hidden, head(self.feature_dim, num_classes))
@@ -45,7 +46,7 @@ def vgg19_bn(
     head: Head = nn.Linear,
     *,
     stem: str = "large",
-    dropout: float = 0.5,
+    dropout: float | None = None,
 ) -> VGG19:
     """VGG-19 with a batch normalization after every convolution: the usual form for CIFAR."""
     return VGG19(num_classes, in_channels, head, stem=stem, batch_norm=True, dropout=dropout)

@@ -11,6 +11,7 @@ from PIL import Image
 
 from hardsight.datasets import ArrayDataset, FileDataset, Skipped
 from hardsight.datasets.decoding import decode
+from hardsight.datasets.interface import check_fit
 
 
 def small(**changes) -> ArrayDataset:

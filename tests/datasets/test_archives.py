@@ -136,3 +136,19 @@ def test_a_tar_cut_between_two_files_leaves_nothing(tmp_path):
     # One block of zeros after the last file is an end; the rest is filling.
     (tmp_path / "short.tar").write_bytes(whole[: first_file + 2 * 512 + 512])
     assert unpack(tmp_path / "short.tar", tmp_path / "data") == ("set",)
+
+
+def test_an_archive_of_nothing_is_refused(tmp_path):
+    # A download that reserved its place and stopped is all zeros, which reads as a tar without files.
+    (tmp_path / "zeros.tar").write_bytes(bytes(20_480))
+    for path in (tmp_path / "zeros.tar", make_zip(tmp_path / "empty.zip", {}), make_tar(tmp_path / "empty.tgz", {})):
+        with pytest.raises(ValueError, match=rf"{path.name} holds nothing"):
+            unpack(path, tmp_path / "data")
+        assert not (tmp_path / "data").exists()
+
+
+def test_a_zip_whose_names_are_no_text_is_refused(tmp_path):
+    path = make_zip(tmp_path / "a.zip", {"nam\u00e9.txt": b"1"})
+    path.write_bytes(path.read_bytes().replace("\u00e9".encode(), b"\xff\xfe"))
+    with pytest.raises(ValueError, match=r"a\.zip is truncated or is not a zip or tar archive"):
+        unpack(path, tmp_path / "data")

@@ -41,12 +41,16 @@ def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
             _extract(archive, Path(place), folder)
         except RuntimeError as error:
             raise ValueError(f"{archive} is encrypted, or compressed in a way that is not known here") from error
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        except (
+            zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError, OSError,
+        ) as error:  # fmt: skip
             if isinstance(error, OSError) and error.errno is not None:
                 # A full disk, say: nothing is wrong with the archive.
                 raise
             raise ValueError(f"{archive} is truncated or is not a zip or tar archive") from error
         names = sorted(entry.name for entry in Path(place).iterdir())
+        if not names:
+            raise ValueError(f"{archive} holds nothing: download it again")
         for name in names:
             shutil.move(Path(place) / name, folder / name)
     return tuple(names)

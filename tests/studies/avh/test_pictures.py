@@ -99,6 +99,14 @@ def test_a_coarse_class_counts_everyone_who_chose_any_of_it() -> None:
     assert "+1.000 to +1.000 by kind" in sentence("made up", [*coarse, *fine])
 
 
+def test_where_all_people_agree_no_norm_follows_them() -> None:
+    group = {"level": "class", "name": "cat", "norm": None}
+    said = sentence("a network", [group, {**group, "name": "dog"}])
+    assert said.endswith("a network: nobody disagrees, or too few do.")
+    assert "in all of them" not in said
+    assert sentence("a network", [group, {**group, "norm": [0.2, 0.001]}]).endswith("here it does in all of them.")
+
+
 def test_every_granularity_holds_every_class() -> None:
     found = levels_of("cifar10h", CIFAR10_CLASSES)
     assert [len(one.coarse_names) for one in found.values()] == [2, 7, 10]

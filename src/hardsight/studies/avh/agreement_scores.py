@@ -2,7 +2,7 @@
 
 The paper holds AVH against model confidence and finds AVH ahead (0.360 to 0.325, ResNet-50 on ImageNet). First
 measurement here (CIFAR-10H, public networks): AVH 0.359 (ResNet-20) and 0.302 (ResNet-56), confidence 0.369 and 0.331.
-Ours (CIFAR-10H, four public ResNets and five networks trained here, one H200, 2026-11-15): confidence at temperature 2
+Ours (CIFAR-10H, four public ResNets and six networks trained here, one H200, 2026-11-16): confidence at temperature 2
 is best on average, a little before confidence itself; AVH is behind both, and averaging it over training does not help
 but for VGG-19. The numbers: docs/studies/avh-agreement.md, made from the results files.
 

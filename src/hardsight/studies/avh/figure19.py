@@ -157,6 +157,10 @@ def sentence(title: str, groups: Sequence[Mapping[str, Any]]) -> str:
         if of["norm"]:
             known += 1
             follows += of["norm"][1] < SIGNIFICANT and of["norm"][0] > 0
+    if not known:
+        return (
+            f"**Figure 19** (at no granularity does the norm follow people), {title}: nobody disagrees, or too few do."
+        )
     verdict = {0: "so it is here", known: "here it does in all of them"}.get(follows, "here it does in some")
     return (
         f"**Figure 19** (at no granularity does the norm follow people), {title}: Spearman's ρ of the norm with human "

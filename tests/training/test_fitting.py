@@ -133,6 +133,27 @@ def test_accumulated_batches_give_the_gradient_of_the_whole(problem, small):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("loss", [None, GradientRescaling(), GradientRescaling(reduction="mean"), GCELoss()])
+def test_accumulation_counts_the_samples_that_have_a_label(problem, small, loss):
+    """-100 in unequal numbers, and a part without any label: the mean runs over the labelled of all parts."""
+    labels = problem.labels.clone()
+    labels[:10] = labels[13:19] = labels[44] = -100
+    images = problem.images.double() / 255
+    found = []
+    for size, accumulate in ((30, 1), (10, 3), (12, 3)):
+        model = small(dropout=0.0).double()
+        model.norm = nn.Identity()
+        # 30 at a time, the last part smaller where 12 do not go into it.
+        parts = [part for whole in torch.arange(90).split(30) for part in whole.split(size)]
+        batches = [(images[part], labels[part]) for part in parts]
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        fitted = training.fit(model, batches, loss, sgd, epochs=2, accumulate=accumulate, progress=False)
+        found.append(([*model.parameters()], fitted.results["train_loss"]))
+    for parameters, reported in found[1:]:
+        torch.testing.assert_close(parameters, found[0][0], rtol=1e-9, atol=1e-12)
+        assert reported == pytest.approx(found[0][1])
+
+
 def test_feature_loss_follows_its_schedule(problem, small):
     """With a weight of 0 throughout the feature loss changes nothing; with more it does."""
     results = {}

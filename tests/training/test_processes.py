@@ -15,7 +15,7 @@ from torch import nn
 from hardsight.training.processes import SharedStatistics, own_batch_statistics, share_batch_statistics
 from hardsight.training.states import read_state
 
-CASES = ("plain", "accumulated", "rescaling", "amc", "d2l")
+CASES = ("plain", "accumulated", "ignored", "rescaling", "amc", "d2l")
 # Last, since it breaks the script that runs it: statistics of slices must not pass for those of the batch.
 WRONG = "unshared"
 FAILURES = ("claim:0", "begin:0", "state:0", "state:1", "history:0", "weights:0", "epochs:0", "finish:0")

@@ -29,8 +29,9 @@ class Meter:
         if not size:
             # The last batch of an epoch may be empty for one of several processes; its mean is no number.
             return
-        loss = loss.detach()
         known = (labels != IGNORED).sum()
+        # A batch without a label has no mean, and nothing to follow.
+        loss = torch.where(known > 0, loss.detach(), 0.0)
         self.loss += loss * known
         self.correct += (logits.detach().argmax(1) == labels).sum()
         self.count += known

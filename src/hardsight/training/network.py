@@ -95,7 +95,7 @@ class Losses(NamedTuple):
 class Part(NamedTuple):
     """How much a batch counts where it is a part of a larger one, so that a sum of means is the mean of all samples.
 
-    `share`: its samples times the number of processes, over the samples of the whole step; `turn`: its samples over
+    `share`: its labelled samples times the number of processes, over those of the whole step; `turn`: its samples over
     those that this process sees in the step (1 without gradient accumulation).
     """
 

@@ -17,7 +17,7 @@ from hardsight.dynamics.processes import rank_and_count, several
 from hardsight.losses.accumulation import AccumulatedRescaling
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training.averaging import WeightAverage
-from hardsight.training.meter import Meter
+from hardsight.training.meter import IGNORED, Meter
 from hardsight.training.network import Network, Part, WholeStep
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -42,16 +42,14 @@ class Step:
 
     def __call__(self, group: Sequence[Batch]) -> None:
         """Take one step on a group of batches."""
-        here = sum(len(labels) for _, labels, _ in group)
-        total = self._count(here, group[0][1].device)
-        for index, batch in enumerate(group):
+        parts = self._parts([labels for _, labels, _ in group])
+        for index, (batch, part) in enumerate(zip(group, parts, strict=True)):
             with self._unsynchronised(index + 1 < len(group)):
-                self._follow(batch, here, total)
+                self._follow(batch, part)
         self.update()
 
-    def _follow(self, batch: Batch, here: int, total: Tensor | int) -> None:
+    def _follow(self, batch: Batch, part: Part) -> None:
         images, labels, ids = batch
-        part = Part(len(labels) * rank_and_count()[1] / total, len(labels) / max(1, here))
         with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
             seen = self.call(images, labels, ids, part)
         followed = seen.losses.followed
@@ -100,13 +98,19 @@ class Step:
         self.recorder.update(ids, logits, labels, features_norm=features_norm, weight_norm=weight_norm, bias=head.bias)
 
     @staticmethod
-    def _count(here: int, device: torch.device) -> Tensor | int:
-        """Samples of the whole step: of all batches of the group, in all processes."""
-        if not several():
-            return here
-        total = torch.tensor(float(here), device=device)
-        dist.all_reduce(total)
-        return total
+    def _parts(group: Sequence[Tensor]) -> list[Part]:
+        """How much each batch of labels counts in a step of all batches of the group, in all processes."""
+        if len(group) == 1 and not several():
+            return [Part()]
+        # A mean runs over the samples that have a label.
+        wide = torch.float32 if group[0].device.type == "mps" else torch.float64
+        known = torch.stack([(labels != IGNORED).sum() for labels in group]).to(wide)
+        total = known.sum()
+        if several():
+            dist.all_reduce(total)
+        shares = known * rank_and_count()[1] / total.clamp(min=1)
+        here = max(1, sum(map(len, group)))
+        return [Part(share, len(labels) / here) for share, labels in zip(shares, group, strict=True)]
 
     def _unsynchronised(self, wanted: bool) -> Any:
         hold = getattr(self.call, "no_sync", None)

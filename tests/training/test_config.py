@@ -398,6 +398,37 @@ def test_folders_called_as_splits_are_not_taken_for_classes(tmp_path):
     assert sets.train.class_names == sets.test.class_names == ("bike", "mug")
 
 
+def test_a_test_set_that_numbers_other_classes_is_refused(tmp_path):
+    # As many classes, and yet label 1 is bike here and mug there.
+    _pictures(tmp_path, ["train/back_pack", "train/bike", "train/mug", "test/back_pack", "test/mug", "test/pen"])
+    sentence = "data.test must have the classes of data.train, in their order; class 1 is 'mug' instead of 'bike'"
+    with pytest.raises(ValueError, match=sentence):
+        _sets(name="folder", root=str(tmp_path), train="train", test="test")
+
+
+def test_lists_that_number_the_classes_otherwise_are_not_tested_by_folders(tmp_path):
+    _pictures(tmp_path / "office31", [f"{domain}/{kind}" for domain in ("amazon", "dslr") for kind in ("bike", "mug")])
+    lines = "".join(f"amazon/{kind}/0.png {label}\n" for label, kind in enumerate(("mug", "bike")))
+    (tmp_path / "office31" / "amazon.txt").write_text(lines)
+    listed = {
+        "name": "office31",
+        "root": str(tmp_path),
+        "train": "amazon",
+        "options": {"lists": {"amazon": "amazon.txt"}},
+    }
+    with pytest.raises(ValueError, match=r"in their order; class 0 is 'bike' instead of 'mug'"):
+        _sets(**listed, test_name="office31", test="dslr")
+
+
+def test_a_limit_that_leaves_one_class_is_refused(tmp_path):
+    _pictures(tmp_path, ["bike", "mug"])
+    with pytest.raises(
+        ValueError, match=r"data\.limit must leave two classes or more; the first 3 samples are all 'bike'"
+    ):
+        _sets(name="folder", root=str(tmp_path), limit=3)
+    assert len(_sets(name="folder", root=str(tmp_path), limit=7).train) == 7
+
+
 def test_coarse_labels_are_not_flipped_as_fine_ones():
     coarse = assembly.datasets.ArrayDataset(
         images=torch.zeros(20, 3, 4, 4, dtype=torch.uint8),

@@ -65,13 +65,11 @@ def load_sets(config: TrainingConfig) -> Sets:
         train, test = _read(data, config.seed)
     _check_labelled(train=train, test=test)
     if data.limit is not None:
+        _check_limit(train, data.limit)
         train, test = (one.subset(torch.arange(min(data.limit, len(one)))) for one in (train, test))
     if data.shrink > 1:
         train, test = shrunk(train, data.shrink), shrunk(test, data.shrink)
-    if train.num_classes != test.num_classes:
-        raise ValueError(
-            f"data.test_name must have the classes of data.name, {train.num_classes}; got {test.num_classes}"
-        )
+    _check_classes(train.class_names, test.class_names, data)
     labels = noisy_labels(train, config.noise, config.seed)
     clean = None if labels is None else train.labels
     return Sets(train, train.labels if labels is None else labels, clean, test)
@@ -86,6 +84,28 @@ def _check_labelled(**sets: datasets.ArrayDataset) -> None:
                 f"data.{key} must name a split whose samples all have a label; "
                 f"{unknown} of the {len(one)} in {one.split!r} have none"
             )
+
+
+def _check_limit(train: datasets.ArrayDataset, limit: int) -> None:
+    """Refuse the beginning of a set that lies in order of its classes, where it is all of one."""
+    first = train.labels[:limit].unique()
+    if limit > 1 and len(first) == 1 and len(train.labels.unique()) > 1:
+        only = train.class_names[int(first)]
+        raise ValueError(f"data.limit must leave two classes or more; the first {limit} samples are all {only!r}")
+
+
+def _check_classes(train: tuple[str, ...], test: tuple[str, ...], data: DataConfig) -> None:
+    """Refuse a test set whose labels count other classes; another data set may call the same ones by other names."""
+    if len(train) != len(test):
+        where = "data.test" if data.test_name is None else "data.test_name"
+        raise ValueError(f"{where} must have the classes of the training set, {len(train)}; got {len(test)}")
+    if data.test_name is None or set(train) == set(test):
+        for number, (mine, other) in enumerate(zip(train, test, strict=True)):
+            if mine != other:
+                raise ValueError(
+                    f"data.test must have the classes of data.train, in their order; class {number} is {other!r} "
+                    f"instead of {mine!r}"
+                )
 
 
 def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset]:

@@ -216,6 +216,24 @@ def test_when_one_has_ended_the_others_are_stacked_anew(problem, small, monkeypa
         torch.testing.assert_close(other.model.state_dict(), one.model.state_dict())
 
 
+@pytest.mark.parametrize("sizes", [(16, 16), (16, 20), (30, 18)])
+@pytest.mark.parametrize("samples", [(90, 90), (90, 82)])
+def test_batches_of_different_sizes_are_taken_one_by_one(problem, small, sizes, samples):
+    """Other batches or other numbers of samples: sizes differ in the last batch of an epoch, or throughout."""
+
+    def session(seed):
+        model = small(seed, dropout=0.0).double()
+        part = problem._replace(images=problem.images[: samples[seed]], labels=problem.labels[: samples[seed]])
+        batches = part.loader(seed=seed, batch_size=sizes[seed], dtype=torch.float64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return Session(model, batches, None, optimizer, epochs=2, progress=False)
+
+    alone = [session(seed).run() for seed in range(2)]
+    together = run_together([session(seed) for seed in range(2)], stacked=True)
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(other.model.state_dict(), one.model.state_dict())
+
+
 def test_networks_that_cannot_be_stacked_are_refused(problem, small):
     def session(model):
         return Session(model, problem.loader(), epochs=1, progress=False)

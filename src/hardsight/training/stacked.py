@@ -159,10 +159,17 @@ class StackedTrainings:
             # Only now: a resumed training has put back its weights in the meantime.
             self.stack = Stack([training.step for training in trainings], compiled=on_gpu)
         places = [batch for batch in batches if isinstance(batch, Place)]
-        if on_gpu and len(places) == len(batches) and all(place.is_full for place in places):
+        full = len(places) == len(batches) and all(place.is_full for place in places)
+        if on_gpu and full and len({(place.loader.batch_size, place.loader.images.shape[1:]) for place in places}) == 1:
             self._replayed(places)
-        else:
-            self.stack.take([one.batch() if isinstance(one, Place) else one for one in batches], fast=False)
+            return
+        made = [one.batch() if isinstance(one, Place) else one for one in batches]
+        if len({images.shape for images, _, _ in made}) == 1:
+            self.stack.take(made, fast=False)
+            return
+        # Not by `alone`: a graph of its own would hold on to memory that the next stack leaves behind.
+        for training, batch in zip(trainings, made, strict=True):
+            training.step([batch])
 
     def _replayed(self, places: Sequence[Place]) -> None:
         self._sources = self._sources or [ResidentBatches(place.loader, place.plan) for place in places]

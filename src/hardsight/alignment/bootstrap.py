@@ -71,7 +71,9 @@ def bootstrap_correlations(
         drawn += samples * np.arange(count)[:, None]
         times = np.bincount(drawn.ravel(), minlength=count * samples).reshape(count, samples)
         replicates[:, start : start + count] = weighted(times.astype(np.float64))
-    blocks = np.array_split(np.arange(samples), min(samples, _MOST_BLOCKS, max(resamples, _FEWEST_BLOCKS)))
+    # Blocks are drawn: of a table that is sorted, neighbours are alike, and a block of them is no sample.
+    order = generator.permutation(samples)
+    blocks = np.array_split(order, min(samples, _MOST_BLOCKS, max(resamples, _FEWEST_BLOCKS)))
     left_out = np.empty((len(scores), len(blocks)))
     for start in range(0, len(blocks), chunk):
         some = blocks[start : start + chunk]

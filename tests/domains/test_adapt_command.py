@@ -51,6 +51,7 @@ def test_it_leaves_a_record_and_goes_on(folders: tuple[Path, Path, Path], tmp_pa
     assert found["rounds"][0]["accuracy"] is None
     assert 0 <= found["rounds"][-1]["test_accuracy"] <= 1
     assert pq.read_table(tmp_path / "run" / "rounds.parquet").num_rows == 3
+    assert pq.read_table(tmp_path / "run" / "samples.parquet")["label"].null_count == 24
     again = run(day, flat, *options)
     assert again.exit_code == 0
     assert "going on after round 2" in again.stdout

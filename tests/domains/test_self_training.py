@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hardsight import models
+from hardsight.cleaning import find_label_issues
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTrained, SelfTraining
@@ -156,7 +157,10 @@ def test_the_record_holds_what_the_paper_prints(recorded: SelfTrained, domains: 
             assert sum(one[name] for one in mine) / len(mine) == pytest.approx(row[name], rel=1e-5)
         beyond = [hit for one, hit in zip(mine, right, strict=True) if not one["by_cbst"]]
         assert (len(beyond), sum(beyond)) == (row["beyond_cbst"], row["beyond_cbst_right"])
-    samples = pq.read_table(recorded.folder / "samples.parquet").to_pylist()
+    table = pq.read_table(recorded.folder / "samples.parquet")
+    with pytest.raises(ValueError, match="scored against the predicted class"):
+        find_label_issues(table)
+    samples = table.to_pylist()
     hits = [[one["predicted"] == one["label"] for one in samples if one["label"] == each] for each in range(3)]
     assert [sum(one) / len(one) for one in hits] == pytest.approx(recorded.rounds[-1]["class_accuracy"])
     assert recorded.rounds[-1]["class_mean_accuracy"] == pytest.approx(sum(sum(one) / len(one) for one in hits) / 3)
@@ -423,6 +427,24 @@ def test_begun_anew_nothing_of_the_earlier_run_stays(
     # Of the first look at the target there are these two.
     assert {path.stem for path in recorded.folder.glob("*.parquet")} == {"rounds", "selected", "mine"}
     assert pq.read_table(recorded.folder / "rounds.parquet").num_rows == 1
+
+
+def test_begun_anew_and_killed_at_once_it_does_not_go_on_with_the_earlier_source_training(
+    domains: Any, small: Callable[..., nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SelfTraining("cbst", **QUICK).fit(small(), *domains[:2], folder=tmp_path / "run")
+    other = SelfTraining("cbst", rounds=1, source_epochs=2, seed=1, batch_size=24)
+
+    def killed(run: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("hardsight.domains.self_training.run.Run._train_on_source", killed)
+        other.fit(small(), *domains[:2], folder=tmp_path / "run", resume=False)
+    resumed = other.fit(small(), *domains[:2], folder=tmp_path / "run")
+    fresh = other.fit(small(), *domains[:2])
+    assert [row["epoch"] for row in resumed.epochs] == [row["epoch"] for row in fresh.epochs]
+    assert same_bits(weights(resumed.model), weights(fresh.model))
 
 
 def test_pictures_of_any_number_of_channels(domains: Any, tmp_path: Path) -> None:

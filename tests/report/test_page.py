@@ -422,3 +422,17 @@ def test_the_words_for_the_plane_are_those_of_its_drawing(make_record: Maker) ->
         page = _read(write_report(make_record({"id": np.arange(3000), "confidence": values, "avh": avh})))
         assert f'aria-label="Angular visual hardness against Model confidence, {words}."' in page
         assert said in page
+
+
+def test_hardness_against_the_prediction_makes_no_label_suspect(make_record: Maker) -> None:
+    columns = {"id": [10, 11], "label": [0, 1], "predicted": [0, 0], "avh": [0.4, 0.3]}
+    folder = make_record(columns)
+    assert "Suspected wrong labels" in _read(write_report(folder))
+    table = pq.read_table(folder / "samples.parquet")
+    against = table.replace_schema_metadata({"hardness against": "predicted class"})
+    pq.write_table(against, folder / "samples.parquet")
+    page = _read(write_report(folder))
+    assert "Suspected wrong labels" not in page
+    assert "measured against the model&#39;s own prediction" in page
+    assert "two rankings" not in page
+    assert samples_shown(folder) == re.findall(r"id (\d+)<", page) == ["10", "11"]

@@ -85,6 +85,11 @@ class Samples:
         said = (self.schema.metadata or {}).get(b"classes", b"")
         return int(said) if said.isdigit() else 0
 
+    @property
+    def against_predictions(self) -> bool:
+        """Whether the scores measure the model's own predictions, and so say nothing about a label."""
+        return (self.schema.metadata or {}).get(b"hardness against") == b"predicted class"
+
     def __contains__(self, column: str) -> bool:
         return column in self.schema.names
 

@@ -87,8 +87,7 @@ def sentences(view: View) -> dict[str, str]:
         "begun to learn its data by heart, wrong labels included.",
         "classes": _classes(view),
         "confusion": _confusion(view),
-        "table": f"The top of the two rankings above, suspects first and hardest after them, at most {TABLE_ROWS} "
-        "of each; samples.parquet holds the rest.",
+        "table": _table(view),
     }
 
 
@@ -129,8 +128,10 @@ def _next(view: View) -> str:
 def _hardest(view: View) -> str:
     if view.hardest is None:
         return ""
-    score = view.hardest.score
+    score, samples = view.hardest.score, view.run.samples
     start = f"Ranked by {_spoken(score)}: {score.reading}{_chance(view) if score.name in _AVH else '.'}"
+    if samples is not None and samples.against_predictions:
+        return start + " It is measured against the model's own prediction: no label had a part in it."
     if view.hardest_agreed:
         start += (
             f" Only the {view.hardest.total:,} samples whose label the model agrees with: most are hard to see rather "
@@ -194,6 +195,13 @@ def _confusion(view: View) -> str:
         "Rows are the given labels, columns the model's; the diagonal (blue) is agreement, the rest (orange) is not. "
         "The table lists the most frequent disagreements."
     )
+
+
+def _table(view: View) -> str:
+    top = f"The first {TABLE_ROWS} at most of the ranking above"
+    if view.suspects and view.hardest:
+        top = f"The top of the two rankings above, suspects first and hardest after them, at most {TABLE_ROWS} of each"
+    return f"{top}; samples.parquet holds the rest."
 
 
 def _chance(view: View) -> str:

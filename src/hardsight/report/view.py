@@ -73,7 +73,7 @@ def samples_shown(run: Path | str) -> list[str]:
         return []
     labels = read.samples.labels(read.class_names)
     suspects = _suspect_rows(read.samples, _suspicion(read, read.samples, labels), labels)
-    hardest = ranked_rows(read.samples, _hardness(read.samples), _agreed(labels))
+    hardest = ranked_rows(read.samples, _hardness(read.samples), _agreed(read.samples, labels))
     return list(dict.fromkeys(read.samples.texts("id", _first_of(CARDS, suspects, hardest))))
 
 
@@ -89,7 +89,7 @@ def look_at(run: Run) -> View:
     dealer = Dealer(samples, labels)
     suspicion, hardness = _suspicion(run, samples, labels), _hardness(samples)
     suspect_rows = _suspect_rows(samples, suspicion, labels)
-    agreed = _agreed(labels)
+    agreed = _agreed(samples, labels)
     hardest_rows = ranked_rows(samples, hardness, agreed)
     table_rows = _first_of(TABLE_ROWS, suspect_rows, hardest_rows)
     histograms, lines = _scores(run, samples, groups)
@@ -121,10 +121,10 @@ def _suspect_rows(samples: Samples, suspicion: Score | None, labels: Labels) -> 
     return ranked_rows(samples, suspicion, None if given is None else given >= 0)
 
 
-def _agreed(labels: Labels) -> np.ndarray | None:
-    """Where the model says what the label says; None where that is unknown or never so."""
+def _agreed(samples: Samples, labels: Labels) -> np.ndarray | None:
+    """Where the model says what the label says; None where that is unknown, never so, or has no part in the scores."""
     given, predicted = labels.codes.get("label"), labels.codes.get("predicted")
-    if given is None or predicted is None:
+    if given is None or predicted is None or samples.against_predictions:
         return None
     agreed = (given == predicted) & (given >= 0)
     return agreed if agreed.any() else None
@@ -137,7 +137,7 @@ def _hardness(samples: Samples) -> Score | None:
 
 def _suspicion(run: Run, samples: Samples, labels: Labels) -> Score | None:
     """The score that ranks wrong labels: the audit's own, else the run's best, else the hardness."""
-    if "label" not in labels.codes:
+    if "label" not in labels.codes or samples.against_predictions:
         return None
     best = run.section("results", "label_issues").get("best")
     return samples.score("suspicion", str(best)) or _hardness(samples)

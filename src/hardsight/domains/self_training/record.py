@@ -3,7 +3,7 @@
 run.json, epochs.parquet      as of every training; an epoch also says its round, 0 for the source
 rounds.parquet                one row a look at the target: accuracies, and the numbers of what was selected
 selected.parquet              every selected sample of every round, and whether CBST selects it as well
-samples.parquet               the target at the end
+samples.parquet               the target at the end; its scores are against the predictions, not against a label
 thumbnails.parquet            samples that this selector selects, rightly, and CBST does not
 source/                       the record of the source training
 checkpoint/                   model and optimiser after the last complete round
@@ -76,7 +76,7 @@ def selected_table(
 
 
 def samples_table(seen: Look, ids: Tensor, truth: Tensor) -> pa.Table:
-    """One row a target sample: its prediction, and AVH, confidence and norm against it."""
+    """One row a target sample: its prediction, and AVH, confidence and norm against it; `label` is null if unknown."""
     predicted = seen.evidence.softmax.argmax(1)
     columns = {
         "id": ids,
@@ -86,7 +86,9 @@ def samples_table(seen: Look, ids: Tensor, truth: Tensor) -> pa.Table:
         "confidence": _at(seen.evidence.softmax, predicted),
         "norm": seen.norms,
     }
-    return pa.table(_arrays(columns))
+    arrays = _arrays(columns)
+    arrays["label"] = pc.if_else(pc.less(arrays["label"], 0), None, arrays["label"])
+    return pa.table(arrays).replace_schema_metadata({"hardness against": "predicted class"})
 
 
 def worth_showing(selected: pa.Table, most: int = _THUMBNAILS) -> list[int]:

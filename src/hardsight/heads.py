@@ -86,7 +86,8 @@ def observe(model: nn.Module, head: str | None = None) -> Iterator[Seen]:
     """Capture the input and output of the model's final linear layer; no hook is left behind.
 
     `head` names the layer where the model leaves a choice (`head="classifier.3"`). Of a model with several outputs
-    `logits` counts where they have names, else the first that a linear layer made and no other one took as its input.
+    `logits` counts where they have names, else the first that a linear layer made and no other one took as its input;
+    where such outputs have different widths, `head` must be given.
     A compiled model runs eagerly inside the block, because compiled code does not call hooks.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))

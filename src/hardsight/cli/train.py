@@ -12,7 +12,7 @@ from hardsight.cli.errors import one_sentence
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="TOML file with the configuration; docs/training.md lists its keys.")],
+    config: Annotated[Path, typer.Argument(help="TOML file with the configuration; docs/training.md shows one.")],
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="Change one key, as often as wanted: --set optimizer.lr=0.05")
     ] = None,

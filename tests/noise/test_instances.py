@@ -107,6 +107,25 @@ def test_scaling_of_impossible_means_does_what_it_can():
     assert _scaled_to_mean(half.new_zeros(3), 0.5).tolist() == [0, 0, 0]
 
 
+def test_scaling_is_as_exact_as_its_numbers(seeded):
+    # Most of them certain: what is left for the rest is a small difference of large numbers.
+    chances = torch.cat([torch.full((30_000,), 1e6, dtype=torch.float64), torch.rand(10, generator=seeded(1)).double()])
+    mean = (30_000 + 0.123456) / 30_010
+    scaled = _scaled_to_mean(chances, mean)
+    assert float(scaled[30_000:].sum()) == pytest.approx(0.123456, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_projection_of_huge_features_still_names_classes(dtype, seeded):
+    labels = torch.randint(10, (2000,), generator=seeded(1))
+    features = torch.rand(2000, 12, generator=seeded(2), dtype=dtype)
+    huge = features * torch.finfo(dtype).max
+    noisy = noise.flip_by_projection(labels, huge, 0.4, 10, generator=seeded(3))
+    # So large, the softmax is the likeliest other class: as it is long before any number runs over.
+    large = noise.flip_by_projection(labels, features * 1e20, 0.4, 10, generator=seeded(3))
+    assert torch.equal(noisy.labels, large.labels)
+
+
 def test_margin_flips_the_unsure_samples_first(seeded):
     sure = torch.tensor([[0.98, 0.01, 0.01]]).repeat(2000, 1)
     unsure = torch.tensor([[0.40, 0.38, 0.22]]).repeat(2000, 1)

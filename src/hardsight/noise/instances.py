@@ -11,6 +11,8 @@ from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, draw_
 
 # One block of samples at a time: the scores of a block are at most this many numbers.
 _BLOCK = 2**22
+# Features beyond this are scaled down to it: times normal numbers, and summed, they stay within float32.
+_LARGE = 1e30
 
 
 def flip_by_projection(
@@ -35,6 +37,10 @@ def flip_by_projection(
     flat = features.to(labels.device).reshape(len(labels), math.prod(features.shape[1:]))
     if not bool(flat.isfinite().all()):
         raise ValueError("features must be finite; got NaN or infinity")
+    if bool((flat.abs() > _LARGE).any()):
+        # A softmax of such numbers is one class, whatever their size; their products would leave float32's range.
+        largest = flat.abs().amax(1, keepdim=True)
+        flat = torch.where(largest > _LARGE, flat / largest * _LARGE, flat)
     uniform = torch.rand(2, len(labels), generator=generator, device=labels.device, dtype=torch.float64)
     chosen = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
     chosen = chosen < _truncated_normal(uniform[0], rate, spread)
@@ -95,7 +101,7 @@ def _scaled_to_mean(chances: Tensor, mean: float) -> Tensor:
     ordered = chances.sort(descending=True).values
     below = ordered.flip(0).cumsum(0).flip(0)
     # With the k largest at certainty, the rest must share what is left: the first k for which they stay below 1.
-    certain = torch.arange(len(ordered), device=chances.device)
+    certain = torch.arange(len(ordered), device=chances.device, dtype=torch.float64)
     factors = (mean * len(ordered) - certain) / below.clamp_min(torch.finfo(torch.float64).tiny)
     fits = (factors * ordered <= 1) & (factors >= 0) & (below > 0)
     factor = factors[fits.int().argmax()] if bool(fits.any()) else torch.tensor(torch.inf, dtype=torch.float64)

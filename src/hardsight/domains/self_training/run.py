@@ -42,6 +42,8 @@ from hardsight.training.record import RunRecord, device_name
 
 # Samples of one forward when the target is looked at.
 _LOOK_BATCH = 1024
+# Where the record of the source training lies in that of the adaptation.
+_SOURCE = "source"
 
 
 class _NothingSelectedError(Exception):
@@ -132,8 +134,10 @@ class Run:
             with together():
                 self.record.go_on(**details)
             return kept
-        if self.checkpoints is not None:
-            self.checkpoints.clear()
+        if self.folder is not None:
+            # The source's too, and before the new record begins: killed in between, nobody takes them for its own.
+            for place in (self.folder, self.folder / _SOURCE):
+                Checkpoints(place, self.rank).clear()
         with together():
             self.record.begin(**details)
             self.record.clear_tables()
@@ -162,7 +166,7 @@ class Run:
             of.loss,
             of.optimizer(self.model.parameters()),
             epochs=of.source_epochs,
-            folder=None if self.folder is None else self.folder / "source",
+            folder=None if self.folder is None else self.folder / _SOURCE,
             resume=self.resume,
             seed=of.seed,
             head=self.head,

@@ -140,3 +140,26 @@ def test_bad_input_in_one_sentence(
     arguments = {"images": images, "maps": maps, "steps": 4, **changed}
     with pytest.raises(ValueError, match=sentence):
         deletion_curve(small_net, arguments.pop("images"), arguments.pop("maps"), **arguments)
+
+
+class OfBytes(nn.Module):
+    """A network that scales its pixels itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = nn.Linear(768, 3)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.head(pictures.flatten(1).float() / 255)
+
+
+@pytest.mark.parametrize("baseline", ["zero", "mean", "blur"])
+def test_pictures_of_bytes_have_baselines_of_bytes(baseline: str) -> None:
+    images = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    maps = torch.rand(2, 16, 16, generator=torch.Generator().manual_seed(1))
+    net = OfBytes()
+    found = insertion_curve(net, images, maps, steps=4, baseline=baseline).probabilities
+    # A byte is rounded: half a level of 255 at most.
+    expected = insertion_curve(net, images.float(), maps, steps=4, baseline=baseline).probabilities
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)

@@ -140,9 +140,10 @@ def _ground(images: Tensor, baseline: str | Tensor) -> Tensor:
     check_choice("baseline", baseline, BASELINES)
     if baseline == "zero":
         return torch.zeros_like(images)
-    if baseline == "mean":
-        return images.mean((2, 3), keepdim=True).expand_as(images)
-    return _blurred(images)
+    # Bytes have neither means nor blurs of their own: those of their values, rounded.
+    values = images if images.is_floating_point() else images.float()
+    ground = values.mean((2, 3), keepdim=True).expand_as(values) if baseline == "mean" else _blurred(values)
+    return ground if images.is_floating_point() else ground.round().to(images.dtype)
 
 
 def _blurred(images: Tensor) -> Tensor:

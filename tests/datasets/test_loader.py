@@ -1,5 +1,7 @@
 """Laws of the loader: every id once, resumed equals uninterrupted, shards make the one-process batch."""
 
+import math
+
 import pytest
 import torch
 
@@ -217,6 +219,9 @@ def test_fewer_samples_than_a_batch_make_one_batch():
         ({"batch_size": 200, "drop_last": True}, "batch_size must be at most the 103 samples"),
         ({"mean": (0.5,)}, "mean must have one number for each of the 3 channels; got 1"),
         ({"std": (0.2, 0.0, 0.2)}, "std must be positive"),
+        ({"std": (0.2, math.inf, 0.2)}, "std must be positive and finite"),
+        ({"std": (0.2, math.nan, 0.2)}, "std must be positive and finite"),
+        ({"mean": (0.2, math.nan, 0.2)}, "mean must be finite"),
         ({"augmentation": Augmentation(shift=8, fill="reflect")}, "shift must be smaller than the image"),
     ],
 )

@@ -27,3 +27,8 @@ def test_a_channel_that_never_changes_is_only_moved() -> None:
     # Divided by its spread, a single other pixel in the test set would be enormous.
     assert std[1] == 1
     assert 0 < std[0] < 1 / 255
+
+
+def test_no_image_has_no_brightness() -> None:
+    with pytest.raises(ValueError, match="images must hold at least one image; got none"):
+        pixel_statistics(torch.zeros(0, 3, 4, 4, dtype=torch.uint8))

@@ -105,8 +105,10 @@ class EpochLoader(ABC):
         self.rank, self.world_size = rank, world_size
         self.augmentation, self.dtype, self.channels_last = augmentation, dtype, channels_last
         means, stds = _per_channel("mean", mean, 0.0, channels), _per_channel("std", std, 1.0, channels)
-        if not bool((stds > 0).all()):
-            raise ValueError(f"std must be positive for every channel; got {std!r}")
+        if not bool(means.isfinite().all()):
+            raise ValueError(f"mean must be finite for every channel; got {mean!r}")
+        if not bool(((stds > 0) & stds.isfinite()).all()):
+            raise ValueError(f"std must be positive and finite for every channel; got {std!r}")
         self.scale = PixelScale(*(part.to(self.device) for part in pixel_scale(means, stds, dtype)))
         self._noise = torch.Generator(self.device)
         self._epoch, self._done, self._resumed = 0, 0, False

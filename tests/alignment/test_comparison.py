@@ -197,6 +197,14 @@ def test_refusals() -> None:
         ValueError, match=r"first must be a correlation in \(-1, 1\), where Fisher's z is finite; got 1.0"
     ):
         fisher_z_test(1.0, 0.5, 50)
+    # Strengths without their signs, beside a correlation with its own: no three columns have these.
+    for test in (steiger_test, meng_rosenthal_rubin_test):
+        with pytest.raises(
+            ValueError, match=r"between must lie in \[-0.765, 0.999\], as first and second .*; got -0.9"
+        ):
+            test(0.360, 0.325, -0.9, 10_000)
+        # Numbers of two digits may be past the end by their rounding.
+        assert test(0.9, 0.5, 0.06, 30).p_value < 0.05
     with pytest.raises(ValueError, match=r"between must be a correlation in \[-1, 1\]; got nan"):
         steiger_test(0.5, 0.4, math.nan, 50)
     with pytest.raises(ValueError, match="n must be at least 4 pairs; got 3"):

@@ -16,6 +16,9 @@ from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
 from hardsight.alignment.coefficients import COEFFICIENTS, Interval, normal_p
 from hardsight.alignment.inputs import ALTERNATIVES, FEWEST_PAIRS, METHODS, as_pairs, check_choice, check_resampling
 
+# By so much may a correlation be off that was printed with two digits.
+_PRINTED = 0.02
+
 
 @dataclass(frozen=True)
 class ZTest:
@@ -184,3 +187,15 @@ def _check(alternative: str, *, n: int, **coefficients: float) -> None:
         if not (abs(value) < 1 or (closed and abs(value) == 1)):
             bounds = "[-1, 1]" if closed else "(-1, 1), where Fisher's z is finite"
             raise ValueError(f"{name} must be a correlation in {bounds}; got {value!r}")
+    if "between" in coefficients:
+        _check_possible(**coefficients)
+
+
+def _check_possible(first: float, second: float, between: float) -> None:
+    """Three correlations of the same columns bound each other; past the bounds a test would be surest of all."""
+    middle, reach = first * second, math.sqrt((1 - first**2) * (1 - second**2))
+    if abs(between - middle) > reach + _PRINTED:
+        raise ValueError(
+            f"between must lie in [{middle - reach:.3f}, {middle + reach:.3f}], as first and second of the same "
+            f"samples leave it, all three with their signs; got {between!r}"
+        )

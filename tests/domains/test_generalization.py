@@ -331,6 +331,28 @@ def test_mldg_resumed_equals_uninterrupted(tmp_path: Path) -> None:
         assert torch.equal(value, resumed[key])
 
 
+def test_a_record_is_not_continued_with_other_samples(tmp_path: Path) -> None:
+    """Finished without learning the other labels, it would be asked about them."""
+    recipe = Recipe("digits_cnn", epochs=1, batch_size=20, shift=0, flip=False)
+    data = pictures()
+    first = generalize(data, "y", "cross_entropy", recipe=recipe, folder=tmp_path)
+    again = generalize(data, "y", "cross_entropy", recipe=recipe, folder=tmp_path)
+    assert again.accuracy == first.accuracy
+    others = (
+        dataclasses.replace(data, labels=(data.labels + 1) % 3),
+        dataclasses.replace(data, images=255 - data.images),
+    )
+    for other in others:
+        with pytest.raises(ValueError, match=r"holds a run with data\.train = .* choose another folder"):
+            generalize(other, "y", "cross_entropy", recipe=recipe, folder=tmp_path)
+    # Features have other last bits on another device.
+    probe = dataclasses.replace(PROBE, epochs=1)
+    features = points()
+    generalize(features, "place1", "cross_entropy", recipe=probe, folder=tmp_path)
+    rounded = dataclasses.replace(features, images=features.images * (1 + 1e-6))
+    generalize(rounded, "place1", "cross_entropy", recipe=probe, folder=tmp_path)
+
+
 @pytest.mark.parametrize("method", ["avh", "mldg"])
 def test_seeds_repeat_and_the_callers_random_numbers_go_on(method: str) -> None:
     recipe = dataclasses.replace(PROBE, epochs=2)

@@ -28,6 +28,7 @@ from hardsight.domains.generalization.batches import DomainBatches
 from hardsight.domains.generalization.meta_learning import train_by_mldg
 from hardsight.domains.generalization.splits import Split
 from hardsight.domains.rows import RowBatches
+from hardsight.domains.self_training.data import fingerprint
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep
@@ -85,6 +86,9 @@ def make_session(
         model = _make_model(recipe, split.train, head).to(device)
         feeds = _Feeds(split, recipe, seed, device)
         settings = {"method": method, "held_out": split.held_out, "scale": scale, **dataclasses.asdict(recipe)}
+        if folder is not None:
+            # What a record must agree on, so that it is never continued with other data.
+            settings["data"] = {name: _fingerprint(getattr(split, name)) for name in ("train", "validation", "test")}
         session = Session(
             model,
             feeds.by_domain() if method == "mldg" else feeds.pooled(),
@@ -190,6 +194,12 @@ class _Feeds:
         if self.pixels:
             return DeviceLoader(data.images, data.labels, data.ids, batch_size, **self.pixels, **options)
         return RowBatches(data.images, data.labels, data.ids, batch_size, device=self.device, **options)
+
+
+def _fingerprint(data: ArrayDataset) -> str | None:
+    """Samples and labels in one line; of features, whose last bits depend on the device that made them, the shape."""
+    pictures = data.images.dtype == torch.uint8
+    return fingerprint(data if pictures else dataclasses.replace(data, images=torch.zeros_like(data.images)))
 
 
 def _make_model(recipe: Recipe, data: ArrayDataset, head: Any) -> models.Classifier:

@@ -190,9 +190,9 @@ def _with_channels(image: Tensor, channels: int) -> Tensor:
     if len(image) == 1:
         return image.expand(channels, -1, -1)
     if len(image) == 3 and channels == 1:
-        # ITU-R 601 luma, as Pillow's grey.
-        weights = torch.tensor([299, 587, 114]).view(3, 1, 1)
-        return ((image.long() * weights).sum(0, keepdim=True) // 1000).to(torch.uint8)
+        # ITU-R 601 luma in parts of 65,536, rounded to the nearest: Pillow's grey, to the last pixel.
+        weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)
+        return ((image.long() * weights).sum(0, keepdim=True) + 32768 >> 16).to(torch.uint8)
     raise ValueError(f"image must have {channels} channels or 1; got {len(image)}")
 
 

@@ -166,3 +166,12 @@ def test_a_number_beyond_int64_is_left_out_of_the_columns(tmp_path):
     assert read_huggingface(tmp_path).columns == {}
     with pytest.raises(ValueError, match="'hash' must count classes from 0"):
         read_huggingface(tmp_path, label_column="hash")
+
+
+def test_parts_may_count_in_types_of_different_width(tmp_path):
+    for part, kind in enumerate((pa.int16(), pa.int64())):
+        table = pa.table({"image": [b"x"], "label": pa.array([part], kind), "breed": pa.array([7], kind)})
+        pq.write_table(table, tmp_path / f"train-0000{part}-of-00002.parquet")
+    dataset = read_huggingface(tmp_path)
+    assert dataset.labels.tolist() == [0, 1]
+    assert dataset.columns["breed"].tolist() == [7, 7]

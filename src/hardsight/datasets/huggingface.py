@@ -75,7 +75,7 @@ def read_huggingface(
             raise ValueError(f"the columns of {files[0]} are {schema.names}; got {column!r}")
     extra = [field.name for field in schema if pa.types.is_integer(field.type) and field.name != label]
     tables = [_read(file, [label, *extra], schema) for file in files]
-    table = pa.concat_tables(tables)
+    table = pa.concat_tables(tables, promote_options="permissive")
     if not pa.types.is_integer(table[label].type):
         raise ValueError(f"the label column must hold whole numbers; got {table[label].type}")
     labels = _whole_numbers(table[label])

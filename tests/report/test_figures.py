@@ -6,6 +6,8 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -91,6 +93,25 @@ def test_what_is_measured_seldom_is_seen() -> None:
     end, few = axes.lines
     assert (end.get_xdata().tolist(), end.get_marker()) == ([11.0], "o")
     assert few.get_xdata().tolist() == [0.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_no_two_curves_of_a_panel_are_drawn_alike(epochs: int) -> None:
+    names = ("train", "test", "corrupted", "intact", "clean", "noisy")
+    columns = {f"{name}_accuracy": np.full(epochs, 0.5) for name in names}
+    (axes,) = figures.draw_curves(columns, np.arange(1.0, epochs + 1)).axes
+    looks = {(line.get_color(), line.get_linestyle() if epochs > 2 else line.get_marker()) for line in axes.lines}
+    assert len(looks) == len(columns)
+
+
+def test_a_column_without_a_number_gets_no_panel(make_record: Maker) -> None:
+    folder = make_record()
+    table = pa.table({"epoch": [1, 2], "train_loss": [2.0, 1.0], "beta": pa.array([None, None], pa.float64())})
+    pq.write_table(table, folder / "epochs.parquet")
+    (figure, _) = figures_of(look_at(read_run(folder)))["curves"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["loss"]
+    pq.write_table(table.select(["epoch", "beta"]), folder / "epochs.parquet")
+    assert "curves" not in figures_of(look_at(read_run(folder)))
 
 
 def test_an_svg_takes_its_colours_from_the_page_and_keeps_its_ids_apart() -> None:

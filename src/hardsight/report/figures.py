@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LINES = [(BLUE, "-"), (RED, "--"), (GREEN, "-."), (PURPLE, ":")]
+_COLOURS, _DASHES, _MARKS = (BLUE, RED, GREEN, PURPLE), ("-", "--", "-.", ":"), "os^D"
+# Four colours, then again with other dashes and marks: sixteen lines of a panel, no two of them drawn alike.
+_LINES = [(_COLOURS[at % 4], _DASHES[(at + at // 4) % 4], _MARKS[at // 4]) for at in range(16)]
 GROUP_COLOURS = {"all": BLUE, "intact": BLUE, "flipped": RED}
 
 # Beyond this many points single marks hide each other and weigh megabytes; hexagons count them instead.
@@ -89,10 +91,10 @@ def draw_curves(columns: Mapping[str, np.ndarray], epochs: np.ndarray) -> "Figur
         panels.setdefault(kind, []).append(name)
     with drawing(8.6, 2.8 * -(-len(panels) // 2), panels=len(panels)) as figure:
         for axes, (kind, names) in zip(figure.axes, panels.items(), strict=False):
-            for name, (colour, dash) in zip(names, _LINES * len(names), strict=False):
+            for name, (colour, dash, mark) in zip(names, _LINES * len(names), strict=False):
                 # What is measured every few epochs, or at the end alone, is joined over the gaps and not invisible.
                 known = np.isfinite(columns[name])
-                marker = "o" if known.sum() < 3 else None
+                marker = mark if known.sum() < 3 else None
                 x, y = epochs[known], columns[name][known]
                 axes.plot(x, y, dash, color=colour, marker=marker, label=name.replace("_", " "))
             axes.set_title(kind.replace("_", " "))

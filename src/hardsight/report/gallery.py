@@ -48,6 +48,7 @@ def curves_of(view: View) -> dict[str, np.ndarray]:
         return {}
     numeric = [f.name for f in table.schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
     columns = {name: table.column(name).cast(pa.float64()).to_numpy() for name in numeric}
+    columns = {name: values for name, values in columns.items() if np.isfinite(values).any()}
     return columns if set(columns) - {"epoch"} else {}
 
 

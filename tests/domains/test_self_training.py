@@ -20,7 +20,7 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTrained, SelfTraining
 from hardsight.domains.self_training.record import ROUND_COLUMNS
-from hardsight.losses import GradientRescaling
+from hardsight.losses import GradientRescaling, MentorNetPD
 from hardsight.training import NonFiniteLossError
 from hardsight.training.locks import claim
 from hardsight.training.record import RunRecord
@@ -107,6 +107,27 @@ def test_resumed_equals_uninterrupted(
     for file in ("rounds", "selected", "samples", "thumbnails"):
         one, other = (pq.read_table(tmp_path / name / f"{file}.parquet") for name in ("whole", "parts"))
         assert one.equals(other)
+
+
+def test_a_loss_with_a_memory_is_resumed_with_it(domains: Any, small: Callable[..., nn.Module], tmp_path: Path) -> None:
+    """MentorNet's threshold follows the batches, and its curriculum the share of all rounds that is done."""
+
+    def interrupt(row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise Interrupted
+
+    def fit(folder: str, **options: Any) -> tuple[SelfTrained, MentorNetPD]:
+        loss = MentorNetPD()
+        plan = SelfTraining("cbst", loss=loss, **QUICK)
+        return plan.fit(small(), *domains[:2], folder=tmp_path / folder, **options), loss
+
+    whole, kept = fit("whole")
+    with pytest.raises(Interrupted):
+        fit("parts", after_round=interrupt)
+    resumed, loss = fit("parts")
+    assert float(loss.progress) == pytest.approx(2 / 3)
+    assert same_bits(weights(loss), weights(kept))
+    assert same_bits(weights(resumed.model), weights(whole.model))
 
 
 @pytest.mark.parametrize("selector", ["avh", "crst"])

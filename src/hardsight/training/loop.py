@@ -80,6 +80,11 @@ class Training:
         """The model that is evaluated: the average of the weights where one is kept."""
         return self.step.average.model if self.step.average is not None else self.model
 
+    def start_at(self, epoch: int) -> None:
+        """Begin after that many epochs, which someone else has seen to."""
+        self.counters.step = epoch * self.feed.steps()
+        self.step.meter.steps.fill_(self.counters.step)
+
     def stepwise(self) -> Iterator[None]:
         """Train from where the counters stand to the end, pausing after every step."""
         per_epoch = self.feed.steps()

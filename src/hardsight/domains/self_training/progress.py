@@ -39,21 +39,27 @@ class Kept(NamedTuple):
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Any]
+    loss: dict[str, Tensor] | None
     random: dict[str, Any]
     progress: Progress
 
-    def take_up(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Put model, optimiser and the global generators where the checkpoint says."""
+    def take_up(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: object) -> Progress:
+        """Put model, optimiser, a loss with a memory and the global generators where the checkpoint says."""
         model.load_state_dict(self.weights)
         load_optimizer(optimizer, self.optimizer)
+        if isinstance(loss, nn.Module) and self.loss is not None:
+            loss.load_state_dict(self.loss)
         restore_random_states(self.random)
         return self.progress
 
 
-def keep(checkpoints: Checkpoints, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def keep(
+    checkpoints: Checkpoints, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer, loss: object
+) -> None:
     """Write the checkpoint of the last complete round. The tables are in `selected.parquet` already."""
     shared = {
         "optimizer": optimizer.state_dict(),
+        "loss": loss.state_dict() if isinstance(loss, nn.Module) else None,
         "rows": progress.rows,
         "epochs": progress.epochs,
         "notes": progress.notes,
@@ -79,7 +85,7 @@ def read_kept(checkpoints: Checkpoints, model: nn.Module) -> Kept | None:
         tables=_selected_before(done, path.parents[1] / "selected.parquet"),
         selection=None if selection is None else Selection(**selection),
     )
-    return Kept(weights, shared["optimizer"], own["random"], progress)
+    return Kept(weights, shared["optimizer"], shared.get("loss"), own["random"], progress)
 
 
 def _selected_before(done: int, path: Path) -> list[pa.Table]:

@@ -47,16 +47,15 @@ class _Mixing(EpochLoader):
         whole = self.batch_size
         self.target_rows = None if target_share is None else min(whole - 1, max(1, round(target_share * whole)))
         self.steps = steps or -(-source_samples // (whole - (self.target_rows or 0)))
-        self.first_epoch = 0
         self.before_epoch: Callable[[int], None] = lambda epoch: None
 
     def __len__(self) -> int:
         return self.steps
 
     def set_epoch(self, epoch: int) -> None:
-        """Start at the beginning of `epoch`, counted from `first_epoch`; first the labels may be made anew."""
+        """Start at the beginning of `epoch`; first the labels may be made anew."""
         super().set_epoch(epoch)
-        self.before_epoch(self.first_epoch + epoch)
+        self.before_epoch(epoch)
 
     def assign(self, target_labels: Int64[Tensor, "targets"]) -> None:
         """Give the target these labels, in place: a captured step reads them where they are."""
@@ -64,7 +63,6 @@ class _Mixing(EpochLoader):
 
     def plan(self, epoch: int) -> EpochPlan:
         """Order and draws of an epoch; source rows lead each batch."""
-        epoch += self.first_epoch
         generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
         labels = self._labels.cpu()
         chosen = (labels[self.source_samples :] >= 0).nonzero().squeeze(1) + self.source_samples

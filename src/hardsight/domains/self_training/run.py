@@ -5,7 +5,6 @@ What it leaves on disk is described in `record`.
 
 import contextlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +111,7 @@ class Run:
             torch.manual_seed(self.settings.seed + 1)
             self._prepare()
             if kept is not None:
-                self.progress = kept.take_up(self.model, self.optimizer)
+                self.progress = kept.take_up(self.model, self.optimizer, self.loss)
                 self.say(f"going on after round {self.progress.done}")
             self._adapt()
             self._finish()
@@ -207,20 +206,21 @@ class Run:
         """Sessions of as many rounds as can be trained in one go; a round without samples ends one."""
         of = self.settings
         while self.progress.done < of.rounds:
-            began = self.batches.first_epoch = self.progress.done * of.epochs_per_round
             session = Session(
                 self.model,
                 self.batches,
                 self.loss,
                 self.optimizer,
-                epochs=of.rounds * of.epochs_per_round - began,
+                epochs=of.rounds * of.epochs_per_round,
                 precision=of.precision,
                 capture=of.capture,
                 head=self.head,
                 progress=False,
                 device=self.device,
-                after_epoch=partial(self._after_epoch, began),
+                after_epoch=self._after_epoch,
             )
+            # Of all rounds in any case: a curriculum is told which share of them is done.
+            session.training.start_at(self.progress.done * of.epochs_per_round)
             try:
                 session.run()
             except _NothingSelectedError:
@@ -304,8 +304,7 @@ class Run:
         with together():
             self.after_round(row)
 
-    def _after_epoch(self, began: int, epoch: int, row: Mapping[str, float | int]) -> None:
-        epoch += began
+    def _after_epoch(self, epoch: int, row: Mapping[str, float | int]) -> None:
         number = -(-epoch // self.settings.epochs_per_round)
         self.progress.epochs.append({"round": number, **row, "epoch": self.settings.source_epochs + epoch})
         with together():
@@ -313,4 +312,4 @@ class Run:
         if epoch % self.settings.epochs_per_round == 0:
             self.progress.done = number
             if self.checkpoints is not None:
-                keep(self.checkpoints, self.progress, self.model, self.optimizer)
+                keep(self.checkpoints, self.progress, self.model, self.optimizer, self.loss)

@@ -157,6 +157,18 @@ def test_degradation_makes_images_harder(runs: dict[str, Any]) -> None:
     assert found["noise"]["levels"] == [0.4, 0.3, 0.2, 0.1, 0.0]
 
 
+def test_a_norm_that_follows_the_noise_more_closely_is_said(runs: dict[str, Any]) -> None:
+    study, found = get_study("avh-figure17"), copy.deepcopy(runs["avh-figure17"])
+    of = found["networks"]["digits_cnn"]["noise"]["correlations"]
+    for name, rho in (("avh", 0.6), ("confidence", -0.5), ("norm", -0.8)):
+        of[name]["spearman"] = rho
+    assert "in 1 of 1 network, and is stronger than that of confidence in 1 and than that of the norm in 0." in (
+        study.table(found)
+    )
+    of["norm"]["spearman"] = None
+    assert "and than that of the norm in 1." in study.table(found)
+
+
 def test_longer_features_change_confidence_and_not_avh(runs: dict[str, Any]) -> None:
     (found,) = runs["avh-figure20"]["networks"].values()
     assert found["right_confidence"][-1] > 0.99 > found["right_confidence"][0]

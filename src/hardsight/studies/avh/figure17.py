@@ -14,7 +14,7 @@ from hardsight.studies.avh.levels_figures import draw_levels
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.wording import listed
+from hardsight.studies.wording import listed, plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +24,9 @@ PRESETS = {
     "cpu": Subjects(500, (20, 32, 44, 56)),
     "paper": Subjects(10_000, (20, 32, 44, 56)),
 }
+
+# What AVH's correlation is held against.
+OTHERS = ("confidence", "norm")
 
 
 def measure(subject: Subject) -> dict[str, Any]:
@@ -58,18 +61,21 @@ def sentence(number: str, found: Mapping[str, Any], grouping: Grouping) -> str:
     sign = 1 if grouping is NOISE else -1
     rho = {key: one["correlations"]["avh"]["spearman"] for key, one in found.items()}
     held = sum(value is not None and sign * value > 0 for value in rho.values())
-    stronger = sum(
-        abs(one["correlations"]["avh"]["spearman"] or 0) > abs(one["correlations"]["confidence"]["spearman"] or 0)
-        for one in found.values()
-    )
+    stronger = {other: sum(_stronger(one["correlations"], other) for one in found.values()) for other in OTHERS}
     way = "rises with the noise" if grouping is NOISE else "falls as contrast rises"
     texts = [f"{title_of(key)} {_signed(value)}" for key, value in rho.items()]
     images = next(iter(found.values()))["images"]
     return (
         f"**Figure {number}** (AVH {way}): over {images:,} images at five levels Spearman's ρ of AVH with the level is "
-        f"{listed(texts)}; it has the paper's sign in {held} of {len(found)} networks, and is stronger than that of "
-        f"confidence in {stronger}."
+        f"{listed(texts)}; it has the paper's sign in {held} of {plural(len(found), 'network')}, and is stronger than "
+        f"that of confidence in {stronger['confidence']} and than that of the norm in {stronger['norm']}."
     )
+
+
+def _stronger(correlations: Mapping[str, Any], other: str) -> bool:
+    """Whether the level moves AVH more closely than this, whichever way; what is constant does not move."""
+    own, its = (abs(correlations[name]["spearman"] or 0) for name in ("avh", other))
+    return own > its
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:

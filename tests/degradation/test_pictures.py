@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import ndimage, stats
 
-from hardsight.degradation import brightness, contrast, gaussian_blur, occlusion, uniform_noise
+from hardsight.degradation import brightness, contrast, degrade, gaussian_blur, occlusion, uniform_noise
 from hardsight.degradation.pictures import opened
 
 
@@ -105,3 +105,17 @@ def test_a_blur_far_wider_than_the_image_is_its_mean_and_takes_no_memory() -> No
 def test_one_image_without_a_batch_is_refused() -> None:
     with pytest.raises(ValueError, match=r"images must be a batch \[N, C, H, W\]; got shape \[3, 8, 8\]"):
         opened(torch.rand(3, 8, 8), 0.5, "contrast", 0.0, 1.0)
+
+
+@pytest.mark.parametrize("wrong", [lambda one: 255 * one, lambda one: (one - 0.5) / 0.2, lambda one: one / 0])
+def test_pictures_that_are_not_in_the_range_are_refused(pictures, generator, wrong):
+    # Bytes as floats would come out white, normalised images with half their pixels cut to black.
+    for name, level in (("contrast", 0.5), ("uniform_noise", 0.1), ("brightness", 0.5), ("blur", 1.0), ("jpeg", 50)):
+        with pytest.raises(ValueError, match=r"images must be uint8 or floats in \[0, 1\]; got values from"):
+            degrade(wrong(pictures), name, level, generator=generator)
+
+
+def test_a_little_beyond_the_range_is_cut(pictures):
+    # As a bicubic resize leaves them.
+    beyond = 1.2 * pictures - 0.1
+    torch.testing.assert_close(contrast(beyond, 1.0), beyond.clamp(0, 1))

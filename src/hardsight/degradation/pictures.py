@@ -76,6 +76,12 @@ def opened(images: Tensor, level: Level, name: str, lowest: float, highest: floa
         pixels = images.float() / 255
     elif images.is_floating_point():
         pixels = images.to(torch.promote_types(images.dtype, torch.float32))
+        # Resizing may run a little over; bytes as floats and normalised images are far out, and would be cut quietly.
+        if not bool(((pixels > -0.5) & (pixels < 1.5)).all()):
+            lowest_pixel, highest_pixel = float(pixels.min()), float(pixels.max())
+            raise ValueError(
+                f"images must be uint8 or floats in [0, 1]; got values from {lowest_pixel:g} to {highest_pixel:g}"
+            )
     else:
         raise TypeError(f"images must be uint8 or floats in [0, 1]; got {images.dtype}")
     amount = torch.as_tensor(level, device=images.device, dtype=pixels.dtype).reshape(-1)

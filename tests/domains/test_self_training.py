@@ -310,6 +310,7 @@ def test_a_class_nobody_is_predicted_as_is_said_and_left_alone(domains: Any, sma
         ({"seed": -1}, "seed must be at least 0; got -1"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
         ({"target_share": 1.0}, r"target_share must lie in \(0, 1\)"),
+        ({"target_share": None, "balance_classes": True}, "balance_classes must be False where target_share is None"),
         ({"selector": "avhh"}, "did you mean 'avh'"),
     ],
 )

@@ -99,6 +99,8 @@ class SelfTraining:
             raise ValueError(
                 f"target_share must lie in (0, 1), the target's part of a batch; got {self.target_share!r}"
             )
+        if self.balance_classes and self.target_share is None:
+            raise ValueError("balance_classes must be False where target_share is None: all samples are drawn alike")
         for name, choices in (("regenerate", ("round", "epoch")), ("when_empty", ("stop", "go_on"))):
             if getattr(self, name) not in choices:
                 raise ValueError(f'{name} must be "{choices[0]}" or "{choices[1]}"; got {getattr(self, name)!r}')

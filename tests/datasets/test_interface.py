@@ -222,6 +222,7 @@ class TestFiles:
         assert dataset.load(fit="squash").images.min() < 50
         assert dataset.resized(10, "squash").load().images.min() < 50
         assert dataset.resized(10, "squash").load(10).images.min() < 50
+        assert dataset.resized(20, "squash").resized(10).load().images.min() < 50
 
     def test_a_fit_that_is_not_known_is_refused(self):
         check_fit(4, "squash")

@@ -160,13 +160,13 @@ class FileDataset(_Labelled):
         except (OSError, ValueError) as error:
             raise ValueError(f"{self.paths[index]} is unreadable: {reason_of(error)}") from error
 
-    def resized(self, size: Size, fit: Fit = "crop") -> "FileDataset":
-        """The same files, decoded to another size."""
-        return dataclasses.replace(self, size=size, fit=fit)
+    def resized(self, size: Size, fit: Fit | None = None) -> "FileDataset":
+        """The same files, decoded to another size; they come to it as before unless `fit` is given."""
+        return dataclasses.replace(self, size=size, fit=fit or self.fit)
 
     def load(self, size: Size = None, *, fit: Fit | None = None, workers: int | None = None) -> ArrayDataset:
         """Everything decoded into memory. What does not decode is left out and listed in `skipped`."""
-        source = self.resized(self.size if size is None else size, fit or self.fit)
+        source = self.resized(self.size if size is None else size, fit)
         images: Tensor | None = None
         kept: list[int] = []
         skipped = list(self.skipped)

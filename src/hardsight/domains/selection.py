@@ -180,9 +180,7 @@ class Confidences(NamedTuple):
 def confidences(selector: Selector, evidence: Evidence) -> Confidences:
     """Each sample's predicted class, by the measure that labels, and its confidence in it by both measures."""
     labelling, predicted = evidence.of(selector.label_by).max(1)
-    if selector.keep_by == selector.label_by:
-        return Confidences(predicted, labelling, _told_apart(selector, evidence, labelling))
-    keeping = _at(evidence.of(selector.keep_by), predicted)
+    keeping = labelling if selector.keep_by == selector.label_by else _at(evidence.of(selector.keep_by), predicted)
     return Confidences(predicted, labelling, _told_apart(selector, evidence, keeping))
 
 

@@ -30,6 +30,18 @@ def test_weights_say_the_same_as_the_resample_itself(
             assert found[which, at] == pytest.approx(slow[method](values[row], human[row]), abs=1e-12)
 
 
+def test_a_resample_without_the_outlier_has_a_coefficient(make_columns: Callable, slow: dict) -> None:
+    """A single value far out, as the odds of a sure network are: a third of the resamples do not hold it."""
+    score, human = make_columns(25, ties=False)
+    score[3] = 1e9
+    drawn = np.random.default_rng(1).integers(0, 25, (20, 25))
+    assert 3 < sum(3 not in row for row in drawn) < 17
+    weights = np.stack([np.bincount(row, minlength=25) for row in drawn]).astype(float)
+    (found,) = _WEIGHTED["pearson"](score[None], human)(weights)
+    expected = [slow["pearson"](score[row], human[row]) for row in drawn]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_ranks_of_the_whole_are_not_ranks_of_a_resample(make_columns: Callable) -> None:
     """The shortcut of resampling fixed ranks differs, so the test above can fail."""
     score, human = make_columns(25)

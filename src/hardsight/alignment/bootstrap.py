@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.coefficients import COEFFICIENTS, Interval, kendall, unit_deviations
+from hardsight.alignment.coefficients import COEFFICIENTS, Interval, kendall
 from hardsight.alignment.inputs import METHODS, as_pairs, check_choice, check_resampling
 
 KINDS = ("bca", "percentile")
@@ -121,9 +121,8 @@ def _acceleration(left_out: Float[np.ndarray, "blocks"]) -> float:
 
 
 def _weighted_pearson(scores: np.ndarray, human: np.ndarray) -> Weighted:
-    # Deviations from the full sample's mean: the sums below then lose nothing to cancellation.
-    y = unit_deviations(human)
-    x = np.stack([unit_deviations(score) for score in scores])
+    y = _around_median(human)
+    x = np.stack([_around_median(score) for score in scores])
     moments = np.concatenate([np.stack([y, y * y]), x, x * x, x * y]).T.copy()
 
     def weighted(weights: Weights) -> np.ndarray:
@@ -134,6 +133,16 @@ def _weighted_pearson(scores: np.ndarray, human: np.ndarray) -> Weighted:
         return _ratio(product - mean_x * mean_y, _variance(square_x, mean_x), _variance(square_y, mean_y)).T
 
     return weighted
+
+
+def _around_median(values: np.ndarray) -> np.ndarray:
+    """Deviations from the median, of 1 at most: sums of their squares lose nothing to cancellation.
+
+    The mean will not do: one value far out moves it away from all the others, and from resamples without that value.
+    """
+    scaled = values / np.abs(values).max()
+    deviations = scaled - np.median(scaled)
+    return deviations / np.abs(deviations).max()
 
 
 def _weighted_spearman(scores: np.ndarray, human: np.ndarray) -> Weighted:

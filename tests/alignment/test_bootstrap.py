@@ -164,6 +164,16 @@ def test_bca_by_hand() -> None:
         assert tuple(np.quantile(spread, moved_wrongly)) != pytest.approx((found.low, found.high), rel=1e-3)
 
 
+def test_a_tail_that_the_acceleration_turns_around_is_the_whole_of_it() -> None:
+    """Past its pole, z0 + z / (1 - a z) comes back from the other side, and the upper end would lie below the lower."""
+    replicates = np.linspace(0.0, 1.0, 1001)
+    one_decides = np.array([*[0.5] * 199, 0.0])
+    found = interval_of(0.99, replicates, one_decides, 0.99999, "bca")
+    assert 0.7 < found.low < found.high == 1.0
+    turned = interval_of(0.01, replicates, 1 - one_decides, 0.99999, "bca")
+    assert (turned.low, turned.high) == pytest.approx((0.0, 1 - found.low))
+
+
 def test_degenerate_replicates() -> None:
     everything_one = interval_of(1.0, np.ones(10), np.ones(4), 0.95, "bca")
     assert (everything_one.low, everything_one.high) == (1, 1)

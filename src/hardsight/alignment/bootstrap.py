@@ -109,7 +109,9 @@ def interval_of(
     if kind == "bca" and 0 < below < 1:
         bias, acceleration = ndtri(below), _acceleration(left_out[np.isfinite(left_out)])
         moved = bias + ndtri(tails)
-        tails = ndtr(bias + moved / (1 - acceleration * moved))
+        rest = 1 - acceleration * moved
+        # Past its pole the quotient has the other sign: what is meant is beyond all.
+        tails = ndtr(bias + np.divide(moved, rest, out=np.copysign(np.inf, moved), where=rest > 0))
     low, high = np.quantile(seen, tails)
     return Interval(float(low), float(high), level, kind, len(seen))
 

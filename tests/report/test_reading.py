@@ -65,6 +65,7 @@ def test_texts_come_back_in_the_order_asked_for(tmp_path: Path) -> None:
     [
         (pa.array([0, 1, None]), pa.array([1, 1, 1], pa.int8()), ["cat", "dog"], ["cat", "dog"]),
         (pa.array([0, 7, None]), pa.array([1, 1, 1]), ["cat"], ["cat", "1", "7"]),
+        (pa.nulls(3), pa.array([1, 0, 1]), ["cat", "dog"], ["cat", "dog"]),
         (pa.array(["b", "a", "b"]).dictionary_encode(), pa.array(["c", "a", "a"]), [], ["a", "b", "c"]),
         (pa.array([1, 2, 2]), pa.array(["1", "2", "x"]), ["cat"], ["1", "2", "x"]),
     ],
@@ -75,6 +76,9 @@ def test_labels_share_one_list_of_classes(
     labels = _samples(tmp_path, pa.table({"id": [1, 2, 3], "label": label, "predicted": predicted})).labels(names)
     assert labels.names == expected
     for column, written in {"label": label, "predicted": predicted}.items():
+        if written.null_count == len(written):
+            assert column not in labels.codes
+            continue
         for code, value in zip(labels.codes[column], written.to_pylist(), strict=True):
             assert (None if code < 0 else str(labels.values[code])) == (None if value is None else str(value))
 

@@ -118,7 +118,8 @@ class Samples:
     def labels(self, class_names: Sequence[str]) -> Labels:
         """Every label column that holds a label, over one common list of classes; a negative number is no label."""
         columns = {name: self._read(name) for name in ("label", "expected", "predicted", "clean_label") if name in self}
-        integers = all(pa.types.is_integer(column.type) for column in columns.values())
+        types = [column.type for column in columns.values()]
+        integers = all(pa.types.is_integer(one) or pa.types.is_null(one) for one in types)
         columns = {name: column.cast(pa.int64() if integers else pa.string()) for name, column in columns.items()}
         if integers:
             columns = {name: pc.if_else(pc.less(column, 0), None, column) for name, column in columns.items()}

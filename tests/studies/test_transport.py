@@ -105,6 +105,47 @@ def test_a_file_that_is_cut_short_leaves_no_cell_that_calls_itself_finished(smok
     assert not list((tmp_path / "there").rglob("run.json"))
 
 
+def test_a_file_cut_between_two_members_or_damaged_there_is_not_taken_for_whole(smoke: Any, tmp_path: Path) -> None:
+    (packed,) = pack(STUDY, "smoke", smoke.records, tmp_path / "packed").files
+    whole = packed.read_bytes()
+    with tarfile.open(packed) as archive:
+        headers = [member.offset for member in archive][1:]
+    for at in headers[0], headers[-1]:
+        for left in (whole[:at], whole[: at + 100], whole[:at] + b"no header" + whole[at + 9 :]):
+            packed.write_bytes(left)
+            with pytest.raises(ValueError, match="cut short"):
+                unpack([packed], tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_sparse_member_which_may_be_of_any_size_is_refused(tmp_path: Path) -> None:
+    evil = tarfile.TarInfo("cell/epochs.parquet")
+    evil.size, evil.pax_headers = 0, {"GNU.sparse.major": "0", "GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**30)}
+    with tarfile.open(tmp_path / "evil.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(evil)
+    with pytest.raises(ValueError, match="no file of a cell"):
+        unpack([tmp_path / "evil.tar"], tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_an_import_cut_short_leaves_no_mixture_with_what_was_there_that_calls_itself_finished(
+    smoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = pack(STUDY, "smoke", smoke.records, tmp_path / "packed").files
+    unpack(packed, tmp_path / "there")
+    written: list[object] = []
+
+    def stop_at_the_second(*streams: Any) -> None:
+        written.append(streams)
+        if len(written) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfileobj", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        unpack(packed, tmp_path / "there")
+    assert not list((tmp_path / "there").rglob("run.json"))
+
+
 def test_a_cell_is_finished_only_when_all_its_files_are_there(smoke: Any, tmp_path: Path) -> None:
     packed = pack(STUDY, "smoke", smoke.records, tmp_path / "packed", max_bytes=2**18)
     in_the_way = tmp_path / "there" / cells("smoke")[-1].name / "epochs.parquet"

@@ -14,6 +14,8 @@ from hardsight.training.sweeps import FINISHED, Cell, status_of
 MEBIBYTE = 2**20
 # A tar file pads each member to 512 bytes, has a header of 512 (and more for a long name), and ends in 10 KiB.
 _HEADER, _END = 2048, 10_240
+# What a tar file that is whole ends in; padding may follow.
+_LAST = bytes(1024)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,10 @@ def unpack(files: Sequence[Path | str], folder: Path | str, *, cells: Collection
                 such = f"only others, such as {min(held)}" if held else "none at all"
                 raise ValueError(f"{path} must hold cells of this study and preset; it holds {such}")
         found = [(archive, member) for archive in opened for member in archive]
+        for _, member in found:
+            # Of a record that is there already: cut short, it would call a mixture of both finished.
+            if member.name.endswith("/run.json"):
+                (folder / member.name).unlink(missing_ok=True)
         for archive, member in sorted(found, key=lambda one: one[1].name.endswith("/run.json")):
             source = archive.extractfile(member)
             assert source is not None
@@ -91,13 +97,25 @@ def _opened(path: Path | str, stack: contextlib.ExitStack) -> tarfile.TarFile:
     try:
         archive = stack.enter_context(tarfile.open(path, "r:"))  # noqa: SIM115 (the stack closes it)
         members = archive.getmembers()
+        # tarfile takes anything that is no header for the end, and so a file cut between two members for whole.
+        whole = _bytes_at(archive, archive.offset, len(_LAST)) == _LAST
     except (tarfile.ReadError, EOFError):
-        raise ValueError(f"{path} must be a file that `pack` wrote; it is no tar file, or cut short") from None
+        whole = False
+    if not whole:
+        raise ValueError(f"{path} must be a file that `pack` wrote; it is no tar file, or cut short")
     for member in members:
         parts = member.name.split("/")
-        if not member.isreg() or len(parts) != 2 or any(not part or part.startswith(".") for part in parts):
+        # A sparse member may be of any size in a file of a few bytes.
+        plain = member.isreg() and not member.issparse()
+        if not plain or len(parts) != 2 or any(not part or part.startswith(".") for part in parts):
             raise ValueError(f"{path} must be a file that `pack` wrote; it holds {member.name!r}, no file of a cell")
     return archive
+
+
+def _bytes_at(archive: tarfile.TarFile, offset: int, count: int) -> bytes:
+    assert archive.fileobj is not None
+    archive.fileobj.seek(offset)
+    return archive.fileobj.read(count)
 
 
 def _members(study: Study, preset: str, folder: Path) -> list[str]:

@@ -73,6 +73,14 @@ def test_a_jump_in_the_first_epochs_does_not_count() -> None:
     assert loss.alpha == 1
 
 
+@pytest.mark.parametrize("lid", [10.7, 3.3, 1 / 3, 7.9])
+def test_a_dimensionality_that_stays_the_same_is_no_turning_point(lid: float) -> None:
+    """A double compared with the mean of its own float32 roundings would seem to rise."""
+    loss = D2L()
+    assert not any(loss.end_epoch(lid, epoch / 30) for epoch in range(30))
+    assert loss.alpha == 1
+
+
 def test_an_epoch_whose_features_are_all_alike_counts_as_the_one_before() -> None:
     """As the authors have it: a dimensionality of 0 would stay the smallest, and no label would ever give way."""
     lids = [9.0, 8.0, 7.0, 7.0, 6.0, 6.0, 12.0, 12.0]

@@ -49,6 +49,27 @@ def test_zero_at_confident_balanced_agreement() -> None:
     assert 1 < collapsed.item() < math.inf
 
 
+@pytest.mark.parametrize("gap", [30.0, 200.0, 1e4])
+def test_a_class_nobody_believes_in_still_pulls(gap: float) -> None:
+    """Collapsed on one class, the mean of another underflows in float32: that is when the second term is needed."""
+    found = []
+    for kind in (torch.float32, torch.float64):
+        logits = (gap * torch.tensor([[1.0, 0.0, 0.1]])).repeat(4, 1).to(kind)
+        logits[:, 2] += torch.arange(4)
+        logits.requires_grad_()
+        value = joint_optimisation_loss(logits, torch.zeros(4, dtype=torch.long), beta=0.0)
+        value.backward()
+        found.append((value.detach().double(), logits.grad.double()))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+    weight = torch.tensor([1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
+    apart = logits.detach().clone()
+    apart[2] = torch.tensor([0.0, gap, 0.0], dtype=torch.float64)
+    apart.requires_grad_()
+    joint_optimisation_loss(apart, torch.zeros(4, dtype=torch.long), sample_weight=weight).backward()
+    assert apart.grad.isfinite().all()
+    assert (apart.grad[2] == 0).all()
+
+
 def test_the_table_follows_the_mean_of_the_last_epochs(logits: Tensor) -> None:
     loss = JointOptimisation(8, 3, window=2, reduction="none").double()
     ids, labels = torch.tensor([7, 1, 3, 0, 2, 5]), torch.tensor([0, 1, 2, 0, 1, 2])

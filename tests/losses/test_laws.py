@@ -140,6 +140,20 @@ def law_ignored(entry: LossEntry, bench: Bench) -> None:
     assert nothing == 0
 
 
+def law_no_weight(entry: LossEntry, bench: Bench) -> None:
+    """A sample of weight 0 is as good as ignored, also in what the loss remembers."""
+    first, labels, ids = bench.batch(entry)
+    left_out = torch.tensor([2, 8])
+    weight = torch.ones(len(labels), dtype=torch.float64)
+    weight[left_out] = 0
+    weighted, ignoring = bench.build(entry).train(), bench.build(entry).train()
+    found = bench.gradient(entry, weighted, first, labels, ids, weight)
+    labels = labels.clone()
+    labels[left_out] = -100
+    torch.testing.assert_close(found, bench.gradient(entry, ignoring, first, labels, ids))
+    torch.testing.assert_close(weighted.state_dict(), ignoring.state_dict())
+
+
 def law_weight_is_repetition(entry: LossEntry, bench: Bench) -> None:
     """A sample of weight 2 counts as two samples, in the mean and in its gradient."""
     first, labels, ids = bench.batch(entry)
@@ -282,6 +296,7 @@ LAWS: dict[Callable[[LossEntry, Bench], None], Callable[[LossEntry], bool]] = {
     law_class_order: lambda entry: True,
     law_reductions: lambda entry: entry.name != "gradient_rescaling",  # its own law: the value is not what is reduced
     law_ignored: lambda entry: True,
+    law_no_weight: lambda entry: True,
     law_weight_is_repetition: lambda entry: not entry.pairs,
     law_one_hot: lambda entry: entry.soft_targets,
     law_gradient: lambda entry: entry.value_has_gradient,
@@ -356,6 +371,18 @@ class _Forgetful(nn.Module):
         return self.steps * plain(logits, target).mean()
 
 
+class _Follower(Wrong):
+    """Remembers the mean logit of every sample whose label counts, of weight 0 or not."""
+
+    def __init__(self) -> None:
+        super().__init__(plain)
+        self.register_buffer("seen", torch.zeros(5))
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        self.seen.copy_(logits.detach()[target >= 0].mean(0))
+        return super().forward(logits, target, sample_weight)
+
+
 WRONG = {
     law_range: Wrong(lambda logits, labels: -plain(logits, labels)),
     # Eq. 5 of the AVH paper as printed: the softmax itself, smallest at the wrong class.
@@ -364,6 +391,7 @@ WRONG = {
     law_class_order: Wrong(lambda logits, labels: plain(logits, labels) * (1 + labels)),
     law_reductions: Wrong(plain, divides_by_batch=True),
     law_ignored: Wrong(plain, forgets_ignored=True),
+    law_no_weight: _Follower(),
     law_weight_is_repetition: Wrong(plain, forgets_weight=True),
     law_one_hot: Wrong(
         lambda logits, target: (

@@ -50,6 +50,16 @@ def test_the_alternation(logits: Tensor, labels: Tensor) -> None:
     assert loss.kept.tolist() == [False, True, True, True, False, True]
 
 
+def test_a_sample_whose_label_is_ignored_stays_as_it_was(logits: Tensor, labels: Tensor) -> None:
+    loss = TruncatedGCELoss(num_samples=4)
+    loss.prune(torch.arange(4), logits, labels)
+    loss.end_pruning()
+    assert loss.kept.tolist() == [True, True, False, False]
+    loss.prune(torch.arange(4), logits.flip(0), torch.tensor([-100, 0, -100, 0]))
+    assert loss.end_pruning() == 0.5
+    assert loss.kept.tolist() == [True, False, False, True]
+
+
 def test_the_table_is_in_the_state(logits: Tensor, labels: Tensor) -> None:
     loss, other = TruncatedGCELoss(num_samples=4), TruncatedGCELoss(num_samples=4)
     ids = torch.arange(4)

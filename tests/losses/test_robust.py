@@ -130,6 +130,29 @@ def test_focal_is_finite_where_a_class_is_masked_out() -> None:
     torch.testing.assert_close(logits.grad, torch.cat([two.grad, torch.zeros(1, 1)], 1))
 
 
+@pytest.mark.parametrize("scale", [-30.0, 1.0, 30.0, 1e3, 1e5])
+def test_focal_gradient_in_float32_is_that_of_float64(scale: float, generator: torch.Generator) -> None:
+    """Through the softmax, a log p of -1e5 times a difference of nearly equal shares: 1e-2 of it is rounding."""
+    logits, labels = 3 * torch.randn(64, 6, generator=generator), torch.arange(64) % 6
+    logits[torch.arange(64), labels] -= scale  # the others stay near each other
+    gradients = []
+    for kind in (torch.float32, torch.float64):
+        leaf = logits.detach().to(kind, copy=True).requires_grad_()
+        focal_loss(leaf, labels, reduction="sum").backward()
+        gradients.append(leaf.grad.double())
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=2e-5)
+
+
+def test_focal_is_finite_where_an_ignored_row_has_its_first_class_masked_out() -> None:
+    logits = torch.tensor([[-math.inf, 2.0, 1.0], [-math.inf, 0.5, 1.0]], requires_grad=True)
+    FocalLoss()(logits, torch.tensor([-100, 1])).backward()
+    assert logits.grad.isfinite().all()
+    assert (logits.grad[0] == 0).all()
+    only = torch.tensor([[1.0, -math.inf]], requires_grad=True)
+    FocalLoss()(only, torch.tensor([0])).backward()
+    assert (only.grad == 0).all()
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

@@ -51,7 +51,8 @@ def updated_centers(
 class CenterLoss(nn.Module):
     """`center_loss` with its centres, which a forward pass in training mode also updates: forward(features, labels).
 
-    The centres are a buffer: saved with the state, left alone by the optimiser. They start at zero.
+    The centres are a buffer: saved with the state, left alone by the optimiser. They start at zero. A sample of weight
+    0 moves none.
     """
 
     centers: Tensor
@@ -84,6 +85,9 @@ class CenterLoss(nn.Module):
             reduction=self.reduction,
         )
         if self.training and torch.is_grad_enabled():
+            if sample_weight is not None:
+                # What does not count does not draw its centre either.
+                labels = torch.where(sample_weight == 0, self.ignore_index, labels)
             # A new tensor, not written in place: a compiled backward may read the old centres again.
             self.centers = updated_centers(
                 self.centers,

@@ -97,9 +97,12 @@ class D2L(nn.Module):
             lid = float(self.recent[-1])
             if lid == 0:
                 return False
+        # As it will be kept, and means in doubles: an LID that stays the same must not count as a rise.
+        lid = float(self.recent.new_tensor(lid))
+        recent = self.recent.cpu().double()
         self.smallest.fill_(min(lid, self.smallest.item()))
         enough = int(self.epochs_seen) >= self.first_epochs + self.window
-        limit = self.recent.mean() + 2 * self.recent.std(correction=0)
+        limit = recent.mean() + 2 * recent.std(correction=0)
         turns_now = enough and not self.turned and lid > limit.item()
         self.turned.logical_or_(torch.tensor(turns_now))
         if self.turned:

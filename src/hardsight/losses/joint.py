@@ -1,5 +1,6 @@
 """Joint optimisation of network and labels (Tanaka et al., 2018): a table of labels follows the predictions."""
 
+import math
 from typing import Any
 
 import torch
@@ -164,9 +165,16 @@ def _prior_divergence(
     uniform = torch.full((classes,), 1 / classes, dtype=log_p.dtype, device=log_p.device)
     prior = uniform if prior is None else prior.to(log_p.dtype)
     weight = torch.ones_like(log_p[:, 0]) if rows.weight is None else rows.weight
-    total, count = (log_p.exp() * weight.unsqueeze(-1)).sum(0), weight.sum()
+    counted = torch.where(weight.unsqueeze(-1) == 0, -math.inf, log_p)
+    # Each class's sum is measured by its own size: one that no sample believes in would underflow, and with it the
+    # pull back to that class, which this term is for.
+    log_size = counted.detach().logsumexp(0)
+    if synchronised:
+        log_size = processes.log_sum_over_processes(log_size, process_group)
+    log_size = torch.where(log_size == -math.inf, 0.0, log_size)
+    total, count = ((counted - log_size).exp() * weight.unsqueeze(-1)).sum(0), weight.sum()
     if synchronised:
         total = processes.mean_over_processes(total, process_group)
         count = processes.mean_over_processes(count, process_group)
     mean = (total / torch.where(count == 0, 1.0, count)).clamp_min(torch.finfo(log_p.dtype).tiny)
-    return (torch.special.xlogy(prior, prior) - prior * mean.log()).sum()
+    return (torch.special.xlogy(prior, prior) - prior * (mean.log() + log_size)).sum()

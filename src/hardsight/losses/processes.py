@@ -32,11 +32,11 @@ def sum_over_processes(x: Tensor, group: Group = None) -> Tensor:
     return total
 
 
-def log_sum_over_processes(log_x: Float[Tensor, ""], group: Group = None) -> Float[Tensor, ""]:
+def log_sum_over_processes(log_x: Float[Tensor, "*shape"], group: Group = None) -> Float[Tensor, "*shape"]:
     """log of the sum of exp over the processes, without leaving the logarithm; carries no gradient."""
     if world_size(group) == 1:
         return log_x.detach()
-    own = log_x.detach().reshape(1)  # compiled, a gather of scalars fails
+    own = log_x.detach().unsqueeze(0)  # compiled, a gather of scalars fails
     parts = [torch.empty_like(own) for _ in range(world_size(group))]
     dist.all_gather(parts, own, group=group)
     return torch.cat(parts).logsumexp(0)

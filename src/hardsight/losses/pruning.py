@@ -100,12 +100,17 @@ class TruncatedGCELoss(nn.Module):
 
     @torch.no_grad()
     def prune(self, ids: Int[Tensor, "..."], logits: Tensor, labels: Tensor) -> None:
-        """Look at these samples again: keep those whose loss is at most L_q(k), which is p >= k."""
+        """Look at these samples again: keep those whose loss is at most L_q(k), which is p >= k.
+
+        Nothing is learnt of a sample whose label is ignored: it stays as it was.
+        """
         if not self.has_table:
             raise ValueError("num_samples must be given to keep a table of the samples; got None")
         rows = as_rows(logits, labels, ignore_index=self.ignore_index, soft_targets=False)
+        assert rows.weight is not None
         believed = rows.at_label(rows.log_softmax()) >= math.log(self.k)
-        self.votes[check_ids(ids, len(believed), len(self.votes))] = believed.to(torch.int8)
+        ids = check_ids(ids, len(believed), len(self.votes))
+        self.votes[ids] = torch.where(rows.weight == 0, self.votes[ids], believed.to(torch.int8))
 
     @torch.no_grad()
     def end_pruning(self) -> Float[Tensor, ""]:

@@ -4,9 +4,9 @@ import math
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from hardsight.losses.inputs import LogitLoss, as_rows, check_range
+from hardsight.losses.inputs import LogitLoss, Rows, as_rows, check_range
 
 
 def mae_loss(
@@ -80,16 +80,17 @@ def focal_loss(
     """-(1 - p_y)^gamma log p_y (Lin et al., 2017): cross-entropy that dwells on hard samples; gamma = 0 is CCE."""
     check_range(gamma, "gamma", 0.0)
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
-    log_p = rows.log_softmax()
     if gamma == 0:
-        return rows.reduce(-rows.expected(log_p), reduction)
+        return rows.reduce(-rows.expected(rows.log_softmax()), reduction)
     # From log(1 - p): a power of 1 - p itself has an infinite slope at p = 1 when gamma < 1.
     if rows.labels is None:
-        # A class that was masked out: times its probability of 0, minus infinity would spoil the gradient.
-        finite = log_p.clamp_min(torch.finfo(log_p.dtype).min)
-        return rows.reduce(-rows.expected((gamma * log_one_minus(log_p)).exp() * finite), reduction)
-    log_rest = log_p.scatter(-1, rows.labels.unsqueeze(-1), -math.inf).logsumexp(-1)
-    return rows.reduce(-(gamma * log_rest).exp() * rows.at_label(log_p), reduction)
+        log_p = rows.log_softmax()
+        return rows.reduce(-rows.expected((gamma * log_one_minus(log_p)).exp() * _at_least_finite(log_p)), reduction)
+    # Both logarithms from the log-odds: log(1 - p) by way of the softmax has as gradient a difference of nearly equal
+    # shares, which a log p of many thousands lifts out of the rounding.
+    log_odds = _log_odds(rows)
+    log_rest, log_p = nn.functional.logsigmoid(-log_odds), nn.functional.logsigmoid(log_odds)
+    return rows.reduce(-(gamma * log_rest).exp() * log_p, reduction)
 
 
 def bootstrapping_loss(
@@ -194,9 +195,22 @@ def log_one_minus(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows c
     return direct.scatter(-1, top, others)
 
 
+def _log_odds(rows: Rows) -> Float[Tensor, "rows"]:
+    """log p / (1 - p) of the label: its logit less the log-sum-exp of the others."""
+    assert rows.labels is not None
+    shifted = _at_least_finite(rows.logits - rows.logits.detach().amax(-1, keepdim=True))
+    others = shifted.scatter(-1, rows.labels.unsqueeze(-1), torch.finfo(shifted.dtype).min)
+    return rows.at_label(shifted) - others.logsumexp(-1)
+
+
+def _at_least_finite(log_p: Tensor) -> Tensor:
+    """Of a class that was masked out the smallest number: times 0, minus infinity would spoil the gradient."""
+    return log_p.clamp_min(torch.finfo(log_p.dtype).min)
+
+
 def entropy(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
     """Entropy of each row in nats, from log probabilities; a class that was masked out counts 0."""
-    return -(log_p.exp() * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(-1)
+    return -(log_p.exp() * _at_least_finite(log_p)).sum(-1)
 
 
 def check_q(q: float) -> float:

@@ -11,6 +11,8 @@ import torch
 from hardsight.dynamics import Recorder, dynamics_scores, small_loss_mixture
 
 Curves = dict[str, list[float]]
+# Of the run: what a sample never learned counts.
+EPOCHS = 12
 
 
 def mean(values: list[float]) -> float:
@@ -28,12 +30,12 @@ def slope(curves: Curves) -> float:
 def transitions(curves: Curves, before: float, after: float) -> float:
     right = [0.0, *curves["correct"]]
     if not any(right):
-        return len(right) - 1
+        return EPOCHS
     return sum(a == before and b == after for a, b in itertools.pairwise(right))
 
 
 def first_right(curves: Curves) -> float:
-    return next((e for e, right in zip(curves["epoch"], curves["correct"], strict=True) if right), len(curves["epoch"]))
+    return next((e for e, right in zip(curves["epoch"], curves["correct"], strict=True) if right), EPOCHS)
 
 
 def right_from(curves: Curves) -> float:
@@ -93,6 +95,22 @@ def test_score_keeps_its_range(run, name):
     values = run.record(Recorder(23)).scores()[name]
     values = values[~values.isnan()]
     assert bool(((values >= low) & (values <= high)).all())
+
+
+def test_a_sample_never_learned_is_the_hardest_however_often_it_was_shown():
+    """Sample 0 comes in every third epoch, never right; 1 is first right in the last; 2 is forgotten seven times."""
+    recorder = Recorder(4, scores=("forgetting_events", "learning_events", "first_learned"))
+    right, wrong = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    for epoch in range(14):
+        shown = torch.tensor([1, 2] if epoch % 3 else [0, 1, 2])
+        rows = [wrong, right if epoch == 13 else wrong, wrong if epoch % 2 else right]
+        recorder.update(shown, torch.stack(rows)[shown], torch.zeros(len(shown), dtype=torch.int64))
+        recorder.end_epoch()
+    scores = recorder.scores()
+    assert scores["forgetting_events"][:3].tolist() == [14, 0, 7]
+    assert scores["learning_events"][:3].tolist() == [14, 1, 7]
+    assert scores["first_learned"][:3].tolist() == [14, 13, 0]
+    assert all(values[3].isnan() for values in scores.values())
 
 
 def test_aleatoric_uncertainty_of_certain_predictions_is_not_below_zero():

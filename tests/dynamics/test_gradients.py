@@ -67,6 +67,19 @@ def test_equal_checkpoints_have_no_variance(batch):
     torch.testing.assert_close(scores, torch.zeros(7, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_small_half_precision_gradients_keep_their_variance(kind):
+    """The square of 1e-4 is 0 in float16: every sample would score 0."""
+    generator = torch.Generator().manual_seed(0)
+    half, wide = GradientVariance(), GradientVariance()
+    for _ in range(4):
+        gradients = (1e-4 * torch.randn(5, 8, generator=generator)).to(kind)
+        half.update(gradients)
+        wide.update(gradients.double())
+    torch.testing.assert_close(half.scores().double(), wide.scores(), rtol=1e-5, atol=0)
+    assert (half.scores() > 0).all()
+
+
 def test_one_checkpoint_and_other_shapes_are_refused(batch):
     inputs, labels = batch
     with pytest.raises(ValueError, match="at least 2 checkpoints; got 1"):

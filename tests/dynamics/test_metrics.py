@@ -43,6 +43,13 @@ def test_accuracy_by_hardness_equals_the_slow_loop():
     assert metric.seen.tolist() == [len(heap) for heap in heaps]
 
 
+def test_a_negative_label_is_left_out():
+    metric = AccuracyByHardness(bins=1)
+    metric.update(torch.eye(2).repeat(2, 1), torch.tensor([0, -100, 1, -100]), torch.full((4,), 0.5))
+    assert metric.seen.tolist() == [2]
+    assert metric.compute() == 0.5
+
+
 def test_an_empty_bin_has_no_accuracy():
     metric = AccuracyByHardness(bins=2)
     metric.update(torch.eye(2), torch.tensor([0, 0]), torch.tensor([0.1, 0.2]))

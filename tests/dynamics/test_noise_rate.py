@@ -58,6 +58,15 @@ def test_ends_of_the_range(looked: tuple[Tensor, Tensor, Tensor]) -> None:
     assert noise_rate(predicted, confidence, predicted + 1) == 1
 
 
+def test_an_unknown_label_contradicts_nothing(looked: tuple[Tensor, Tensor, Tensor]) -> None:
+    predicted, confidence, labels = looked
+    known = torch.arange(97) % 3 > 0
+    marked = torch.where(known, labels, -100)
+    assert noise_rate(predicted, confidence, marked) == noise_rate(predicted[known], confidence[known], labels[known])
+    with pytest.raises(ValueError, match="labels must be known, 0 or more, for at least one sample; got none"):
+        noise_rate(predicted, confidence, torch.full_like(labels, -100))
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 0.6, 0.8])
 def test_finds_the_rate_of_a_network_that_is_right_where_it_is_sure(rate: float) -> None:
     """Accuracy rises from 0.6 to 1 with the confidence: the agreement over all samples would be far off."""

@@ -1,5 +1,6 @@
 """Local sensitivity: the divergence by slow loops, what must not change it, and a model that is really augmented."""
 
+import decimal
 import math
 
 import pytest
@@ -66,6 +67,21 @@ def test_sure_predictions_stay_finite_and_not_negative(dtype: torch.dtype) -> No
     assert bool(values.isfinite().all())
     assert bool((values >= 0).all())
     assert values[0] > 1e4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sure_predictions_keep_their_order(dtype: torch.dtype) -> None:
+    """Against sixty digits: the terms of both signs cancel to 1e-8 and less, where float32 would leave its rounding."""
+    gaps, moved = [4.0, 18.0, 20.0, 25.0, 60.0], [3.5, 17.5, 19.0, 25.5, 59.0]
+    with decimal.localcontext(prec=60):
+        expected = []
+        for gap, other in zip(map(decimal.Decimal, gaps), map(decimal.Decimal, moved), strict=True):
+            p, q = 1 / (1 + (-gap).exp()), 1 / (1 + (-other).exp())
+            expected.append(float(p * (p / q).ln() + (1 - p) * ((1 - p) / (1 - q)).ln()))
+    logits, copy = (torch.tensor([[gap, 0.0] for gap in look], dtype=dtype) for look in (gaps, moved))
+    found = local_sensitivity(logits, copy.unsqueeze(0))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), rtol=1e-5, atol=0)
 
 
 def test_a_model_is_looked_at_in_evaluation_mode_and_left_as_it_was() -> None:

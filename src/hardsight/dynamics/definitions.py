@@ -122,8 +122,8 @@ def el2n_early(aggregates: Aggregates) -> Tensor:
 def forgetting_events(aggregates: Aggregates) -> Tensor:
     """How often the label, having won, lost again (Toneva et al. 2019). Larger is harder.
 
-    A sample that was never learned cannot be forgotten and yet is the hardest: it counts one for every epoch, more
-    than any other can have.
+    A sample that was never learned cannot be forgotten and yet is the hardest: it counts one for every epoch of
+    the run, more than any other can have.
     """
     return _or_never(aggregates, aggregates["forgotten"])
 
@@ -134,7 +134,7 @@ def learning_events(aggregates: Aggregates) -> Tensor:
 
 
 def first_learned(aggregates: Aggregates) -> Tensor:
-    """Epoch in which the label first won; for a sample never learned, the number of its epochs. Larger is harder."""
+    """Epoch in which the label first won; for a sample never learned, the number of epochs. Larger is harder."""
     return _or_never(aggregates, aggregates["first_correct"])
 
 
@@ -170,6 +170,11 @@ def _recorded(aggregates: Aggregates, values: Tensor) -> Tensor:
 
 
 def _or_never(aggregates: Aggregates, values: Tensor) -> Tensor:
-    """The values, and for samples never learned the number of epochs they were seen in."""
+    """The values, and for samples never learned the number of epochs: of the run, not of those they were shown in.
+
+    So a sample that was shown less often than others does not seem easier than one that was learned.
+    """
     learned = aggregates["first_correct"] >= 0
-    return _recorded(aggregates, torch.where(learned, values, aggregates["epochs"]))
+    last_epoch = torch.maximum(aggregates["first_correct"], aggregates["last_wrong"])
+    run = torch.maximum(last_epoch + 1, aggregates["epochs"]).amax()
+    return _recorded(aggregates, torch.where(learned, values, run))

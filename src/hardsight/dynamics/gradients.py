@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hardsight.geometry import widen
+
 
 class GradientVariance:
     """Gathers input gradients checkpoint by checkpoint; memory is twice the inputs', whatever their number.
@@ -23,6 +25,8 @@ class GradientVariance:
 
     def update(self, gradients: Float[Tensor, "samples *input"]) -> None:
         """Take in the gradients of one checkpoint, in the order of the samples."""
+        # The square of a small half-precision gradient is 0.
+        gradients = widen(gradients.detach())
         if self._mean is None or self._moments is None:
             self._mean, self._moments = torch.zeros_like(gradients), torch.zeros_like(gradients)
         if gradients.shape != self._mean.shape:

@@ -69,8 +69,8 @@ class AccuracyByHardness(Metric):
     def update(
         self, logits: Float[Tensor, "batch classes"], labels: Int[Tensor, "batch"], hardness: Float[Tensor, "batch"]
     ) -> None:
-        """Add a batch; samples whose hardness is NaN are left out."""
-        known = ~hardness.isnan()
+        """Add a batch; samples whose hardness is NaN or whose label is negative are left out."""
+        known = ~hardness.isnan() & (labels >= 0)
         inner = self.edges[1:-1].to(hardness.device, torch.float64)
         place = torch.bucketize(torch.where(known, hardness, 0.0).double(), inner, right=True)
         right = (logits.argmax(1) == labels) & known

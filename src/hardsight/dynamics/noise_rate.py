@@ -37,8 +37,8 @@ def noise_rate(
 
     `confidence` may be anything that rises with the probability of the predicted class, such as `lead`. Classes count
     by how often they are predicted; equally sure samples at the edge count in equal parts, so their order does not
-    matter. Too high where the network is not yet right about its surest samples, too low once it memorises, and too
-    low where people err on hard samples more often than on easy ones.
+    matter. Samples with a negative label are left out. Too high where the network is not yet right about its surest
+    samples, too low once it memorises, and too low where people err on hard samples more often than on easy ones.
     """
     if not 0 < surest <= 1:
         raise ValueError(f"surest must lie in (0, 1], the share of samples to look at; got {surest!r}")
@@ -47,6 +47,10 @@ def noise_rate(
             "predicted, confidence and labels must be of one length, at least 1; "
             f"got {len(predicted)}, {len(confidence)} and {len(labels)}"
         )
+    known = labels >= 0
+    if not bool(known.any()):
+        raise ValueError("labels must be known, 0 or more, for at least one sample; got none")
+    predicted, confidence, labels = predicted[known], confidence[known], labels[known]
     if bool(confidence.isnan().any()):
         raise ValueError("confidence must be a number for every sample; got NaN")
     order = predicted.argsort(stable=True)

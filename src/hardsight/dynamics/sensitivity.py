@@ -25,17 +25,20 @@ def local_sensitivity(
     """
     if len(augmented) == 0:
         raise ValueError("augmented must hold at least one copy of every sample; got none")
-    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    own = wide.log_softmax(1)
-    weight = own.exp()
-    divergences = []
-    for copy in augmented:
-        # A class of no probability adds nothing, whatever its logarithm.
-        terms = torch.where(weight > 0, weight * (own - copy.to(wide.dtype).log_softmax(1)), 0.0)
-        # Rounding may leave a sum of both signs just below zero.
-        divergences.append(terms.sum(1).clamp(min=0.0))
-    stacked = torch.stack(divergences)
-    return stacked.amax(0) if worst else stacked.mean(0)
+    own = logits.double().log_softmax(1)
+    divergences = torch.stack([_divergence(own, copy.double().log_softmax(1)) for copy in augmented])
+    answer = divergences.amax(0) if worst else divergences.mean(0)
+    return answer.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _divergence(own: Float[Tensor, "samples classes"], other: Float[Tensor, "samples classes"]) -> Tensor:
+    """KL from log probabilities as the sum of p (q/p - 1 - log q/p), to which q - p adds nothing.
+
+    No term is negative, so nothing cancels: of a sure prediction p log(p/q) alone would leave rounding only.
+    """
+    weight, ratio = own.exp(), other - own
+    terms = torch.where(ratio < 1, weight * (torch.expm1(ratio) - ratio), other.exp() - weight * (1 + ratio))
+    return torch.where(weight > 0, terms, other.exp()).sum(1)
 
 
 def sensitivity_to(

@@ -376,3 +376,26 @@ def test_entropy_is_exact_where_the_probability_rounds_to_one() -> None:
     true = -(logits.double().softmax(1) * logits.double().log_softmax(1)).sum()
     found = hs.score(logits, weight, torch.tensor([0]), scores=("entropy",))["entropy"]
     torch.testing.assert_close(torch.as_tensor(found).double().reshape(()), true, atol=0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-3, 1e-6, 1e-11])
+def test_angles_are_not_read_off_logits_that_are_all_bias(length: float) -> None:
+    """Beside a bias of 1, float32 keeps of a product of 1e-6 a tenth, and of one of 1e-9 nothing."""
+    generator = torch.Generator().manual_seed(0)
+    features = length * torch.randn(40, 8, generator=generator)
+    weight, bias = torch.randn(5, 8, generator=generator), torch.randn(5, generator=generator)
+    features[3], labels = 0.0, torch.randint(5, (40,), generator=generator)
+    logits = features @ weight.T + bias
+    seen = summary.summarise_outputs(
+        features, logits, summary.Head(weight, bias), labels, frozenset({"angles", "logits"}), linear=True
+    )
+    exact = hardness.angular_visual_hardness(features.double(), weight.double(), labels)
+    torch.testing.assert_close((seen.label_angle / seen.angle_sum).double(), exact, rtol=0, atol=1e-6)
+    assert seen.label_logit.tolist() == logits[torch.arange(40), labels].tolist()
+
+
+def test_float64_tells_easy_samples_apart_where_float32_has_no_numbers_left() -> None:
+    weight = torch.eye(3, dtype=torch.float64)
+    loss = hs.score(weight * torch.tensor([[90.0], [200.0], [600.0]]), weight, torch.arange(3), scores=("loss",))
+    exact = torch.tensor([2 * math.exp(-margin) for margin in (90, 200, 600)], dtype=torch.float64)
+    torch.testing.assert_close(loss["loss"], exact, rtol=1e-12, atol=0)

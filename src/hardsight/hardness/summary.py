@@ -35,6 +35,8 @@ _FEATURE_ELEMENTS = 2**25
 _COPIED_ELEMENTS = 2**24
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
 _SAFE_NORMS = (1e-12, 1e12)
+# Beside a bias this many times as large, a product keeps too few digits for an angle.
+_LARGE_BIAS = 8.0
 _HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -100,6 +102,7 @@ class Head:
         self.inverse_norms = _inverse(self.norms)
         self._rooms: dict[str, Tensor] = {}
         self._directions: Tensor | None = None
+        self._bias_reach: float | None = None
 
     @property
     def directions(self) -> Tensor | None:
@@ -107,6 +110,15 @@ class Head:
         if self._directions is None and self.safe and self.weight.numel() <= _COPIED_ELEMENTS:
             self._directions = self.weight * self.inverse_norms.unsqueeze(1)
         return self._directions
+
+    def hides(self, feature_norm: Tensor) -> bool:
+        """Whether the bias is so large beside the products of some of these features that logits do not tell them."""
+        if self.bias is None:
+            return False
+        if self._bias_reach is None:
+            shortest = self.norms[self.norms > 0].min().item() if bool(self.norms.any()) else math.inf
+            self._bias_reach = self.bias.abs().max().item() / shortest
+        return bool(((feature_norm > 0) & (feature_norm * _LARGE_BIAS < self._bias_reach)).any())
 
     def room(self, name: str, rows: int) -> Tensor:
         """Memory for one chunk, the same every time: fresh memory costs as much as what is computed in it."""
@@ -184,7 +196,9 @@ def _logits_and_cosines(
     product = logits if logits is not None else torch.mm(features, head.weight.T, out=head.room("product", rows))
     if want_cosines:
         cosines = head.room("cosines", rows)
-        if logits is not None and head.bias is not None:
+        if logits is not None and head.hides(feature_norm):
+            torch.mm(features, head.weight.T, out=cosines).mul_(head.inverse_norms)
+        elif logits is not None and head.bias is not None:
             torch.sub(logits, head.bias, out=cosines).mul_(head.inverse_norms)
         else:
             torch.mul(product, head.inverse_norms, out=cosines)

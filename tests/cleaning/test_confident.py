@@ -152,3 +152,26 @@ def test_of_equally_probable_classes_the_label_counts() -> None:
     assert expected_issues(confident_joint(uniform, labels)) == 0
     halves = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]).double()
     assert confident_class(halves, torch.tensor([1, 0])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("never", [0.0, 1e-30])
+def test_no_sample_is_confident_of_a_class_it_gives_no_probability(never: float) -> None:
+    """A class whose labels nobody believes has a threshold of 0, which a probability of 0 would reach."""
+    rows = [[0.9, 0.1], [0.95, 0.05], [0.1, 0.9], [0.05, 0.95], [0.6, 0.4], [0.9, 0.1]]
+    probabilities = torch.tensor([[*row, never] for row in rows], dtype=torch.float64)
+    labels = torch.tensor([0, 0, 1, 1, 0, 2])
+    # The third and the fifth reach neither 0.817 nor 0.925.
+    assert confident_class(probabilities, labels).tolist() == [0, 0, -1, 1, -1, 0]
+    assert confident_joint(probabilities, labels)[:, 2].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_thresholds_below_the_roundings_of_half_precision_still_tell(dtype: torch.dtype) -> None:
+    # With a thousand classes a mean of 0.0005 is a threshold; a slack of 0.001 or 0.008 lets everything past it.
+    probabilities = torch.full((4, 1000), 1 / 1000, dtype=torch.float64)
+    probabilities[:, 7] = torch.tensor([0.0006, 0.0006, 0.0001, 0.0001], dtype=torch.float64)
+    labels = torch.tensor([7, 7, 8, 8])
+    exact, half = (confident_class(one, labels) for one in (probabilities, probabilities.to(dtype)))
+    assert exact.tolist() == half.tolist()
+    few = torch.tensor([[0.006, 0.994], [0.002, 0.998], [0.0025, 0.9975]], dtype=torch.float64)
+    assert confident_class(few.to(dtype), torch.tensor([0, 0, 0])).tolist() == [0, -1, -1]

@@ -16,6 +16,9 @@ from hardsight.hardness.validation import check_finite, check_labels
 
 # Rows looked at in one go: the mask of confident classes exists for this many samples only.
 _ROWS = 65_536
+# A class whose labels nobody believes has a threshold of about 0, which every sample would reach, also with a
+# probability of 0.
+_LEAST_THRESHOLD = 1e-6
 
 
 def class_thresholds(
@@ -37,11 +40,13 @@ def confident_class(
 
     Of equally probable ones the label itself: a model that tells two classes apart by nothing contradicts no label.
     """
-    thresholds = class_thresholds(probabilities, labels)
+    # Means are sums of roundings: a class all of whose members share one probability must reach its own mean. In
+    # parts of the threshold, which may be smaller than a rounding of 1; and the mean of halves is no half.
+    slack = 1e-9 + min(torch.finfo(dtype).eps for dtype in (probabilities.dtype, torch.float32))
+    thresholds = class_thresholds(probabilities, labels).clamp(min=_LEAST_THRESHOLD) * (1 - slack)
     chosen = []
     for rows, own in zip(probabilities.split(_ROWS), labels.long().split(_ROWS), strict=True):
-        # Means are sums of roundings: a class all of whose members share one probability must reach its own mean.
-        confident = torch.where(rows >= thresholds - 1e-9 - torch.finfo(rows.dtype).eps, rows, -1.0)
+        confident = torch.where(rows >= thresholds, rows, -1.0)
         highest, best = confident.max(1)
         best = torch.where(confident.gather(1, own.unsqueeze(1)).squeeze(1) == highest, own, best)
         chosen.append(torch.where(highest >= 0, best, -1))

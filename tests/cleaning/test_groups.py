@@ -111,3 +111,18 @@ def test_the_others_are_those_whose_score_is_known(make_table: Callable[..., pa.
     found = hardness_by_group(table, "avh", generator=seeded()).to_pylist()
     assert [(row["group"], row["missing"]) for row in found] == [(1, 2), (0, 0)]
     assert [row["difference"] for row in found] == pytest.approx([0.45, -0.45])
+
+
+def test_the_order_of_the_rows_does_not_matter(make_table: Callable[..., pa.Table]) -> None:
+    random = np.random.default_rng(4)
+    # Two groups have the same scores: their order must not be that of their first rows.
+    values, groups = np.r_[random.random(60), [0.25, 0.75] * 2], [*random.choice(["a", "b", None], 60), *"xxyy"]
+    table = make_table({"avh": values, "camera": groups})
+    once = hardness_by_group(table, "avh", "camera", generator=seeded())
+    for _ in range(3):
+        shuffled = table.take(pa.array(random.permutation(64)))
+        again = hardness_by_group(shuffled, "avh", "camera", generator=seeded())
+        for name in once.column_names[:3]:
+            assert again[name].to_pylist() == once[name].to_pylist()
+        for name in once.column_names[3:]:
+            assert again[name].to_pylist() == pytest.approx(once[name].to_pylist(), rel=1e-12)

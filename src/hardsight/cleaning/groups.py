@@ -25,7 +25,8 @@ def hardness_by_group(
 
     Columns: group, count, missing (samples without the score), mean, low, high (the interval's ends), difference
     (mean of the group minus mean of all others). Means are of the score as it stands in the table; the order is by
-    hardness. Fewer than 2 samples have no interval, and without others there is no difference: null.
+    hardness. Fewer than 2 samples have no interval, and without others there is no difference: null. The order of the
+    table's rows does not matter.
     """
     require_rows(table)
     require_column(table, by)
@@ -39,8 +40,9 @@ def hardness_by_group(
     names, members = _members(table.column(by))
     total, known = np.nansum(values), int((~np.isnan(values)).sum())
     rows = []
-    for name, positions in zip(names, members, strict=True):
-        own = values[positions]
+    # Resamples are drawn by place, group after group: both in an order that is not the rows'.
+    for name, positions in sorted(zip(names, members, strict=True), key=lambda group: repr(group[0])):
+        own = np.sort(values[positions])
         own = own[~np.isnan(own)]
         low, high = _interval(own, generator, coverage, resamples)
         mean = float(own.mean()) if len(own) else None

@@ -200,6 +200,14 @@ def test_importance_of_nothing_and_of_huge_numbers() -> None:
         (lambda: ImportanceSampler(torch.tensor([-1.0, 2.0])), "importance must not be negative"),
         (lambda: ImportanceSampler(torch.tensor([0.0, 2.0]), uniform=0.0), "uniform must be positive"),
         (lambda: ImportanceSampler(HARDNESS, draws=0), "draws must be at least 1"),
+        (
+            lambda: ImportanceSampler(torch.tensor([1e300, 1e-30], dtype=torch.float64), uniform=0.0),
+            "uniform must be positive where an importance is zero",
+        ),
+        (
+            lambda: ClassBalancedSampler(torch.tensor([0, 1, -100]), classes_per_batch=2, samples_per_class=1),
+            "labels must be 0 or larger",
+        ),
     ],
 )
 def test_refusals(make: Callable[[], EpochSampler], sentence: str) -> None:
@@ -236,3 +244,20 @@ def test_the_only_sample_of_a_class_stands_in_the_middle() -> None:
 def test_seeds_do_not_draw_each_others_epochs() -> None:
     orders = [HardMiningSampler(torch.arange(50.0), seed=seed).order(epoch) for seed, epoch in ((0, 1), (1, 0))]
     assert orders[0].tolist() != orders[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("share", "skip", "first", "count"), [(0.07, 0.0, 0, 7), (0.71, 0.29, 29, 71), (0.5, 0.57, 57, 43)]
+)
+def test_shares_of_a_hundred_are_whole_numbers(share: float, skip: float, first: int, count: int) -> None:
+    """0.07 of 100 is 7.000000000000001 in floating point, 0.29 of it 28.999999999999996."""
+    hardness = torch.arange(100).flip(0).float()
+    sampler = HardMiningSampler(hardness, share=min(share, 1 - skip), skip=skip)
+    assert sorted(sampler) == list(range(first, first + count))
+
+
+def test_an_update_of_another_length_is_refused() -> None:
+    sampler = SelfPacedSampler(HARDNESS, threshold=0.3, growth=0.2)
+    with pytest.raises(ValueError, match=f"hardness must be one number for each of the {COUNT} samples"):
+        sampler.update(HARDNESS[:-1])
+    assert max(sampler) < COUNT

@@ -95,3 +95,29 @@ def test_refusals(options: dict, sentence: str) -> None:
         mine_triplets(torch.eye(3), torch.tensor([0, 0, 1]), **options)
     with pytest.raises(ValueError, match="features must be finite"):
         mine_triplets(torch.full((3, 3), math.nan), torch.tensor([0, 0, 1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_mined_by_the_angles_of_its_vectors(dtype: torch.dtype) -> None:
+    """Angles rounded to half precision tie, and a tie is no semi-hard negative."""
+    generator = torch.Generator().manual_seed(0)
+    features = (1 + 0.05 * torch.randn(64, 8, generator=generator)).to(dtype)
+    labels = torch.randint(4, (64,), generator=generator)
+    mined = mine_triplets(features, labels)
+    assert list(zip(*(part.tolist() for part in mined), strict=True)) == by_loops(
+        features.double(), labels, math.inf, "nearest"
+    )
+
+
+def test_an_anchor_without_hardness_is_refused_and_shares_are_not_rounded_up() -> None:
+    features, labels = batch(samples=100)
+    hardness = torch.rand(100, generator=torch.Generator().manual_seed(0))
+    assert len(mine_triplets(features, labels, hardness=hardness, share=0.07).anchors) == 7
+    hardness[3] = math.nan
+    with pytest.raises(ValueError, match="hardness must be finite"):
+        mine_triplets(features, labels, hardness=hardness, share=0.07)
+
+
+def test_no_samples_make_no_triplets() -> None:
+    mined = mine_triplets(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+    assert [len(part) for part in mined] == [0, 0, 0]

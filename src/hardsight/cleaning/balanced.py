@@ -32,6 +32,11 @@ class ClassBalancedSampler(EpochSampler):
         super().__init__(seed=seed, processes=processes, rank=rank)
         if labels.ndim != 1 or len(labels) == 0:
             raise ValueError(f"labels must be one class for each of at least 1 sample; got {list(labels.shape)}")
+        if int(labels.min()) < 0:
+            raise ValueError(
+                "labels must be 0 or larger, or samples without one would be a class of their own; "
+                f"got {int(labels.min())}"
+            )
         found, counts = labels.cpu().unique(return_counts=True)
         if not 1 <= classes_per_batch <= len(found):
             raise ValueError(

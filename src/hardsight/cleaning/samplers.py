@@ -8,7 +8,7 @@ count does not divide). Hardness is larger where a sample is harder; `hardness_f
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -75,8 +75,8 @@ class HardMiningSampler(EpochSampler):
                 f"share and skip must be shares of the samples and at most 1 together; got {share}, {skip}"
             )
         hardest_first = hardness.cpu().argsort(descending=True, stable=True)
-        start = math.floor(skip * len(hardness))
-        self.chosen = hardest_first[start : start + math.ceil(share * len(hardness))]
+        start = count_of(skip, len(hardness), math.floor)
+        self.chosen = hardest_first[start : start + count_of(share, len(hardness), math.ceil)]
 
     def order(self, epoch: int) -> Int[Tensor, "drawn"]:
         """The chosen samples, shuffled."""
@@ -120,8 +120,8 @@ class CurriculumSampler(EpochSampler):
         return _shuffled(self.easiest_first[: self._size(epoch)], self._generator(epoch))
 
     def _size(self, epoch: int) -> int:
-        # Past the rounding of the share: 0.2 + 0.8 must mean all of them, and a tenth of 30 must be 3.
-        return min(len(self.easiest_first), math.ceil(self.share(epoch) * len(self.easiest_first) - 1e-9))
+        # Past the rounding of the share: 0.2 + 0.8 must mean all of them.
+        return min(len(self.easiest_first), count_of(self.share(epoch), len(self.easiest_first), math.ceil))
 
 
 class SelfPacedSampler(EpochSampler):
@@ -142,11 +142,16 @@ class SelfPacedSampler(EpochSampler):
         if not 1 <= minimum <= len(hardness):
             raise ValueError(f"minimum must lie in [1, {len(hardness)}], a number of samples; got {minimum!r}")
         self.threshold, self.growth, self.minimum, self.shuffle = threshold, growth, minimum, shuffle
+        self.samples = len(hardness)
         self.update(hardness)
 
     def update(self, hardness: Float[Tensor, "samples"]) -> None:
         """Take the hardness as it is now; all processes must be given the same."""
         _check_hardness(hardness)
+        if len(hardness) != self.samples:
+            raise ValueError(
+                f"hardness must be one number for each of the {self.samples} samples; got {list(hardness.shape)}"
+            )
         self.hardness = hardness.detach().cpu()
 
     def order(self, epoch: int) -> Int[Tensor, "drawn"]:
@@ -176,12 +181,15 @@ class ImportanceSampler(EpochSampler):
             raise ValueError(f"importance must not be negative, a share of the draws; got {float(importance.min()):g}")
         if not 0 <= uniform <= 1:
             raise ValueError(f"uniform must lie in [0, 1], the share of uniform drawing; got {uniform!r}")
-        if uniform == 0 and bool((importance == 0).any()):
-            raise ValueError("uniform must be positive where an importance is zero, or that sample is never drawn")
         if draws is not None and draws < 1:
             raise ValueError(f"draws must be at least 1, the samples of an epoch; got {draws!r}")
         self.draws = len(importance) if draws is None else draws
         self.probabilities = _mixed(importance.detach().cpu().double(), uniform)
+        if bool((self.probabilities == 0).any()):
+            raise ValueError(
+                "uniform must be positive where an importance is zero, or too small beside the largest to be a share "
+                "of the draws: that sample is never drawn"
+            )
 
     @property
     def weights(self) -> Float[Tensor, "samples"]:
@@ -196,6 +204,13 @@ class ImportanceSampler(EpochSampler):
 
     def _size(self, epoch: int) -> int:
         return self.draws
+
+
+def count_of(share: float, samples: int, rounded: Callable[[float], int]) -> int:
+    """A share of the samples as a number of them, past the rounding of the product: 0.07 of 100 is 7, not above it."""
+    product = share * samples
+    whole = round(product)
+    return whole if math.isclose(product, whole, rel_tol=1e-12) else rounded(product)
 
 
 def _mixed(importance: Tensor, uniform: float) -> Tensor:

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.geometry import angles_to_classes
+from hardsight.cleaning.samplers import count_of
+from hardsight.geometry import angles_to_classes, widen
 from hardsight.hardness.validation import check_finite, check_labels
 
 
@@ -38,6 +39,10 @@ def mine_triplets(
     by rescaling any of them.
     """
     _check(features, labels, margin_radians, otherwise, share)
+    if not len(labels):
+        return Triplets(*(labels.new_empty(0, dtype=torch.int64) for _ in range(3)))
+    # Half precision has too few numbers for angles that lie close together.
+    features = widen(features)
     angles = angles_to_classes(features, features)
     same = labels.unsqueeze(0) == labels.unsqueeze(1)
     others = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
@@ -58,8 +63,11 @@ def mine_triplets(
 
 
 def _hardest(hardness: Tensor, share: float) -> Tensor:
+    # Sorting puts NaN first: what is not known would be the hardest.
+    check_finite("hardness", hardness)
     chosen = torch.zeros_like(hardness, dtype=torch.bool)
-    chosen[hardness.argsort(descending=True, stable=True)[: math.ceil(share * len(hardness))]] = True
+    count = count_of(share, len(hardness), math.ceil)
+    chosen[hardness.argsort(descending=True, stable=True)[:count]] = True
     return chosen
 
 

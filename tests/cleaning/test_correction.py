@@ -94,3 +94,16 @@ def test_the_minimum_confidence_itself_is_enough() -> None:
     labels, predicted = torch.tensor([0, 0]), torch.tensor([1, 1])
     corrected = correct_labels(labels, predicted, confidence=torch.tensor([0.5, 0.49]), minimum_confidence=0.5)
     assert corrected.labels.tolist() == [1, 0]
+
+
+def test_what_stands_for_no_class_is_neither_given_nor_counted() -> None:
+    """-1 is what `confident_class` says where it says nothing, -100 is PyTorch's label of no class."""
+    known, unknown = torch.tensor([0, 1, 1]), torch.tensor([0, -1, -100])
+    with pytest.raises(ValueError, match="predicted must hold classes that are 0 or larger; 2 of 3 are negative"):
+        correct_labels(known, unknown)
+    assert correct_labels(known, unknown, among=unknown >= 0).labels.tolist() == [0, 1, 1]
+    for labels, truth, name in ((unknown, known, "labels"), (known, unknown, "true_labels")):
+        with pytest.raises(ValueError, match=f"^{name} must hold classes"):
+            fitting(known, labels, truth)
+        with pytest.raises(ValueError, match=f"^{name} must hold classes"):
+            correction_report(labels, known, truth)

@@ -129,7 +129,12 @@ def apply_actions(
                 f"got {one.label!r}, so the list was written for other labels"
             )
         if one.action == "relabel":
-            new[at] = classes.number(one.new_label, one.line, "new_label")
+            number = classes.number(one.new_label, one.line, "new_label")
+            if not 0 <= number <= torch.iinfo(labels.dtype).max:
+                raise ValueError(
+                    f"line {one.line}: new_label must be a class number that is 0 or larger; got {one.new_label!r}"
+                )
+            new[at] = number
         elif one.action == "drop":
             kept[at] = False
     counts = Counter(one.action for one in actions)

@@ -66,7 +66,8 @@ def correct_labels(
     """The model's prediction in place of each label; with `minimum_confidence` only where the model is that sure.
 
     `among` limits the change to suspected samples. With neither, this is the paper's correction: every label becomes
-    the prediction. The given labels are not changed.
+    the prediction. The given labels are not changed. A negative prediction is none, and is refused where it would be
+    taken over.
     """
     if not 0 <= minimum_confidence <= 1:
         raise ValueError(f"minimum_confidence must lie in [0, 1], a probability; got {minimum_confidence!r}")
@@ -75,6 +76,7 @@ def correct_labels(
     allowed = torch.ones_like(labels, dtype=torch.bool) if among is None else among.clone()
     if confidence is not None:
         allowed &= confidence >= minimum_confidence
+    _check_classes(predicted=predicted[allowed])
     corrected = torch.where(allowed, predicted, labels)
     return Correction(corrected, corrected != labels)
 
@@ -83,6 +85,7 @@ def fitting(
     predicted: Int[Tensor, "samples"], labels: Int[Tensor, "samples"], true_labels: Int[Tensor, "samples"]
 ) -> Fitting:
     """How far the predictions follow the given labels, on the right and on the wrong ones (GR, Table 11)."""
+    _check_classes(labels=labels, true_labels=true_labels)
     right = labels == true_labels
     follows = predicted == labels
     return Fitting(
@@ -98,6 +101,7 @@ def correction_report(
     labels: Int[Tensor, "samples"], corrected: Int[Tensor, "samples"], true_labels: Int[Tensor, "samples"]
 ) -> CorrectionReport:
     """What changing `labels` to `corrected` repaired and damaged."""
+    _check_classes(labels=labels, true_labels=true_labels)
     wrong, still = labels != true_labels, corrected != true_labels
     return CorrectionReport(
         samples=len(labels),
@@ -107,6 +111,17 @@ def correction_report(
         damaged=int((~wrong & still).sum()),
         still_wrong=int((wrong & still & (labels != corrected)).sum()),
     )
+
+
+def _check_classes(**columns: Tensor) -> None:
+    """A number that stands for no class, as -100 does in PyTorch, is neither right nor wrong."""
+    for name, classes in columns.items():
+        negative = int((classes < 0).sum())
+        if negative:
+            raise ValueError(
+                f"{name} must hold classes that are 0 or larger; {negative} of {len(classes)} are negative, so leave "
+                "those samples out"
+            )
 
 
 def _share(mask: Tensor) -> float:

@@ -383,3 +383,37 @@ def test_what_holds_no_column_of_probabilities_is_named() -> None:
     beliefs = [[0.5, 0.5], [0.9, 0.1]]
     with pytest.raises(TypeError, match="the table holds double"):
         find_label_issues(pa.table({"id": [0, 1], "label": [0.0, 1.0], "probabilities": beliefs}))
+
+
+def test_equal_probabilities_contradict_no_label(make_table: Make) -> None:
+    table = make_table({"id": [0, 1, 2], "label": [1, 0, 1], "avh": [0.1, 0.2, 0.3]})
+    found = find_label_issues(table, probabilities=np.array([[0.5, 0.5], [0.9, 0.1], [0.8, 0.2]])).table
+    said = dict(zip(found["id"].to_pylist(), found["reasons"].to_pylist(), strict=True))
+    assert ["another class" in said[one] for one in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("estimate", ["mixture", "disagreement", "confident_joint"])
+@pytest.mark.parametrize(
+    ("first", "label", "sentence"),
+    [
+        ([np.nan, np.nan], 1, "probabilities must be finite"),
+        ([3.0, -2.0], 1, "probabilities must lie"),
+        ([0.5, 0.5], 5, "labels must lie"),
+    ],
+)
+def test_probabilities_are_looked_at_whatever_estimates(
+    estimate: str, first: list[float], label: int, sentence: str, make_table: Make
+) -> None:
+    table = make_table({"id": [0, 1], "label": [label, 0], "predicted": [0, 0], "avh": [0.1, 0.2]})
+    with pytest.raises(ValueError, match=sentence):
+        find_label_issues(table, probabilities=np.array([first, [0.9, 0.1]]), estimate=estimate)
+
+
+def test_one_of_two_is_not_the_hardest_hundredth(make_table: Make) -> None:
+    avh, label = np.linspace(0, 1, 150), np.r_[np.zeros(148, int), 1, 1]
+    reasons = find_label_issues(make_table({"id": np.arange(150), "label": label, "avh": avh})).table["reasons"]
+    # Of class 1 there are two samples; of class 0 there are 148, of which one is a hundredth.
+    assert [("of its class" in one) for one in reasons.to_pylist()[:4]] == [False, False, True, False]
+    assert [("hardest 1 % by" in one) for one in reasons.to_pylist()[:3]] == [True, False, False]
+    few = find_label_issues(make_table({"id": [0, 1, 2], "label": [0, 0, 0], "avh": [0.1, 0.2, 0.3]})).table
+    assert few["reasons"].to_pylist() == ["", "", ""]

@@ -17,7 +17,7 @@ from hardsight.cleaning.columns import (
     score_names,
     share_below,
 )
-from hardsight.cleaning.confident import confident_joint, expected_issues
+from hardsight.cleaning.confident import check_probabilities, confident_joint, expected_issues
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.cleaning.reasons import reasons_of
@@ -177,6 +177,8 @@ def _labelled(table: pa.Table, given: Tensor | np.ndarray | None) -> tuple[pa.Ta
     places = np.flatnonzero(known)
     if len(places) < len(known):
         table, beliefs = table.take(pa.array(places)), None if beliefs is None else beliefs[places]
+    if beliefs is not None:
+        check_probabilities(beliefs, torch.from_numpy(labels_of(table).astype(np.int64)))
     return with_scores(table, beliefs), beliefs, places
 
 
@@ -228,7 +230,9 @@ def _expected(table: pa.Table, labels: np.ndarray, beliefs: Tensor | None) -> pa
 def _disagrees(labels: np.ndarray, expected: pa.Array, beliefs: Tensor | None) -> np.ndarray:
     """Where the model's own choice is another class than the label."""
     if beliefs is not None:
-        return beliefs.argmax(1).numpy() != labels
+        # Not where another class is only as probable: of equal ones argmax takes the first.
+        own = beliefs.gather(1, torch.from_numpy(labels.astype(np.int64)).unsqueeze(1)).squeeze(1)
+        return (beliefs.amax(1) > own).numpy()
     return np.zeros(len(labels), bool) if expected.null_count else np.asarray(expected) != labels
 
 

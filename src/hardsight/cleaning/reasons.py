@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from hardsight.cleaning.columns import hardness_values, score_names, share_below, share_below_within
 
-# Beyond these shares of the samples a score is worth naming.
-_EXTREME, _HIGH = 0.99, 0.95
+# A score is worth naming of the samples that are among these shares of the hardest.
+_EXTREME, _HIGH = 0.01, 0.05
 _NAMED = 3
 # A 64-bit code says which reasons hold: two bits a score, and three for the rest.
 _MOST_SCORES = 30
@@ -19,17 +19,26 @@ def reasons_of(table: pa.Table, ranked_by: Sequence[str], labels: np.ndarray, di
     names = list(dict.fromkeys([*ranked_by, *score_names(table)]))[:_MOST_SCORES]
     code = np.zeros(len(labels), np.uint64)
     for at, name in enumerate(names):
-        share = share_below(hardness_values(table, name))
-        code |= (share >= _EXTREME).astype(np.uint64) << np.uint64(2 * at)
-        code |= ((share >= _HIGH) & (share < _EXTREME)).astype(np.uint64) << np.uint64(2 * at + 1)
+        values = hardness_values(table, name)
+        among = _among_hardest(share_below(values), (~np.isnan(values)).sum())
+        code |= (among <= _EXTREME).astype(np.uint64) << np.uint64(2 * at)
+        code |= ((among > _EXTREME) & (among <= _HIGH)).astype(np.uint64) << np.uint64(2 * at + 1)
     rest = 2 * len(names)
     first = hardness_values(table, ranked_by[0])
     code |= disagrees.astype(np.uint64) << np.uint64(rest)
-    code |= (share_below_within(first, labels) >= _EXTREME).astype(np.uint64) << np.uint64(rest + 1)
+    of_class = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    members = np.bincount(of_class, weights=~np.isnan(first))[of_class]
+    among = _among_hardest(share_below_within(first, labels), members)
+    code |= (among <= _EXTREME).astype(np.uint64) << np.uint64(rest + 1)
     code |= np.isnan(first).astype(np.uint64) << np.uint64(rest + 2)
     found, inverse = np.unique(code, return_inverse=True)
     lines = [_line(int(one), names) for one in found]
     return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1), pa.int32()), pa.array(lines, pa.string()))
+
+
+def _among_hardest(below: np.ndarray, samples: np.ndarray | np.integer) -> np.ndarray:
+    """The share of the hardest samples, itself counted, that a sample is the last of: of two no one is a hundredth."""
+    return 1 - below * (samples - 1) / np.maximum(samples, 1)
 
 
 def _line(code: int, names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from hardsight.studies.detection import Detection, detect, detect_all, suspicions, taught
+from hardsight.studies.detection import Detection, detect, detect_all, suspicions, taught, wrong_labels
 
 
 def make(seed: int, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -106,3 +106,11 @@ def test_told_half_the_truth_it_finds_what_no_single_score_says_and_nothing_in_n
     assert all(0.4 < found.auroc < 0.6 for found in detect_all(samples).values())
     # Judged on what it was trained on it would find them here too.
     assert 0.4 < taught(samples_of((one > 0) ^ (two > 0), three=three)).auroc < 0.6
+
+
+def test_a_columns_own_direction_counts_and_an_unknown_truth_is_refused() -> None:
+    easier = pa.field("mine", pa.float64(), metadata={"kind": "score", "direction": "larger is easier"})
+    table = pa.table([pa.array([0.25, 0.5])], schema=pa.schema([easier]))
+    assert suspicions(table)["mine"].tolist() == [-0.25, -0.5]
+    with pytest.raises(ValueError, match="clean_label must be known for every sample; 1 of 2 are null"):
+        wrong_labels(pa.table({"label": [0, 1], "clean_label": [0, None]}))

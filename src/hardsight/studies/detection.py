@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from hardsight.hardness import SCORES
+from hardsight.cleaning.columns import direction_of
 
 METRICS = ("auroc", "average_precision", "precision_at_count")
 
@@ -63,18 +63,21 @@ def taught(samples: pa.Table) -> Detection:
 
 
 def suspicions(samples: pa.Table) -> dict[str, np.ndarray]:
-    """Every score column of a table, float64, turned so that larger is harder: registered ones by their direction."""
+    """Every score column of a table, float64, turned so that larger is harder by its own direction or its score's."""
     found = {}
     for field in samples.schema:
         if (field.metadata or {}).get(b"kind") != b"score":
             continue
         values = samples[field.name].to_numpy().astype(np.float64)
-        found[field.name] = SCORES[field.name].hardness(values) if field.name in SCORES else values
+        found[field.name] = -values if direction_of(field) is False else values
     return found
 
 
 def wrong_labels(samples: pa.Table) -> np.ndarray:
     """Where the given label differs from the true one."""
+    unknown = samples["clean_label"].null_count
+    if unknown:
+        raise ValueError(f"clean_label must be known for every sample; {unknown} of {len(samples)} are null")
     return samples["label"].to_numpy() != samples["clean_label"].to_numpy()
 
 

@@ -37,7 +37,7 @@ def test_files_of_an_audit(scores: Path) -> None:
     assert samples.schema.field("suspicion").metadata[b"direction"] == b"larger is harder"
     assert samples.column("issue").to_pylist() == [True, True, False, False]
     details = json.loads((scored.output / "run.json").read_text())
-    assert details["results"]["label_issues"] == {"estimated": 2, "estimate": "disagreement", "best": "avh"}
+    assert details["results"]["label_issues"] == {"estimated": 2, "estimate": "disagreement", "ranked_by": ["avh"]}
     lines = (scored.output / "actions.csv").read_text().splitlines()
     assert [line.split(",")[:5] for line in lines[1:]] == [
         ["5", "dog", "cat", "keep", "cat"],

@@ -209,9 +209,11 @@ def test_the_table_of_scores_is_sorted_by_what_was_measured(digits_record: Path,
     assert measured == sorted(measured, reverse=True)
 
 
-def test_recorded_results_outweigh_recomputed_ones(make_record: Maker) -> None:
+# As records name it now, and as they did.
+@pytest.mark.parametrize("ranked_by", [{"ranked_by": ["loss", "avh"]}, {"best": "loss"}])
+def test_recorded_results_outweigh_recomputed_ones(ranked_by: dict, make_record: Maker) -> None:
     issues = {
-        "best": "loss",
+        **ranked_by,
         "scores": {"loss": {"auroc": 0.1234, "average_precision": 0.4321}, "gone": {"auroc": 0.9}},
     }
     folder = make_record(
@@ -233,7 +235,7 @@ def test_recorded_results_outweigh_recomputed_ones(make_record: Maker) -> None:
 def test_the_marked_score_is_the_one_that_ranks_the_suspects(make_record: Maker) -> None:
     facts = {"id": [0, 1, 2], "label": [0, 1, 0], "clean_label": [0, 0, 0]}
     scores = {"loss": [0.1, 2.0, 0.3], "avh": [0.3, 0.2, 0.1], "suspicion": [0.0, 0.5, 1.0]}
-    page = _read(write_report(make_record(facts | scores, results={"label_issues": {"best": "avh"}})))
+    page = _read(write_report(make_record(facts | scores, results={"label_issues": {"ranked_by": ["avh", "loss"]}})))
     assert re.findall("<tr class=marked>.*?<code>(.*?)</code>", page) == ["suspicion"]
     assert "The marked row ranks the suspects above." in page
 

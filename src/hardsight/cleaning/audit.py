@@ -149,7 +149,7 @@ def _distinct(names: Any) -> list[str] | None:
 
 
 def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
-    found = {"estimated": issues.estimated, "estimate": issues.estimate, "best": issues.scores[0]}
+    found = {"estimated": issues.estimated, "estimate": issues.estimate, "ranked_by": list(issues.scores)}
     return {
         "name": f"audit of {scored.name}",
         "kind": "audit",

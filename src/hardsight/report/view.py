@@ -136,11 +136,17 @@ def _hardness(samples: Samples) -> Score | None:
 
 
 def _suspicion(run: Run, samples: Samples, labels: Labels) -> Score | None:
-    """The score that ranks wrong labels: the audit's own, else the run's best, else the hardness."""
+    """The score that ranks wrong labels: the audit's own, else the first it ranked by, else the hardness."""
     if "label" not in labels.codes or samples.against_predictions:
         return None
-    best = run.section("results", "label_issues").get("best")
-    return samples.score("suspicion", str(best)) or _hardness(samples)
+    return samples.score("suspicion", str(_ranked_by(run))) or _hardness(samples)
+
+
+def _ranked_by(run: Run) -> Any:
+    """The first score that an audit ranked by; older records name it as the best."""
+    said = run.section("results", "label_issues")
+    names = said.get("ranked_by")
+    return names[0] if isinstance(names, list) and names else said.get("best")
 
 
 def _estimated(run: Run) -> int | None:
@@ -160,7 +166,7 @@ def _scores(
 ) -> tuple[list[tuple[Score, Histogram]], list[ScoreLine]]:
     """Histogram and table line of every score, and the lines of scores that only the results name."""
     recorded = dict(run.section("results", "label_issues", "scores"))
-    best = run.section("results", "label_issues").get("best")
+    best = _ranked_by(run)
     everyone = {"all": np.ones(samples.rows, bool)}
     histograms, lines = [], []
     for score in samples.scores:

@@ -43,6 +43,15 @@ def test_accuracy_by_hardness_equals_the_slow_loop():
     assert metric.seen.tolist() == [len(heap) for heap in heaps]
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("bins", "high"), [(10, 1.0), (5, 0.5), (7, 1.0), (20, 0.2)])
+def test_an_inner_edge_belongs_above_it_in_every_precision(bins, high, kind):
+    for number in range(bins):
+        metric = AccuracyByHardness(bins, high=high)
+        metric.update(torch.eye(2)[:1], torch.tensor([0]), torch.tensor([high * number / bins], dtype=kind))
+        assert metric.seen.tolist() == [int(one == number) for one in range(bins)]
+
+
 def test_a_negative_label_is_left_out():
     metric = AccuracyByHardness(bins=1)
     metric.update(torch.eye(2).repeat(2, 1), torch.tensor([0, -100, 1, -100]), torch.full((4,), 0.5))

@@ -62,6 +62,13 @@ def test_the_loss_is_that_of_the_centres_before_the_update(batch: tuple[Tensor, 
     torch.testing.assert_close(leaf.grad, (features - centers[labels]) / 6)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32, torch.int64])
+def test_a_sample_of_weight_zero_moves_no_centre(kind: torch.dtype) -> None:
+    loss = CenterLoss(2, 3)
+    loss(torch.ones(3, 2), torch.tensor([0, 1, 2], dtype=kind), torch.tensor([0.0, 1.0, 0.5]))
+    torch.testing.assert_close(loss.centers, torch.tensor([[0.0, 0.0], [0.25, 0.25], [0.25, 0.25]]))
+
+
 def test_refuses_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"rate must lie in \[0, 1\]; got 2.0"):
         CenterLoss(2, 4, rate=2.0)

@@ -71,7 +71,9 @@ class AccuracyByHardness(Metric):
     ) -> None:
         """Add a batch; samples whose hardness is NaN or whose label is negative are left out."""
         known = ~hardness.isnan() & (labels >= 0)
-        inner = self.edges[1:-1].to(hardness.device, torch.float64)
+        # Rounded as the hardness is, so that one that lies on an edge is found there.
+        places = torch.arange(1, self.bins, dtype=torch.float64, device=hardness.device)
+        inner = (self.low + (self.high - self.low) * places / self.bins).to(hardness.dtype).double()
         place = torch.bucketize(torch.where(known, hardness, 0.0).double(), inner, right=True)
         right = (logits.argmax(1) == labels) & known
         self.seen.index_add_(0, place, known.long())

@@ -87,7 +87,7 @@ class CenterLoss(nn.Module):
         if self.training and torch.is_grad_enabled():
             if sample_weight is not None:
                 # What does not count does not draw its centre either.
-                labels = torch.where(sample_weight == 0, self.ignore_index, labels)
+                labels = torch.where(sample_weight == 0, self.ignore_index, labels.long())
             # A new tensor, not written in place: a compiled backward may read the old centres again.
             self.centers = updated_centers(
                 self.centers,

@@ -72,6 +72,8 @@ def run_demo(
 ) -> DemoResult:
     """Train on noisy digits, record every sample, rank the suspicious labels, leave a record and a page in `folder`."""
     folder = Path(folder)
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be at least 0 and fit 63 bits; got {seed}")
     train, test, clean = _noisy_digits(noise_rate, seed)
     flipped = int((train.labels != clean).sum())
     say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
@@ -204,7 +206,7 @@ def _write(
         "flipped": int(_wrong(samples).sum()),
         "samples": len(samples),
         "estimated": issues.estimated,
-        "best": issues.scores[0],
+        "ranked_by": list(issues.scores),
     }
     records.update_run(folder, results={"label_issues": found})
     shown = [int(one) for one in report.samples_shown(folder)]

@@ -19,6 +19,7 @@ import contextlib
 import errno
 import io
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,9 +51,12 @@ def check_writable(path: Path | str) -> None:
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
     path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # /dev/null would be a file from then on, for everybody.
+        raise ValueError(f"{path} is a device or a pipe, whose place a file must not take: name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Hidden and with the same ending: readers that list a folder skip it, writers that look at the ending do not.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem[:32]}-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -69,8 +73,10 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` as indented JSON. NaN has no JSON: it becomes null."""
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n"
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        # What a path holds beside UTF-8 has no bytes in it, but an escape in JSON.
+        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
 def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
@@ -115,16 +121,19 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _finite(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON gives it back: tuples as lists, paths and keys as text, NumPy's numbers as Python's, NaN and
+    infinity as None.
+    """
     # A measurement's own type must not lose a run its record at the very end.
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else None
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return value

@@ -78,7 +78,13 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["--noise", "1.5"], "rate must lie in"), (["--epochs", "0"], "epochs must be at least 1")],
+    [
+        (["--noise", "1.5"], "--noise must lie in"),
+        (["--noise", "nan"], "--noise must lie in"),
+        (["--epochs", "0"], "--epochs must be at least 1"),
+        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--seed", str(10**30)], "--seed must be at least 0 and fit 63 bits"),
+    ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     refused = CliRunner().invoke(app, ["demo", *arguments, "--output", str(tmp_path / "run")])

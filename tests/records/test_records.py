@@ -70,3 +70,23 @@ def test_numpy_s_numbers_are_numbers(tmp_path: Path) -> None:
     value = {"a": np.float32(2.5), "b": np.int64(3), "c": [np.float32("nan"), np.bool_(True)]}
     write_json(tmp_path / "a.json", value)
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": 2.5, "b": 3, "c": [None, True]}
+
+
+def test_the_place_of_a_device_or_a_pipe_is_not_taken(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.html")
+    with pytest.raises(ValueError, match=r"pipe\.html is a device or a pipe"):
+        write_text(tmp_path / "pipe.html", "page")
+    assert stat.S_ISFIFO((tmp_path / "pipe.html").stat().st_mode)
+    assert os.listdir(tmp_path) == ["pipe.html"]
+
+
+def test_a_name_may_be_as_long_as_the_file_system_lets_it(tmp_path: Path) -> None:
+    target = tmp_path / ("ä" * 120 + ".json")
+    write_json(target, [1])
+    assert json.loads(target.read_text()) == [1]
+
+
+def test_a_path_that_is_no_utf8_is_read_back_as_it_was(tmp_path: Path) -> None:
+    source = os.fsdecode(b"caf\xe9\\u00e9/\xc3\xa9")
+    write_json(tmp_path / "run.json", {"source": Path(source)})
+    assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8")) == {"source": source}

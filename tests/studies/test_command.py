@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hardsight.cli.study import study_app
-from hardsight.studies import get_study, read_results
+from hardsight.studies import framework, get_study, read_results
 from hardsight.studies.transport import pack, unpack
 
 
@@ -96,14 +96,14 @@ def test_import_unpacks_and_judges(smoke: Any, tmp_path: Path) -> None:
     [
         (("run", "lable-errors"), "nearest are: label-errors"),
         (("table", "label-errors", "--results", "nowhere"), "were looked for in nowhere"),
-        (("run", "label-errors", "--preset", "huge"), "preset must be one of"),
-        (("import", "label-errors", "any.tar", "--preset", "huge"), "preset must be one of"),
-        (("run", "gr-figure1", "--at-once", "0"), "at_once must be at least 1"),
-        (("run", "gr-figure1", "--limit-seconds", "nan"), "limit_seconds must be a finite number"),
-        (("run", "gr-figure1", "--limit-seconds", "-5"), "limit_seconds must be a finite number"),
+        (("run", "label-errors", "--preset", "huge"), "--preset must be one of"),
+        (("import", "label-errors", "any.tar", "--preset", "huge"), "--preset must be one of"),
+        (("run", "gr-figure1", "--at-once", "0"), "--at-once must be at least 1"),
+        (("run", "gr-figure1", "--limit-seconds", "nan"), "--limit-seconds must be a finite number"),
+        (("run", "gr-figure1", "--limit-seconds", "-5"), "--limit-seconds must be a finite number"),
         (
             ("run", "gr-table3", "--device", "quantum"),
-            "device must be one that this machine has, cpu or cuda:0, say; got 'quantum'",
+            "--device must be one that this machine has, cpu or cuda:0, say; got 'quantum'",
         ),
         (("table", "gr-figure1", "--preset", "cpu", "--results", "nowhere"), "study run gr-figure1 --preset cpu`"),
     ],
@@ -127,6 +127,28 @@ def test_a_file_that_is_no_result_of_the_study_is_refused(content: bytes, tmp_pa
         done = run(command, "gr-figure1", "--results", tmp_path)
         assert done.exit_code == 2
         assert "gr-figure1-cpu.json must be a results file of gr-figure1" in done.stderr
+
+
+@pytest.mark.parametrize("shown", ["table", "figures"])
+def test_results_of_another_version_are_refused_in_words(shown: str, smoke: Any, tmp_path: Path) -> None:
+    header = read_results(get_study("label-errors"), smoke.results)
+    header = {name: header[name] for name in framework._HEADER} | {"study": "avh-figure3", "preset": "smoke"}
+    (tmp_path / "avh-figure3-smoke.json").write_text(json.dumps(header))
+    refused = run(shown, "avh-figure3", "--results", tmp_path, *(["-o", tmp_path] if shown == "figures" else []))
+    assert refused.exit_code == 2
+    assert "must be of this version" in refused.stderr
+    assert "`hardsight study run avh-figure3 --preset smoke`" in refused.stderr
+
+
+@pytest.mark.parametrize("lacking", ["seed", "device", "versions"])
+def test_a_record_that_no_study_wrote_is_refused_in_words(lacking: str, smoke: Any, tmp_path: Path) -> None:
+    packed = pack(get_study("label-errors"), "smoke", smoke.records, tmp_path).files
+    (name, *_) = unpack(packed, tmp_path / "there")
+    path = tmp_path / "there" / name / "run.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != lacking}))
+    refused = run("run", "label-errors", "--output", tmp_path / "there", "--results", tmp_path)
+    assert refused.exit_code == 2
+    assert f"{path.parent} must be a record with seed, device and versions" in refused.stderr
 
 
 def test_a_results_folder_that_cannot_be_is_refused_before_anything_is_computed(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The command line: each command parses, calls one library function and prints."""
 
+import codecs
+import io
 import sys
 
 import typer
@@ -30,6 +32,7 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """The entry point of the `hardsight` command."""
+    _never_fail_to_print()
     try:
         app()
     except SystemExit as end:
@@ -37,6 +40,23 @@ def main() -> None:
         if not end.code:
             _leave_other_processes()
         raise
+
+
+def _never_fail_to_print() -> None:
+    """Letters that the output has no bytes for come as JSON escapes them, after work that must not end in a traceback.
+
+    Other escapes would be as readable, but no JSON.
+    """
+    codecs.register_error("as-json", _as_json)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="as-json")
+
+
+def _as_json(refusal: UnicodeError) -> tuple[str, int]:
+    if not isinstance(refusal, UnicodeEncodeError):
+        raise refusal
+    units = refusal.object[refusal.start : refusal.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), refusal.end
 
 
 def _leave_other_processes() -> None:

@@ -12,6 +12,11 @@ from hardsight.cli.errors import one_sentence
 
 _SELECTORS = "avh, avh-inclusive, avh-slides, cbst, crst, crst-mrkld, crst-lrent, confidence or argmax"
 
+_OPTIONS = (
+    "model", "selector", "rounds", "epochs_per_round", "source_epochs", "portion", "portion_step", "portion_cap",
+    "batch_size", "seed", "device", "test",
+)  # fmt: skip
+
 
 def adapt(
     source: Annotated[
@@ -56,15 +61,18 @@ def adapt(
 
         hardsight adapt photos/ sketches/ --model cnn9 --selector cbst --rounds 10 -o runs/sketches
     """
-    with one_sentence():
+    with one_sentence(*_OPTIONS, name="--model"):
         from functools import partial
 
         import torch
 
         from hardsight.domains import SelfTraining
+        from hardsight.records import plain
 
         if not 0 < lr < float("inf"):
             raise ValueError(f"--lr must be a finite number above 0; got {lr}")
+        if not 0 <= seed < 2**63:
+            raise ValueError(f"seed must be at least 0 and fit 63 bits; got {seed}")
         plan = SelfTraining(
             selector,
             rounds=rounds,
@@ -94,7 +102,8 @@ def adapt(
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes speaks for all
     if as_json:
-        print(json.dumps({"folder": str(done.folder), "rounds": done.rounds, "notes": done.notes}, ensure_ascii=False))
+        found = {"folder": str(done.folder), "rounds": done.rounds, "notes": done.notes}
+        print(json.dumps(plain(found), ensure_ascii=False))
     else:
         print(f"record: {done.folder}")
 

@@ -60,7 +60,7 @@ def align(
 
         hardsight align scores.parquet humans.csv --human selection_frequency --scores avh,confidence -o results/
     """
-    with one_sentence():
+    with one_sentence("human", "scores", "method"):
         import numpy as np
 
         from hardsight.alignment import align_scores

@@ -52,7 +52,7 @@ def audit(
 
         hardsight audit scores.parquet --apply scores-audit/actions.csv
     """
-    with one_sentence():
+    with one_sentence("estimate", "by", "layout", "split"):
         from hardsight.cleaning.audit import audit as find
         from hardsight.cleaning.audit import read_scored, write_audit
 

@@ -10,12 +10,21 @@ BAD_INPUT = 2
 
 
 @contextlib.contextmanager
-def one_sentence() -> Iterator[None]:
-    """Turn the refusals of the library into a line a person can act on; programming errors still show themselves."""
+def one_sentence(*options: str, **typed: str) -> Iterator[None]:
+    """Turn the refusals of the library into a line a person can act on; programming errors still show themselves.
+
+    A sentence about one of the `options`, parameters of the library, calls it as a person typed it: `at_once` is
+    --at-once. `typed` are those that the library calls otherwise, as `rate="--noise"`.
+    """
+    typed |= {name: f"--{name.replace('_', '-')}" for name in options}
     try:
         yield
+    except BrokenPipeError:
+        # Who read the output has seen enough, which is nobody's mistake: typer leaves without a word.
+        raise
     except (ValueError, TypeError, OSError, ImportError) as refusal:
-        print(f"hardsight: {_sentence(refusal)}", file=sys.stderr)
+        name, space, rest = _sentence(refusal).partition(" ")
+        print(f"hardsight: {typed.get(name, name)}{space}{rest}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None
 
 
@@ -25,4 +34,6 @@ def _sentence(refusal: Exception) -> str:
     if isinstance(refusal, OSError) and refusal.strerror:
         where = f": {refusal.filename}" if refusal.filename else ""
         return f"{refusal.strerror}{where}"
+    if isinstance(refusal, UnicodeEncodeError):
+        return f"paths and names must be UTF-8; got {refusal.object!r}: rename it"
     return " ".join(str(refusal).split())

@@ -69,7 +69,7 @@ def run(
     from hardsight.studies.transport import pack
     from hardsight.studies.wording import plural
 
-    with one_sentence():
+    with one_sentence("preset", "cells", "limit_seconds", "at_once", "device"):
         clock = Clock.of(limit_seconds)
         study = get_study(id)
         folder = _folder(study, preset, output)
@@ -95,11 +95,12 @@ def table(
     Example: hardsight study table label-errors --preset smoke
     """
     from hardsight.studies import get_study, read_results
+    from hardsight.studies.framework import made_from
 
-    with one_sentence():
+    with one_sentence("preset"):
         study = get_study(id)
         found = read_results(study, results, preset)
-        print(json.dumps(found, ensure_ascii=False) + "\n" if as_json else study.table(found), end="")
+        print(json.dumps(found, ensure_ascii=False) + "\n" if as_json else made_from(found, study.table), end="")
 
 
 @study_app.command("figures")
@@ -116,7 +117,7 @@ def figures(
     from hardsight.studies import get_study
     from hardsight.studies.page import write_figures
 
-    with one_sentence():
+    with one_sentence("preset"):
         paths = write_figures(get_study(id), results, output, preset)
     for path in paths:
         print(path)
@@ -141,7 +142,7 @@ def import_records(
     from hardsight.studies.transport import unpack
     from hardsight.studies.wording import plural
 
-    with one_sentence():
+    with one_sentence("preset"):
         study = get_study(id)
         check_preset(preset)
         folder = _folder(study, preset, output)

@@ -26,6 +26,7 @@ def train(
 
     Example: hardsight train digits.toml --set epochs=5 --set noise.rate=0.4
     """
+    from hardsight.records import plain
     from hardsight.training import TrainingConfig, read_settings
     from hardsight.training import train as run
 
@@ -35,8 +36,7 @@ def train(
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes speaks for all
     if as_json:
-        results = {name: None if value != value else value for name, value in fitted.results.items()}
-        print(json.dumps({"folder": str(fitted.folder), **results}))
+        print(json.dumps(plain({"folder": str(fitted.folder), **fitted.results})))
         return
     for name, value in fitted.results.items():
         print(f"{name.replace('_', ' ')}: {_shown(name, value)}")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -27,6 +27,7 @@ from hardsight.training.sweeps import FINISHED, Cell, run_sweep, status_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_Made = TypeVar("_Made")
 PRESETS = ("smoke", "cpu", "paper")
 # What every results file holds, whatever its study judges.
 _HEADER = {"study", "preset", "date", "hardware", "versions", "commit", "cells", "cells_planned", "seeds"}
@@ -169,7 +170,7 @@ def judge_study(study: Study, preset: str, folder: Path | str, results: Path | s
     done = finished_cells(folder, study.cells(preset))
     if not done:
         raise ValueError(f"folder must hold at least one finished cell of {study.id}; {folder} holds none")
-    about = [run_details(folder / cell.name) for cell in done]
+    about = [_checked(folder / cell.name) for cell in done]
     payload = {
         "study": study.id,
         "preset": preset,
@@ -185,6 +186,14 @@ def judge_study(study: Study, preset: str, folder: Path | str, results: Path | s
     path = results_path(study, preset, results)
     records.write_text(path, compact_json(payload))
     return path
+
+
+def _checked(folder: Path) -> dict[str, Any]:
+    """What a finished record says, refused where it is not a study's: it may have come from anywhere."""
+    about = run_details(folder)
+    if not isinstance(about.get("versions"), dict) or "device" not in about or not isinstance(about.get("seed"), int):
+        raise ValueError(f"{folder} must be a record with seed, device and versions, as a study writes it: remove it")
+    return about
 
 
 def _versions(cells: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -234,6 +243,18 @@ def _read(study: Study, path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("study") != study.id or not found.keys() >= _HEADER:
         raise ValueError(f"{path} must be a results file of {study.id}, as `hardsight study run` writes it")
     return found
+
+
+def made_from(results: Mapping[str, Any], make: Callable[[Mapping[str, Any]], _Made]) -> _Made:
+    """A study's table or figures of its results, refused where they are of another version and lack what is shown."""
+    try:
+        return make(results)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        study, preset = results["study"], results["preset"]
+        raise ValueError(
+            f"results of {study}, preset {preset}, must be of this version to be shown; these are of another "
+            f"({type(error).__name__}: {error}): run `hardsight study run {study} --preset {preset}`"
+        ) from error
 
 
 def nearest_names(name: str, known: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hardsight.report.canvas import save_png
-from hardsight.studies.framework import PRESETS, Study, markdown_table, read_results, results_path
+from hardsight.studies.framework import PRESETS, Study, made_from, markdown_table, read_results, results_path
 from hardsight.studies.registry import studies
 from hardsight.studies.wording import plural
 
@@ -70,7 +70,7 @@ def study_page(study: Study, results: Path | str) -> Page:
 def write_figures(study: Study, results: Path | str, folder: Path | str, preset: str | None = None) -> list[Path]:
     """Draw a study's figures as PNG files; returns their paths."""
     found = read_results(study, results, preset)
-    return _save(study, study.figures(found) if study.figures else {}, Path(folder))
+    return _save(study, made_from(found, study.figures) if study.figures else {}, Path(folder))
 
 
 def write_pages(results: Path | str, docs: Path | str) -> Iterator[Path]:

@@ -51,7 +51,7 @@ class RunRecord:
         """Write `run.json` with what is known beforehand; the status is `running`."""
         self.details = {
             "kind": "training",
-            **details,
+            **_with_settings(details),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "status": "running",
             "versions": versions(),
@@ -65,7 +65,7 @@ class RunRecord:
         earlier = (self._read() or {}).get("config")
         if not earlier or not config:
             return
-        ours, theirs = _flat(config), _flat(earlier)
+        ours, theirs = _flat(_settings(config)), _flat(earlier)
         for key in [*theirs, *ours]:
             if key not in _MAY_DIFFER and ours.get(key) != theirs.get(key):
                 raise ValueError(
@@ -79,7 +79,7 @@ class RunRecord:
         if earlier is None:
             self.begin(**details)
             return
-        self.details = {**earlier, **details, "status": "running", "versions": versions()}
+        self.details = {**earlier, **_with_settings(details), "status": "running", "versions": versions()}
         for gone in ("error", "retry"):
             self.details.pop(gone, None)
         self._write()
@@ -130,14 +130,28 @@ class RunRecord:
             records.write_json(self.folder / "run.json", self.details)
 
 
+def _with_settings(details: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _settings(value) if name == "config" else value for name, value in details.items()}
+
+
+def _settings(value: Any) -> Any:
+    """A configuration as JSON gives it back; infinity and NaN, for which it has no number, as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _settings(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_settings(item) for item in value]
+    said = records.plain(value)
+    return str(value) if said is None and value is not None else said
+
+
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Plain values by dotted key, as JSON gives them back."""
+    """Values by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+            flat[f"{prefix}{key}"] = value
     return flat
 
 

@@ -1,0 +1,75 @@
+"""What reads the output: a pipe that closes, an encoding that lacks a letter, a program that wants JSON."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import typer
+
+from hardsight.cli import main
+from hardsight.cli.errors import one_sentence
+
+
+def test_a_reader_that_has_seen_enough_is_no_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BrokenPipeError), one_sentence():
+        raise BrokenPipeError
+    assert capsys.readouterr().err == ""
+
+
+def test_a_parameter_is_called_what_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), one_sentence(rate="--noise"):
+        raise ValueError("rate must lie in [0, 1], the rate of flips; got 2")
+    assert capsys.readouterr().err == "hardsight: --noise must lie in [0, 1], the rate of flips; got 2\n"
+
+
+def test_a_name_that_is_no_utf8_is_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), one_sentence():
+        "caf\udce9".encode()
+    assert capsys.readouterr().err == "hardsight: paths and names must be UTF-8; got 'caf\\udce9': rename it\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("folder", ["d\xf6g \u732b \U0001f600", "caf\udce9"])
+def test_letters_that_the_output_lacks_are_escaped_and_json_stays_json(
+    encoding: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / folder
+    record.mkdir()
+    (record / "run.json").write_text('{"status": "finished"}')
+    (found,) = json.loads(told(["runs", str(tmp_path), "--json"], encoding, monkeypatch))
+    assert found["folder"] == str(record)
+    assert "finished" in told(["runs", str(tmp_path)], encoding, monkeypatch)
+
+
+def told(words: Sequence[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the command prints to an output of this encoding."""
+    written = io.BytesIO()
+    output = io.TextIOWrapper(written, encoding=encoding, write_through=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "argv", ["hardsight", *words])
+        patched.setattr(sys, "stdout", output)
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert not end.value.code
+    return written.getvalue().decode(encoding)
+
+
+def test_a_closed_pipe_ends_a_study_without_a_word(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from hardsight.cli import main; main()", "study", "run", "avh-figure3"]
+    running = subprocess.Popen(
+        [*command, "--output", "records", "--results", "results"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.stderr is not None
+    said = running.stderr.read()
+    running.stderr.close()
+    assert (running.wait(), said) == (1, "")

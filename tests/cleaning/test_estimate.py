@@ -62,3 +62,19 @@ def test_missing_scores_stay_missing() -> None:
     fitted = fit_two_humps(values)
     assert fitted.count == 79
     assert np.isnan(fitted.upper[[3, 950]]).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_flat_or_a_rising_hump_is_not_cut_in_two(seed: int) -> None:
+    """Ashman's D of a flat hump cut in half is 3.5: it does not see that nothing lies between."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(4000, 10)) + 3 * np.eye(10)[np.zeros(4000, int)]
+    beliefs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    errors = np.linalg.norm(beliefs - np.eye(10)[0], axis=1)
+    for values in (np.linspace(0, 1, 3000), generator.beta(2, 1, 3000), errors):
+        assert fit_two_humps(values).count == 0
+
+
+def test_few_samples_far_apart_are_seen() -> None:
+    values = np.r_[np.linspace(0, 0.1, 16), np.linspace(1, 1.1, 4)]
+    assert fit_two_humps(values).count == 4

@@ -9,6 +9,9 @@ from hardsight.dynamics import small_loss_mixture
 
 # Ashman's D: two normal components are told apart above it (Ashman, Bird & Zepf 1994).
 SEPARATED = 2.0
+# By how many standard errors both humps must rise above the emptiest place between them. A flat hump cut in half has a
+# D of 3.5; asked for more than this, humps that overlap are not seen any more.
+_RISES = 1.5
 # Fewer different values than this are always in heaps: a score of 0 and 1 says nothing about two humps.
 _FEWEST = 4
 
@@ -18,8 +21,8 @@ class TwoHumps:
     """A mixture of two normals fitted to a hardness score; `upper` is each sample's probability of the harder one.
 
     `separation` is Ashman's D, the distance of the means over the root of the mean variance. `count` is how many
-    samples are more probably of the harder hump, and 0 where the humps are not separated: a mixture always finds two
-    components, and one skewed hump must not be cut in two.
+    samples are more probably of the harder hump, and 0 where the humps are not separated or no valley lies between
+    them: a mixture always finds two components, and one hump, skewed or flat, must not be cut in two.
     """
 
     upper: np.ndarray
@@ -36,7 +39,20 @@ def fit_two_humps(hardness: np.ndarray) -> TwoHumps:
     upper = small_loss_mixture(torch.from_numpy(values)).numpy()
     known = ~np.isnan(upper)
     separation = _separation(values[known], upper[known])
-    return TwoHumps(upper, separation, int((upper[known] > 0.5).sum()) if separation > SEPARATED else 0)
+    apart = separation > SEPARATED and _has_valley(values[known], upper[known])
+    return TwoHumps(upper, separation, int((upper[known] > 0.5).sum()) if apart else 0)
+
+
+def _has_valley(values: np.ndarray, upper: np.ndarray) -> bool:
+    """Whether fewer values lie somewhere between the components' means than towards either of them."""
+    ordered = np.sort(values)
+    low, high = np.average(values, weights=1 - upper), np.average(values, weights=upper)
+    # Overlapping windows of a quarter of the way.
+    places, reach = np.linspace(low, high, 17), (high - low) / 8
+    counts = np.searchsorted(ordered, places + reach, "right") - np.searchsorted(ordered, places - reach, "left")
+    emptiest = counts.argmin()
+    least, side = counts[emptiest], min(counts[: emptiest + 1].max(), counts[emptiest:].max())
+    return bool(side > least and side - least >= _RISES * np.sqrt(side + least))
 
 
 def _separation(values: np.ndarray, upper: np.ndarray) -> float:

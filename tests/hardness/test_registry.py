@@ -188,3 +188,20 @@ def test_names_are_unique_and_unknown_ones_get_a_hint() -> None:
 
 def test_entropy_is_bounded_by_the_log_of_the_classes() -> None:
     assert get_score("entropy").bounds(10) == (0.0, math.log(10))
+
+
+@pytest.mark.parametrize("one", [*SCORES_OF_A_MODEL, get_score("prototype_angle")], ids=lambda one: one.name)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_definition_of_half_precision_is_rounded_once(one: Score, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    # Vectors that nearly agree: of angles or norms that are rounded before they are compared nothing is left.
+    features, weight = (1 + 0.05 * torch.randn(rows, 64, generator=generator) for rows in (60, 5))
+    logits, labels = 5 * torch.randn(60, 5, generator=generator), torch.randint(0, 5, (60,), generator=generator)
+    halves = {"features": features.to(dtype), "weight": weight.to(dtype), "logits": logits.to(dtype)}
+    exact = {name: values.double() for name, values in halves.items()}
+    found, expected = (
+        one.definition(*(({**of, "labels": labels})[name] for name in one.needs)) for of in (halves, exact)
+    )
+    assert found.dtype == dtype
+    # Half a unit in the last place, and what float32 costs.
+    torch.testing.assert_close(found.double(), expected, rtol=0.52 * torch.finfo(dtype).eps, atol=5e-5)

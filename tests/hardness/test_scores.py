@@ -399,3 +399,11 @@ def test_float64_tells_easy_samples_apart_where_float32_has_no_numbers_left() ->
     loss = hs.score(weight * torch.tensor([[90.0], [200.0], [600.0]]), weight, torch.arange(3), scores=("loss",))
     exact = torch.tensor([2 * math.exp(-margin) for margin in (90, 200, 600)], dtype=torch.float64)
     torch.testing.assert_close(loss["loss"], exact, rtol=1e-12, atol=0)
+
+
+def test_prototypes_of_tiny_features_beside_a_class_of_huge_ones() -> None:
+    features, labels = prototype_example()
+    alone = hardness.prototype_angle(features.float(), labels)
+    beside = torch.cat([1e-20 * features.float(), torch.full((1, features.shape[1]), 1e30)])
+    found = hardness.prototype_angle(beside, torch.cat([labels, labels.max().reshape(1) + 1]))
+    torch.testing.assert_close(found[:-1], alone, rtol=0, atol=1e-5)

@@ -1,9 +1,11 @@
 """The scores as their sources define them: pure, differentiable functions of features, weight, logits and labels.
 
 These are the definitions. `hardsight.score` computes the same numbers for a whole data set without ever holding
-all samples x all classes; a test keeps the two equal, for every registered score.
+all samples x all classes; a test keeps the two equal, for every registered score. Half precision is computed in float32
+and rounded once, at the end.
 """
 
+import functools
 import math
 
 import torch
@@ -24,8 +26,8 @@ def angular_visual_hardness(
     """
     check_features_and_weight(features, weight)
     check_labels(labels, len(features), len(weight))
-    angles = angles_to_classes(features, weight)
-    return share_of_sum(_of_label(angles, labels), angles.sum(1), len(weight))
+    angles = angles_to_classes(widen(features), widen(weight))
+    return _rounded(share_of_sum(_of_label(angles, labels), angles.sum(1), len(weight)), features, weight)
 
 
 def angular_visual_confidence(
@@ -33,8 +35,8 @@ def angular_visual_confidence(
 ) -> Float[Tensor, "samples classes"]:
     """(pi - angle) of each class over the sum of that over all classes (AVH, Eq. 3): rows in [0, 1] that sum to 1."""
     check_features_and_weight(features, weight)
-    closeness = math.pi - angles_to_classes(features, weight)
-    return share_of_sum(closeness, closeness.sum(1, keepdim=True), len(weight))
+    closeness = math.pi - angles_to_classes(widen(features), widen(weight))
+    return _rounded(share_of_sum(closeness, closeness.sum(1, keepdim=True), len(weight)), features, weight)
 
 
 def label_visual_confidence(
@@ -54,8 +56,8 @@ def angular_margin(
     """
     check_features_and_weight(features, weight)
     check_labels(labels, len(features), len(weight))
-    angles = angles_to_classes(features, weight)
-    return _without_label(angles, labels, math.inf).amin(1) - _of_label(angles, labels)
+    angles = angles_to_classes(widen(features), widen(weight))
+    return _rounded(_without_label(angles, labels, math.inf).amin(1) - _of_label(angles, labels), features, weight)
 
 
 def feature_norm(features: Float[Tensor, "samples dim"]) -> Float[Tensor, "samples"]:
@@ -74,7 +76,7 @@ def class_normalised_norm(
     check_features(features)
     classes = _classes_of(labels)
     check_labels(labels, len(features), classes)
-    return scale_within_class(norms(features), labels.long(), classes)
+    return _rounded(scale_within_class(norms(widen(features)), labels.long(), classes), features)
 
 
 def prototype_angle(features: Float[Tensor, "samples dim"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
@@ -86,10 +88,14 @@ def prototype_angle(features: Float[Tensor, "samples dim"], labels: Int[Tensor, 
     check_features(features)
     classes = _classes_of(labels)
     check_labels(labels, len(features), classes)
-    # Means of features scaled by the largest entry: a sum of large finite ones would overflow. Angles do not see it.
-    scaled = widen(features) / widen(features).abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
-    sums = scaled.new_zeros(classes, features.shape[1]).index_add(0, labels.long(), scaled)
-    return angle_between(scaled, sums[labels.long()]).to(features.dtype)
+    wide, labels = widen(features), labels.long()
+    # Means of features scaled by the largest entry of their class: a sum of large finite ones would overflow, and
+    # beside another class's small ones would vanish. Angles do not see it.
+    largest = wide.detach().abs().amax(1)
+    scale = largest.new_zeros(classes).scatter_reduce(0, labels, largest, "amax")[labels]
+    scaled = wide / scale.clamp_min(torch.finfo(torch.float32).tiny).unsqueeze(1)
+    sums = scaled.new_zeros(classes, features.shape[1]).index_add(0, labels, scaled)
+    return angle_between(wide, sums[labels]).to(features.dtype)
 
 
 def model_confidence(
@@ -98,37 +104,38 @@ def model_confidence(
     """Softmax probability of the labelled class (AVH, Definition 1). In [0, 1]; larger is easier."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
-    return _of_label(logits.softmax(1), labels)
+    return _rounded(_of_label(widen(logits).softmax(1), labels), logits)
 
 
 def logit_margin(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
     """Logit of the labelled class minus the largest other logit (the margin of AUM). Larger is easier."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
-    return _finite(_of_label(logits, labels) - _without_label(logits, labels, -math.inf).amax(1))
+    wide = widen(logits)
+    return _rounded(_of_label(wide, labels) - _without_label(wide, labels, -math.inf).amax(1), logits)
 
 
 def entropy(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"]:
     """Entropy of the softmax in nats, labels not needed. In [0, log classes]; larger is harder."""
     check_logits(logits)
     # Of a probability of zero the log is finite here, so that their product is zero.
-    log_probabilities = _finite(logits.log_softmax(1))
-    return -(log_probabilities.exp() * log_probabilities).sum(1)
+    wide = widen(logits)
+    log_probabilities = _rounded(wide.log_softmax(1), wide)
+    return _rounded(-(log_probabilities.exp() * log_probabilities).sum(1), logits)
 
 
 def cross_entropy(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
     """Minus the log of the labelled class's softmax probability, in nats. Not negative; larger is harder."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
-    return _finite(torch.nn.functional.cross_entropy(logits, labels.long(), reduction="none"))
+    return _rounded(torch.nn.functional.cross_entropy(widen(logits), labels.long(), reduction="none"), logits)
 
 
 def el2n(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
     """Length of the softmax error vector p - y (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
-    error = logits.softmax(1) - torch.nn.functional.one_hot(labels.long(), logits.shape[1])
-    return torch.linalg.vector_norm(error, dim=1)
+    return _rounded(_el2n(logits, labels), logits)
 
 
 def last_layer_grand(
@@ -144,7 +151,10 @@ def last_layer_grand(
     Not negative; larger is harder.
     """
     check_features(features)
-    return _finite(el2n(logits, labels) * torch.hypot(norms(features), torch.tensor(float(bias), dtype=features.dtype)))
+    check_logits(logits)
+    check_labels(labels, *logits.shape)
+    lengths = norms(widen(features))
+    return _rounded(_el2n(logits, labels) * torch.hypot(lengths, lengths.new_tensor(float(bias))), features, logits)
 
 
 def share_of_sum(part: Tensor, total: Tensor, classes: int) -> Tensor:
@@ -164,10 +174,16 @@ def _classes_of(labels: Tensor) -> int:
     return int(labels.max()) + 1 if labels.numel() else 0
 
 
-def _finite(values: Tensor) -> Tensor:
-    """The difference of two finite logits may exceed the largest number: it is taken instead."""
-    largest = torch.finfo(values.dtype).max
-    return values.clamp(-largest, largest)
+def _el2n(logits: Tensor, labels: Tensor) -> Tensor:
+    error = widen(logits).softmax(1) - torch.nn.functional.one_hot(labels.long(), logits.shape[1])
+    return torch.linalg.vector_norm(error, dim=1)
+
+
+def _rounded(values: Tensor, *like: Tensor) -> Tensor:
+    """The values in the finest precision of the inputs; where one exceeds the largest number, that is taken instead."""
+    dtype = functools.reduce(torch.promote_types, (one.dtype for one in like))
+    largest = torch.finfo(dtype).max
+    return values.clamp(-largest, largest).to(dtype)
 
 
 def _of_label(values: Tensor, labels: Tensor) -> Tensor:

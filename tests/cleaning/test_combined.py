@@ -188,3 +188,11 @@ def test_the_transition_left_out_is_that_of_the_confident_joint() -> None:
 def test_a_score_that_is_missing_does_not_count_against_a_sample() -> None:
     columns = [np.array([np.nan, 1.0, 2.0]), np.array([7.0, 5.0, 6.0])]
     np.testing.assert_allclose(rank_average(columns), [1.0, 0.0, 0.75])
+
+
+def test_float64_tells_neighbours_apart_that_are_nearly_parallel() -> None:
+    features = 1 + 1e-4 * torch.randn(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    units = features / features.norm(dim=1, keepdim=True)
+    # Between unit vectors the distance grows with the angle, and needs no cosine.
+    distances = (units.unsqueeze(0) - units.unsqueeze(1)).norm(dim=2).fill_diagonal_(9.0)
+    assert torch.equal(combined.nearest_in_angle(features, 5), distances.topk(5, largest=False).indices)

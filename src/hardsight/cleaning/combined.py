@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from hardsight.cleaning.columns import rank_average
 from hardsight.cleaning.confident import confident_joint
-from hardsight.geometry import directions
+from hardsight.geometry import directions, widen
 from hardsight.hardness import el2n, prototype_angle
 
 # Cosines of one block of samples to all others: 2**26 floats are 256 MiB.
@@ -29,7 +29,8 @@ def nearest_in_angle(features: Float[Tensor, "samples dim"], neighbours: int) ->
     count = len(features)
     if not 1 <= neighbours < count:
         raise ValueError(f"neighbours must lie in [1, {count - 1}], the other samples; got {neighbours!r}")
-    units = directions(features.float())
+    # Cosines of float32 tell angles of 1e-3 apart, not of 1e-4: float64 stays what it is.
+    units = directions(widen(features))
     found = []
     for rows in torch.arange(count, device=features.device).split(max(1, _BLOCK // count)):
         cosines = units[rows] @ units.T

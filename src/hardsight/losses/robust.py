@@ -198,9 +198,10 @@ def log_one_minus(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows c
 def _log_odds(rows: Rows) -> Float[Tensor, "rows"]:
     """log p / (1 - p) of the label: its logit less the log-sum-exp of the others."""
     assert rows.labels is not None
-    shifted = _at_least_finite(rows.logits - rows.logits.detach().amax(-1, keepdim=True))
+    shifted = rows.logits - rows.logits.detach().amax(-1, keepdim=True)
+    # Not minus infinity, or a row whose other classes are all masked out has none that is finite.
     others = shifted.scatter(-1, rows.labels.unsqueeze(-1), torch.finfo(shifted.dtype).min)
-    return rows.at_label(shifted) - others.logsumexp(-1)
+    return _at_least_finite(rows.at_label(shifted) - others.logsumexp(-1))
 
 
 def _at_least_finite(log_p: Tensor) -> Tensor:

@@ -225,3 +225,13 @@ def test_help_shows_examples() -> None:
     result = run("--help")
     assert "hardsight score features.npz" in result.stdout
     assert "--model hf:my-vit" in result.stdout
+
+
+def test_flags_take_the_place_of_a_processor_that_was_not_saved(photos: Path, tiny_vit: Path, tmp_path: Path) -> None:
+    words = ("--model", f"hf:{tiny_vit}", "--data", photos)
+    assert run(*words, "-o", tmp_path / "said.parquet").exit_code == 0
+    (tiny_vit / "preprocessor_config.json").unlink()
+    result = run(*words, "--size", "16", "--mean", "0.5", "--std", "0.5", "-o", tmp_path / "given.parquet", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["assumed"] == {}
+    assert "this was taken: --mean 0.485" in run(*words, "-o", tmp_path / "taken.parquet").stdout

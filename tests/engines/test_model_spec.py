@@ -202,3 +202,13 @@ def test_a_real_imagenet_classifier_knows_elephants(
     # Tusker, Indian elephant, African elephant.
     assert sum(int(one) in (101, 385, 386) for one in predicted) >= 6
     del sys.modules["lite"]
+
+
+def test_a_huggingface_folder_without_its_processor_takes_what_is_usual_and_says_so(tiny_vit: Path) -> None:
+    (tiny_vit / "preprocessor_config.json").unlink()
+    loaded = load_model(f"hf:{tiny_vit}")
+    assert loaded.assumed == ("mean", "std")
+    assert loaded.preprocessing == Preprocessing((16, 16), 16)
+    (tiny_vit / "processor_config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="save the image processor beside the model"):
+        load_model(f"hf:{tiny_vit}")

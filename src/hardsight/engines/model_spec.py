@@ -3,7 +3,7 @@
 | SPEC | what is built | preprocessing from |
 |---|---|---|
 | `timm:resnet50.a1_in1k` | timm's model of that name | its `pretrained_cfg` |
-| `hf:FOLDER` | the classifier that `save_pretrained` left there, nothing downloaded | `preprocessor_config.json` |
+| `hf:FOLDER` | what `save_pretrained` left there, nothing downloaded | `preprocessor_config.json`, or flags |
 | `torchvision:resnet50` | torchvision's model of that name | its weights' `transforms()` |
 | `hardsight:resnet20` | a network of `hardsight.models`; weights must be given | flags |
 | `package.module:factory` | what `factory()` returns; the working directory counts | its `pretrained_cfg`, or flags |
@@ -95,7 +95,10 @@ def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> L
     if missing:
         # transformers would draw them at random and say so in a warning: such a head has learned nothing.
         raise ValueError(f"{folder} must hold all weights of an image classifier; {missing[0]} is missing")
-    return LoadedModel(model, from_huggingface(folder), _own_names(model), "")
+    # A processor saved as part of another file says what it wants, too, and is refused rather than passed over.
+    said = any(folder.glob("*processor_config.json"))
+    preprocessing, assumed = (from_huggingface(folder), ()) if said else _own_preprocessing(model)
+    return LoadedModel(model, preprocessing, _own_names(model), "", assumed)
 
 
 def _from_torchvision(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
@@ -161,6 +164,9 @@ def _own_preprocessing(model: nn.Module) -> tuple[Preprocessing, tuple[str, ...]
     if isinstance(configuration, Mapping):
         return from_timm(configuration), ()
     shape = getattr(model, "input_shape", None)
+    side = getattr(getattr(model, "config", None), "image_size", None)
+    if isinstance(side, int):
+        shape = (3, side, side)
     size = (int(shape[1]), int(shape[2])) if isinstance(shape, tuple) and len(shape) == 3 else None
     first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     plain = Preprocessing(size, None if size is None else min(size))

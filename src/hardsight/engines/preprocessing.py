@@ -102,7 +102,7 @@ def from_huggingface(folder: Path) -> Preprocessing:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is not there: give --size, --mean and --std instead") from None
+        raise FileNotFoundError(f"{path} is not there: save the image processor beside the model") from None
     except ValueError as error:
         raise ValueError(f"{path} is not readable JSON: {error}") from None
     if not isinstance(said, dict):

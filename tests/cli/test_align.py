@@ -269,3 +269,14 @@ def test_missing_files_are_one_sentence(tmp_path: Path) -> None:
 
 def test_help_shows_examples() -> None:
     assert "hardsight align scores.parquet humans.csv" in run("--help").stdout
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write(tmp_path, columns())
+    (tmp_path / "taken").write_text("mine")
+    monkeypatch.setattr("hardsight.alignment.align_scores", lambda *given, **options: pytest.fail("worked in vain"))
+    refused = run(*files, "-o", tmp_path / "taken")
+    assert refused.exit_code == 2
+    assert f"a folder is needed where there is a file: {tmp_path / 'taken'}" in refused.stderr

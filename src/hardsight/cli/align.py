@@ -60,15 +60,18 @@ def align(
 
         hardsight align scores.parquet humans.csv --human selection_frequency --scores avh,confidence -o results/
     """
-    with one_sentence("human", "scores", "method"):
+    with one_sentence("method"):
         import numpy as np
 
         from hardsight.alignment import align_scores
         from hardsight.alignment.tables import read_joined
-        from hardsight.records import write_json
+        from hardsight.records import check_writable, write_json
 
         if larger_is not in ("easier", "harder"):
             raise ValueError(f"--larger-is must be easier or harder; got {larger_is!r}")
+        folder = output or scores_file.with_name(f"{scores_file.stem}-align")
+        # Before the work, which may take a minute, not after it.
+        check_writable(folder / RESULTS_FILE)
         joined = read_joined(
             scores_file,
             humans_file,
@@ -93,7 +96,6 @@ def align(
                 generator=np.random.default_rng(seed),
             )
         results |= _origin(joined, scores_file, humans_file, seed)
-        folder = output or scores_file.with_name(f"{scores_file.stem}-align")
         write_json(folder / RESULTS_FILE, results)
         written = _page(folder) if page else "left out"
     if as_json:

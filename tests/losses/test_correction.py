@@ -44,7 +44,7 @@ def test_equal_slow_loops(logits: Tensor, labels: Tensor, generator: torch.Gener
         torch.testing.assert_close(result, backward, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("gap", [30.0, 200.0, 1e4])
+@pytest.mark.parametrize("gap", [30.0, 200.0, 600.0])
 def test_a_soft_target_keeps_its_gradient_where_the_softmax_underflows(gap: float) -> None:
     """exp(-200) is 0 in float32: the loss would stop at 87 and pull no more, with a class index it does not."""
     matrix = MATRIX.float()
@@ -59,22 +59,6 @@ def test_a_soft_target_keeps_its_gradient_where_the_softmax_underflows(gap: floa
         found.append((value.detach(), leaf.grad))
     torch.testing.assert_close(found[1], found[0])
     assert (found[1][1][:2].abs().sum(-1) > 1).all()
-
-
-def test_soft_targets_in_parts_equal_those_in_one(monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
-    """Columns are summed a few at a time where there are many: the value and both gradients are the same."""
-    logits = torch.randn(5, 7, generator=generator, dtype=torch.float64)
-    scores = torch.randn(7, 7, generator=generator, dtype=torch.float64)
-    target = torch.randn(5, 7, generator=generator, dtype=torch.float64).softmax(-1)
-    found = []
-    for most in (2**22, 80):
-        monkeypatch.setattr("hardsight.losses.correction._MOST_SUMMANDS", most)
-        loss = SAdaptation(7, initial=scores.softmax(-1)).double()
-        leaf = logits.clone().requires_grad_()
-        value = loss(leaf, target)
-        value.backward()
-        found.append((value.detach(), leaf.grad, loss.scores.grad))
-    torch.testing.assert_close(found[1], found[0])
 
 
 def test_the_identity_corrects_nothing(logits: Tensor, labels: Tensor) -> None:

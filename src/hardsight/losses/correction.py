@@ -5,7 +5,6 @@ Forward and Backward (Patrini et al., 2017) take the matrix as known or estimate
 """
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,9 +12,6 @@ from torch import Tensor, nn
 
 from hardsight.geometry import full_precision
 from hardsight.losses.inputs import Rows, as_rows, check_floating, check_range, check_reduction, sum_slack
-
-# Summands of products held at a time: 2**22 floats are 16 MiB.
-_MOST_SUMMANDS = 2**22
 
 
 def forward_correction_loss(
@@ -155,43 +151,12 @@ def _forward(rows: Rows, log_transition: Float[Tensor, "classes classes"]) -> Fl
     if rows.probabilities is None:
         # Only the labelled column of T is needed, and in logarithms no probability is too small.
         return -(log_p + log_transition.T[rows.labels]).logsumexp(-1)
-    return -rows.expected(_LogProduct.apply(log_p, log_transition))
-
-
-class _LogProduct(torch.autograd.Function):
-    """log of exp(a) @ exp(b), never out of the logarithms: a product of softmax and matrix would underflow to 0.
-
-    Column by column, as many at a time as fit: the sum over all three indices never exists.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(log_p: Tensor, log_transition: Tensor) -> Tensor:
-        parts = [(log_p.unsqueeze(-1) + columns).logsumexp(1) for columns in _columns(log_p, log_transition)]
-        return torch.cat(parts, -1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        log_p, log_transition, output = ctx.saved_tensors
-        by_p, by_transition = torch.zeros_like(log_p), []
-        # What cannot be (minus infinity) has no share.
-        attainable = torch.where(output == -math.inf, math.inf, output)
-        at = 0
-        for columns in _columns(log_p, log_transition):
-            here = slice(at, at := at + columns.shape[1])
-            shares = (log_p.unsqueeze(-1) + columns - attainable[:, None, here]).exp() * grad[:, None, here]
-            by_p = by_p + shares.sum(-1)
-            by_transition.append(shares.sum(0))
-        return by_p, torch.cat(by_transition, -1)
-
-
-def _columns(log_p: Tensor, log_transition: Tensor) -> tuple[Tensor, ...]:
-    return log_transition.split(max(1, _MOST_SUMMANDS // max(1, log_p.numel())), dim=1)
+    # In float64, where a device has it, nothing above exp(-708) underflows; in logarithms each pair of classes would
+    # take an exponential of its own.
+    wide = log_p if log_p.device.type == "mps" else log_p.double()
+    with full_precision(wide):
+        noisy = wide.exp() @ log_transition.to(wide.dtype).exp()
+    return -rows.expected(noisy.clamp_min(torch.finfo(noisy.dtype).tiny).log().to(log_p.dtype))
 
 
 def _log_transition(transition: Float[Tensor, "classes classes"]) -> Float[Tensor, "classes classes"]:

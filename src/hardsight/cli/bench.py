@@ -26,7 +26,7 @@ def bench(
 
         hardsight bench --only rescaled_cross_entropy --no-compiled
     """
-    with one_sentence():
+    with one_sentence("only"):
         from hardsight.kernels import benchmark
 
         def keep(row: Any) -> None:

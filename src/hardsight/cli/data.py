@@ -57,7 +57,7 @@ def check_root(
     from hardsight.datasets.completeness import check
 
     states = []
-    with one_sentence(), Console(stderr=True).status("reading") as status:
+    with one_sentence("name"), Console(stderr=True).status("reading") as status:
         for state in check(root, names or (), decode=decode):
             states.append(state)
             status.update(f"reading: {state.name} is {state.state}")

@@ -75,7 +75,7 @@ def score(
 
         hardsight score --model timm:resnet50 --weights mine.safetensors --num-classes 7 --data photos/
     """
-    with one_sentence():
+    with one_sentence("size", "mean", "std", "interpolation", "weights", "num_classes", scores="--score"):
         from hardsight.hardness.scoring import choose_scores
         from hardsight.records import check_writable, write_table
 

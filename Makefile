@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/hardsight demo
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check .

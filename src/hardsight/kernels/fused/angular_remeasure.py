@@ -123,12 +123,11 @@ def _add_logits(logits, column, counted, found):
 
 @triton.jit
 @no_type_check
-def _measure(
+def remeasure(
     one,
-    exponent,
-    length,
+    norm,
     label,
-    anew,
+    doubt,
     head,
     place,
     samples,
@@ -138,13 +137,20 @@ def _measure(
     CLASSES: tl.constexpr,
     DIM: tl.constexpr,
 ):
-    """The angles of one sample to all classes, and where it is measured anew all its numbers."""
+    """The angles of one sample to all classes, and where every number is in doubt all of them."""
     weight, weight_inverse, bias, classes, stride = head
     out, predicted, row = place
+    anew = doubt == ALL_IN_DOUBT
+    exponent, length = tl.zeros((1,), tl.int32), tl.zeros((1,), tl.float32) + norm
+    if anew:
+        exponent, length = _scaled(one, DIM)
     inverse = inverse_of(length)
-    own, others, nearest, label_logit = 0.0, 0.0, 4.0, 0.0
-    found = (0, _NO_LOGIT, 0.0, 0.0, 0.0)
-    for tile in range(0, classes, CLASSES):
+    # A zero vector has no direction, and needs no better one.
+    there = tl.sum(length, 0) != 0.0
+    zero = tl.full((), 0.0, tl.float32)
+    own, others, nearest, label_logit = zero, zero, zero + 4.0, zero
+    found = (zero.to(tl.int32), zero + _NO_LOGIT, zero, zero, zero)
+    for tile in range(0, tl.where(there, classes, 0), CLASSES):
         column = tile + tl.arange(0, CLASSES)
         valid = column < classes
         counted = valid & (column != label)
@@ -162,39 +168,11 @@ def _measure(
             logits = _logits(products, exponent + exponents, bias, column, valid, BIAS)
             label_logit += tl.sum(tl.where(valid & (column == label), logits, 0.0), 0)
             found = _add_logits(logits, column, counted, found)
-    tl.store(out + samples + row, own)
-    tl.store(out + 2 * samples + row, others + own)
-    tl.store(out + 3 * samples + row, nearest)
+    tl.store(out + samples + row, own, mask=there)
+    tl.store(out + 2 * samples + row, others + own, mask=there)
+    tl.store(out + 3 * samples + row, nearest, mask=there)
     if anew:
         whole = tl.minimum(length * _power_of_two(exponent), _LARGEST)
-        tl.store(out + row, tl.sum(whole, 0))
+        tl.store(out + row, tl.sum(whole, 0), mask=there)
         if LOGITS:
-            store_logits(
-                out, predicted, row, samples, True, (label, label_logit), (found[0], found[1]), found[2:], SPREAD
-            )
-
-
-@triton.jit
-@no_type_check
-def remeasure(
-    one,
-    norm,
-    label,
-    doubt,
-    head,
-    place,
-    samples,
-    LOGITS: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-    CLASSES: tl.constexpr,
-    DIM: tl.constexpr,
-):
-    """Measure again what is in doubt of one sample."""
-    anew = doubt == ALL_IN_DOUBT
-    exponent, length = tl.zeros((1,), tl.int32), tl.zeros((1,), tl.float32) + norm
-    if anew:
-        exponent, length = _scaled(one, DIM)
-    # A zero vector has no direction, and needs no better one.
-    if tl.sum(length, 0) != 0.0:
-        _measure(one, exponent, length, label, anew, head, place, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM)
+            store_logits(out, predicted, row, samples, there, (label, label_logit), found[:2], found[2:], SPREAD)

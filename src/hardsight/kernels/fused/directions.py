@@ -110,20 +110,19 @@ def _tangent(g, x, radial, inverse, scale, LARGEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def _project_rows(
-    gradients,
-    vectors,
-    out,
+    matrices,
     inverses,
     program,
-    rows,
-    dim,
-    stride,
+    sizes,
     scale,
     LARGEST: tl.constexpr,
     WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Some rows of one matrix of gradients; `matrices`: these, the vectors, the result; `sizes`: rows, dim, stride."""
+    gradients, vectors, out = matrices
+    rows, dim, stride = sizes
     row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     here = row < rows
     gradient = gradients + row * dim
@@ -186,40 +185,12 @@ def _project(
     scale = tl.load(factor) * number_at(upstream, 1.0)
     # Two calls: the two gradients may wait in different precisions.
     if program < firsts:
-        stride = first_steps * STEP
-        _project_rows(
-            first,
-            first_vectors,
-            first_out,
-            inverses,
-            program,
-            first_rows,
-            dim,
-            stride,
-            scale,
-            LARGEST,
-            WHOLE,
-            ROWS,
-            BLOCK,
-        )
+        matrices, sizes = (first, first_vectors, first_out), (first_rows, dim, first_steps * STEP)
+        _project_rows(matrices, inverses, program, sizes, scale, LARGEST, WHOLE, ROWS, BLOCK)
     elif second is not None:
+        others, their_sizes = (second, second_vectors, second_out), (second_rows, dim, second_steps * STEP)
         inverses += first_rows
-        stride = second_steps * STEP
-        _project_rows(
-            second,
-            second_vectors,
-            second_out,
-            inverses,
-            program - firsts,
-            second_rows,
-            dim,
-            stride,
-            scale,
-            LARGEST,
-            WHOLE,
-            ROWS,
-            BLOCK,
-        )
+        _project_rows(others, inverses, program - firsts, their_sizes, scale, LARGEST, WHOLE, ROWS, BLOCK)
 
 
 def inverse_norms(vectors: Tensor, others: Tensor | None = None) -> Tensor:

@@ -119,8 +119,12 @@ def test_not_text_is_refused(tmp_path: Path) -> None:
         ),
         ("0,cat,relabel,dog", None, "line 2: label must be a class number; got 'cat'"),
         ("0,cat,keep,", ["cat", "cat"], "class_names must all be different"),
-        ("0,0,relabel,-100", None, "line 2: new_label must be a class number that is 0 or larger; got '-100'"),
-        ("0,0,relabel,99999999999999999999", None, "line 2: new_label must be a class number"),
+        (
+            "0,0,relabel,-100",
+            None,
+            "line 2: new_label must be 0 or larger, .*; got -100, which stands for none: .* drop",
+        ),
+        ("0,0,relabel,99999999999999999999", None, "line 2: new_label must be a class number of at most"),
     ],
 )
 def test_refused_when_applied(line: str, names: list[str] | None, sentence: str, tmp_path: Path) -> None:

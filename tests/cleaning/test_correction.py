@@ -99,11 +99,15 @@ def test_the_minimum_confidence_itself_is_enough() -> None:
 def test_what_stands_for_no_class_is_neither_given_nor_counted() -> None:
     """-1 is what `confident_class` says where it says nothing, -100 is PyTorch's label of no class."""
     known, unknown = torch.tensor([0, 1, 1]), torch.tensor([0, -1, -100])
-    with pytest.raises(ValueError, match="predicted must hold classes that are 0 or larger; 2 of 3 are negative"):
+    with pytest.raises(
+        ValueError, match=r"predicted must be 0 or larger, .*; got -1, which stands for none \(2 of 3\): leave"
+    ):
         correct_labels(known, unknown)
     assert correct_labels(known, unknown, among=unknown >= 0).labels.tolist() == [0, 1, 1]
     for labels, truth, name in ((unknown, known, "labels"), (known, unknown, "true_labels")):
-        with pytest.raises(ValueError, match=f"^{name} must hold classes"):
+        with pytest.raises(ValueError, match=f"^{name} must be 0 or larger, the number of a class"):
             fitting(known, labels, truth)
-        with pytest.raises(ValueError, match=f"^{name} must hold classes"):
+        with pytest.raises(ValueError, match=f"^{name} must be 0 or larger, the number of a class"):
             correction_report(labels, known, truth)
+    with pytest.raises(ValueError, match=r"^corrected must be 0 or larger"):
+        correction_report(known, unknown, known)

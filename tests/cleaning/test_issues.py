@@ -266,7 +266,9 @@ def test_labels_may_be_text() -> None:
 def test_a_label_that_stands_for_none_is_no_suspect(make_table: Make) -> None:
     # PyTorch's -100 would otherwise be the most suspicious label of all: no model ever predicts it.
     table = make_table({"id": [0, 1, 2], "label": [0, -100, 1], "predicted": [0, 1, 1], "avh": [0.1, 0.9, 0.2]})
-    with pytest.raises(ValueError, match=r"0 or larger, or null where a sample has none; 1 of 3 .* first -100"):
+    with pytest.raises(
+        ValueError, match=r"^column 'label' must be 0 or larger, .*; got -100, which stands for none \(1 of 3\): .*null"
+    ):
         find_label_issues(table)
 
 

@@ -206,7 +206,11 @@ def test_importance_of_nothing_and_of_huge_numbers() -> None:
         ),
         (
             lambda: ClassBalancedSampler(torch.tensor([0, 1, -100]), classes_per_batch=2, samples_per_class=1),
-            "labels must be 0 or larger",
+            r"labels must be 0 or larger, .*; got -100, which stands for none \(1 of 3\)",
+        ),
+        (
+            lambda: CurriculumSampler(HARDNESS[:3], epochs=1, labels=torch.tensor([0, -1, 1])),
+            r"labels must be 0 or larger, .*; got -1, which stands for none \(1 of 3\)",
         ),
     ],
 )

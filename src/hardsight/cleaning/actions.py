@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.columns import require_column
 from hardsight.records import write_text
 
@@ -117,7 +119,7 @@ def apply_actions(
     where = {str(one): at for at, one in enumerate(ids.tolist() if isinstance(ids, Tensor) else ids)}
     if len(where) != len(labels):
         raise ValueError(f"ids must be one for each label and all different; got {len(where)} for {len(labels)} labels")
-    classes = _Classes(class_names)
+    classes, most = _Classes(class_names), torch.iinfo(labels.dtype).max
     new, kept = labels.clone(), torch.ones_like(labels, dtype=torch.bool)
     for one in actions:
         if one.id not in where:
@@ -130,9 +132,10 @@ def apply_actions(
             )
         if one.action == "relabel":
             number = classes.number(one.new_label, one.line, "new_label")
-            if not 0 <= number <= torch.iinfo(labels.dtype).max:
+            require_classes(f"line {one.line}: new_label", np.array([number]), "the action for such a sample is drop")
+            if number > most:
                 raise ValueError(
-                    f"line {one.line}: new_label must be a class number that is 0 or larger; got {one.new_label!r}"
+                    f"line {one.line}: new_label must be a class number of at most {most}; got {one.new_label!r}"
                 )
             new[at] = number
         elif one.action == "drop":

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.samplers import EpochSampler
 
 
@@ -32,11 +33,7 @@ class ClassBalancedSampler(EpochSampler):
         super().__init__(seed=seed, processes=processes, rank=rank)
         if labels.ndim != 1 or len(labels) == 0:
             raise ValueError(f"labels must be one class for each of at least 1 sample; got {list(labels.shape)}")
-        if int(labels.min()) < 0:
-            raise ValueError(
-                "labels must be 0 or larger, or samples without one would be a class of their own; "
-                f"got {int(labels.min())}"
-            )
+        require_classes("labels", labels)
         found, counts = labels.cpu().unique(return_counts=True)
         if not 1 <= classes_per_batch <= len(found):
             raise ValueError(

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardsight.cleaning.classes import require_classes
+
 
 @dataclass(frozen=True)
 class Correction:
@@ -76,7 +78,7 @@ def correct_labels(
     allowed = torch.ones_like(labels, dtype=torch.bool) if among is None else among.clone()
     if confidence is not None:
         allowed &= confidence >= minimum_confidence
-    _check_classes(predicted=predicted[allowed])
+    require_classes("predicted", predicted[allowed])
     corrected = torch.where(allowed, predicted, labels)
     return Correction(corrected, corrected != labels)
 
@@ -85,7 +87,8 @@ def fitting(
     predicted: Int[Tensor, "samples"], labels: Int[Tensor, "samples"], true_labels: Int[Tensor, "samples"]
 ) -> Fitting:
     """How far the predictions follow the given labels, on the right and on the wrong ones (GR, Table 11)."""
-    _check_classes(labels=labels, true_labels=true_labels)
+    require_classes("labels", labels)
+    require_classes("true_labels", true_labels)
     right = labels == true_labels
     follows = predicted == labels
     return Fitting(
@@ -101,7 +104,8 @@ def correction_report(
     labels: Int[Tensor, "samples"], corrected: Int[Tensor, "samples"], true_labels: Int[Tensor, "samples"]
 ) -> CorrectionReport:
     """What changing `labels` to `corrected` repaired and damaged."""
-    _check_classes(labels=labels, true_labels=true_labels)
+    for name, classes in (("labels", labels), ("corrected", corrected), ("true_labels", true_labels)):
+        require_classes(name, classes)
     wrong, still = labels != true_labels, corrected != true_labels
     return CorrectionReport(
         samples=len(labels),
@@ -111,17 +115,6 @@ def correction_report(
         damaged=int((~wrong & still).sum()),
         still_wrong=int((wrong & still & (labels != corrected)).sum()),
     )
-
-
-def _check_classes(**columns: Tensor) -> None:
-    """A number that stands for no class, as -100 does in PyTorch, is neither right nor wrong."""
-    for name, classes in columns.items():
-        negative = int((classes < 0).sum())
-        if negative:
-            raise ValueError(
-                f"{name} must hold classes that are 0 or larger; {negative} of {len(classes)} are negative, so leave "
-                "those samples out"
-            )
 
 
 def _share(mask: Tensor) -> float:

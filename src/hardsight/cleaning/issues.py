@@ -8,6 +8,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.columns import (
     hardness_values,
     labels_of,
@@ -93,7 +94,8 @@ def find_label_issues(
     table, beliefs, labelled = _labelled(table, probabilities)
     names = _choose(table, score)
     labels = labels_of(table)
-    _check_labels(labels)
+    if labels.dtype.kind in "iu":
+        require_classes("column 'label'", labels, "write null where a sample has no label")
     _check_kinds(table)
     columns = [hardness_values(table, name) for name in names]
     hardness = columns[0] if len(columns) == 1 else rank_average(columns)
@@ -120,17 +122,6 @@ def find_label_issues(
     }
     one_look = how == "disagreement" and _mean_margin(table) is None
     return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order], one_look)
-
-
-def _check_labels(labels: np.ndarray) -> None:
-    """A number that stands for no label, as -100 does in PyTorch, differs from every prediction."""
-    if labels.dtype.kind not in "iu" or labels.min() >= 0:
-        return
-    negative = labels[labels < 0]
-    raise ValueError(
-        "column 'label' must hold classes that are 0 or larger, or null where a sample has none; "
-        f"{len(negative)} of {len(labels)} are negative, first {negative[0]}"
-    )
 
 
 def _check_kinds(table: pa.Table) -> None:

@@ -60,26 +60,6 @@ def angles_to_classes(
     return angles.to(torch.promote_types(features.dtype, weight.dtype))
 
 
-def angles_from_logits(
-    logits: Float[Tensor, "*batch classes"],
-    feature_norms: Float[Tensor, "*batch"],
-    weight_norms: Float[Tensor, "classes"],
-    bias: Float[Tensor, "classes"] | None = None,
-) -> Float[Tensor, "*batch classes"]:
-    """The same angles from logits that exist already: arccos of (logit - bias) / (|w| |x|), no matrix product.
-
-    As exact as the logits are: near 0 and pi a rounding error of eps in the logit is one of sqrt(eps) in the
-    angle. Use `angles_to_classes` where that matters.
-    """
-    wide = widen(logits)
-    products = wide if bias is None else wide - widen(bias)
-    feature_norms, weight_norms = widen(feature_norms).unsqueeze(-1), widen(weight_norms)
-    # Divided one after the other: the product of two large norms may overflow where the quotient does not.
-    cosines = products / _nonzero(feature_norms) / _nonzero(weight_norms)
-    cosines = torch.where((feature_norms == 0) | (weight_norms == 0), 0.0, cosines)
-    return _SafeArccos.apply(cosines).to(logits.dtype)
-
-
 def angle_of_cosine(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Arccos of a cosine that rounding may have pushed past one; its derivative is bounded, also at -1 and 1."""
     return _SafeArccos.apply(widen(cosine)).to(cosine.dtype)

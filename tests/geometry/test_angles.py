@@ -12,7 +12,6 @@ from torch import Tensor
 from hardsight.geometry import (
     angle_between,
     angle_of_cosine,
-    angles_from_logits,
     angles_to_classes,
     directions,
     norms,
@@ -169,19 +168,6 @@ def test_the_gradient_of_a_small_angle_has_the_length_one_over_the_norm() -> Non
         leaf = x.clone().requires_grad_()
         measure(leaf, y).sum().backward()
         torch.testing.assert_close(leaf.grad.norm(dim=1) * x.norm(dim=1), torch.ones(len(x)), rtol=2e-2, atol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_angles_from_logits_are_the_same_angles(dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(5)
-    x = torch.randn(9, 12, generator=generator, dtype=dtype)
-    w = torch.randn(4, 12, generator=generator, dtype=dtype)
-    bias = torch.randn(4, generator=generator, dtype=dtype)
-    x[0] = 0
-    w[1] = 0
-    again = angles_from_logits(x @ w.T + bias, norms(x), norms(w), bias)
-    torch.testing.assert_close(again, angles_to_classes(x, w), rtol=0, atol=2e-6 if dtype == torch.float32 else 1e-14)
-    torch.testing.assert_close(angles_from_logits(x @ w.T, norms(x), norms(w)), again, rtol=0, atol=2e-6)
 
 
 def test_without_remeasuring_an_angle_is_good_to_the_root_of_eps() -> None:

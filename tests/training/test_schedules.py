@@ -30,6 +30,10 @@ def test_ramps_of_the_authors_script_differ_as_documented():
     assert plan.feature_loss(at_epoch(0, 200)) == 0.0
     assert plan.feature_loss(at_epoch(25, 200)) == pytest.approx(math.exp(-5 * 0.25))
     assert plan.feature_loss(at_epoch(50, 200)) == 1.0
+    for epoch in range(200):
+        rise = math.exp(-5 * (1 - epoch / 50) ** 2) if epoch < 50 else 1.0
+        fall = math.exp(-(((epoch - 170) / 2) ** 2) / 30) if epoch >= 170 else 1.0
+        assert plan.learning_rate(at_epoch(epoch, 200)) == pytest.approx(rise * fall, rel=1e-12)
 
 
 def test_steps_by_iteration_and_by_epoch():

@@ -10,7 +10,6 @@ from jaxtyping import Float
 # Below it the variance of Fisher's z, 1 / (n - 3), does not exist.
 FEWEST_PAIRS = 4
 
-Method = str
 METHODS = ("spearman", "pearson", "kendall")
 ALTERNATIVES = ("two-sided", "greater", "less")
 

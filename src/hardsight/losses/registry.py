@@ -52,7 +52,6 @@ class LossEntry:
     needs_ids: bool = False  # forward(..., ids=) names the samples
     soft_targets: bool = True  # class probabilities are accepted as well as indices
     pairs: bool = False  # one loss a pair, not a sample
-    batch_term: bool = False  # a sample's loss depends on the others in its batch
     best_at_label: bool = True  # the more the labelled class leads, the smaller the loss
     value_has_gradient: bool = True  # False: the gradient is not that of the returned value (GR)
     class_rows: tuple[str, ...] = ()  # state with a row a class
@@ -67,7 +66,7 @@ def noisy_transition(classes: int, rate: float = 0.3) -> torch.Tensor:
 
 _index_loss = partial(LossEntry, soft_targets=False)
 _feature_loss = partial(LossEntry, takes="features", soft_targets=False)
-_pair_loss = partial(_feature_loss, pairs=True, batch_term=True, best_at_label=False)
+_pair_loss = partial(_feature_loss, pairs=True, best_at_label=False)
 
 _ENTRIES = (
     LossEntry("cross_entropy", lambda n: CrossEntropy(), "−log p_y", "PyTorch's `F.cross_entropy`"),
@@ -165,7 +164,6 @@ _ENTRIES = (
         lambda n: GradientRescaling(),
         "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
         "Wang et al., 2019, Eq. 6",
-        batch_term=True,
         value_has_gradient=False,
     ),
     LossEntry("mae", lambda n: MAELoss(), "2(1 − p_y)", "Ghosh et al., AAAI 2017", high=2.0),
@@ -238,7 +236,6 @@ _ENTRIES = (
         lambda n: MentorNetPD(),
         "−v log p_y, v by MentorNet's predefined curriculum",
         "Jiang et al., ICML 2018",
-        batch_term=True,
         best_at_label=False,
     ),
     LossEntry(
@@ -253,7 +250,6 @@ _ENTRIES = (
         "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
         "Tanaka et al., CVPR 2018",
         needs_ids=True,
-        batch_term=True,
         best_at_label=False,
         class_rows=("prior",),
     ),

@@ -36,14 +36,6 @@ class AMCSchedule:
             return 0.0
         return self.coefficient * gaussian_ramp_up(epoch, self.ramp_up)
 
-    def learning_rate_at(self, epoch: float | int) -> float:
-        up = gaussian_ramp_up(epoch, self.ramp_up)
-        return self.learning_rate * up * gaussian_ramp_down(epoch, self.epochs, self.ramp_down, self.down_sharpness)
-
-    def beta1_at(self, epoch: float | int) -> float:
-        down = gaussian_ramp_down(epoch, self.epochs, self.ramp_down, self.down_sharpness)
-        return down * self.beta1 + (1 - down) * self.last_beta1
-
 
 # Section 3.2 of the paper. Its mean is printed over the batch, half of `amc_loss`, which takes it over the pairs.
 AMC_PAPER = AMCSchedule(

@@ -5,10 +5,13 @@ import torch
 from torch import nn
 
 from hardsight import training
+from hardsight.losses import local_intrinsic_dimensionality
 from hardsight.losses.curriculum import MentorNetPD, SelfPaced
 from hardsight.losses.dimensionality import D2L
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
+from hardsight.training import between_epochs
+from hardsight.training.network import Network
 
 
 def fit(problem, small, loss, epochs=6):
@@ -64,6 +67,43 @@ def test_d2l_takes_in_a_dimensionality_an_epoch(problem, small):
     fit(problem, small, loss, epochs=4)
     assert int(loss.epochs_seen) == 3
     assert 0 < float(loss.smallest) < float("inf")
+
+
+def dimensionality(features, *, epoch=1, batch_size=100):
+    """What D2L is told after an epoch of a network that hands its inputs on as features."""
+    loss = D2L()
+    model = nn.Sequential(nn.Identity(), nn.Linear(features.shape[1], 2))
+    columns = (features, torch.zeros(len(features), dtype=torch.long), torch.arange(len(features)))
+    batches = list(zip(*(column.split(batch_size) for column in columns), strict=True))
+    between_epochs.end_epoch(
+        Network(model, training.Objective(loss)), batches, torch.device("cpu"), {"epoch": epoch}, 9
+    )
+    return float(loss.smallest)
+
+
+def test_d2l_measures_samples_from_everywhere():
+    """In a set sorted by class the first samples are of one class, whose dimensionality is not that of all."""
+    generator = torch.Generator().manual_seed(0)
+    flat, full = torch.zeros(3000, 12), torch.randn(3000, 12, generator=generator)
+    flat[:, :2] = torch.randn(3000, 2, generator=generator)
+    there, back = (dimensionality(torch.cat(halves)) for halves in ((flat, full), (full, flat)))
+    first = local_intrinsic_dimensionality(flat[:128]).mean()
+    assert there == pytest.approx(back, rel=0.05)
+    assert there > 1.3 * first
+
+
+def test_d2l_draws_anew_each_epoch_and_the_same_in_each_run():
+    features = torch.randn(2000, 6, generator=torch.Generator().manual_seed(1))
+    first = dimensionality(features, epoch=1)
+    assert dimensionality(features, epoch=1) == first
+    assert dimensionality(features, epoch=2) != first
+
+
+def test_d2l_draws_every_sample_of_a_small_set():
+    features = torch.randn(100, 6, generator=torch.Generator().manual_seed(1))
+    assert dimensionality(features, batch_size=30) == pytest.approx(
+        float(local_intrinsic_dimensionality(features).mean()), rel=1e-5
+    )
 
 
 def test_without_the_samples_such_a_loss_is_refused(problem, small):

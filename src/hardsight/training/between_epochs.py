@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hardsight.datasets.order import mixed_seed
 from hardsight.dynamics.noise_rate import lead, noise_rate
 from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
@@ -17,7 +18,7 @@ from hardsight.losses.curriculum import SelfPaced
 from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
-from hardsight.training.evaluation import gather, gather_batches, share
+from hardsight.training.evaluation import gather, share
 from hardsight.training.network import Network
 from hardsight.training.record import Row
 
@@ -25,7 +26,7 @@ from hardsight.training.record import Row
 _PRUNING_STARTS, _PRUNING_EVERY = 40 / 120, 10 / 120
 # Joint optimisation replaces labels from epoch 70 of 200 on (Tanaka et al. 2018, Section 4.2).
 _RELABELLING_STARTS = 70 / 200
-# D2L estimates the dimensionality of an epoch from ten batches of 128 (Ma et al. 2018, Section 4).
+# D2L estimates the dimensionality of an epoch from ten random batches of 128 (Ma et al. 2018, Section 4).
 _DIMENSION_SAMPLES, _DIMENSION_BATCH = 1280, 128
 
 
@@ -65,7 +66,7 @@ def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.dev
             loss.record(seen.ids, seen.logits)
         loss.end_epoch(update=progress >= _RELABELLING_STARTS)
     elif isinstance(loss, D2L):
-        loss.end_epoch(_dimensionality(network, samples, device), progress)
+        loss.end_epoch(_dimensionality(network, samples, device, epoch), progress)
     return {}
 
 
@@ -92,20 +93,50 @@ def _look(network: Network, samples: Iterable[Any], device: torch.device) -> Ite
             yield _Looked(logits, features, labels, ids)
 
 
-def _dimensionality(network: Network, samples: Iterable[Any], device: torch.device) -> float:
-    """Mean local intrinsic dimensionality of the features, over the first samples; any number of processes agree."""
-    kept: list[Tensor] = []
-    for seen in _look(network, samples, device):
-        assert seen.features is not None
-        kept.append(seen.features.float())
-        if rank_and_count()[1] * sum(map(len, kept)) >= _DIMENSION_SAMPLES:
-            break
-    batches = torch.cat(gather_batches(kept))[:_DIMENSION_SAMPLES].split(_DIMENSION_BATCH)
+def _dimensionality(network: Network, samples: Iterable[Any], device: torch.device, epoch: int) -> float:
+    """Mean local intrinsic dimensionality of the features of samples drawn anew each epoch; any processes agree."""
+    images, turns = _drawn(samples, device, epoch)
+    own: list[Tensor] = []
+    if len(turns):
+        with evaluating(network):
+            features = torch.cat([_features(network, some) for some in images.split(_DIMENSION_BATCH)])
+        own = [turns, features.float().cpu()]
+    turns, features = gather(own)
+    batches = features[turns.argsort()[:_DIMENSION_SAMPLES]].split(_DIMENSION_BATCH)
     # A last batch of too few has no neighbours to measure by.
     measured = [
         local_intrinsic_dimensionality(one, neighbours=min(20, len(one) - 1)).mean() for one in batches if len(one) > 2
     ]
     return float(torch.stack(measured).mean())
+
+
+def _features(network: Network, images: Tensor) -> Tensor:
+    features = network.look(images)[1]
+    assert features is not None
+    return features
+
+
+def _drawn(samples: Iterable[Any], device: torch.device, epoch: int) -> tuple[Tensor, Tensor]:
+    """Images of this process's part of `_DIMENSION_SAMPLES` samples drawn from all, and each one's turn in the draw.
+
+    Every sample's turn is a random number of (seed, epoch, its batch), and the smallest are drawn: the same whether or
+    not a run was interrupted, for any number of processes, and without knowing how many samples come.
+    """
+    rank, world = rank_and_count()
+    seed, latest = int(getattr(samples, "seed", 0)), 1.0
+    turns, kept = torch.empty(0, dtype=torch.float64), []
+    for at, (images, _, _) in enumerate(share(samples, device)):
+        generator = torch.Generator().manual_seed(mixed_seed(seed, epoch, 1 + at * world + rank))
+        fresh = torch.rand(len(images), generator=generator, dtype=torch.float64)
+        early = (fresh < latest).nonzero().squeeze(1)
+        turns = torch.cat([turns, fresh[early]])
+        kept.append(images[early.to(images.device)])
+        if len(turns) > _DIMENSION_SAMPLES:
+            latest = float(turns.kthvalue(_DIMENSION_SAMPLES).values)
+    if not kept:
+        return torch.empty(0), turns
+    first = turns.argsort()[:_DIMENSION_SAMPLES]
+    return torch.cat(kept)[first.to(kept[0].device)], turns[first]
 
 
 def check_samples(loss: nn.Module | object, samples: Iterable[Any] | None) -> None:

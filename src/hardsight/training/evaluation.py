@@ -3,7 +3,6 @@
 Several processes share the batches (batch i goes to process i modulo their number) and add up.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -112,12 +111,6 @@ def gather(columns: Sequence[Tensor]) -> list[Tensor]:
     """The columns of all processes, in order of rank; a process without a batch has none."""
     held = [part for part in _gather_objects(columns) if part]
     return [torch.cat(parts) for parts in zip(*held, strict=True)]
-
-
-def gather_batches(own: Sequence[Tensor]) -> list[Tensor]:
-    """The batches of all processes in the order of the loader that they share (see `share`), on the CPU."""
-    held = _gather_objects([batch.cpu() for batch in own])
-    return [batch for turn in itertools.zip_longest(*held) for batch in turn if batch is not None]
 
 
 def _gather_objects(own: Any) -> list[Any]:

@@ -99,12 +99,15 @@ def test_gradients_are_tangent_to_the_sphere(device: str) -> None:
     assert radial.abs().max() < 1e-4
 
 
-def test_rows_wider_than_a_program_and_samples_beyond_a_block(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dim", [5, 24], ids=["gradient waits", "slopes wait"])
+def test_rows_wider_than_a_program_and_samples_beyond_a_block(
+    device: str, dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hardsight.kernels.fused import angular_cross_entropy as fused
 
     monkeypatch.setattr(fused, "BLOCK_ELEMENTS", 1)
     monkeypatch.setattr(fused, "WIDEST", 16)
-    features, weight, labels, sample_weight = draw((130, 5, 21), torch.float32, device)
+    features, weight, labels, sample_weight = draw((130, dim, 21), torch.float32, device)
     for recompute in (False, True):
         options = {"sample_weight": sample_weight}
         true_value, truth = gradients(reference, features.double(), weight.double(), labels, **options)
@@ -116,8 +119,11 @@ def test_rows_wider_than_a_program_and_samples_beyond_a_block(device: str, monke
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("upstream", [1.0, 3.0])
-def test_a_kept_graph_gives_the_same_gradients_again(device: str, dtype: torch.dtype, upstream: float) -> None:
-    features, weight, labels, _ = draw((9, 17, 70), dtype, device)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_kept_graph_gives_the_same_gradients_again(
+    device: str, dtype: torch.dtype, upstream: float, shape: tuple[int, int, int]
+) -> None:
+    features, weight, labels, _ = draw(shape, dtype, device)
     leaves = [features.requires_grad_(), weight.requires_grad_()]
     loss = upstream * angular_cross_entropy(features, weight, labels)
     first = torch.autograd.grad(loss, leaves, retain_graph=True)
@@ -130,22 +136,48 @@ def test_a_kept_graph_gives_the_same_gradients_again(device: str, dtype: torch.d
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("trained", [0, 1])
+@pytest.mark.parametrize("dim", [17, 64], ids=["gradient waits", "slopes wait"])
 def test_what_is_frozen_costs_no_product(
-    device: str, trained: int, recompute: bool, monkeypatch: pytest.MonkeyPatch
+    device: str, dim: int, trained: int, recompute: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hardsight.kernels.fused import angular_cross_entropy as fused
+    from hardsight.kernels.fused import angular_cross_entropy as walking
+    from hardsight.kernels.fused import tangent_product
 
-    features, weight, labels, _ = draw((9, 17, 64), torch.float32, device)
+    features, weight, labels, _ = draw((9, dim, 64), torch.float32, device)
     _, both = gradients(angular_cross_entropy, features, weight, labels)
     counted = []
-    monkeypatch.setattr(
-        fused, "product", lambda *operands: (counted.append(1), torch.mm(*operands[:2], out=operands[2]))[1]
-    )
+
+    def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+        counted.append(1)
+        return torch.mm(left, right, out=out)
+
+    for module in (walking, tangent_product):
+        monkeypatch.setattr(module, "product", product)
     leaf = (features, weight)[trained].requires_grad_()
     loss = angular_cross_entropy(features, weight, labels, 7.0, recompute=recompute)
     (got,) = torch.autograd.grad(loss * 0.5, leaf)
     assert torch.equal(got, both[trained])
     assert len(counted) == (3 if recompute else 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("widest", [8192, 16])
+def test_the_part_of_the_waiting_slopes_along_the_features_is_known(
+    device: str, dtype: torch.dtype, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hardsight.kernels.fused import angular_cross_entropy as fused
+
+    monkeypatch.setattr(fused, "WIDEST", widest)
+    features, weight, labels, sample_weight = draw((40, 64, 21), dtype, device)
+    features[3], features[4], weight[2] = 0, weight[labels[4]], 0
+    given = (features, weight, labels, None, 7.0, sample_weight, None, -100, "mean", True, True, True)
+    _, _, slopes, *_, along = torch.ops.hardsight.angular_walk(*given)
+    x, gradient = features.double(), slopes[:, :21].double() @ weight.double()
+    tangent = gradient - along.double()[:, None] * x
+    radial = (tangent * x).sum(1).abs()
+    assert (radial <= 1e-5 * gradient.norm(dim=1) * x.norm(dim=1) + 1e-12).all()
+    assert float((gradient * x).sum(1).abs().max()) > 1e-2, "there is a part along the features"
+    assert (along[0], along[3]) == (0.0, 0.0)
 
 
 def test_weights_of_samples_can_be_learned(device: str) -> None:

@@ -255,12 +255,17 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     walking = (features, weight, labels, scalar, 1.0, rows, None, -100, "mean", True, True, True)
     head = (features, weight, weight[:, 0].clone(), labels)
     linear = (*head, rows, scalar, -100, 8.0, 0.5, 1e-6, True, "weight", None, 1.0)
+    slopes = torch.ones(6, 64, device=device)
     hardsight = torch.ops.hardsight
     return {
         "row_statistics": (hardsight.row_statistics, (logits, labels)),
         "rescaled_rows": (hardsight.rescaled_rows, weighing),
         "rescaled_gradient": (hardsight.rescaled_gradient, (logits, labels, rows, rows, scalar)),
         "angular_walk": (hardsight.angular_walk, walking),
+        "gradients_from_slopes": (
+            hardsight.gradients_from_slopes,
+            (slopes, rows, weight.clone(), features, weight, torch.ones(6 + len(weight), device=device), rows, scalar),
+        ),
         "project_gradients": (hardsight.project_gradients, ([features], [features], rows, 0, rows, scalar)),
         "angular_contrast": (hardsight.angular_contrast, (features, labels, rows, 0.5, -100, "mean", True)),
         "rescaled_linear": (hardsight.rescaled_linear, (*linear, True)),

@@ -1,7 +1,9 @@
 """The AVH loss straight from features and weight: samples x classes exists only a block of samples at a time.
 
 By default the gradient is made during the forward pass, while a block's products are at hand: three matrix products
-in all, two where features or weight are frozen, and the gradients are held until the backward pass. With `recompute`
+in all, two where features or weight are frozen, and the gradients are held until the backward pass. Where there are no
+more classes than dimensions, that by features waits as slopes, which take less room, and the backward pass multiplies
+them with the weight. With `recompute`
 (and always where every sample's loss is returned) the forward pass keeps nothing and the backward pass multiplies
 again: four products.
 """
@@ -14,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes, widen
-from hardsight.kernels.dispatch import call, held_dtype, runs_fused, same_precision
+from hardsight.kernels.dispatch import aligned_width, call, held_dtype, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
 from hardsight.kernels.samples import kept_labels, reduced
 
@@ -85,10 +87,9 @@ class _Eager(torch.autograd.Function):
     ) -> Tensor:
         wanted = _wanted(ctx.needs_input_grad)
         made = _walk(features, weight, labels, scale, *settings, upstream=None, wanted=wanted)
-        value, inverses, by_features, by_weight, totals = made
         ctx.unused = (None,) * len(settings)
-        ctx.save_for_backward(scale, features, weight, inverses, by_features, by_weight, totals)
-        return value
+        ctx.save_for_backward(scale, features, weight, *made[1:])
+        return made[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -146,7 +147,7 @@ def _walk(
     *,
     upstream: Tensor | None,
     wanted: _Wanted,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     given = (features, weight, labels, scale, number, sample_weight, upstream, ignore_index, reduction, *wanted)
     return call(_angular_walk_op, _angular_walk, *given)
 
@@ -161,11 +162,17 @@ def _projected(
     by_features: Tensor,
     by_weight: Tensor,
     totals: Tensor,
+    along: Tensor,
 ) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
     """The gradients by features, weight, labels (none) and scale."""
-    gradients = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
-    vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]
-    made = project_gradients(gradients, vectors, inverses, 0 if wanted[0] else len(features), totals, upstream)
+    if wanted[0] and _keeps_slopes(features, weight):
+        others = by_weight if wanted[1] else None
+        given = (by_features, along, others, features, weight, inverses, totals, upstream)
+        made = call(_gradients_from_slopes_op, _gradients_from_slopes, *given)
+    else:
+        gradients = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
+        vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]
+        made = project_gradients(gradients, vectors, inverses, 0 if wanted[0] else len(features), totals, upstream)
     by_scale = None
     if wanted[2] and scale is not None:
         by_scale = (totals[1] if upstream is None else totals[1] * upstream).to(scale.dtype).reshape(scale.shape)
@@ -190,6 +197,11 @@ def _serves(features: Tensor, weight: Tensor) -> bool:
     return runs_fused(features, weight) and features.numel() > 0
 
 
+def _keeps_slopes(features: Tensor, weight: Tensor) -> bool:
+    """Whether slopes, one a class, wait for the backward pass instead of a gradient, one a dimension."""
+    return weight.shape[0] <= features.shape[1]
+
+
 def _angular_walk(
     features: Tensor,
     weight: Tensor,
@@ -203,7 +215,7 @@ def _angular_walk(
     features_wanted: bool,
     weight_wanted: bool,
     scale_wanted: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import angular_cross_entropy as fused
 
     return fused.walk(
@@ -217,6 +229,7 @@ def _angular_walk(
         ignore_index,
         reduction,
         (features_wanted, weight_wanted, scale_wanted),
+        _keeps_slopes(features, weight),
     )
 
 
@@ -237,16 +250,58 @@ def _(
     features_wanted: bool,
     weight_wanted: bool,
     scale_wanted: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     samples, classes = features.shape[0], weight.shape[0]
     wide = features.new_empty(0, dtype=torch.float32)
+    keeps_slopes = features_wanted and _keeps_slopes(features, weight)
+    if keeps_slopes:
+        by_features = features.new_empty(samples, aligned_width(classes))
+    else:
+        by_features = wide.new_empty(features.shape if features_wanted else (0,), dtype=held_dtype(features.dtype))
     return (
         wide.new_empty((samples,) if reduction == "none" else ()),
         wide.new_empty(samples + classes),
-        wide.new_empty(features.shape if features_wanted else (0,), dtype=held_dtype(features.dtype)),
+        by_features,
         wide.new_empty(weight.shape if weight_wanted else (0,)),
         wide.new_empty(2 if features_wanted or weight_wanted or scale_wanted else 0),
+        wide.new_empty(samples if keeps_slopes else 0),
     )
+
+
+def _gradients_from_slopes(
+    slopes: Tensor,
+    along: Tensor,
+    by_weight: Tensor | None,
+    features: Tensor,
+    weight: Tensor,
+    inverses: Tensor,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    from hardsight.kernels.fused import tangent_product as fused
+
+    vectors = features.contiguous(), weight.contiguous()
+    return fused.gradients_from_slopes(slopes, along, by_weight, *vectors, inverses, factor, upstream)
+
+
+_gradients_from_slopes_op = torch.library.custom_op(
+    "hardsight::gradients_from_slopes", _gradients_from_slopes, mutates_args=()
+)
+
+
+@_gradients_from_slopes_op.register_fake
+def _(
+    slopes: Tensor,
+    along: Tensor,
+    by_weight: Tensor | None,
+    features: Tensor,
+    weight: Tensor,
+    inverses: Tensor,
+    factor: Tensor,
+    upstream: Tensor | None,
+) -> list[Tensor]:
+    vectors = (features,) if by_weight is None else (features, weight)
+    return [one.new_empty(one.shape) for one in vectors]
 
 
 def _project_gradients(

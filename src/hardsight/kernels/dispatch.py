@@ -95,7 +95,12 @@ def held_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def aligned(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """An empty matrix whose rows start at multiples of 128 bytes: a product of odd width is several times slower."""
-    return torch.empty(rows, -(-columns // 64) * 64, dtype=dtype, device=device)[:, :columns]
+    return torch.empty(rows, aligned_width(columns), dtype=dtype, device=device)[:, :columns]
+
+
+def aligned_width(columns: int) -> int:
+    """The width with which such a matrix lies in memory."""
+    return blocks_of(columns, 64) * 64
 
 
 def padded(weight: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from hardsight.kernels.dispatch import (
     add_product,
     aligned,
+    aligned_width,
     blocks_of,
     held_dtype,
     on_device_of,
@@ -36,24 +37,30 @@ _TILE = 1024
 @triton.jit
 @no_type_check
 def _cosines(products, here, inverse, weight_inverse, column, width):
-    """Of some rows with some classes, and 1 / length of the classes."""
+    """Of some rows with some classes, the products they come from, and 1 / length of the classes."""
     readable = column < width
     z = tl.load(products[:, None] + column, mask=here[:, None] & readable, other=0.0)
     other = tl.load(weight_inverse + column, mask=readable, other=0.0)
     cosine = z * inverse[:, None] * other
     # Infinite products of finite vectors have no angle here: a right one is taken, which pulls nowhere.
-    cosine = tl.where(cosine == cosine, cosine, 0.0)
-    return tl.minimum(tl.maximum(cosine, -1.0), 1.0), other
+    measured = cosine == cosine
+    cosine = tl.where(measured, cosine, 0.0)
+    return tl.minimum(tl.maximum(cosine, -1.0), 1.0), tl.where(measured, z, 0.0), other
 
 
 @triton.jit
 @no_type_check
-def _write_slopes(cosine, p, column, label, outer, other, slopes, here, width, LARGEST: tl.constexpr):
-    """d loss / d product = scale (p - y) / sin, by the two lengths; padding has no length."""
+def _write_slopes(cosines, p, column, label, outer, slopes, here, width, LARGEST: tl.constexpr):
+    """d loss / d product = scale (p - y) / sin, by the two lengths; padding has no length.
+
+    Returns the rows' sums of slope times product: what is written, times the weight, has this part along the features.
+    """
+    cosine, z, other = cosines
     sine = tl.maximum(tl.sqrt((1.0 - cosine) * (1.0 + cosine)), LEAST_SINE)
     slope = (p - tl.where(column == label[:, None], 1.0, 0.0)) / sine * outer[:, None] * other
     slope = tl.minimum(tl.maximum(slope, -LARGEST), LARGEST).to(slopes.dtype.element_ty)
     tl.store(slopes[:, None] + column, slope, mask=here[:, None] & (column < width))
+    return tl.sum(slope.to(tl.float32) * z, 1)
 
 
 @triton.jit
@@ -70,6 +77,7 @@ def _angular_rows(
     factor,
     losses,
     gaps,
+    along,
     first,
     end,
     samples,
@@ -87,6 +95,8 @@ def _angular_rows(
 ):
     """Weighted: -log softmax of scale (pi - angle) at the label, label angle minus mean angle, and d loss / d product.
 
+    `along`: how many times each sample's features lie in its slopes times the weight.
+
     `width` counts the padding that makes classes a multiple of 8.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -100,8 +110,8 @@ def _angular_rows(
     label, weight = label_and_weight(labels, sample_weight, me, here, ignore_index)
     if WHOLE:
         column = tl.arange(0, BLOCK)[None, :]
-        cosine, other = _cosines(products, here, inverse, weight_inverse, column, width)
-        angle = arccos(cosine)
+        cosines = _cosines(products, here, inverse, weight_inverse, column, width)
+        angle = arccos(cosines[0])
         logit = tl.where(column < classes, s * (PI - angle), float("-inf"))
         top = tl.max(logit, 1)
         exponential = tl.exp(logit - top[:, None])
@@ -113,8 +123,7 @@ def _angular_rows(
         moment = tl.zeros((ROWS,), tl.float32)
         for start in range(0, classes, BLOCK):
             column = start + tl.arange(0, BLOCK)[None, :]
-            cosine, other = _cosines(products, here, inverse, weight_inverse, column, width)
-            angle = arccos(cosine)
+            angle = arccos(_cosines(products, here, inverse, weight_inverse, column, width)[0])
             logit = tl.where(column < classes, s * (PI - angle), float("-inf"))
             higher = tl.maximum(top, tl.max(logit, 1))
             exponential = tl.exp(logit - higher[:, None])
@@ -136,13 +145,16 @@ def _angular_rows(
         slopes += row * slopes_stride
         if WHOLE:
             p = exponential / mass[:, None]
-            _write_slopes(cosine, p, column, label, outer, other, slopes, here, width, LARGEST)
+            radial = _write_slopes(cosines, p, column, label, outer, slopes, here, width, LARGEST)
         else:
+            radial = tl.zeros((ROWS,), tl.float32)
             for start in range(0, width, BLOCK):
                 column = start + tl.arange(0, BLOCK)[None, :]
-                cosine, other = _cosines(products, here, inverse, weight_inverse, column, width)
-                p = tl.exp(s * (PI - arccos(cosine)) - log_total[:, None])
-                _write_slopes(cosine, p, column, label, outer, other, slopes, here, width, LARGEST)
+                cosines = _cosines(products, here, inverse, weight_inverse, column, width)
+                p = tl.exp(s * (PI - arccos(cosines[0])) - log_total[:, None])
+                radial += _write_slopes(cosines, p, column, label, outer, slopes, here, width, LARGEST)
+        if along is not None:
+            tl.store(along + me, radial * inverse * inverse, mask=here)
 
 
 @triton.jit
@@ -205,11 +217,13 @@ def walk(
     ignore_index: int,
     reduction: str,
     wanted: tuple[bool, bool, bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    keep_slopes: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The loss, 1 / length of features and weight, gradients of the sum before projection by both, and their totals.
 
     The totals are what the two gradients are to be multiplied by, and the gradient by scale. `wanted` names the
-    gradients by features, weight and scale; what is not wanted is empty.
+    gradients by features, weight and scale; what is not wanted is empty. With `keep_slopes` the slopes stand in place
+    of the gradient by features, their product with the weight, and last comes how many times the features lie in it.
     """
     samples, classes, device = len(features), len(weight), features.device
     weight = padded(weight)
@@ -219,9 +233,13 @@ def walk(
     inverses = inverse_norms(features, weight)
     losses = torch.empty(samples, dtype=torch.float32, device=device)
     gaps = torch.empty_like(losses) if any(wanted) else None
-    by_features = torch.empty(features.shape if wanted[0] else 0, dtype=held_dtype(features.dtype), device=device)
+    slopes_wanted, keep_slopes, factor = wanted[0] or wanted[1], wanted[0] and keep_slopes, None
+    if keep_slopes:
+        by_features = torch.empty(samples, aligned_width(width), dtype=features.dtype, device=device)
+    else:
+        by_features = torch.empty(features.shape if wanted[0] else 0, dtype=held_dtype(features.dtype), device=device)
+    along = torch.empty(samples if keep_slopes else 0, dtype=torch.float32, device=device)
     by_weight = torch.empty(weight.shape if wanted[1] else 0, dtype=torch.float32, device=device)
-    slopes_wanted, factor = wanted[0] or wanted[1], None
     if slopes_wanted and features.dtype == torch.float16:
         counted = (labels, sample_weight, upstream, ignore_index)
         factor = write_factor(inverses, samples, width, *counted, scale, scale_value)
@@ -231,7 +249,11 @@ def walk(
         count = min(rows, samples - start)
         here = features if count == samples else features[start : start + count]
         products = product(here, weight.T, aligned(count, width, torch.float32, device))
-        slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
+        slopes = None
+        if keep_slopes:
+            slopes = by_features[start : start + count, :width]
+        elif slopes_wanted:
+            slopes = aligned(count, width, features.dtype, device)
         with on_device_of(features):
             _angular_rows[(blocks_of(count, tile["ROWS"]),)](
                 products,
@@ -245,6 +267,7 @@ def walk(
                 factor,
                 losses,
                 gaps,
+                along if keep_slopes else None,
                 start,
                 start + count,
                 samples,
@@ -259,14 +282,14 @@ def walk(
                 **tile,
             )
         del products
-        if slopes is not None and wanted[0]:
+        if slopes is not None and wanted[0] and not keep_slopes:
             product(slopes, weight, by_features if count == samples else by_features[start : start + count])
         if slopes is not None and wanted[1]:
             (product if start == 0 else add_product)(slopes.T, here, by_weight)
     value, totals = _reduced(losses, gaps, labels, sample_weight, factor, ignore_index, reduction)
     if width != classes:
         inverses, by_weight = inverses[: samples + classes], by_weight[:classes]
-    return value, inverses, by_features, by_weight, totals
+    return value, inverses, by_features, by_weight, totals, along
 
 
 def _reduced(
@@ -283,7 +306,8 @@ def _reduced(
     if each and gaps is None:
         return losses, totals
     value = losses if each else torch.empty((), dtype=torch.float32, device=losses.device)
-    block = min(2048, max(16, power_of_two(len(losses))))
+    # One program sums all: the fewer turns it takes, the less it waits for memory.
+    block = min(16384, max(16, power_of_two(len(losses))))
     with on_device_of(losses):
         _totals[(1,)](
             losses,
@@ -298,6 +322,6 @@ def _reduced(
             VALUE=not each,
             MEAN=reduction == "mean",
             BLOCK=block,
-            num_warps=max(1, block // 128),
+            num_warps=max(1, min(32, block // 128)),
         )
     return value, totals

@@ -4,6 +4,7 @@ Real data (scikit-learn's 1,797 handwritten digits), a share of the training lab
 known afterwards which suspicions were right.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import SCORES, model_scores
 from hardsight.training import Fitted, Plan, fit
+from hardsight.training.configured import alone_in
 from hardsight.training.schedules import cosine
 
+_DATA = "scikit-learn digits"
 _TEST_SHARE = 0.2
 _BATCH = 64
 
@@ -70,19 +73,24 @@ def run_demo(
     progress: bool | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> DemoResult:
-    """Train on noisy digits, record every sample, rank the suspicious labels, leave a record and a page in `folder`."""
+    """Train on noisy digits, record every sample, rank the suspicious labels, leave a record and a page in `folder`.
+
+    An earlier demo's record there is written over; any other is refused, and so is a folder that is in use.
+    """
     folder = Path(folder)
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be at least 0 and fit 63 bits; got {seed}")
     train, test, clean = _noisy_digits(noise_rate, seed)
     flipped = int((train.labels != clean).sum())
     say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
-    config = {"data": "scikit-learn digits", "noise_rate": noise_rate, "epochs": epochs, "model": "digits_cnn"}
-    fitted = _train(folder, train, test, clean, config, seed, progress)
-    assert fitted.samples is not None
-    issues = find_label_issues(fitted.samples, class_names=train.class_names)
-    detections = _judge(fitted.samples)
-    page = _write(folder, fitted.samples, issues, detections, train)
+    config = {"data": _DATA, "noise_rate": noise_rate, "epochs": epochs, "model": "digits_cnn"}
+    with alone_in(folder):
+        _refuse_to_overwrite(folder)
+        fitted = _train(folder, train, test, clean, config, seed, progress)
+        assert fitted.samples is not None
+        issues = find_label_issues(fitted.samples, class_names=train.class_names)
+        detections = _judge(fitted.samples)
+        page = _write(folder, fitted.samples, issues, detections, train)
     return DemoResult(
         folder=folder,
         report=page,
@@ -95,6 +103,17 @@ def run_demo(
         detections=sorted(detections, key=lambda detection: -detection.auroc),
         suspects=issues.suspects(),
     )
+
+
+def _refuse_to_overwrite(folder: Path) -> None:
+    path = folder / "run.json"
+    try:
+        held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        ours = held is None or held["config"]["data"] == _DATA
+    except (ValueError, TypeError, KeyError):
+        ours = False
+    if not ours:
+        raise ValueError(f"folder must be a new folder or an earlier demo's; {folder} holds another record")
 
 
 def _train(

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from hardsight.cli import app
 from hardsight.demo import DemoResult, run_demo
 from hardsight.report import samples_shown
+from hardsight.training.locks import claim
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +102,36 @@ def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path: Path) -> No
         assert refused.exit_code == 2
         assert f"a folder is needed where there is a file: {tmp_path / 'taken'}" in refused.stderr
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_folder_in_use_is_left_to_the_other(result: DemoResult) -> None:
+    before = {path: path.read_bytes() for path in sorted(result.folder.rglob("*")) if path.is_file()}
+    with claim(result.folder / ".training") as mine:
+        assert mine
+        refused = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(result.folder)])
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"hardsight: another process is training in {result.folder}")
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert {path: path.read_bytes() for path in sorted(result.folder.rglob("*")) if path.is_file()} == before
+
+
+def test_the_folder_is_held_until_the_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+
+    def write(folder: Path) -> Path:
+        with claim(folder / ".training") as mine:
+            held.append(not mine)
+        return folder / "report.html"
+
+    monkeypatch.setattr("hardsight.report.write_report", write)
+    run_demo(tmp_path / "run", epochs=1, progress=False)
+    assert held == [True]
+    assert not (tmp_path / "run" / ".training").exists()
+
+
+def test_the_record_of_something_else_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"kind": "training", "config": {"data": {"name": "cifar10"}}}')
+    refused = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert f"--output must be a new folder or an earlier demo's; {tmp_path} holds another record" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

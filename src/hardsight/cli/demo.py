@@ -26,7 +26,7 @@ def demo(
     """
     from hardsight.demo import run_demo
 
-    with one_sentence("epochs", "seed", rate="--noise"):
+    with one_sentence("epochs", "seed", rate="--noise", folder="--output"):
         say = (lambda line: None) if as_json else print
         result = run_demo(
             output, noise_rate=noise, epochs=epochs, seed=seed, progress=False if as_json else None, say=say

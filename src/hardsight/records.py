@@ -79,6 +79,15 @@ def write_json(path: Path | str, value: Any) -> None:
         temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
+def read_run(folder: Path | str) -> dict[str, Any] | None:
+    """What a run says of itself in its `run.json`; None where there is none that can be read."""
+    try:
+        details = json.loads((Path(folder) / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return details if isinstance(details, dict) else None
+
+
 def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
     """Add to the results in a run's `run.json`; what it says otherwise stays."""
     path = Path(folder) / "run.json"
@@ -122,12 +131,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON gives it back: tuples as lists, paths and keys as text, NumPy's numbers as Python's, NaN and
-    infinity as None.
+    """A value as JSON gives it back: tuples, arrays and tensors as lists, paths and keys as text, NaN and infinity as
+    None.
     """
     # A measurement's own type must not lose a run its record at the very end.
-    if isinstance(value, np.generic):
-        value = value.item()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

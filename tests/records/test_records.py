@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from hardsight.records import atomic_path, check_writable, write_json, write_table, write_text
 
@@ -70,6 +71,22 @@ def test_numpy_s_numbers_are_numbers(tmp_path: Path) -> None:
     value = {"a": np.float32(2.5), "b": np.int64(3), "c": [np.float32("nan"), np.bool_(True)]}
     write_json(tmp_path / "a.json", value)
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": 2.5, "b": 3, "c": [None, True]}
+
+
+def test_arrays_and_tensors_are_lists_of_numbers(tmp_path: Path) -> None:
+    value = {
+        "array": np.array([[1, 2], [3, 4]]),
+        "half": np.array([0.5, np.inf], np.float16),
+        "scalar": torch.tensor(0.5, requires_grad=True),
+        "tensor": torch.tensor([1.0, math.nan]),
+    }
+    write_json(tmp_path / "a.json", value)
+    assert json.loads((tmp_path / "a.json").read_text()) == {
+        "array": [[1, 2], [3, 4]],
+        "half": [0.5, None],
+        "scalar": 0.5,
+        "tensor": [1.0, None],
+    }
 
 
 def test_the_place_of_a_device_or_a_pipe_is_not_taken(tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def test_batches_that_are_no_batches_are_refused(problem, small):
 def test_a_score_of_the_whole_set_is_not_one_of_its_batches(problem, small):
     model = small()
     batches = problem.loader(shuffle=False)
-    columns = score_samples(model, batches, ("class_norm", "avh"), torch.device("cpu"))
+    columns = score_samples(model, batches, ("class_norm", "avh"), torch.device("cpu")).columns
     with torch.no_grad():
         features = model.eval().forward_features(torch.cat([batch.images for batch in batches]))
     torch.testing.assert_close(columns["class_norm"], class_normalised_norm(features, problem.labels))
@@ -338,15 +338,34 @@ def test_a_score_of_the_whole_set_is_not_one_of_its_batches(problem, small):
 def test_samples_without_ids_are_numbered_alike_by_any_number_of_processes(problem, small, monkeypatch):
     model, images = small(), problem.images.float() / 255
     batches = list(zip(images.split(16), problem.labels.split(16), strict=True))
-    alone = evaluation.score_samples(model, batches, (), torch.device("cpu"))
+    alone = score_samples(model, batches, (), torch.device("cpu")).columns
     assert alone["id"].tolist() == list(range(90))
     monkeypatch.setattr(evaluation, "_gather_objects", lambda own: [own])
     rows = {}
     for rank in range(2):
         monkeypatch.setattr(evaluation, "rank_and_count", lambda rank=rank: (rank, 2))
-        share = evaluation.score_samples(model, batches, (), torch.device("cpu"))
+        share = score_samples(model, batches, (), torch.device("cpu")).columns
         rows |= dict(zip(share["id"].tolist(), share["label"].tolist(), strict=True))
     assert [rows.get(one) for one in range(90)] == problem.labels.tolist()
+
+
+def test_samples_without_a_label_are_refused_in_words(problem, small):
+    unknown = [(problem.images.float() / 255, torch.full((90,), -100))]
+    with pytest.raises(ValueError, match="samples must hold at least one sample that has a label; they hold none"):
+        training.fit(small(), problem.loader(), epochs=1, samples=unknown, progress=False)
+
+
+def test_classes_are_those_of_the_head_whatever_it_is_called(problem):
+    """A class that is neither a label nor predicted counts too: chance is one over the number of all of them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 40))
+    with torch.no_grad():
+        model[1].bias[3:] = -100
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
+    batches = problem.loader(shuffle=False)
+    fitted = training.fit(model, batches, optimizer=still, epochs=1, samples=batches, progress=False)
+    assert fitted.samples["predicted"].to_numpy().max() < 3
+    assert fitted.samples.schema.metadata[b"classes"] == b"40"
 
 
 def test_ignored_labels_are_no_wrong_answers(problem, small):
@@ -359,9 +378,10 @@ def test_ignored_labels_are_no_wrong_answers(problem, small):
     model = small(dropout=0.0)
     with_ignored = evaluation.evaluate(model, batches, torch.device("cpu"))
     assert with_ignored == pytest.approx(evaluation.evaluate(model, known, torch.device("cpu")))
-    columns = score_samples(model, batches, ("avh",), torch.device("cpu"))
+    columns = score_samples(model, batches, ("avh",), torch.device("cpu")).columns
     assert columns["id"].tolist() == list(range(24, 90))
-    torch.testing.assert_close(columns["avh"], score_samples(model, known, ("avh",), torch.device("cpu"))["avh"])
+    alone = score_samples(model, known, ("avh",), torch.device("cpu")).columns
+    torch.testing.assert_close(columns["avh"], alone["avh"])
     still = torch.optim.SGD(model.parameters(), lr=0.0)
     # Batch normalization in training looks at the batch, so it must be the same one: all in one.
     whole = [(images, labels, torch.arange(90))]

@@ -137,9 +137,10 @@ def test_claims_of_the_dead_are_taken_over(tmp_path):
         with locks.claim(path) as owned:
             assert owned is taken, name
         assert path.exists() is not taken, name
-    (tmp_path / "broken").write_text("{")
-    with locks.claim(tmp_path / "broken") as owned:
-        assert owned
+    for broken in ("{", "null", "[]", "{}", json.dumps({"host": host})):
+        (tmp_path / "broken").write_text(broken)
+        with locks.claim(tmp_path / "broken") as owned:
+            assert owned, broken
 
 
 def test_an_owner_shows_that_it_lives(tmp_path):

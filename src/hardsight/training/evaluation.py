@@ -4,7 +4,7 @@ Several processes share the batches (batch i goes to process i modulo their numb
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import torch
@@ -61,10 +61,17 @@ def add_up(values: Tensor) -> Tensor:
     return values
 
 
+class ScoredSamples(NamedTuple):
+    """One row a sample that has a label, by id: `id`, `label`, `predicted`, each score; and the number of classes."""
+
+    columns: dict[str, Tensor]
+    classes: int
+
+
 def score_samples(
     model: nn.Module, batches: Batches, scores: Sequence[str], device: torch.device, *, head: str | None = None
-) -> dict[str, Tensor]:
-    """One row a sample that has a label, by id: `id`, `label`, `predicted` and each score, against that label."""
+) -> ScoredSamples:
+    """Every sample that has a label, scored against that label."""
     chosen = choose_scores(scores) if scores else []
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     columns, every_id, prepared = SummaryColumns(0), [], None
@@ -83,7 +90,7 @@ def score_samples(
     ids, summary = _gather(own)
     found = {"id": ids, "label": summary.labels, "predicted": summary.predicted, **scores_of_summary(summary, chosen)}
     order = ids.argsort(stable=True)
-    return {name: values[order] for name, values in found.items()}
+    return ScoredSamples({name: values[order] for name, values in found.items()}, summary.num_classes)
 
 
 def _numbered(batches: Batches) -> Iterator[Any]:
@@ -101,6 +108,8 @@ def _numbered(batches: Batches) -> Iterator[Any]:
 def _gather(own: tuple[Tensor, ClassSummary] | None) -> tuple[Tensor, ClassSummary]:
     """Ids and summaries of all processes, in order of rank; a process without a batch has none."""
     held = [part for part in _gather_objects(own) if part is not None]
+    if not held:
+        raise ValueError("samples must hold at least one sample that has a label; they hold none")
     together = SummaryColumns(sum(len(ids) for ids, _ in held))
     for _, summary in held:
         together.add(summary)

@@ -192,7 +192,9 @@ class Session:
                 return self._finish()
         finally:
             self.training.step.network.close()
-            own_batch_statistics(self.training.step.network)
+            # The average, where one is kept, is a copy of the network as it was while it trained.
+            for network in (self.training.model, self.training.evaluated):
+                own_batch_statistics(network)
 
     def _begin(self) -> None:
         training = self.training

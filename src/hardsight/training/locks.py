@@ -87,14 +87,14 @@ def _is_ours(path: Path) -> bool:
 def _abandoned(path: Path, patience: float) -> bool:
     try:
         owner = json.loads(path.read_text())
-        age = time.time() - path.stat().st_mtime
+        if owner["host"] == socket.gethostname():
+            return not _alive(int(owner["pid"]), owner["started"])
+        return time.time() - path.stat().st_mtime > patience
     except FileNotFoundError:
         return False
-    except ValueError:
+    except (ValueError, TypeError, KeyError):
+        # Whoever wrote this, it was no process that will come back for it.
         return True
-    if owner.get("host") == socket.gethostname():
-        return not _alive(int(owner["pid"]), owner.get("started"))
-    return age > patience
 
 
 def _alive(pid: int, started: str | None) -> bool:

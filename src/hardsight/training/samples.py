@@ -34,18 +34,17 @@ class SampleScores:
 
     def fitting(self, model: nn.Module) -> dict[str, float]:
         """The four accuracies on the training set (see `evaluation.fitting`)."""
-        columns = score_samples(model, self.batches, (), self.device, head=self.head)
+        columns = score_samples(model, self.batches, (), self.device, head=self.head).columns
         clean = self._clean(columns["id"])
         assert clean is not None
         return fitting(columns, clean)
 
     def table(self, model: nn.Module, recorder: Any = None) -> pa.Table:
         """One row a sample: id, label, clean label, predicted, scores of the model and of the recorder."""
-        columns = score_samples(model, self.batches, self.scores, self.device, head=self.head)
+        columns, classes = score_samples(model, self.batches, self.scores, self.device, head=self.head)
         if recorder is not None:
             rows = columns["id"].long()
             columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
-        classes = _classes_of(model) or int(max(columns["label"].max(), columns["predicted"].max())) + 1
         return samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
 
     def _clean(self, ids: Tensor) -> Tensor | None:
@@ -59,8 +58,3 @@ class SampleScores:
         if isinstance(known, Tensor):
             return known.cpu()[ids.long()].long()
         return torch.tensor([known[one] for one in ids.tolist()])
-
-
-def _classes_of(model: nn.Module) -> int | None:
-    weight = getattr(getattr(model, "head", None), "weight", None)
-    return len(weight) if isinstance(weight, Tensor) and weight.ndim == 2 else None

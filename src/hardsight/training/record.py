@@ -5,7 +5,6 @@ One process writes; what is written follows the checkpoint, so a resumed run nev
 
 import datetime
 import importlib.metadata
-import json
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -65,7 +64,7 @@ class RunRecord:
         earlier = (self._read() or {}).get("config")
         if not earlier or not config:
             return
-        ours, theirs = _flat(_settings(config)), _flat(earlier)
+        ours, theirs = flat(_settings(config)), flat(earlier)
         for key in [*theirs, *ours]:
             if key not in _MAY_DIFFER and ours.get(key) != theirs.get(key):
                 raise ValueError(
@@ -85,11 +84,7 @@ class RunRecord:
         self._write()
 
     def _read(self) -> dict[str, Any] | None:
-        try:
-            found = json.loads((self.folder / "run.json").read_text(encoding="utf-8")) if self.folder else None
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+        return None if self.folder is None else records.read_run(self.folder)
 
     def write_epochs(self, rows: Sequence[Mapping[str, float | int]]) -> None:
         """One row an epoch; a number that was not measured in an epoch is null there."""
@@ -144,15 +139,15 @@ def _settings(value: Any) -> Any:
     return str(value) if said is None and value is not None else said
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Values by dotted key."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+            found[f"{prefix}{key}"] = value
+    return found
 
 
 def versions() -> dict[str, str]:

@@ -1,9 +1,10 @@
 """Which records lie under a folder, and what each says of itself in a line."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from hardsight.records import read_run
 
 
 def list_runs(folder: Path | str) -> list[dict[str, Any]]:
@@ -32,12 +33,7 @@ def _records(folder: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def _line(folder: Path) -> dict[str, Any]:
-    try:
-        details = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        details = None
-    if not isinstance(details, dict):
-        details = {"status": "unreadable"}
+    details = read_run(folder) or {"status": "unreadable"}
     wanted = ("name", "kind", "status", "created", "seed", "device", "results", "error")
     line: dict[str, Any] = {"folder": str(folder)} | {key: details.get(key) for key in wanted}
     line["epochs"] = _epochs(folder)

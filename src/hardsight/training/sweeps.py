@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hardsight.records import read_run
 from hardsight.training.locks import claim
 from hardsight.training.loop import NonFiniteLossError
 
@@ -49,22 +50,14 @@ def grid(**axes: Sequence[Any]) -> list[Cell]:
 
 def status_of(folder: Path) -> str | None:
     """What a cell's record says of itself; None where there is none yet."""
-    return _details(folder).get("status")
-
-
-def _details(folder: Path) -> dict[str, Any]:
-    try:
-        details = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return details if isinstance(details, dict) else {}
+    return (read_run(folder) or {}).get("status")
 
 
 def missing(folder: Path | str, cells: Iterable[Cell], *, retry_failed: bool = False) -> list[Cell]:
     """The cells that have no finished record; a cell whose loss was no number has failed for good, unless asked."""
 
     def is_done(cell: Cell) -> bool:
-        details = _details(Path(folder) / cell.name)
+        details = read_run(Path(folder) / cell.name) or {}
         for_good = details.get("status") == FAILED and not details.get("retry", False)
         return details.get("status") == FINISHED or (for_good and not retry_failed)
 

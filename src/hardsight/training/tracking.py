@@ -9,6 +9,8 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from accelerate.utils import LoggerType
 
+from hardsight.training.record import flat
+
 
 class Tracker:
     """Logs one row an epoch under the tracker's own folder in the run, `RUN/NAME`."""
@@ -24,7 +26,7 @@ class Tracker:
         except (ImportError, NameError):
             # accelerate imports a tracker's package only if it is there, and finds a name undefined where it is not.
             raise ImportError(f"record.tracker {name!r} needs its package: pip install {name}") from None
-        self.tracker.store_init_configuration(_flat(dataclasses.asdict(config)))
+        self.tracker.store_init_configuration(_plain(config))
 
     def epoch(self, number: int, row: Mapping[str, float | int]) -> None:
         """Log an epoch's numbers; one process does."""
@@ -36,12 +38,9 @@ class Tracker:
         self.tracker.finish()
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _plain(config: Any) -> dict[str, Any]:
     """Trackers keep one level of plain values."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, int | float | str | bool) else str(value)
-    return flat
+    settings = flat(dataclasses.asdict(config))
+    return {
+        key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in settings.items()
+    }

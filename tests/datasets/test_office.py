@@ -5,9 +5,9 @@ import shutil
 import pytest
 import torch
 
+from hardsight.datasets.folders import read_domain_lists
 from hardsight.datasets.office import (
     VISDA17_CLASSES,
-    read_domain_lists,
     read_office31,
     read_office_caltech10,
     read_office_home,

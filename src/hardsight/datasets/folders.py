@@ -1,8 +1,9 @@
 """Images in folders: `root/<class>/<file>`, `root/<domain>/<class>/<file>`, and text lists of `path label`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,13 +32,7 @@ def read_image_folder(
         flat = images_below(root, ".")
         hint = f" but images ({len(flat)}): move them into a folder that is named as their class" if flat else ""
         raise ValueError(f"{root} must hold one folder for each class; it holds none{hint}")
-    paths, labels = [], []
-    for label, class_name in enumerate(classes):
-        found = images_below(root, class_name)
-        if not found and not allow_empty:
-            raise ValueError(f"the class folder {root / class_name} holds no image")
-        paths += found
-        labels += [label] * len(found)
+    paths, labels = _in_class_folders(root, ".", classes, lambda _: allow_empty)
     return collect(root, paths, labels, class_names=classes, name=name, split=split, size=size)
 
 
@@ -59,26 +54,31 @@ def read_domain_folders(
     if missing:
         raise FileNotFoundError(f"the domain folder {missing[0]} is not there")
     classes = tuple(class_names or sorted({each for place in domains.values() for each in subfolders(root / place)}))
-    paths, labels, numbers = [], [], []
-    for number, place in enumerate(domains.values()):
-        for label, class_name in enumerate(classes):
-            found = images_below(root, f"{place}/{class_name}")
-            if not found and (root / place / class_name).is_dir():
-                raise ValueError(f"the class folder {root / place / class_name} holds no image")
-            paths += found
-            labels += [label] * len(found)
-            numbers += [number] * len(found)
-    return collect(
-        root,
-        paths,
-        labels,
-        domains=numbers,
-        class_names=classes,
-        domain_names=tuple(domains),
-        name=name,
-        split=split,
-        size=size,
-    )
+    found = {
+        domain: _in_class_folders(root, place, classes, lambda folder: not folder.is_dir())
+        for domain, place in domains.items()
+    }
+    return _of_domains(root, found, class_names=classes, name=name, split=split, size=size)
+
+
+def read_domain_lists(
+    folder: Path | str,
+    lists: Mapping[str, str],
+    *,
+    class_names: Sequence[str],
+    first_label: int = 0,
+    prefix: str = "",
+    name: str = "list",
+    split: str = "all",
+    size: Size = None,
+) -> FileDataset:
+    """One image list a domain (see `read_image_list`), list files and paths relative to `folder`."""
+    root = Path(folder)
+    found = {
+        domain: parse_list(root / file, len(class_names), first_label=first_label, prefix=prefix)
+        for domain, file in lists.items()
+    }
+    return _of_domains(root, found, class_names=class_names, name=name, split=split, size=size)
 
 
 def read_image_list(
@@ -166,6 +166,32 @@ def collect(
         class_names=tuple(class_names),
         domain_names=tuple(domain_names),
         size=size,
+    )
+
+
+def _in_class_folders(
+    root: Path, place: str, classes: Sequence[str], may_be_empty: Callable[[Path], bool]
+) -> tuple[list[str], list[int]]:
+    """Paths and labels of the images in `root/place/<class>`; a class folder without any is refused unless it may."""
+    paths, labels = [], []
+    for label, class_name in enumerate(classes):
+        found = images_below(root, f"{place}/{class_name}")
+        if not found and not may_be_empty(root / place / class_name):
+            raise ValueError(f"the class folder {root / place / class_name} holds no image")
+        paths += found
+        labels += [label] * len(found)
+    return paths, labels
+
+
+def _of_domains(root: Path, found: Mapping[str, tuple[list[str], list[int]]], **described: Any) -> FileDataset:
+    """One data set of the paths and labels of each domain; `described` goes to `collect`."""
+    return collect(
+        root,
+        [path for paths, _ in found.values() for path in paths],
+        [label for _, labels in found.values() for label in labels],
+        domains=[number for number, (paths, _) in enumerate(found.values()) for _ in paths],
+        domain_names=tuple(found),
+        **described,
     )
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from hardsight.datasets.folders import (
-    collect,
     parse_list,
     read_domain_folders,
+    read_domain_lists,
     read_image_folder,
     read_image_list,
     subfolders,
@@ -89,37 +89,6 @@ def read_visda17(folder: Path | str, split: str = "train", *, size: Size = None)
     if split == "test":
         raise FileNotFoundError(f"{listed} is not there, and the test images do not lie in class folders")
     return read_image_folder(folder, split, class_names=VISDA17_CLASSES, name="visda17", size=size)
-
-
-def read_domain_lists(
-    folder: Path | str,
-    lists: Mapping[str, str],
-    *,
-    class_names: Sequence[str],
-    prefix: str = "",
-    name: str = "list",
-    split: str = "all",
-    size: Size = None,
-) -> FileDataset:
-    """One image list a domain (`path label`, labels from 0), list files and paths relative to `folder`."""
-    folder = Path(folder)
-    paths, labels, numbers = [], [], []
-    for number, file in enumerate(lists.values()):
-        found, classes = parse_list(folder / file, len(class_names), prefix=prefix)
-        paths += found
-        labels += classes
-        numbers += [number] * len(found)
-    return collect(
-        folder,
-        paths,
-        labels,
-        domains=numbers,
-        class_names=class_names,
-        domain_names=tuple(lists),
-        name=name,
-        split=split,
-        size=size,
-    )
 
 
 def _read(

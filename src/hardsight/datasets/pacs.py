@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hardsight.datasets.folders import collect, parse_list, read_domain_folders
+from hardsight.datasets.folders import read_domain_folders, read_domain_lists
 from hardsight.datasets.interface import FileDataset, Size
 
 PACS_DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
@@ -24,27 +24,15 @@ def read_pacs(
         return read_domain_folders(folder, places, class_names=PACS_CLASSES, name="pacs", split=split, size=size)
     if split not in ("train", "crossval"):
         raise ValueError(f'split must be "all", "train" or "crossval"; got {split!r}')
-    paths, labels, numbers = [], [], []
-    for number, domain in enumerate(domains):
-        found, classes = parse_list(_list_file(folder, f"{domain}_{split}_kfold.txt"), 7, first_label=1)
-        paths += found
-        labels += classes
-        numbers += [number] * len(found)
-    return collect(
-        folder,
-        paths,
-        labels,
-        domains=numbers,
-        class_names=PACS_CLASSES,
-        domain_names=domains,
-        name="pacs",
-        split=split,
-        size=size,
+    lists = {domain: _list_file(folder, f"{domain}_{split}_kfold.txt") for domain in domains}
+    return read_domain_lists(
+        folder, lists, class_names=PACS_CLASSES, first_label=1, name="pacs", split=split, size=size
     )
 
 
-def _list_file(folder: Path, name: str) -> Path:
+def _list_file(folder: Path, name: str) -> str:
+    """Where the list lies, relative to the folder."""
     for place in _LIST_FOLDERS:
         if (folder / place / name).is_file():
-            return folder / place / name
+            return f"{place}/{name}"
     raise FileNotFoundError(f"the list {folder / _LIST_FOLDERS[0] / name} is not there")

@@ -73,6 +73,7 @@ def test_a_data_set_by_name_beside_a_folder_in_colour(tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         (("--portion", 0), "portion must lie in (0, 1], the share of target samples to pseudo-label; got 0.0"),
+        (("--portion", 0.6), "--portion must be at most its cap, 0.5; got 0.6"),
         (("--selector", "avhh"), "did you mean 'avh'?"),
         (("--model", "lenett"), "did you mean 'lenet'?"),
         (("--regenerate", "hour"), "--regenerate must be round or epoch; got 'hour'"),

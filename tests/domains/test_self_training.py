@@ -305,6 +305,7 @@ def test_a_class_nobody_is_predicted_as_is_said_and_left_alone(domains: Any, sma
         ({"portion": 0.0}, r"portion must lie in \(0, 1\]"),
         ({"portion": 1.5}, r"portion must lie in \(0, 1\]"),
         ({"portion_cap": -0.5}, r"portion_cap must lie in \(0, 1\]"),
+        ({"portion": 0.6}, r"portion must be at most its cap, 0\.5; got 0\.6"),
         ({"portion_step": -0.1}, r"portion_step must lie in \[0, 1\]"),
         ({"rounds": 0}, "rounds must be at least 1; got 0"),
         ({"seed": -1}, "seed must be at least 0; got -1"),

@@ -47,12 +47,11 @@ class SelfTrained:
 class SelfTraining:
     """Self-training by `selector`, one of `SELECTORS` or your own: "avh", "cbst", "crst", ...
 
-    Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target (`portion` throughout
-    where the cap is smaller); the defaults are those of CBST's public code. A round is `epochs_per_round` epochs;
-    `regenerate` makes the labels anew before every "round" or every "epoch". An epoch is `steps_per_epoch` batches,
-    left out as many as one pass over the source needs; `target_share` of each batch is target (None: drawn from all, as
-    Eq. 2 sums over both), with `balance_classes` its pseudo-classes equally often. `source_epochs` train on the source
-    first; 0 where the model comes trained.
+    Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target; the defaults are
+    those of CBST's public code. A round is `epochs_per_round` epochs; `regenerate` makes the labels anew before every
+    "round" or every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the source needs;
+    `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with `balance_classes` its
+    pseudo-classes equally often. `source_epochs` train on the source first; 0 where the model comes trained.
 
     `loss`: any loss of (logits, labels); soft labels (LRENT) need one that takes class probabilities. `optimizer`
     makes one of parameters. `when_empty`: what to do when a round selects nothing, with the last model kept: "stop",
@@ -87,6 +86,8 @@ class SelfTraining:
         get_selector(self.selector)
         check_portion(self.portion)
         check_portion(self.portion_cap, "portion_cap")
+        if self.portion > self.portion_cap:
+            raise ValueError(f"portion must be at most its cap, {self.portion_cap!r}; got {self.portion!r}")
         if not 0 <= self.portion_step <= 1:
             raise ValueError(f"portion_step must lie in [0, 1], what a round adds; got {self.portion_step!r}")
         at_least = {"rounds": 1, "epochs_per_round": 1, "source_epochs": 0, "batch_size": 2, "seed": 0}
@@ -107,9 +108,8 @@ class SelfTraining:
 
     def portions(self) -> list[float]:
         """The portion of each round."""
-        cap = max(self.portion, self.portion_cap)
         # Rounded, because 0.2 + 2 * 0.05 is no 0.3 in binary.
-        return [round(min(self.portion + at * self.portion_step, cap), 9) for at in range(self.rounds)]
+        return [round(min(self.portion + at * self.portion_step, self.portion_cap), 9) for at in range(self.rounds)]
 
     def fit(
         self,

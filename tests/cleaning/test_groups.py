@@ -106,6 +106,12 @@ def test_refusals(options: dict, sentence: str, make_table: Callable[..., pa.Tab
         hardness_by_group(table, **{"score": "avh", "generator": seeded(), **options})
 
 
+def test_infinite_scores_have_no_mean(make_table: Callable[..., pa.Table]) -> None:
+    table = make_table({"id": range(4), "label": [0, 0, 1, 1], "loss": [0.1, float("inf"), 0.6, float("inf")]})
+    with pytest.raises(ValueError, match=r"score must be finite or missing .*; 'loss' is infinite for 2 of 4 samples"):
+        hardness_by_group(table, "loss", generator=seeded())
+
+
 def test_the_others_are_those_whose_score_is_known(make_table: Callable[..., pa.Table]) -> None:
     table = make_table({"id": range(5), "label": [0, 0, 1, 1, 1], "avh": [0.1, 0.2, 0.6, None, None]})
     found = hardness_by_group(table, "avh", generator=seeded()).to_pylist()

@@ -25,8 +25,8 @@ def hardness_by_group(
 
     Columns: group, count, missing (samples without the score), mean, low, high (the interval's ends), difference
     (mean of the group minus mean of all others). Means are of the score as it stands in the table; the order is by
-    hardness. Fewer than 2 samples have no interval, and without others there is no difference: null. The order of the
-    table's rows does not matter.
+    hardness. Fewer than 2 samples have no interval, and without others there is no difference: null. Infinite scores,
+    which have no mean, are refused. The order of the table's rows does not matter.
     """
     require_rows(table)
     require_column(table, by)
@@ -35,6 +35,12 @@ def hardness_by_group(
     if resamples < 1:
         raise ValueError(f"resamples must be at least 1; got {resamples!r}")
     hardness = hardness_values(table, score)
+    infinite = int(np.isinf(hardness).sum())
+    if infinite:
+        raise ValueError(
+            f"score must be finite or missing where means are taken; {score!r} is infinite for {infinite} of "
+            f"{len(hardness)} samples"
+        )
     sign = 1.0 if direction_of(table.schema.field(score)) else -1.0
     values = sign * hardness
     names, members = _members(table.column(by))

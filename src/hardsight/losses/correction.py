@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.geometry import full_precision
-from hardsight.losses.inputs import Rows, as_rows, check_floating, check_range, check_reduction, sum_slack
+from hardsight.losses.inputs import LogitLoss, Rows, as_rows, check_floating, check_range, check_reduction, sum_slack
+from hardsight.losses.transition import noisy_transition
 
 
 def forward_correction_loss(
@@ -47,27 +48,15 @@ def backward_correction_loss(
     return _backward(logits, target, _inverse(transition), sample_weight, ignore_index, reduction)
 
 
-class ForwardCorrection(nn.Module):
+class ForwardCorrection(LogitLoss):
     """`forward_correction_loss` with its matrix, which is saved with the state."""
 
+    function = staticmethod(forward_correction_loss)
     transition: Tensor
 
     def __init__(self, transition: Tensor, *, reduction: str = "mean", ignore_index: int = -100) -> None:
-        super().__init__()
         check_transition(transition)
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
-        self.register_buffer("transition", transition.detach().clone())
-
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return forward_correction_loss(
-            logits,
-            target,
-            self.transition,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        super().__init__(reduction=reduction, ignore_index=ignore_index, transition=transition.detach().clone())
 
 
 class BackwardCorrection(nn.Module):
@@ -109,8 +98,7 @@ class SAdaptation(nn.Module):
         check_range(classes, "classes", 2.0)
         if initial is None:
             check_range(noise_rate, "noise_rate", 0.0, 1.0, open_low=True)
-            initial = torch.full((classes, classes), noise_rate / (classes - 1))
-            initial.fill_diagonal_(1 - noise_rate)
+            initial = noisy_transition(classes, noise_rate)
         check_transition(initial)
         if len(initial) != classes:
             raise ValueError(f"initial must be a matrix of {classes} classes; got {len(initial)}")

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.losses import processes
-from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction
+from hardsight.losses.inputs import LogitLoss, Rows, as_rows, check_range, check_reduction
 
 
 def self_paced_weights(
@@ -58,9 +58,10 @@ def mentornet_weights(
     return torch.where(progress <= burn_in, 1.0, paced)
 
 
-class SelfPaced(nn.Module):
+class SelfPaced(LogitLoss):
     """`self_paced_loss` with its threshold in the state; `advance()` lets harder samples in."""
 
+    function = staticmethod(self_paced_loss)
     threshold: Tensor
 
     def __init__(
@@ -72,27 +73,13 @@ class SelfPaced(nn.Module):
         reduction: str = "mean",
         ignore_index: int = -100,
     ) -> None:
-        super().__init__()
-        check_range(threshold, "threshold", 0.0, open_low=True)
+        start = torch.tensor(check_range(threshold, "threshold", 0.0, open_low=True))
+        super().__init__(reduction=reduction, ignore_index=ignore_index, threshold=start, linear=linear)
         self.growth = check_range(growth, "growth", 1.0)
-        self.linear, self.ignore_index = linear, ignore_index
-        self.reduction = check_reduction(reduction)
-        self.register_buffer("threshold", torch.tensor(float(threshold)))
 
     def advance(self) -> None:
         """Multiply the threshold by `growth`, once an epoch or as often as the pace asks."""
         self.threshold.mul_(self.growth)
-
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return self_paced_loss(
-            logits,
-            target,
-            threshold=self.threshold,
-            linear=self.linear,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
 
 
 class MentorNetPD(nn.Module):

@@ -4,9 +4,9 @@ import math
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from hardsight.losses.inputs import as_rows, check_range, check_reduction
+from hardsight.losses.inputs import LogitLoss, as_rows, check_range
 
 
 def local_intrinsic_dimensionality(
@@ -46,7 +46,7 @@ def d2l_loss(
     return rows.reduce(-alpha * rows.expected(log_p) - (1 - alpha) * log_p.amax(-1), reduction)
 
 
-class D2L(nn.Module):
+class D2L(LogitLoss):
     """`d2l_loss` with its alpha: forward(logits, labels), and `end_epoch(mean LID, share of training done)`.
 
     Until the LID rises more than two standard deviations above the mean of the last `window` epochs, alpha is 1; from
@@ -55,6 +55,7 @@ class D2L(nn.Module):
     neighbours). Everything is in the state.
     """
 
+    function = staticmethod(d2l_loss)
     alpha: Tensor
     recent: Tensor
     smallest: Tensor
@@ -64,26 +65,14 @@ class D2L(nn.Module):
     def __init__(
         self, *, first_epochs: int = 5, window: int = 5, reduction: str = "mean", ignore_index: int = -100
     ) -> None:
-        super().__init__()
+        super().__init__(reduction=reduction, ignore_index=ignore_index, alpha=torch.tensor(1.0))
         check_range(first_epochs, "first_epochs", 0.0)
         check_range(window, "window", 2.0)
-        self.first_epochs, self.window, self.ignore_index = first_epochs, window, ignore_index
-        self.reduction = check_reduction(reduction)
-        self.register_buffer("alpha", torch.tensor(1.0))
+        self.first_epochs, self.window = first_epochs, window
         self.register_buffer("recent", torch.zeros(window))
         self.register_buffer("smallest", torch.tensor(math.inf))
         self.register_buffer("epochs_seen", torch.tensor(0))
         self.register_buffer("turned", torch.tensor(False))
-
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return d2l_loss(
-            logits,
-            target,
-            alpha=self.alpha,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
 
     def end_epoch(self, lid: Tensor | float, progress: float) -> bool:
         """Take in an epoch's mean LID (0 counts as the epoch before); returns whether this is the turning point.

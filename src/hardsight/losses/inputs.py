@@ -170,7 +170,7 @@ def reduce(
 
 
 class LogitLoss(nn.Module):
-    """A loss on logits as a module: its `function`, called with the settings kept as attributes."""
+    """A loss on logits as a module: its `function`, called with the settings kept as attributes, tensors as buffers."""
 
     function: Callable[..., Tensor]
 
@@ -180,7 +180,10 @@ class LogitLoss(nn.Module):
         self.ignore_index = ignore_index
         self._settings = tuple(settings)
         for name, value in settings.items():
-            setattr(self, name, value)
+            if isinstance(value, Tensor):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
 
     def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return type(self).function(
@@ -193,7 +196,7 @@ class LogitLoss(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        settings = [f"{name}={getattr(self, name)!r}" for name in self._settings]
+        settings = [f"{name}={getattr(self, name)!r}" for name in self._settings if name not in self._buffers]
         return ", ".join([*settings, f"reduction={self.reduction!r}"])
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 from torch import nn
 
 from hardsight.losses.angular import AVHLoss
@@ -27,6 +26,7 @@ from hardsight.losses.robust import (
     SoftBootstrapping,
     SymmetricCrossEntropy,
 )
+from hardsight.losses.transition import noisy_transition
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,6 @@ class LossEntry:
     value_has_gradient: bool = True  # False: the gradient is not that of the returned value (GR)
     class_rows: tuple[str, ...] = ()  # state with a row a class
     class_squares: tuple[str, ...] = ()  # state with a row and a column a class
-
-
-def noisy_transition(classes: int, rate: float = 0.3) -> torch.Tensor:
-    """Symmetric noise: 1 - rate on the diagonal, the rest spread evenly over the other classes."""
-    matrix = torch.full((classes, classes), rate / (classes - 1))
-    return matrix.fill_diagonal_(1 - rate)
 
 
 _index_loss = partial(LossEntry, soft_targets=False)

@@ -1,10 +1,15 @@
-"""Estimating the noise transition matrix T, T[i, j] = probability that class i is labelled j."""
+"""The noise transition matrix T, T[i, j] = probability that class i is labelled j: as noise is made, as it is seen."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.losses.inputs import check_labels, check_range
+
+
+def noisy_transition(classes: int, rate: float = 0.3) -> Float[Tensor, "classes classes"]:
+    """Symmetric noise: 1 - rate on the diagonal, the rest spread evenly over the other classes."""
+    return torch.full((classes, classes), rate / (classes - 1)).fill_diagonal_(1 - rate)
 
 
 def transition_from_predictions(

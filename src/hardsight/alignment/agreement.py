@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.coefficients import COEFFICIENTS, ranks
+from hardsight.alignment.coefficients import correlation_matrix, ranks
 from hardsight.alignment.inputs import METHODS, as_pairs, check_choice
 
 
@@ -36,11 +36,8 @@ def rank_agreement(scores: Mapping[str, Any], method: str = "spearman") -> RankA
     if len(scores) < 2:
         raise ValueError(f"scores must name at least 2 rankings to compare; got {len(scores)}")
     columns = as_pairs(**{str(name): values for name, values in scores.items()})
-    matrix = np.eye(len(columns))
-    for row in range(len(columns)):
-        for column in range(row):
-            matrix[row, column] = matrix[column, row] = COEFFICIENTS[method](columns[row], columns[column])
     w, p_value = _concordance(np.stack([ranks(column) for column in columns]))
+    matrix = correlation_matrix(columns, method)
     return RankAgreement(tuple(map(str, scores)), method, matrix, w, p_value, len(columns[0]))
 
 

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,14 @@ def kendall(x: Values, y: Values) -> float:
 
 
 COEFFICIENTS = {"spearman": spearman, "pearson": pearson, "kendall": kendall}
+
+
+def correlation_matrix(columns: Sequence[Values], method: str) -> Float[np.ndarray, "columns columns"]:
+    """The coefficient of every two columns; 1 on the diagonal."""
+    matrix = np.eye(len(columns))
+    for column, row in itertools.combinations(range(len(columns)), 2):
+        matrix[row, column] = matrix[column, row] = COEFFICIENTS[method](columns[row], columns[column])
+    return matrix
 
 
 def ranks(values: Values) -> Values:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hardsight.alignment.coefficients import COEFFICIENTS, Correlation, normal_p, p_value_of
+from hardsight.alignment.coefficients import Correlation, correlation_matrix, normal_p, p_value_of
 from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_choice
 
 # Smallest share of a column's variance that the others may leave over, before it counts as determined by them.
@@ -40,11 +40,7 @@ def partial_correlation(
 
 
 def _partial(columns: list[np.ndarray], method: str, names: list[str]) -> float:
-    size = len(columns)
-    matrix = np.eye(size)
-    for row in range(size):
-        for column in range(row):
-            matrix[row, column] = matrix[column, row] = COEFFICIENTS[method](columns[row], columns[column])
+    matrix = correlation_matrix(columns, method)
     if np.linalg.eigvalsh(matrix[2:, 2:])[0] < _DETERMINED:
         raise ValueError(f"{' and '.join(names)} must not determine one another; hold fewer of them fixed")
     # What the covariates leave of score and human: the Schur complement, whose inverse is the inverse's corner.

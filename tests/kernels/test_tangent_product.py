@@ -1,5 +1,8 @@
 """Slopes times weight, tangent to the sphere: the kernel for Hopper against float64, and that it compiles."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -10,8 +13,7 @@ tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
 @pytest.mark.skipif(
     not triton.__version__.startswith(tiling._GLUON_TRIED_WITH), reason="the kernel was not tried with this Triton"
 )
-@pytest.mark.parametrize("upstream", ["*fp32", "*bf16", None])
-def test_the_kernel_compiles_into_tensor_core_products_that_leave_by_the_copy_engine(upstream: str | None) -> None:
+def test_the_kernel_compiles_into_tensor_core_products_that_leave_by_the_copy_engine() -> None:
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon import language
     from triton.experimental.gluon._runtime import GluonASTSource
@@ -28,10 +30,9 @@ def test_the_kernel_compiles_into_tensor_core_products_that_leave_by_the_copy_en
         "vectors": tile(64, 64),
         "out": tile(64, 64),
         "along": "*fp32",
-        "factor": "*fp32",
-        "upstream": upstream or "constexpr",
+        "scale": "*fp32",
     }
-    fixed = {"STAGES": 2, "LARGEST": 3e38} | ({} if upstream else {"upstream": None})
+    fixed = {"STAGES": 2, "LARGEST": 3e38}
     source = GluonASTSource(tangent_tiles, kinds | dict.fromkeys(fixed, "constexpr"), fixed)
     assembly = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["ptx"]
     assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16" in assembly
@@ -68,3 +69,19 @@ def test_the_kernel_is_the_product_less_its_part_along_the_features(
         * upstream
     )
     torch.testing.assert_close(got.double(), want, atol=1e-3, rtol=2 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("weight_is_trained", [True, False])
+def test_a_process_whose_first_backward_pass_it_is_finds_its_device(weight_is_trained: bool) -> None:
+    command = f"""
+import torch
+from hardsight.kernels import angular_cross_entropy
+features = torch.randn(2048, 512, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+weight = torch.randn(100, 512, device="cuda", dtype=torch.bfloat16, requires_grad={weight_is_trained})
+angular_cross_entropy(features, weight, torch.zeros(2048, dtype=torch.int64, device="cuda")).backward()
+assert features.grad.isfinite().all() and features.grad.any()
+"""
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -47,6 +47,8 @@ def tangent_product(
 
     samples, dim = features.shape
     out = torch.empty_like(features)
+    # By torch, also because a thread of autograd's that has not yet used the device cannot describe tensors to it.
+    scale = factor[0] if upstream is None else factor[0] * upstream
     across = blocks_of(dim, _DIM)
     items = blocks_of(samples, _SAMPLES) * across
     with on_device_of(features):
@@ -56,8 +58,7 @@ def tangent_product(
             describe(features, _SAMPLES, _DIM),
             describe(out, _SAMPLES, _DIM),
             along,
-            factor,
-            upstream,
+            scale,
             samples,
             len(weight),
             across,

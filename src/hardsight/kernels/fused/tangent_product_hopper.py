@@ -95,8 +95,7 @@ def tangent_tiles(
     vectors,
     out,
     along,
-    factor,
-    upstream,
+    scale,
     samples,
     classes,
     across,
@@ -104,7 +103,7 @@ def tangent_tiles(
     STAGES: gl.constexpr,
     LARGEST: gl.constexpr,
 ):
-    """factor upstream (slopes weight - along vectors); items: tiles of samples and `across` of dimensions."""
+    """scale (slopes weight - along vectors); items: tiles of samples and `across` of dimensions."""
     s_tiles = gl.allocate_shared_memory(slopes.dtype, [STAGES] + slopes.block_shape, slopes.layout)
     w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
     x_tile = gl.allocate_shared_memory(vectors.dtype, vectors.block_shape, vectors.layout)
@@ -118,15 +117,12 @@ def tangent_tiles(
     mbarrier.init(arrived, count=1)
     mbarrier.init(left, count=1)
     fence_async_shared()
-    scale = gl.load(factor)
-    if upstream is not None:
-        scale *= gl.load(upstream).to(gl.float32)
     tiles = (s_tiles, w_tiles, ready, free)
     handed = (x_tile, arrived, left)
     work = (classes, across, items)
     gl.warp_specialize(
         [
-            (_multiply, (tiles, handed, out, along, scale, samples, work, LARGEST)),
+            (_multiply, (tiles, handed, out, along, gl.load(scale), samples, work, LARGEST)),
             (_load_ahead, (slopes, weight, vectors, tiles, handed, work)),
         ],
         [1],

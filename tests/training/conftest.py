@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.datasets.loader import DeviceLoader
+from hardsight.models import Classifier
 
 
 class Problem(NamedTuple):
@@ -23,7 +24,7 @@ class Problem(NamedTuple):
         )
 
 
-class Small(nn.Module):
+class Small(Classifier):
     """Convolution, batch normalization, dropout, one linear head: every kind of state a training has to keep."""
 
     feature_dim = 8
@@ -33,13 +34,10 @@ class Small(nn.Module):
         self.convolution = nn.Conv2d(1, 8, 3, padding=1)
         self.norm = nn.BatchNorm2d(8)
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(8, classes)
+        self.linear = nn.Linear(8, classes)
 
     def forward_features(self, images: Tensor) -> Tensor:
         return self.dropout(torch.relu(self.norm(self.convolution(images))).mean((2, 3)))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.forward_features(images))
 
 
 @pytest.fixture

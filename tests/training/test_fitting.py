@@ -41,6 +41,32 @@ def test_equals_a_loop_written_by_hand(problem, small):
         assert torch.equal(ours, theirs), name
 
 
+class Doubling(nn.Module):
+    """Has `forward_features` and `head`, as timm's models have, and does something between the two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(36, 8), nn.Linear(8, 3)
+
+    def forward_features(self, images):
+        return self.body(images.flatten(1))
+
+    def forward(self, images):
+        return self.head(2 * self.forward_features(images))
+
+
+def test_what_a_model_does_between_features_and_head_is_trained(problem):
+    torch.manual_seed(0)
+    model, reference = Doubling(), Doubling()
+    reference.load_state_dict(model.state_dict())
+    batches = [(problem.images.float() / 255, problem.labels, torch.arange(90))]
+    optimizer, theirs = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, reference))
+    training.fit(model, batches, optimizer=optimizer, recorder=Recorder(90), epochs=1, progress=False)
+    nn.functional.cross_entropy(reference(batches[0][0]), problem.labels).backward()
+    theirs.step()
+    torch.testing.assert_close(model.state_dict(), reference.state_dict())
+
+
 def test_record_is_complete(problem, small, tmp_path):
     model = small()
     fitted = training.fit(

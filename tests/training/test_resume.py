@@ -203,8 +203,8 @@ def test_a_resume_that_forgets_something_is_noticed(problem, small, tmp_path, mo
 def test_checkpoint_of_another_model_names_the_first_mismatch(problem, small, tmp_path):
     run(problem, small(), tmp_path)
     other = small()
-    other.head = torch.nn.Linear(8, 4)
-    with pytest.raises(ValueError, match=r"head\.weight is \[3, 8\] there and \[4, 8\] in the model"):
+    other.linear = torch.nn.Linear(8, 4)
+    with pytest.raises(ValueError, match=r"linear\.weight is \[3, 8\] there and \[4, 8\] in the model"):
         run(problem, other, tmp_path)
     other = small()
     other.extra = torch.nn.Linear(1, 1)

@@ -238,10 +238,10 @@ def test_networks_that_cannot_be_stacked_are_refused(problem, small):
     def session(model):
         return Session(model, problem.loader(), epochs=1, progress=False)
 
-    with pytest.raises(ValueError, match=r"number 1 differs in head\.weight"):
+    with pytest.raises(ValueError, match=r"number 1 differs in linear\.weight"):
         run_together([session(small()), session(small(classes=4))], stacked=True)
     plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
-    with pytest.raises(ValueError, match="must have forward_features and head"):
+    with pytest.raises(ValueError, match=r"must be a Classifier of hardsight\.models"):
         run_together([session(plain), session(plain)], stacked=True)
 
 
@@ -255,8 +255,8 @@ def test_networks_that_differ_in_a_setting_are_refused(problem, small):
         run_together([session(small(dropout=0.1)), session(small(dropout=0.5))], stacked=True)
     heads = [small(), small()]
     for scale, model in zip((8.0, 16.0), heads, strict=True):
-        model.head = CosineLinear(8, 3, scale=scale)
-    with pytest.raises(ValueError, match=r"number 1 differs in head\.scale"):
+        model.linear = CosineLinear(8, 3, scale=scale)
+    with pytest.raises(ValueError, match=r"number 1 differs in linear\.scale"):
         run_together([session(model) for model in heads], stacked=True)
     frozen = small()
     frozen.convolution.requires_grad_(False)

@@ -16,6 +16,7 @@ from hardsight.heads import observe
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
 from hardsight.losses.rescaling import GradientRescaling
+from hardsight.models.classifier import Classifier
 
 PAIR_LOSSES = (AMCLoss, ContrastiveLoss)
 
@@ -125,8 +126,9 @@ _WHOLE = Part()
 class Network(nn.Module):
     """Model and objective in one call: `network(images, labels, ids)` is (losses, logits, features).
 
-    A model that says what its features are (`forward_features` and `head`) is asked; any other is watched at its
-    last linear layer by a hook, which `close` takes away. Without `features` nothing is watched.
+    A `Classifier`, whose logits are `head(forward_features(images))` and nothing else, is asked for its features; any
+    other model is watched at its last linear layer by a hook, which `close` takes away. Without `features` nothing is
+    watched.
     """
 
     def __init__(
@@ -134,7 +136,9 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.objective, self.wanted, self.head_name = model, objective, features, head
-        self.direct = head is None and hasattr(model, "forward_features") and isinstance(_head_of(model), nn.Module)
+        # Others may have `forward_features` and `head` too, as timm's have, and pool or drop between the two.
+        plain = isinstance(model, Classifier) and type(model).forward is Classifier.forward
+        self.direct = plain and head is None
         self._caught: Tensor | None = None
         self._hook: RemovableHandle | None = None
 
@@ -179,7 +183,3 @@ class Network(nn.Module):
     def forward(self, images: Tensor, labels: Tensor, ids: Tensor | None = None, part: Part = _WHOLE) -> Seen:
         logits, features = self.look(images)
         return Seen(self.objective(logits, features, labels, ids, part), logits, features)
-
-
-def _head_of(model: nn.Module) -> object:
-    return getattr(model, "head", None)

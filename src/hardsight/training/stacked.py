@@ -21,8 +21,6 @@ from hardsight.training.network import Losses, Part
 from hardsight.training.resident import Place, ResidentBatches
 from hardsight.training.step import Batch, Step
 
-_WHOLE = Part()
-
 Result = TypeVar("Result")
 
 
@@ -68,7 +66,7 @@ class Stack:
         def judge(place: int) -> Losses:
             _, labels, ids = batches[place]
             with torch.autocast(images.device.type, precision, enabled=precision != torch.float32):
-                return self.steps[place].network.objective(logits[place], features[place], labels, ids, _WHOLE)
+                return self.steps[place].network.objective(logits[place], features[place], labels, ids, Part())
 
         losses = self.beside.each(judge)
         # The gradient of a sum over networks is each network's own gradient: none sees another's weights.
@@ -234,8 +232,8 @@ def check_alike(steps: Sequence[Step]) -> None:
     for place, step in enumerate(steps):
         if not step.network.direct:
             raise ValueError(
-                f"networks must have forward_features and head to be stacked; number {place} is a "
-                f"{type(step.network.model).__name__}, which has not"
+                f"networks must be a Classifier of hardsight.models, whose forward it has, to be stacked; number "
+                f"{place} is a {type(step.network.model).__name__}"
             )
         if step.precision != steps[0].precision or step.scaler is not None:
             raise ValueError(

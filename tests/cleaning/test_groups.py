@@ -106,6 +106,12 @@ def test_refusals(options: dict, sentence: str, make_table: Callable[..., pa.Tab
         hardness_by_group(table, **{"score": "avh", "generator": seeded(), **options})
 
 
+def test_a_column_of_lists_makes_no_groups(make_table: Callable[..., pa.Table]) -> None:
+    table = make_table({"id": [0, 1], "probabilities": [[0.5, 0.5], [0.1, 0.9]], "avh": [0.1, 0.2]})
+    with pytest.raises(TypeError, match="^by must name a column of single values; 'probabilities' holds list<"):
+        hardness_by_group(table, "avh", "probabilities", generator=seeded())
+
+
 def test_infinite_scores_have_no_mean(make_table: Callable[..., pa.Table]) -> None:
     table = make_table({"id": range(4), "label": [0, 0, 1, 1], "loss": [0.1, float("inf"), 0.6, float("inf")]})
     with pytest.raises(ValueError, match=r"score must be finite or missing .*; 'loss' is infinite for 2 of 4 samples"):

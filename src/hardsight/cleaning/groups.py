@@ -30,6 +30,8 @@ def hardness_by_group(
     """
     require_rows(table)
     require_column(table, by)
+    if pa.types.is_nested(table.schema.field(by).type):
+        raise TypeError(f"by must name a column of single values; {by!r} holds {table.schema.field(by).type}")
     if not 0 < coverage < 1:
         raise ValueError(f"coverage must lie in (0, 1), the share of resamples inside the interval; got {coverage!r}")
     if resamples < 1:

@@ -18,6 +18,7 @@ from hardsight import training
 from hardsight.dynamics import Recorder
 from hardsight.losses.center import CenterLoss
 from hardsight.training import checkpoints, states
+from hardsight.training.capture import make_capturable
 from hardsight.training.data import Feed
 
 
@@ -344,6 +345,29 @@ def test_states_survive_the_disk(tmp_path):
     assert back["empty"].shape == (0, 3)
     with pytest.raises(TypeError, match="a state must be made of tensors"):
         states.write_state(tmp_path / "bad", {"function": print})
+
+
+def test_names_that_meet_on_disk_are_told_apart(tmp_path):
+    """Keys may hold what joins them, or be a number and the same number as text."""
+    state = {"a/b": torch.tensor(0), "a": {"b": torch.tensor(1)}, 1: torch.tensor(2), "1": torch.tensor(3)}
+    states.write_state(tmp_path / "state", state)
+    back = states.read_state(tmp_path / "state")
+    assert [back["a/b"], back["a"]["b"], back[1], back["1"]] == [0, 1, 2, 3]
+
+
+def test_how_a_device_steps_is_not_taken_from_a_checkpoint_of_another():
+    """A run begun on a CPU goes on on a GPU, where its step is captured: only that is asked here."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    begun, goes_on = (torch.optim.Adam([weight], lr=0.5) for _ in range(2))
+    weight.grad = torch.ones(2)
+    begun.step()
+    make_capturable(goes_on, torch.device("cpu"))
+    checkpoints.load_optimizer(goes_on, begun.state_dict())
+    (group,) = goes_on.param_groups
+    assert group["fused"]
+    assert group["capturable"]
+    assert group["lr"] == torch.tensor(0.5)
+    assert torch.equal(goes_on.state[weight]["exp_avg"], begun.state[weight]["exp_avg"])
 
 
 def test_random_states_are_put_back():

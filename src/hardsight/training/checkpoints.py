@@ -34,6 +34,8 @@ _NAME = re.compile(r"step-(\d+)$")
 _OWN = re.compile(r"step-\d+|(best|last)\.safetensors")
 _FILES = ("run", "epochs", "samples")
 _CHECKPOINT_CRUMBS = re.compile(r"\.(step-\d+|gone-.+|(best|last)-[a-z0-9_]{8}\.safetensors)")
+# Settings of an optimiser that say how it computes, not what.
+_OF_THE_DEVICE = ("fused", "foreach", "capturable")
 
 
 class Checkpoints:
@@ -193,9 +195,13 @@ def restore_random_states(states: Mapping[str, Any]) -> None:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """`load_state_dict`, keeping the memory layout of the parameters and tensors that a captured step reads."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    optimizer.load_state_dict(state)
+    """`load_state_dict`, keeping the parameters' memory layout, and how this device steps: what a capture reads."""
+    groups, saved = optimizer.param_groups, state["param_groups"]
+    if len(groups) == len(saved):
+        own = [{key: group[key] for key in _OF_THE_DEVICE if key in group} for group in groups]
+        saved = [theirs | ours for theirs, ours in zip(saved, own, strict=True)]
+    rates = [group["lr"] for group in groups]
+    optimizer.load_state_dict(state | {"param_groups": saved})
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(rate, Tensor):
             rate.copy_(torch.as_tensor(group["lr"]))

@@ -232,7 +232,7 @@ def check_alike(steps: Sequence[Step]) -> None:
     for place, step in enumerate(steps):
         if not step.network.direct:
             raise ValueError(
-                f"networks must be a Classifier of hardsight.models, whose forward it has, to be stacked; number "
+                f"networks must be a Classifier of hardsight.models, with its forward as it is, to be stacked; number "
                 f"{place} is a {type(step.network.model).__name__}"
             )
         if step.precision != steps[0].precision or step.scaler is not None:

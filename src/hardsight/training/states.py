@@ -44,8 +44,10 @@ def _take_tensors(state: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(state, np.generic):
         state = state.item()
     if isinstance(state, Tensor):
-        tensors[path] = own_copy(state)
-        return {_TENSOR: path}
+        # Keys may hold a slash, or differ in their type alone.
+        name = path if path not in tensors else f"{path}#{len(tensors)}"
+        tensors[name] = own_copy(state)
+        return {_TENSOR: name}
     if isinstance(state, Mapping):
         taken = [(key, _take_tensors(value, f"{path}/{key}", tensors)) for key, value in state.items()]
         plain = all(isinstance(key, str) and not key.startswith("$") for key, _ in taken)

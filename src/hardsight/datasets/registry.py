@@ -20,9 +20,9 @@ def names() -> tuple[str, ...]:
 
 def source(name: str) -> Source:
     """What is known about a data set; "CIFAR-10" and "cifar10" are the same name."""
-    wanted = _plain(name)
+    wanted = plain_name(name)
     for candidate in SOURCES:
-        if _plain(candidate.name) == wanted:
+        if plain_name(candidate.name) == wanted:
             return candidate
     raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}")
 
@@ -77,5 +77,6 @@ def describe(known: Source) -> dict[str, Any]:
     return {key: row[key] for key in ("name", "title", "splits", "num_classes", "folders", "layout")}
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A data set's name as it is compared: letters and digits alone, small."""
     return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -11,6 +11,7 @@ from hardsight import datasets, models, noise
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
+from hardsight.datasets.registry import plain_name
 from hardsight.dynamics import Recorder
 from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
@@ -162,7 +163,7 @@ def noisy_labels(data: datasets.ArrayDataset, config: NoiseConfig, seed: int) ->
         return noise.flip_symmetric(data.labels, config.rate, classes, **options).labels
     if config.kind == "pairwise":
         return noise.flip_pairwise(data.labels, config.rate, classes, **options).labels
-    name = "".join(letter for letter in data.name.lower() if letter.isalnum())
+    name = plain_name(data.name)
     if config.kind == "within_groups":
         if name != "cifar100" or classes != len(noise.CIFAR100_COARSE):
             raise ValueError(

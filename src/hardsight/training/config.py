@@ -5,6 +5,7 @@ The tables of the TOML file are the dataclasses below; a key left out has the de
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from hardsight.hardness.scoring import choose_scores
@@ -205,6 +206,11 @@ class TrainingConfig:
             raise ValueError("optimizer.name must be adam or adamw for a schedule of beta1; got 'sgd'")
         if self.average_decay is not None and not 0 <= self.average_decay < 1:
             raise ValueError(f"average_decay must lie in [0, 1); got {self.average_decay!r}")
+
+    @property
+    def place(self) -> Path:
+        """The folder of its record."""
+        return Path(self.folder) if self.folder else Path("runs") / self.name
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values: what the record holds."""

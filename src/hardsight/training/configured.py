@@ -25,8 +25,7 @@ from hardsight.training.tracking import Tracker
 
 def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None = None) -> Fitted:
     """Train as the configuration says; the record lies in its folder. Started again, it goes on."""
-    device = _device(config)
-    folder = Path(config.folder or Path("runs") / config.name)
+    device, folder = _device(config), config.place
     parts = prepare(config, device, folder)
     with alone_in(folder):
         tracker = Tracker(config.record.tracker, folder, config) if config.record.tracker else None
@@ -73,8 +72,7 @@ def _device(config: TrainingConfig) -> torch.device:
 
 def session(config: TrainingConfig, device: torch.device, **options: Any) -> Session:
     """The training of a configuration, ready to run beside others; `options` are further ones of `Session`."""
-    folder = Path(config.folder or Path("runs") / config.name)
-    return Session(**prepare(config, device, folder), epochs=config.epochs, folder=folder, **options)
+    return Session(**prepare(config, device, config.place), epochs=config.epochs, folder=config.place, **options)
 
 
 def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -> dict[str, Any]:

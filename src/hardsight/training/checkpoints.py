@@ -14,7 +14,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight import records
-from hardsight.dynamics.processes import together, wait_for_all
+from hardsight.dynamics.processes import together
 from hardsight.training.states import own_copy, read_state, write_state
 
 _NAME = re.compile(r"step-(\d+)$")
@@ -39,13 +39,10 @@ _OF_THE_DEVICE = ("fused", "foreach", "capturable")
 
 
 class Checkpoints:
-    """The checkpoints of one run. Every process calls each method; `rank` 0 makes, renames and removes folders.
+    """The checkpoints of one run. Every process calls each method; `rank` 0 makes, renames and removes folders."""
 
-    `wait` is where the processes meet; a failure that one of them brings there is raised in all.
-    """
-
-    def __init__(self, folder: Path, rank: int = 0, wait: Callable[[Exception | None], object] = wait_for_all) -> None:
-        self.folder, self.rank, self._wait = Path(folder) / "checkpoint", rank, wait
+    def __init__(self, folder: Path, rank: int = 0) -> None:
+        self.folder, self.rank = Path(folder) / "checkpoint", rank
 
     def latest(self) -> Path | None:
         """The newest complete checkpoint."""
@@ -58,19 +55,19 @@ class Checkpoints:
         """Write the checkpoint of this step, then remove the earlier ones."""
         final = self.folder / f"step-{step:08d}"
         draft = self.folder / f".{final.name}"
-        with together(self._wait):
+        with together():
             if self.rank == 0:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 # What a killed process left of the same step.
                 shutil.rmtree(draft, ignore_errors=True)
                 draft.mkdir()
         try:
-            with together(self._wait):
+            with together():
                 write_state(draft / f"process-{self.rank}", own)
                 if self.rank == 0:
                     (draft / "model.safetensors").write_bytes(safetensors.torch.save(_plain(model)))
                     write_state(draft / "shared", shared)
-            with together(self._wait):
+            with together():
                 if self.rank == 0:
                     self._publish(draft, final)
                     self._discard_before(step)
@@ -100,7 +97,7 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove every checkpoint: a run that begins anew must not be continued from an earlier one's."""
-        with together(self._wait):
+        with together():
             if self.rank == 0 and self.folder.is_dir():
                 for path in self.folder.iterdir():
                     if _OWN.fullmatch(path.name):

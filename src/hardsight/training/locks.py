@@ -20,9 +20,9 @@ _PATIENCE = 120.0
 
 
 @contextlib.contextmanager
-def claim(path: Path, *, heartbeat: float = _HEARTBEAT, patience: float = _PATIENCE) -> Iterator[bool]:
+def claim(path: Path, *, heartbeat: float = _HEARTBEAT) -> Iterator[bool]:
     """Whether this process owns `path` inside the block; False where a living process has it already."""
-    if not _take(path, patience):
+    if not _take(path):
         yield False
         return
     stop = threading.Event()
@@ -37,11 +37,11 @@ def claim(path: Path, *, heartbeat: float = _HEARTBEAT, patience: float = _PATIE
             path.unlink(missing_ok=True)
 
 
-def _take(path: Path, patience: float) -> bool:
+def _take(path: Path) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     if _create(path):
         return True
-    if not _abandoned(path, patience):
+    if not _abandoned(path):
         return False
     # Whoever renames the dead claim away has removed it; of several that try, the others find it gone.
     grave = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
@@ -49,7 +49,7 @@ def _take(path: Path, patience: float) -> bool:
         path.rename(grave)
     except FileNotFoundError:
         return False
-    if not _abandoned(grave, patience):
+    if not _abandoned(grave):
         # A living owner came between the look and the rename: its claim is put back.
         with contextlib.suppress(FileExistsError):
             os.link(grave, path)
@@ -84,12 +84,12 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _abandoned(path: Path, patience: float) -> bool:
+def _abandoned(path: Path) -> bool:
     try:
         owner = json.loads(path.read_text())
         if owner["host"] == socket.gethostname():
             return not _alive(int(owner["pid"]), owner["started"])
-        return time.time() - path.stat().st_mtime > patience
+        return time.time() - path.stat().st_mtime > _PATIENCE
     except FileNotFoundError:
         return False
     except (ValueError, TypeError, KeyError):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hardsight.cli.study import study_app
-from hardsight.studies import framework, get_study, read_results
+from hardsight.studies import get_study, keeping, read_results
 from hardsight.studies.transport import pack, unpack
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_is_no_result_of_the_study_is_refused(content: bytes, tmp_pa
 @pytest.mark.parametrize("shown", ["table", "figures"])
 def test_results_of_another_version_are_refused_in_words(shown: str, smoke: Any, tmp_path: Path) -> None:
     header = read_results(get_study("label-errors"), smoke.results)
-    header = {name: header[name] for name in framework._HEADER} | {"study": "avh-figure3", "preset": "smoke"}
+    header = {name: header[name] for name in keeping.HEADER} | {"study": "avh-figure3", "preset": "smoke"}
     (tmp_path / "avh-figure3-smoke.json").write_text(json.dumps(header))
     refused = run(shown, "avh-figure3", "--results", tmp_path, *(["-o", tmp_path] if shown == "figures" else []))
     assert refused.exit_code == 2

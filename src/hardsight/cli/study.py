@@ -62,6 +62,8 @@ def run(
 ) -> None:
     """Compute the cells that are missing, judge all that are there, and write the results file.
 
+    What a results file of the same settings holds of other cells stays: remove it to begin anew.
+
     Example: hardsight study run label-errors --preset smoke
     """
     from hardsight.studies import Options, get_study, run_study
@@ -133,7 +135,7 @@ def import_records(
     output: _Output = None,
     results: _Results = Path("results"),
 ) -> None:
-    """Unpack records that were computed elsewhere and judge them here.
+    """Unpack records that were computed elsewhere and judge them here; results of other cells stay.
 
     Example: hardsight study import label-errors packed/*.tar --preset paper
     """
@@ -147,7 +149,7 @@ def import_records(
         check_preset(preset)
         folder = _folder(study, preset, output)
         print(plural(len(unpack(files, folder, cells={cell.name for cell in study.cells(preset)})), "cell"))
-        print(judge_study(study, preset, folder, results))
+        print(judge_study(study, preset, folder, results, say=print))
 
 
 def _folder(study: "Study", preset: str, output: Path | None) -> Path:

@@ -2,7 +2,8 @@
 
 A study trains cells (see `training.sweeps`): each finished cell is a record, and running again computes only what is
 missing. Judging is a separate, pure step from records to `results/STUDY-PRESET.json`, a small file with seeds, spread,
-hardware, versions and date; every printed table is made from such a file and from nothing else.
+hardware, versions and date; every printed table is made from such a file and from nothing else. What the file that lies
+there holds of other subjects stays (see `keeping`).
 """
 
 import datetime
@@ -19,6 +20,7 @@ import torch
 
 from hardsight import records
 from hardsight.studies.clock import Clock, OutOfTime
+from hardsight.studies.keeping import HEADER, Entries, joined, say_what_stays, staying, versions_of
 from hardsight.studies.wording import plural
 from hardsight.training.devices import chosen_device
 from hardsight.training.record import commit
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 _Made = TypeVar("_Made")
 PRESETS = ("smoke", "cpu", "paper")
-# What every results file holds, whatever its study judges.
-_HEADER = {"study", "preset", "date", "hardware", "versions", "commit", "cells", "cells_planned", "seeds"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Study:
     `judge` reads the records of a preset's folder and gives the results; `table` shows results as Markdown, ours
     beside the reference's, and `figures` draws them, by name. `reference` is the paper's number of it. `worth` orders a
     record's files for transport, smallest first; None leaves one out. Studies of the same cells name one folder of
-    `records`, so that each cell is computed once; left out, it is the id.
+    `records`, so that each cell is computed once; left out, it is the id. `entries`: what of the results stands for
+    itself, subject by subject; None where all is judged over all cells.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Study:
     worth: Callable[[Cell, str], int | None] = curves_first
     figures: Callable[[Mapping[str, Any]], Mapping[str, "Figure"]] | None = None
     records: str | None = None
+    entries: Entries | None = None
 
 
 def check_preset(preset: str) -> None:
@@ -140,7 +142,7 @@ def run_study(
     except OutOfTime:
         left = sum(status_of(folder / cell.name) != FINISHED for cell in cells)
         options.say(f"out of time: {left} of {len(cells)} cells are left for next time")
-    return judge_study(study, preset, folder, results)
+    return judge_study(study, preset, folder, results, say=options.say)
 
 
 class _Pace:
@@ -163,29 +165,68 @@ class _Pace:
             self.options.keep()
 
 
-def judge_study(study: Study, preset: str, folder: Path | str, results: Path | str) -> Path:
-    """Judge the finished cells below `folder` and write the results file."""
+def judge_study(
+    study: Study, preset: str, folder: Path | str, results: Path | str, *, say: Callable[[str], object] | None = None
+) -> Path:
+    """Judge the finished cells below `folder` and write the results file.
+
+    What a file that lies there holds and the records do not, stays where the settings are the same; `say` is told.
+    """
     check_preset(preset)
-    folder = Path(folder)
-    done = finished_cells(folder, study.cells(preset))
+    folder, planned = Path(folder), study.cells(preset)
+    done = finished_cells(folder, planned)
     if not done:
         raise ValueError(f"folder must hold at least one finished cell of {study.id}; {folder} holds none")
     about = [_checked(folder / cell.name) for cell in done]
-    payload = {
+    judged, path = study.judge(preset, folder), results_path(study, preset, results)
+    old = _lying(study, preset, path)
+    stays = None if old is None or study.entries is None else staying(study.entries, preset, planned, old, judged, done)
+    if say is not None and old is not None:
+        say_what_stays(say, path, old["cells"], stays, len(done))
+    if old is None or study.entries is None or stays is None:
+        records.write_text(path, compact_json(_header(study, preset, about) | judged))
+        return path
+    mine = [one for cell, one in zip(done, about, strict=True) if study.entries.subject(cell) not in stays.cells]
+    if mine:
+        payload = _header(study, preset, mine) | judged
+        records.write_text(path, compact_json(joined(study.entries, planned, old, payload, stays)))
+    return path
+
+
+def _lying(study: Study, preset: str, path: Path) -> dict[str, Any] | None:
+    """The results that lie at the place; None where there are none of this study and preset, or they are damaged."""
+    try:
+        found = _read(study, path)
+    except (OSError, ValueError):
+        return None
+    whole = (
+        found["preset"] == preset
+        and isinstance(found["cells"], int)
+        and _all_of(str, found["hardware"])
+        and _all_of(int, found["seeds"])
+        and isinstance(found["versions"], dict)
+        and _all_of(str, list(found["versions"].values()))
+    )
+    return found if whole else None
+
+
+def _all_of(kind: type, values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(one, kind) for one in values)
+
+
+def _header(study: Study, preset: str, about: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What every results file says first, of the records that it rests on."""
+    return {
         "study": study.id,
         "preset": preset,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "hardware": sorted({str(one["device"]) for one in about}),
-        "versions": _versions([one["versions"] for one in about]),
+        "versions": versions_of([one["versions"] for one in about]),
         "commit": commit(),
-        "cells": len(done),
+        "cells": len(about),
         "cells_planned": len(study.cells(preset)),
         "seeds": sorted({int(one["seed"]) for one in about}),
-        **study.judge(preset, folder),
     }
-    path = results_path(study, preset, results)
-    records.write_text(path, compact_json(payload))
-    return path
 
 
 def _checked(folder: Path) -> dict[str, Any]:
@@ -194,12 +235,6 @@ def _checked(folder: Path) -> dict[str, Any]:
     if not isinstance(about.get("versions"), dict) or "device" not in about or not isinstance(about.get("seed"), int):
         raise ValueError(f"{folder} must be a record with seed, device and versions, as a study writes it: remove it")
     return about
-
-
-def _versions(cells: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Each package's version; where cells were computed with several, all of them."""
-    names = dict.fromkeys(name for one in cells for name in one)
-    return {name: ", ".join(sorted({one[name] for one in cells if name in one})) for name in names}
 
 
 def finished_cells(folder: Path, cells: Sequence[Cell]) -> list[Cell]:
@@ -240,7 +275,7 @@ def _read(study: Study, path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("study") != study.id or not found.keys() >= _HEADER:
+    if not isinstance(found, dict) or found.get("study") != study.id or not found.keys() >= HEADER:
         raise ValueError(f"{path} must be a results file of {study.id}, as `hardsight study run` writes it")
     return found
 
@@ -253,7 +288,7 @@ def made_from(results: Mapping[str, Any], make: Callable[[Mapping[str, Any]], _M
         study, preset = results["study"], results["preset"]
         raise ValueError(
             f"results of {study}, preset {preset}, must be of this version to be shown; these are of another "
-            f"({type(error).__name__}: {error}): run `hardsight study run {study} --preset {preset}`"
+            f"({type(error).__name__}: {error}): remove them and run `hardsight study run {study} --preset {preset}`"
         ) from error
 
 

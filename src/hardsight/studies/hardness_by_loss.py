@@ -33,6 +33,7 @@ from hardsight.hardness import angular_visual_hardness
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study, run_details, spread
 from hardsight.studies.hardness_table import figures, table
+from hardsight.studies.keeping import Entries
 from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
@@ -277,4 +278,5 @@ HARDNESS_BY_LOSS = Study(
     figures=figures,
     at_once={name: of.at_once for name, of in PRESETS.items()},
     worth=lambda cell, file: 1 if file == "samples.parquet" else 0,
+    entries=Entries(("losses",), lambda cell: cell.settings["loss"]),
 )

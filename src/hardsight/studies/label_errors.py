@@ -30,6 +30,7 @@ import torch
 from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, rank_combinations
 from hardsight.studies.detection import METRICS, Detection, detect, detect_all, suspicions, taught, wrong_labels
 from hardsight.studies.framework import Options, Study, run_details, spread
+from hardsight.studies.keeping import Entries
 from hardsight.studies.label_errors_table import CLEANLAB, OUT_OF_FOLD, TAUGHT, table
 from hardsight.studies.noisy_runs import FOLDS, HUMAN, STRONGER, WHOLE, Runs, compute_runs
 from hardsight.training import Cell
@@ -113,6 +114,15 @@ def _over_seeds(
         }
         for noise, scores in by_noise.items()
     }
+
+
+def _cells_behind(found: Mapping[str, Any]) -> int:
+    """How many cells a noise's entries rest on: those of the whole set, both halves, those of the other network."""
+    noises, stronger = (
+        {name: len(one["auroc"]["values"]) for name, one in found.get(of, {}).items()} for of in ("noises", "stronger")
+    )
+    whole = [count for name, count in noises.items() if name not in (OUT_OF_FOLD, CLEANLAB)]
+    return max(whole, default=0) + len(FOLDS) * noises.get(OUT_OF_FOLD, 0) + max(stronger.values(), default=0)
 
 
 def _judge_whole(place: Path) -> dict[str, Detection]:
@@ -229,4 +239,5 @@ LABEL_ERRORS = Study(
     table=table,
     at_once={name: of.at_once for name, of in PRESETS.items()},
     worth=worth,
+    entries=Entries(("wrong_labels", "noises", "stronger"), lambda cell: cell.settings["noise"], _cells_behind),
 )

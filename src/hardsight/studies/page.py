@@ -33,6 +33,11 @@ processes may work on one folder; start each with `OMP_NUM_THREADS=2`, or their 
 each other. Computed elsewhere, records come home in a few files: `--pack-to FOLDER` there, which packs whatever is
 finished whenever something is, and `hardsight study import` here.
 
+Whoever has the results of other cells, but not their records, loses none: what a results file of the same settings
+holds and the records do not, stays, and so does what rests on more seeds than the records. To begin anew, remove the
+file, or write elsewhere (`--results`). A results file of other settings is replaced, and so are those of avh-figure15
+and avh-table3, whose numbers are over all cells.
+
 """
 
 

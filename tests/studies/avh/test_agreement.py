@@ -132,7 +132,7 @@ def test_a_study_judges_what_is_there_and_prints_it(study: Study, people_smoke: 
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / first).symlink_to(people_smoke / first)
     for place, seeds in ((people_smoke, 2), (tmp_path / "some", 1)):
-        path = judge_study(study, "smoke", place, tmp_path)
+        path = judge_study(study, "smoke", place, tmp_path / str(seeds))
         assert path.stat().st_size < 200_000
         results = json.loads(path.read_text())
         assert results["cells"] == results["networks"]["digits_cnn"]["seeds"] == seeds

@@ -28,6 +28,7 @@ from hardsight.studies.amc.looking import finished, normalised, over_seeds
 from hardsight.studies.amc.recipes import LOSSES, recipe, train_at_hand
 from hardsight.studies.configured import CellTraining, Hooks, Tree
 from hardsight.studies.framework import Options, Study, finished_cells
+from hardsight.studies.keeping import Entries
 from hardsight.training import Cell
 
 NUMBERS = (
@@ -205,4 +206,5 @@ AMC_FIGURE6 = Study(
     table=table,
     figures=figures,
     at_once={name: of.at_once for name, of in PRESETS.items()},
+    entries=Entries(("attention",), lambda cell: (cell.settings["data"], cell.settings["loss"])),
 )

@@ -11,7 +11,7 @@ the predictions, as the authors' script computes them, and of k-means clusters o
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from hardsight.studies.amc.looking import finished, look, over_seeds
 from hardsight.studies.amc.recipes import FEW, SCHEDULES, recipe, train_at_hand
 from hardsight.studies.configured import CellTraining, Hooks, Tree
 from hardsight.studies.framework import Options, Study
+from hardsight.studies.keeping import Entries
 from hardsight.training import Cell
 
 # What a record says of its features; larger is better but for `within`, the mean angle of two samples of a class.
@@ -187,10 +188,20 @@ def judge(study: str, preset: str, folder: Path) -> dict[str, Any]:
             mine = [Cell({"data": data, "loss": loss, "weight": weight, "seed": seed}) for seed in of.seeds]
             rows = finished(folder, mine)
             if rows:
-                name = loss if weight in (0.0, 10.0) else f"{loss} {weight:g}"
+                _, name = _subject(mine[0])
                 found.setdefault(data, {})[name] = {**over_seeds(rows, NUMBERS), "points": rows[0]["points"]}
-    not_computed = [data for data in of.data if data not in found]
-    return {"length": of.length, "features": found, "not_computed": not_computed}
+    return {"length": of.length, "features": found, **_not_computed(study, preset, {"features": found})}
+
+
+def _subject(cell: Cell) -> tuple[str, str]:
+    """The data set and the loss, with its weight where that is not the usual one."""
+    data, loss, weight, _ = cell.settings.values()
+    return data, loss if weight in (0.0, 10.0) else f"{loss} {weight:g}"
+
+
+def _not_computed(study: str, preset: str, results: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The data sets of which there is nothing."""
+    return {"not_computed": [data for data in PRESETS[study][preset].data if data not in results["features"]]}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -229,6 +240,7 @@ def _study(id: str) -> Study:
         table=table1 if id == "amc-figure1" else table4,
         figures=figures_of,
         at_once={name: of.at_once for name, of in PRESETS[id].items()},
+        entries=Entries(("features",), _subject, derived=functools.partial(_not_computed, id)),
     )
 
 

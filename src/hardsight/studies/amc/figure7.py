@@ -27,6 +27,7 @@ from hardsight.studies.amc.recipes import (
 from hardsight.studies.amc.table1 import p_value, shown_p
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, shown, spread
+from hardsight.studies.keeping import Entries
 from hardsight.studies.wording import plural
 from hardsight.training import Cell
 
@@ -114,6 +115,10 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
                 accuracy = spread([float(row["test_accuracy"]) for row in rows])
                 found.setdefault(schedule, []).append({"balance": balance, "margin": margin, "accuracy": accuracy})
     return {"data": of.data, "length": of.length, "settings": found}
+
+
+def _cells_behind(found: Mapping[str, Any]) -> int:
+    return sum(len(one["accuracy"]["values"]) for one in found["settings"])
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -215,4 +220,5 @@ AMC_FIGURE7 = Study(
     table=table,
     figures=figures,
     at_once={name: of.at_once for name, of in PRESETS.items()},
+    entries=Entries(("settings",), lambda cell: cell.settings["schedule"], _cells_behind),
 )

@@ -20,6 +20,7 @@ from hardsight.report.canvas import BLUE, INK, RED, drawing
 from hardsight.studies.amc.recipes import FEW, LOSSES, NAMES, TITLES, caveat, length_name, recipe, train_at_hand
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, shown, spread
+from hardsight.studies.keeping import Entries
 from hardsight.studies.wording import above_or_below, plural
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
@@ -132,9 +133,23 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
         row["p_amc_euclidean"] = p_value(accuracies["amc"], accuracies["euclidean"])
         row["p_amc_cross_entropy"] = p_value(accuracies["amc"], accuracies["cross-entropy"])
         found.setdefault(f"{schedule} {length}", {})[data] = row
-    computed = {data for rows in found.values() for data in rows}
+    return {"accuracy": found, **_not_computed(preset, {"accuracy": found})}
+
+
+def _not_computed(preset: str, results: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The data sets that are planned and have no row."""
+    computed = {data for rows in results["accuracy"].values() for data in rows}
     planned = dict.fromkeys(str(cell.settings["data"]) for cell in cells(preset))
-    return {"accuracy": found, "not_computed": [data for data in planned if data not in computed]}
+    return {"not_computed": [data for data in planned if data not in computed]}
+
+
+def _subject(cell: Cell) -> tuple[str, str]:
+    """The keys of a cell's row: its losses are compared with each other."""
+    return f"{cell.settings['schedule']} {cell.settings['length']}", str(cell.settings["data"])
+
+
+def _cells_behind(found: Mapping[str, Any]) -> int:
+    return sum(len(found["accuracy"][loss]["values"]) for loss in LOSSES if loss in found["accuracy"])
 
 
 def _grouped(all_cells: Sequence[Cell]) -> Iterator[tuple[tuple[str, float, str], list[Cell]]]:
@@ -284,4 +299,5 @@ AMC_TABLE1 = Study(
     table=table,
     figures=figures,
     at_once={name: of.at_once for name, of in PRESETS.items()},
+    entries=Entries(("accuracy",), _subject, _cells_behind, _not_computed),
 )

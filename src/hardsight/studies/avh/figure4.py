@@ -22,6 +22,7 @@ from hardsight.studies.avh.dynamics import (
 from hardsight.studies.avh.dynamics_figures import draw_dynamics
 from hardsight.studies.avh.dynamics_table import dynamics_table
 from hardsight.studies.framework import PRESETS, Options, Study
+from hardsight.studies.keeping import Entries
 from hardsight.training import Cell
 
 _SMALL = {"stem": "small"}
@@ -80,6 +81,7 @@ def _study(id: str, title: str, reference: str, about: str, presets: Mapping[str
     return Study(
         id=id, title=title, about=about, reference=reference, cells=cells, compute=compute, judge=judge,
         table=dynamics_table, figures=draw_dynamics, worth=worth, at_once=dict.fromkeys(PRESETS, 1),
+        entries=Entries(("networks",), lambda cell: cell.settings["network"]),
     )  # fmt: skip
 
 

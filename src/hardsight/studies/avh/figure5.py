@@ -29,7 +29,7 @@ SCORES = {"avh": "AVH, scaled", "confidence": "confidence", "norm": "norm, scale
 def judge(preset: str, folder: Path) -> dict[str, Any]:
     """The histograms of every network's first seed."""
     found = answers_by_network(cells(preset), folder)
-    return {"networks": {key: judge_network(seeds[0]) for key, seeds in found.items()}}
+    return {"networks": {key: {"seeds": len(seeds), **judge_network(seeds[0])} for key, seeds in found.items()}}
 
 
 def judge_network(answers: Answers) -> dict[str, Any]:

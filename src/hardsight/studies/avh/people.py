@@ -23,6 +23,7 @@ from hardsight.studies.avh.further_scores import further_columns
 from hardsight.studies.avh.people_looks import PEOPLE, ImageWatch, Votes, model_columns, write_people
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study
+from hardsight.studies.keeping import Entries
 from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
 from hardsight.training.record import Row, RunRecord, device_name
@@ -298,6 +299,7 @@ def study(**parts: Any) -> Study:
         "at_once": {name: of.at_once for name, of in PRESETS.items()},
         "worth": worth,
         "records": "avh-people",
+        "entries": Entries(("networks",), key_of),
     }
     return Study(**shared | parts)
 

@@ -20,6 +20,7 @@ from hardsight.models import Classifier
 from hardsight.studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, PUBLIC, TRAINED, public_weights, title_of
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study, finished_cells
+from hardsight.studies.keeping import Entries
 from hardsight.studies.wording import listed, plural, training_images
 from hardsight.training import Cell
 from hardsight.training.record import RunRecord, device_name
@@ -84,7 +85,8 @@ def study_of(presets: Mapping[str, Subjects], measure: Measure, **parts: Any) ->
         found = {key_of(cell): json.loads((folder / cell.name / FOUND).read_text("utf-8")) for cell in done}
         return {"settings": dataclasses.asdict(presets[preset]), "networks": found}
 
-    return Study(cells=cells, compute=compute, judge=judge, worth=worth, **parts)
+    entries = Entries(("networks",), key_of)
+    return Study(cells=cells, compute=compute, judge=judge, worth=worth, entries=entries, **parts)
 
 
 def trained_here(results: Mapping[str, Any]) -> str:

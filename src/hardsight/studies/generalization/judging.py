@@ -85,6 +85,17 @@ def judge_cells(cells: Sequence[Cell], folder: Path, domains: Sequence[str]) -> 
     }
 
 
+def cells_behind(found: Mapping[str, Any]) -> int:
+    """How many cells the numbers of a beginning rest on: each of the AVH loss was chosen among all scales."""
+    scales = len(found["scales"])
+    return sum(
+        len(one["values"]) * (scales if method == "avh" else 1)
+        for method, row in found["accuracy"].items()
+        for domain, one in row.items()
+        if domain != AVERAGE
+    )
+
+
 def _by_method(outcomes: Sequence[Outcome], domains: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for method in dict.fromkeys(one.method for one in outcomes):

@@ -21,9 +21,10 @@ from hardsight.domains.generalization import SCALES, Recipe, make_session
 from hardsight.domains.generalization.backbone import missing_packages
 from hardsight.studies.clock import EpochWatch
 from hardsight.studies.framework import Options, Study
-from hardsight.studies.generalization.judging import judge_cells
+from hardsight.studies.generalization.judging import cells_behind, judge_cells
 from hardsight.studies.generalization.printed import draw, print_table
 from hardsight.studies.generalization.sets import DIGIT_DOMAINS, split_of
+from hardsight.studies.keeping import Entries
 from hardsight.training import Cell, Session, run_together
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
@@ -172,4 +173,7 @@ TABLE_5 = Study(
     table=print_table,
     at_once=AT_ONCE,
     figures=draw,
+    entries=Entries(
+        ("accuracy", "difference", "scales", "chosen_scales"), lambda cell: cell.settings["begin"], cells_behind
+    ),
 )

@@ -28,6 +28,7 @@ from hardsight.studies.gr.choosing import (
 from hardsight.studies.gr.tables import failures, standing, trained_on
 from hardsight.studies.gr.trainings import (
     DIGITS,
+    KINDS,
     PRINTED,
     RELEASED_DROPS,
     RELEASED_EPSILON,
@@ -235,4 +236,5 @@ AUTO_KNOBS = Study(
     table=table,
     at_once={"smoke": 2, "cpu": 1, "paper": 8},
     figures=figures,
+    entries=KINDS.beside("choices"),
 )

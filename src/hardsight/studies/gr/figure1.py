@@ -19,6 +19,7 @@ from hardsight.studies.gr.emphasis import (
     title_of_supervision,
     write_exact,
 )
+from hardsight.studies.keeping import Entries
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
@@ -120,4 +121,5 @@ FIGURE1 = Study(
     judge=judge,
     table=table,
     figures=figures,
+    entries=Entries(("panels",), lambda cell: cell.settings["panel"]),
 )

@@ -29,6 +29,7 @@ from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.tables import page, standing
 from hardsight.studies.gr.trainings import (
     DIGITS,
+    KINDS,
     PRINTED,
     RELEASED_DROPS,
     RELEASED_EPSILON,
@@ -249,4 +250,5 @@ HUMAN_NOISE = Study(
     table=table,
     at_once={"smoke": 3, "cpu": 1, "paper": 8},
     figures=figures,
+    entries=KINDS.beside("choices", "weakest"),
 )

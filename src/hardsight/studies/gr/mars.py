@@ -37,6 +37,7 @@ from hardsight.studies.gr.clothing1m_crops import Crops
 from hardsight.studies.gr.retrieval import Retrieval, Tracklets, average_tracklets, retrieve
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import RELEASED_EPSILON, gr, loss_of, percent, title_of
+from hardsight.studies.keeping import Entries
 from hardsight.studies.wording import above_or_below, listed
 from hardsight.training import Cell, Plan
 from hardsight.training.fitting import Session
@@ -273,4 +274,5 @@ TABLE7 = Study(
     compute=compute,
     judge=judge,
     table=table,
+    entries=Entries(("retrieval",), lambda cell: cell.settings["method"]),
 )

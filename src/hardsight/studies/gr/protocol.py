@@ -40,6 +40,7 @@ from hardsight.studies.gr.table3_numbers import COLUMNS
 from hardsight.studies.gr.table3_numbers import PAPER as TABLE3
 from hardsight.studies.gr.tables import page, points_apart
 from hardsight.studies.gr.trainings import (
+    KINDS,
     gr,
     judge_cells,
     mean_of,
@@ -295,4 +296,5 @@ PROTOCOL = Study(
     table=table,
     at_once={"smoke": 2, "cpu": 1, "paper": 8},
     figures=figures,
+    entries=KINDS.beside("recalls", "test_loss", "label_probabilities"),
 )

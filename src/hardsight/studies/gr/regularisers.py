@@ -13,7 +13,7 @@ from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, Protocol, gr, judge_cells, mean_of
+from hardsight.studies.gr.trainings import DIGITS, KINDS, PRINTED, TINY, Protocol, gr, judge_cells, mean_of
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Regularisers:
         parts: dict[str, Callable[..., Any]] = {
             name: getattr(self, name) for name in ("cells", "compute", "judge", "table", "figures")
         }
-        return Study(id, title, about, reference, at_once={"smoke": 2, "cpu": 1, "paper": 4}, **parts)  # type: ignore[arg-type]
+        return Study(id, title, about, reference, at_once={"smoke": 2, "cpu": 1, "paper": 4}, entries=KINDS, **parts)  # type: ignore[arg-type]
 
 
 def _cell(rate: float, title: str, seed: int) -> Cell:

@@ -22,6 +22,7 @@ from hardsight.studies.gr.emphasis import (
     write_exact,
 )
 from hardsight.studies.gr.trainings import knobs
+from hardsight.studies.keeping import Entries
 from hardsight.training import Cell
 
 SETTINGS = {
@@ -163,4 +164,5 @@ TABLE1 = Study(
     compute=compute,
     judge=judge,
     table=table,
+    entries=Entries(("supervisions",), lambda cell: cell.settings["supervision"]),
 )

@@ -24,6 +24,7 @@ from hardsight.studies.framework import Options, Study, finished_cells, markdown
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import (
     DIGITS,
+    KINDS,
     PRINTED,
     TINY,
     gr,
@@ -232,4 +233,5 @@ TABLE11 = Study(
     judge=judge,
     table=table,
     at_once={"smoke": 3, "cpu": 1, "paper": 4},
+    entries=KINDS.beside("wrong_labels"),
 )

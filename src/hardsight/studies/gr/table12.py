@@ -13,7 +13,7 @@ from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.table5 import PROTOCOLS
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import first_of, gr, judge_cells, kinds_of, mean_of, shown_last_and_best
+from hardsight.studies.gr.trainings import KINDS, first_of, gr, judge_cells, kinds_of, mean_of, shown_last_and_best
 from hardsight.studies.wording import listed
 from hardsight.training import Cell
 
@@ -139,4 +139,5 @@ TABLE12 = Study(
     table=table,
     at_once={"smoke": 2, "cpu": 1, "paper": 4},
     figures=figures,
+    entries=KINDS,
 )

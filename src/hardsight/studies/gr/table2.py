@@ -16,7 +16,7 @@ from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.tables import accuracy_table, page
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, Protocol, gr, judge_cells, mean_of, title_of
+from hardsight.studies.gr.trainings import DIGITS, KINDS, PRINTED, TINY, Protocol, gr, judge_cells, mean_of, title_of
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -132,4 +132,5 @@ TABLE2 = Study(
     table=table,
     at_once={"smoke": 3, "cpu": 1, "paper": 4},
     figures=figures,
+    entries=KINDS,
 )

@@ -35,6 +35,7 @@ from hardsight.studies.gr.table3_numbers import (
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import (
     DIGITS,
+    KINDS,
     PRINTED,
     TINY,
     classes_head,
@@ -246,4 +247,5 @@ TABLE3 = Study(
     table=table,
     at_once={"smoke": 2, "cpu": 1, "paper": 4},
     figures=figures,
+    entries=KINDS,
 )

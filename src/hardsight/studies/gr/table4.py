@@ -16,7 +16,7 @@ from typing import Any
 from hardsight.studies.configured import Tree, train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, first_of, gr, judge_cells, mean_of
+from hardsight.studies.gr.trainings import DIGITS, KINDS, PRINTED, TINY, first_of, gr, judge_cells, mean_of
 from hardsight.training import Cell
 
 RATES = (0.0, 0.2, 0.4, 0.8)
@@ -134,4 +134,5 @@ TABLE4 = Study(
     judge=judge,
     table=table,
     at_once={"smoke": 2, "cpu": 1, "paper": 3},
+    entries=KINDS,
 )

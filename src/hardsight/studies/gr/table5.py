@@ -19,6 +19,7 @@ from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
 from hardsight.studies.gr.trainings import (
     DIGITS,
+    KINDS,
     PRINTED,
     RELEASED_DROPS,
     TINY,
@@ -188,4 +189,5 @@ TABLE5 = Study(
     table=table,
     at_once={"smoke": 2, "cpu": 1, "paper": 4},
     figures=figures,
+    entries=KINDS,
 )

@@ -18,6 +18,7 @@ from torch import nn
 from hardsight.heads import evaluating
 from hardsight.studies.configured import CellTraining, Tree
 from hardsight.studies.framework import run_details, shown, spread
+from hardsight.studies.keeping import Entries
 from hardsight.training import Cell
 from hardsight.training.sweeps import FAILED, FINISHED, status_of
 
@@ -194,6 +195,10 @@ def key_of(cell: Cell) -> str:
 def kinds_of(cells: Iterable[Cell]) -> list[str]:
     """The kinds of cells of a preset, in their order: what a table names also before it is measured."""
     return list(dict.fromkeys(key_of(cell) for cell in cells))
+
+
+# What `judge_cells` finds of every kind of cell.
+KINDS = Entries(("accuracies", "curves", "classes_learnt", "failed"), key_of)
 
 
 def judge_cells(cells: Iterable[Cell], folder: Path, protocol: Protocol | None = None) -> dict[str, Any]:

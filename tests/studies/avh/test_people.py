@@ -152,7 +152,9 @@ def test_further_scores_of_a_network(few: DeviceLoader, tmp_path: Path, monkeypa
     assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
     images = torch.cat([batch.images for batch in few])
     states = [copy.deepcopy(one.state_dict()) for one in models_at]
-    torch.testing.assert_close(found["vog"], variance_of_gradients(model, states, images, few.labels))
+    # In groups of three or all at once, float32 sums in another order.
+    whole = variance_of_gradients(model, states, images, few.labels)
+    torch.testing.assert_close(found["vog"], whole, rtol=1e-4, atol=1e-5)
     # The loader itself still hands out the images as they are, and copies are the same for every network.
     torch.testing.assert_close(torch.cat([batch.images for batch in few]), images)
     assert torch.equal(found["allsh"], further_columns(model, few, seen, 2)["allsh"])

@@ -108,7 +108,7 @@ def test_refusals(options: dict, sentence: str, make_table: Callable[..., pa.Tab
 
 def test_a_column_of_lists_makes_no_groups(make_table: Callable[..., pa.Table]) -> None:
     table = make_table({"id": [0, 1], "probabilities": [[0.5, 0.5], [0.1, 0.9]], "avh": [0.1, 0.2]})
-    with pytest.raises(TypeError, match="^by must name a column of single values; 'probabilities' holds list<"):
+    with pytest.raises(TypeError, match=r"^by must name a column of single values; 'probabilities' holds list<"):
         hardness_by_group(table, "avh", "probabilities", generator=seeded())
 
 

@@ -5,6 +5,7 @@ The probabilities should come from models that did not train on the sample (cros
 memorised a wrong label is confident in it, and the count comes out too low.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -14,8 +15,8 @@ from torch import Tensor
 
 from hardsight.hardness.validation import check_finite, check_labels
 
-# Rows looked at in one go: the mask of confident classes exists for this many samples only.
-_ROWS = 65_536
+# Probabilities looked at in one go: 2**22 doubles are 32 MiB.
+_PIECE = 2**22
 # A class whose labels nobody believes has a threshold of about 0, which every sample would reach, also with a
 # probability of 0.
 _LEAST_THRESHOLD = 1e-6
@@ -44,13 +45,14 @@ def confident_class(
     # parts of the threshold, which may be smaller than a rounding of 1; and the mean of halves is no half.
     slack = 1e-9 + min(torch.finfo(dtype).eps for dtype in (probabilities.dtype, torch.float32))
     thresholds = class_thresholds(probabilities, labels).clamp(min=_LEAST_THRESHOLD) * (1 - slack)
-    chosen = []
-    for rows, own in zip(probabilities.split(_ROWS), labels.long().split(_ROWS), strict=True):
+
+    def choose(rows: Tensor, own: Tensor) -> tuple[Tensor]:
         confident = torch.where(rows >= thresholds, rows, -1.0)
         highest, best = confident.max(1)
-        best = torch.where(confident.gather(1, own.unsqueeze(1)).squeeze(1) == highest, own, best)
-        chosen.append(torch.where(highest >= 0, best, -1))
-    return torch.cat(chosen)
+        best = torch.where(confident.gather(1, own).squeeze(1) == highest, own.squeeze(1), best)
+        return (torch.where(highest >= 0, best, -1),)
+
+    return in_pieces(choose, probabilities, labels)[0]
 
 
 def confident_joint(
@@ -86,6 +88,24 @@ def expected_issues(joint: Float[Tensor, "classes classes"]) -> float:
     return float(joint.sum() - joint.diagonal().sum())
 
 
+def in_pieces(
+    look: Callable[[Tensor, Tensor], tuple[Tensor, ...]], probabilities: Tensor, labels: Tensor
+) -> list[Tensor]:
+    """The columns that `look` makes of probabilities and a column of labels, from some samples after others.
+
+    Each is allocated once: many small pieces would lie between the large ones, whose room could not be used again.
+    """
+    columns: list[Tensor] = []
+    rows = max(1, _PIECE // probabilities.shape[1])
+    for start in range(0, len(labels), rows):
+        place = slice(start, start + rows)
+        made = look(probabilities[place], labels[place].long().unsqueeze(1))
+        columns = columns or [one.new_empty(len(labels)) for one in made]
+        for column, part in zip(columns, made, strict=True):
+            column[place] = part
+    return columns
+
+
 def check_probabilities(probabilities: Tensor, labels: Tensor) -> None:
     """Probabilities are [N, C] floats in [0, 1] that sum to 1, C >= 2; labels are [N] integers in [0, C)."""
     if not probabilities.is_floating_point() or probabilities.ndim != 2 or probabilities.shape[1] < 2:
@@ -99,14 +119,16 @@ def check_probabilities(probabilities: Tensor, labels: Tensor) -> None:
     low, high = float(probabilities.min()), float(probabilities.max())
     if low < 0 or high > 1 + 1e-3:
         raise ValueError(f"probabilities must lie in [0, 1]; got {low:g} to {high:g} (logits need a softmax first)")
-    off = (probabilities.sum(1, dtype=torch.float64) - 1).abs() > 1e-2
+    check_labels(labels, len(probabilities), probabilities.shape[1])
+    # In pieces, because a sum in doubles makes doubles of everything first.
+    (sums,) = in_pieces(lambda rows, own: (rows.sum(1, dtype=torch.float64),), probabilities, labels)
+    off = (sums - 1).abs() > 1e-2
     if bool(off.any()):
         first = int(off.nonzero()[0])
         raise ValueError(
             f"probabilities must sum to 1 for each sample; {int(off.sum())} rows do not, first row {first} "
             f"sums to {float(probabilities[first].sum()):g}"
         )
-    check_labels(labels, len(probabilities), probabilities.shape[1])
 
 
 def _joint_by_cleanlab(probabilities: Tensor, labels: Tensor) -> Tensor:

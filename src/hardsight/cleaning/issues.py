@@ -18,7 +18,7 @@ from hardsight.cleaning.columns import (
     score_names,
     share_below,
 )
-from hardsight.cleaning.confident import check_probabilities, confident_joint, expected_issues
+from hardsight.cleaning.confident import check_probabilities, confident_joint, expected_issues, in_pieces
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.cleaning.reasons import reasons_of
@@ -210,8 +210,9 @@ def _disagreements(table: pa.Table, labels: np.ndarray) -> int:
 def _expected(table: pa.Table, labels: np.ndarray, beliefs: Tensor | None) -> pa.Array:
     """The class the label probably should be; null where nothing but the label itself is known."""
     if beliefs is not None:
-        others = beliefs.scatter(1, torch.from_numpy(labels.astype(np.int64)).unsqueeze(1), -1.0)
-        return pa.array(others.argmax(1).numpy())
+        given = torch.from_numpy(labels.astype(np.int64))
+        (others,) = in_pieces(lambda rows, own: (rows.scatter(1, own, -1.0).argmax(1),), beliefs, given)
+        return pa.array(others.numpy())
     source = next((name for name in ("expected", "predicted") if name in table.column_names), None)
     if source is None:
         return pa.nulls(len(labels), pa.array(labels[:1]).type)

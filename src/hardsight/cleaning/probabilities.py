@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hardsight.cleaning.columns import score_names
-from hardsight.cleaning.confident import check_probabilities
+from hardsight.cleaning.confident import check_probabilities, in_pieces
 
 COLUMN = "probabilities"
 
@@ -40,14 +40,17 @@ def with_scores(table: pa.Table, beliefs: Tensor | None) -> pa.Table:
     known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
     labels = torch.from_numpy(np.array(pc.fill_null(table.column("label"), 0).to_numpy(), np.int64))
     check_probabilities(beliefs, labels)
-    column, beliefs = labels.unsqueeze(1), beliefs.double()
-    error = beliefs.scatter_add(1, column, torch.full(column.shape, -1.0, dtype=torch.float64))
-    scores = {"confidence": beliefs.gather(1, column).squeeze(1), "el2n": torch.linalg.vector_norm(error, dim=1)}
-    for name, values in scores.items():
+    for name, values in zip(("confidence", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
         table = table.append_column(name, pa.array(values.numpy(), mask=~known))
     if "predicted" not in table.column_names:
         table = table.append_column("predicted", pa.array(beliefs.argmax(1).numpy()))
     return table
+
+
+def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+    beliefs = beliefs.double()
+    error = beliefs.scatter_add(1, column, torch.full(column.shape, -1.0, dtype=beliefs.dtype))
+    return beliefs.gather(1, column).squeeze(1), torch.linalg.vector_norm(error, dim=1)
 
 
 def _matrix(column: pa.Array) -> np.ndarray:

@@ -11,6 +11,7 @@ from hardsight.datasets import FileDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.epochs import Batch
 from hardsight.datasets.streaming import StreamingLoader
+from hardsight.training.checkpoints import read_weights
 
 # Of ImageNet, on which the networks were trained before.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -59,19 +60,18 @@ class Crops:
         self.loader.set_epoch(epoch)
 
 
-def load_backbone(model: nn.Module, path: Path | str, head: str = "fc.") -> nn.Module:
-    """Put weights of an ImageNet network (safetensors, torchvision's names) into all but the model's head."""
-    import safetensors.torch
+# Torchvision's name of a ResNet's last layer.
+_HEAD = "fc."
 
+
+def load_backbone(model: nn.Module, path: Path | str) -> nn.Module:
+    """Put weights of an ImageNet network (safetensors, torchvision's names) into all but the model's head."""
     if not Path(path).is_file():
         raise FileNotFoundError(
             f"{path} is not there: it must hold an ImageNet network's weights, safetensors under torchvision's names"
         )
-    try:
-        found = safetensors.torch.load(Path(path).read_bytes())
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} must be a safetensors file; it cannot be read: {error}") from None
-    own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(head)}
+    found = read_weights(path)
+    own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(_HEAD)}
     lacking = sorted(name for name in own.keys() - found.keys() if not name.endswith("num_batches_tracked"))
     if lacking:
         raise ValueError(f"{path} must hold the network's weights; {lacking[0]} is missing")

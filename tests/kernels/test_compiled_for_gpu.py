@@ -6,7 +6,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-POINTERS = {"labels": "*i64", "predicted": "*i64", "unsafe": "*i32"}
+POINTERS = {"labels": "*i64", "predicted": "*i64"}
 
 
 def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any]) -> str:

@@ -25,7 +25,6 @@ def combine(
     labels,
     norms,
     weight_inverse,
-    unsafe,
     bias,
     out,
     predicted,
@@ -105,7 +104,7 @@ def combine(
             tl.store(out + field * samples + row, tl.zeros((ROWS,), tl.float32), mask=inside)
 
     doubt = tl.where(largest > _NEARLY_PARALLEL, ANGLES_IN_DOUBT, 0)
-    doubt = tl.where(is_out_of_range(norm) | (tl.load(unsafe) > 0), ALL_IN_DOUBT, doubt)
+    doubt = tl.where(is_out_of_range(norm) | (largest == float("inf")), ALL_IN_DOUBT, doubt)
     doubt = tl.where(inside, doubt, 0)
     # Nearly always there is none.
     if tl.max(doubt, 0) > 0:

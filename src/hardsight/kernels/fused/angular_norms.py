@@ -55,7 +55,6 @@ def _measure(
     weight,
     norms,
     weight_inverse,
-    unsafe,
     samples,
     sample_blocks,
     classes,
@@ -66,7 +65,7 @@ def _measure(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The samples' norms, then the classes' inverse ones; raises the flag where a class's norm is out of range."""
+    """The samples' norms, then the classes' inverse ones; infinity stands for that of a norm out of range."""
     block = tl.program_id(0)
     if block < sample_blocks:
         row = block * ROWS + tl.arange(0, ROWS)
@@ -75,21 +74,18 @@ def _measure(
     else:
         row = (block - sample_blocks) * ROWS + tl.arange(0, ROWS)
         norm, largest = _norms_of(weight, row, classes, dim, weight_stride, BLOCK)
-        tl.store(weight_inverse + row, inverse_of(norm), mask=row < padded)
         outside = (largest > 0.0) & is_out_of_range(norm)
-        if tl.max(outside.to(tl.int32), 0) > 0:
-            tl.store(unsafe, 1)
+        tl.store(weight_inverse + row, tl.where(outside, float("inf"), inverse_of(norm)), mask=row < padded)
 
 
 class Measured(NamedTuple):
     """Norms of the samples, to be filled by the scan for Hopper; inverses of the classes', padded to whole tiles.
 
-    `unsafe` is not 0 where a class's squares left float32's range: then no product with it is a measurement.
+    An inverse is infinite where a class's squares left float32's range: then no product with it is a measurement.
     """
 
     norms: Tensor
     weight_inverse: Tensor
-    unsafe: Tensor
     tiling: Tiling
 
 
@@ -100,8 +96,8 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
     padded = blocks_of(len(weight), tiling.classes) * tiling.classes
     norms = torch.empty(samples, dtype=torch.float32, device=features.device)
     weight_inverse = torch.empty(padded, dtype=torch.float32, device=features.device)
-    unsafe = torch.zeros((), dtype=torch.int32, device=features.device)
-    rows = 8
+    # Of classes alone there are few: more programs with fewer turns each.
+    rows, block = (2, 1024) if tiling.hopper else (8, 256)
     sample_blocks = 0 if tiling.hopper else blocks_of(samples, rows)
     with on_device_of(features):
         _measure[(sample_blocks + blocks_of(padded, rows),)](
@@ -109,7 +105,6 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
             weight,
             norms,
             weight_inverse,
-            unsafe,
             samples,
             sample_blocks,
             len(weight),
@@ -118,6 +113,6 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
             features.stride(0),
             weight.stride(0),
             ROWS=rows,
-            BLOCK=256,
+            BLOCK=block,
         )
-    return Measured(norms, weight_inverse, unsafe, tiling)
+    return Measured(norms, weight_inverse, tiling)

@@ -11,7 +11,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from hardsight.kernels.fused.angles import angle_from_chords
+from hardsight.kernels.fused.angles import HALF_PI, angle_from_chords
 from hardsight.kernels.fused.angular_norms import inverse_of
 from hardsight.kernels.fused.angular_numbers import store_logits
 
@@ -145,10 +145,11 @@ def remeasure(
     if anew:
         exponent, length = _scaled(one, DIM)
     inverse = inverse_of(length)
-    # A zero vector has no direction, and needs no better one.
+    # A zero vector has no direction: every angle is a right one, and its logits need no product.
     there = tl.sum(length, 0) != 0.0
     zero = tl.full((), 0.0, tl.float32)
-    own, others, nearest, label_logit = zero, zero, zero + 4.0, zero
+    right = tl.where(there, 0.0, HALF_PI)
+    own, others, nearest, label_logit = right, right * (classes - 1), zero + 4.0, zero
     found = (zero.to(tl.int32), zero + _NO_LOGIT, zero, zero, zero)
     for tile in range(0, tl.where(there, classes, 0), CLASSES):
         column = tile + tl.arange(0, CLASSES)
@@ -168,8 +169,8 @@ def remeasure(
             logits = _logits(products, exponent + exponents, bias, column, valid, BIAS)
             label_logit += tl.sum(tl.where(valid & (column == label), logits, 0.0), 0)
             found = _add_logits(logits, column, counted, found)
-    tl.store(out + samples + row, own, mask=there)
-    tl.store(out + 2 * samples + row, others + own, mask=there)
+    tl.store(out + samples + row, own)
+    tl.store(out + 2 * samples + row, others + own)
     tl.store(out + 3 * samples + row, nearest, mask=there)
     if anew:
         whole = tl.minimum(length * _power_of_two(exponent), _LARGEST)

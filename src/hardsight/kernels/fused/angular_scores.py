@@ -46,7 +46,6 @@ def scan(
             weight,
             labels,
             *norms,
-            measured.unsafe,
             bias,
             out,
             predicted,

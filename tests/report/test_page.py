@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hardsight.report import samples_shown, write_report
-from hardsight.report.page import number
+from hardsight.report.page import number, range_text
 
 Maker = Callable[..., Path]
 HOSTILE = [
@@ -203,7 +203,9 @@ def test_the_table_of_scores_is_sorted_by_what_was_measured(digits_record: Path,
     expected = {name: roc_auc_score(wrong, table[name]) for name in ("avh", "loss", "entropy")}
     expected |= {name: roc_auc_score(wrong, -table[name]) for name in ("confidence", "margin", "norm")}
     section = digits_page[digits_page.index('<section id="scores">') :]
-    found = re.findall(r"<code>(\w+)</code></td><td>\w+</td><td>[^<]*</td><td class=\"n\">([\d.]+)</td>", section)
+    found = re.findall(
+        r"<code>(\w+)</code></td><td>\w+</td><td class=\"range\">[^<]*</td><td class=\"n\">([\d.]+)</td>", section
+    )
     assert dict(found) == {name: number(value) for name, value in expected.items()}
     measured = [float(value) for _, value in found]
     assert measured == sorted(measured, reverse=True)
@@ -338,6 +340,41 @@ def test_nothing_is_written_when_the_record_is_bad(make_record: Maker, tmp_path:
 
 def test_numbers_have_four_figures() -> None:
     assert [number(value) for value in (None, float("nan"), float("inf"), 0.123456, 3)] == ["", "", "", "0.1235", "3"]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("[0, 1]", "0 … 1"),
+        ("[-3.14159, 3.14159]", "−π … π"),
+        ("[0, 1.41421]", "0 … √2"),
+        ("[-inf, inf]", "−∞ … ∞"),
+        ("[0, inf)", "0 … ∞"),
+        ("[0, 2.30259]", "0 … 2.303"),
+        ("[0, log C]", "[0, log C]"),
+        ("any", "any"),
+        (None, ""),
+    ],
+)
+def test_a_range_is_written_as_a_person_writes_it(written: str | None, shown: str) -> None:
+    assert range_text(written) == shown
+
+
+def test_a_suspicion_has_as_many_figures_on_every_card(make_record: Maker) -> None:
+    columns = {"id": [1, 2, 3], "label": [0, 1, 0], "avh": [0.3, 0.2, 0.1], "suspicion": [1.0, 0.99, 0.0]}
+    page = _read(write_report(make_record(columns)))
+    assert re.findall(r"suspicion</span> ([\d.]+)<", page) == ["1.0000", "0.9900", "0.0000"]
+
+
+def test_what_the_table_of_scores_says_is_not_listed_again(make_record: Maker) -> None:
+    issues = {"estimated": 1, "ranked_by": ["avh", "loss"], "scores": {"avh": {"auroc": 0.625}}}
+    columns = {"id": [1, 2, 3], "label": [0, 1, 0], "clean_label": [0, 0, 0], "avh": [0.3, 0.2, 0.1]}
+    page = _read(write_report(make_record(columns, results={"test_accuracy": 0.5, "label_issues": issues})))
+    made = page.partition('<section id="run">')[2]
+    assert "label_issues.estimated" in made
+    assert "<code>avh, loss</code>" in made
+    assert "auroc" not in made
+    assert "0.625" in page.partition('<section id="scores">')[2].partition("</section>")[0]
 
 
 def test_importing_the_report_is_light_and_names_what_is_missing(make_record: Maker) -> None:

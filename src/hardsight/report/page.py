@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ def write_report(run: Path | str, output: Path | str | None = None) -> Path:
 
 def render(view: View) -> str:
     """The page as text; every word that comes from the record is escaped."""
-    environment = template_environment(number=number)
+    environment = template_environment(number=number, range=range_text, suspicion="{:.4f}".format)
     from markupsafe import Markup
 
     drawn = figures_of(view)
@@ -84,6 +85,23 @@ def number(value: float | int | None) -> str:
     return f"{value:.4g}"
 
 
+def range_text(written: str | None) -> str:
+    """A range as a column describes it, `[-3.14159, inf]`, as a person writes it; any other text as it is."""
+    sides = re.fullmatch(r"\[(\S+), (\S+)[\])]", written or "")
+    try:
+        return " … ".join(map(_bound, sides.groups())) if sides else written or ""
+    except ValueError:
+        return written or ""
+
+
+def _bound(written: str) -> str:
+    value = float(written)
+    for exact, text in ((math.pi, "π"), (math.sqrt(2), "√2"), (math.inf, "∞")):
+        if f"{abs(value):.6g}" == f"{exact:.6g}":
+            return ("−" if value < 0 else "") + text
+    return number(value).replace("-", "−")
+
+
 def _context(view: View, svgs: Mapping[str, Any]) -> dict[str, Any]:
     histograms = [name for name in svgs if name.startswith("histogram")]
     shown = [card.id for ranking in (view.suspects, view.hardest) if ranking for card in ranking.cards]
@@ -116,10 +134,19 @@ def _context(view: View, svgs: Mapping[str, Any]) -> dict[str, Any]:
         "expected_column": "expected" if view.labels and "expected" in view.labels.codes else "predicted",
         "confusions": _confusions(view),
         "run_rows": _flat({key: details.get(key) for key in ("kind", "status", "created", "seed", "device", "commit")}),
-        "result_rows": _flat(view.run.section("results")),
+        "result_rows": _flat(_results(view)),
         "config_rows": _flat(view.run.section("config")),
         "version_rows": _flat(view.run.section("versions")),
     }
+
+
+def _results(view: View) -> dict[str, Any]:
+    """What the run found, without the scores' own numbers, which have a table of their own."""
+    results = dict(view.run.section("results"))
+    if view.lines and "label_issues" in results:
+        issues = view.run.section("results", "label_issues")
+        results["label_issues"] = {key: value for key, value in issues.items() if key != "scores"}
+    return results
 
 
 def _confusions(view: View) -> list[tuple[str, str, int, float]]:
@@ -149,8 +176,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             lines += _flat(value, f"{name}.")
         elif value is not None:
-            lines.append((name, number(value) if isinstance(value, float) else _cut(str(value))))
+            lines.append((name, number(value) if isinstance(value, float) else _cut(_plain(value))))
     return lines
+
+
+def _plain(value: Any) -> str:
+    """A list as its entries, without Python's quotes."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cut(text: str, longest: int = 300) -> str:

@@ -122,6 +122,21 @@ def test_classes_from_a_file_and_without_labels(tiny_vit: Path, photos: Path, tm
     assert "agrees" not in result.stdout
 
 
+def test_images_without_class_folders_are_scored_without_labels(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, path in enumerate(sorted(photos.rglob("*.png"))):
+        path.rename(flat / f"{number}.png")
+    common = ("--model", f"hf:{tiny_vit}", "--data", flat, "-o", tmp_path / "s.parquet")
+    hint = "move them into a folder that is named as their class, or score them without labels (--unlabelled)"
+    refused(run(*common), hint, tmp_path)
+    result = run(*common, "--unlabelled")
+    assert result.exit_code == 0, result.output
+    table = pq.read_table(tmp_path / "s.parquet")
+    assert table["path"].to_pylist() == sorted(path.name for path in flat.iterdir())
+    assert table["label"].null_count == len(table)
+
+
 def refused(result: Result, sentence: str, folder: Path) -> None:
     assert result.exit_code == 2, result.output
     assert sentence in result.stderr

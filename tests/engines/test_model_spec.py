@@ -50,6 +50,7 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
         "    return nn.Linear(3, 2)\n"
         "def fails():\n"
         "    raise RuntimeError('no luck\\nat all')\n"
+        "built = nn.Linear(3, 2)\n"
     )
     (tmp_path / "my_layers.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(3, 2)\n")
     (tmp_path / "my_slip.py").write_text("def (:\n")
@@ -68,6 +69,7 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(ValueError, match="it has no 'missing' to call"):
         load_model("my_networks:missing")
     assert isinstance(load_model("my_networks:lazy").model, nn.Linear)
+    assert isinstance(load_model("my_networks:built").model, nn.Linear)
     with pytest.raises(ValueError, match=r"needy\(\) must build a model; TypeError: .*'width'$"):
         load_model("my_networks:needy")
     with pytest.raises(ValueError, match=r"RuntimeError: no luck \(my_networks\.py, line 23\)$"):

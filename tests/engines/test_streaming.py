@@ -1,6 +1,8 @@
 """Scoring a model over a loader: the same numbers as scoring its features, whatever the loader yields."""
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -120,7 +122,8 @@ def test_half_precision_models_are_measured_in_float32(model: nn.Sequential) -> 
         (["text"], TypeError, "got str"),
         ([INPUTS, INPUTS * math.nan], ValueError, "features of batch 1 must be finite; 50 of 50 rows"),
         ([(INPUTS, ["cat"] * 50)], TypeError, "labels must be whole numbers; got list"),
-        ([([[1.0]], LABELS)], TypeError, "got tuple"),
+        ([([[1.0]], LABELS)], TypeError, r"got a tuple of list, Tensor"),
+        ([(INPUTS, LABELS, LABELS, LABELS)], TypeError, "got a tuple of Tensor, Tensor, Tensor, Tensor"),
     ],
 )
 def test_loaders_that_are_refused(model: nn.Sequential, loader: Any, error: type[Exception], sentence: str) -> None:
@@ -132,6 +135,30 @@ def test_labels_may_be_arrays_and_lists(model: nn.Sequential) -> None:
     expected = hs.score_model(model, [(INPUTS, LABELS)])
     for labels in (LABELS.numpy(), LABELS.tolist(), LABELS.int()):
         assert hs.score_model(model, [(INPUTS, labels)]).equals(expected)
+
+
+def test_inputs_may_be_arrays(model: nn.Sequential) -> None:
+    expected = hs.score_model(model, [(INPUTS, LABELS)])
+    assert hs.score_model(model, [(INPUTS.numpy(), LABELS.numpy())]).equals(expected)
+    alone = hs.score_model(model, [INPUTS.numpy()])
+    assert alone.equals(hs.score_model(model, [INPUTS]))
+
+
+def test_what_is_no_model_and_no_loader_is_refused_in_a_sentence() -> None:
+    """In a process of its own: the tests' types would be refused before the sentence."""
+    program = (
+        "import hardsight as hs, torch\n"
+        "net = torch.nn.Linear(2, 2)\n"
+        "for model, loader in (('resnet50', []), (lambda inputs: inputs, []), (net, None)):\n"
+        "    try: hs.score_model(model, loader)\n"
+        "    except TypeError as refusal: print(refusal)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert said.splitlines() == [
+        "model must be a torch.nn.Module; got str",
+        "model must be a torch.nn.Module; got function",
+        "loader must yield batches, as a DataLoader does; got NoneType",
+    ]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

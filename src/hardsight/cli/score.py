@@ -109,7 +109,7 @@ def score(
             if classes is not None and unlabelled:
                 raise ValueError("--classes says what the labels mean and --unlabelled ignores them; give one of them")
             groups, where = None if classes is None else _groups(classes), _device(device)
-            images = open_images(data, layout, split)
+            images = open_images(data, layout, split, labelled=not unlabelled)
             loaded = load_model(model, weights, num_classes=num_classes)
             preprocessing = loaded.preprocessing.changed(**flags)
             assumed = {name: getattr(preprocessing, name) for name in loaded.assumed if flags[name] is None}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hardsight.datasets.folders import images_below, read_image_folder, subfolders
+from hardsight.datasets.folders import collect, images_below, read_image_folder, subfolders
 from hardsight.datasets.huggingface import read_huggingface, splits
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.registry import find, reader, source
@@ -28,11 +28,14 @@ _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "
 _THUMBNAIL_SIDE = 96
 
 
-def open_images(root: Path | str, layout: str | None = None, split: str | None = None) -> Images:
+def open_images(
+    root: Path | str, layout: str | None = None, split: str | None = None, *, labelled: bool = True
+) -> Images:
     """The images below `root`, by the reader that `layout` names (`hardsight data list`).
 
     Left out, the layout is told by what is there: the folder of a known data set by its name, Parquet files of a
-    Hugging Face data set, else one folder a class. `split` left out is the layout's first.
+    Hugging Face data set, else one folder a class; images without class folders are taken where they need not be
+    `labelled`. `split` left out is the layout's first.
     """
     root = Path(root)
     if not root.is_dir():
@@ -44,7 +47,7 @@ def open_images(root: Path | str, layout: str | None = None, split: str | None =
     if known.name == "huggingface":
         images = read_huggingface(root, split or next(iter(splits(root)), "train"))
     elif known.name == "folder":
-        images = read_image_folder(root, split or _only_split(root), name=root.resolve().name)
+        images = _read_folder(root, split or _only_split(root), labelled)
     else:
         chosen = next(iter(known.splits)) if split is None else split
         if chosen not in known.splits:
@@ -230,6 +233,20 @@ def _only_split(root: Path) -> str:
     if folders and _SPLITS.issuperset(folders) and all(subfolders(root / each) for each in folders):
         raise ValueError(f"{root} holds the splits {', '.join(folders)}: choose one with --split")
     return "all"
+
+
+def _read_folder(root: Path, split: str, labelled: bool) -> FileDataset:
+    folder, name = root if split == "all" else root / split, root.resolve().name
+    flat = [] if not folder.is_dir() or subfolders(folder) else images_below(folder, ".")
+    if not flat:
+        return read_image_folder(root, split, name=name)
+    if labelled:
+        raise ValueError(
+            f"{folder} must hold one folder for each class; it holds none but images ({len(flat)}): move them into a "
+            "folder that is named as their class, or score them without labels (--unlabelled)"
+        )
+    paths = [path.removeprefix("./") for path in flat]
+    return collect(folder, paths, [-1] * len(paths), class_names=(), name=name, split=split)
 
 
 def _by_name(root: Path) -> Source | None:

@@ -6,7 +6,7 @@
 | `hf:FOLDER` | what `save_pretrained` left there, nothing downloaded | `preprocessor_config.json`, or flags |
 | `torchvision:resnet50` | torchvision's model of that name | its weights' `transforms()` |
 | `hardsight:resnet20` | a network of `hardsight.models`; weights must be given | flags |
-| `package.module:factory` | what `factory()` returns; the working directory counts | its `pretrained_cfg`, or flags |
+| `package.module:factory` | what `factory()` returns, or that model; the working directory counts | as timm, or flags |
 """
 
 import functools
@@ -135,7 +135,8 @@ def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_cla
         if not callable(factory):
             raise ValueError(f"model must name a function of {module_name}; it has no {factory_name!r} to call")
         try:
-            model = factory()
+            # A model that is built already is also callable, and not meant to be called without images.
+            model = factory if isinstance(factory, nn.Module) else factory()
         except Exception as error:  # likewise
             raise ValueError(f"{module_name}:{factory_name}() must build a model; {_what_and_where(error)}") from error
     if not isinstance(model, nn.Module):

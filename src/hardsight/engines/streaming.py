@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
 from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.hardness.validation import check_finite, check_head, check_labels
-from hardsight.heads import Seen, evaluating, observe
+from hardsight.heads import Seen, evaluating, observe, unwrap
 
 _LABEL_KEYS = ("labels", "label")
 _ID_KEYS = ("ids", "id")
@@ -31,13 +32,16 @@ def score_model(
 ) -> pa.Table:
     """Every sample's scores as a table: id, label, predicted, one column a score.
 
-    The loader yields images, (images, labels), (images, labels, ids), or dictionaries as Hugging Face's do. Without
-    labels hardness is measured against the predicted class: `label` is null then and the table's metadata says so.
-    Without ids, samples are counted from 0. The model runs in evaluation mode on `device` (its own by default), is
-    left as and where it was, and its last layer is found by `observe`. Progress is shown on a terminal unless switched
-    off.
+    The loader yields images, (images, labels), (images, labels, ids), or dictionaries as Hugging Face's do, of tensors
+    or arrays. Without labels hardness is measured against the predicted class: `label` is null then and the table's
+    metadata says so. Without ids, samples are counted from 0. The model runs in evaluation mode on `device` (its own by
+    default), is left as and where it was, and its last layer is found by `observe`. Progress is shown on a terminal
+    unless switched off.
     """
     chosen = choose_scores(scores)
+    unwrap(model)  # refuses what is no model
+    if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"loader must yield batches, as a DataLoader does; got {type(loader).__name__}")
     home = _device_of(model)
     device = home if device is None else torch.device(device)
     # Quantised models and those spread over several devices must not be moved, and refuse it.
@@ -145,17 +149,27 @@ def _take_apart(batch: Any, device: torch.device) -> tuple[Any, Tensor | None, A
         labels = next((batch[key] for key in _LABEL_KEYS if key in batch), None)
         ids = next((batch[key] for key in _ID_KEYS if key in batch), None)
         rest = {key: value for key, value in batch.items() if key not in (*_LABEL_KEYS, *_ID_KEYS)}
-        inputs: Any = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in rest.items()}
-    elif isinstance(batch, Tensor):
-        inputs, labels, ids = batch.to(device), None, None
-    elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3 and isinstance(batch[0], Tensor):
-        inputs, labels, ids = batch[0].to(device), *(*batch[1:], None, None)[:2]
+        inputs: Any = {key: _moved(value, device) for key, value in rest.items()}
+    elif isinstance(batch, Tensor | np.ndarray):
+        inputs, labels, ids = _moved(batch, device), None, None
+    elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3 and isinstance(batch[0], Tensor | np.ndarray):
+        inputs, labels, ids = _moved(batch[0], device), *(*batch[1:], None, None)[:2]
     else:
+        kind = type(batch).__name__
+        if isinstance(batch, tuple | list):
+            kind = f"a {kind} of {', '.join(type(part).__name__ for part in batch[:5]) or 'nothing'}"
         raise TypeError(
-            "loader must yield images, (images, labels), (images, labels, ids) or a dictionary; "
-            f"got {type(batch).__name__}"
+            f"loader must yield images, (images, labels), (images, labels, ids) or a dictionary; got {kind}"
         )
     return inputs, None if labels is None else _whole_numbers(labels, device), ids
+
+
+def _moved(values: Any, device: torch.device) -> Any:
+    """Tensors and arrays of numbers on the device; anything else as it is."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biufc":
+        # An array may be read-only, which torch has no word for.
+        values = torch.from_numpy(values if values.flags.writeable else values.copy())
+    return values.to(device) if isinstance(values, Tensor) else values
 
 
 def _whole_numbers(labels: Any, device: torch.device) -> Tensor:

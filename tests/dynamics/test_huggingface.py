@@ -140,6 +140,33 @@ def test_every_process_saves_its_own_share_of_an_unfinished_epoch(tmp_path, monk
         assert recorder.aggregates["epochs"].nonzero().squeeze(1).tolist() == shown, f"process {rank}"
 
 
+def test_a_process_reads_its_own_file_where_the_first_ones_is_elsewhere(tmp_path, monkeypatch):
+    """Machines that share no disk: each has the files of its own processes."""
+    monkeypatch.setattr(TrainingArguments, "process_index", 1)
+    saved, state, control = arguments(tmp_path), TrainerState(global_step=5), TrainerControl()
+    recorder, again = Recorder(4), Recorder(4)
+    recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.zeros(2, dtype=torch.int64))
+    RecorderCallback(recorder).on_save(saved, state, control)
+    RecorderCallback(again).on_train_begin(saved, state, control, model=model())
+    again.end_epoch()
+    assert again.aggregates["epochs"].tolist() == [0, 0, 1, 1]
+
+
+def test_a_training_that_goes_on_without_its_record_is_refused(tmp_path):
+    """Else scores of the last epochs alone would be taken for those of all."""
+    first = Recorder(14)
+    train(tmp_path / "there", first, num_train_epochs=1)
+    resume = str(tmp_path / "there" / "checkpoint-4")
+    with pytest.raises(
+        ValueError, match=r"the record of the epochs before must lie in .*here/checkpoint-4/dynamics\.pt"
+    ):
+        train(tmp_path / "here", Recorder(14), resume=resume)
+    told = Recorder(14)
+    told.load_state_dict(torch.load(f"{resume}/dynamics.pt", weights_only=True))
+    train(tmp_path / "here", told, resume=resume)
+    assert told.aggregates["epochs"].tolist() == [3] * 14
+
+
 def test_lost_ids_are_refused(tmp_path):
     with pytest.raises(ValueError, match="remove_unused_columns must be False"):
         train(tmp_path, Recorder(14), remove_unused_columns=True)

@@ -62,7 +62,7 @@ class RecorderCallback(TrainerCallback):
     """Records what the head computes in every training step; `recorder.table()` afterwards has the scores.
 
     Its state is saved beside every checkpoint, as `dynamics.pt` (of process 1 `dynamics-1.pt`, ...), and read again
-    when training resumes from one.
+    when training resumes from one in the same output folder; from another folder, load it into the recorder first.
     """
 
     def __init__(self, recorder: Recorder, *, head: str | None = None) -> None:
@@ -108,9 +108,15 @@ class RecorderCallback(TrainerCallback):
         self._open.close()
 
     def _load(self, own: Path, first: Path) -> None:
-        if not first.exists():
-            return
         saved = own if own.exists() else first
+        if not saved.exists():
+            if self.recorder.started:
+                # Who resumes from another folder has loaded it from there.
+                return
+            raise ValueError(
+                f"the record of the epochs before must lie in {saved}, from whose folder training is taken to go on; "
+                "it is not there: load it by recorder.load_state_dict, or train anew"
+            )
         self.recorder.load_state_dict(torch.load(saved, weights_only=True, map_location="cpu"))
         if saved != own:
             # More processes than before: finished epochs are the same in all, the share of the unfinished one is not.

@@ -16,40 +16,36 @@ def test_few_curves_differ_by_colour_and_rows_agree() -> None:
     names = [f"method {number}" for number in range(8)]
     rows = {row: [(name, f"{row},{name}") for name in names] for row in ("20 %", "40 %")}
     measured = {"20 %,method 1": CURVE, "20 %,method 7": CURVE, "40 %,method 7": CURVE, "40 %,method 3": CURVE}
-    figure = learning_curves({"curves": measured, "accuracies": {}}, rows)
+    (figure,) = learning_curves({"curves": measured, "accuracies": {}}, rows).values()
     above, below = lines_of(figure, 1), lines_of(figure, 3)
     assert [*above] == ["method 1", "method 7"]
     assert [*below] == ["method 3", "method 7"]
     assert above["method 7"] == below["method 7"]
     assert len({colour for colour, _ in {**above, **below}.values()}) == 3
-    assert learning_curves({"curves": {}, "accuracies": {}}, rows) is None
+    assert learning_curves({"curves": {}, "accuracies": {}}, rows) == {}
 
 
 def test_curves_of_one_seed_among_several_say_so() -> None:
     rows = {"20 %": [("CCE", "rate=0.2,method=cce")]}
     one: dict[str, Any] = {"curves": {"rate=0.2,method=cce": CURVE}, "accuracies": {}}
-    figure = learning_curves(one, rows)
-    assert figure is not None
+    (figure,) = learning_curves(one, rows).values()
     assert figure.axes[0].get_xlabel() == "epoch"
     several = one | {"accuracies": {"rate=0.2,method=cce": {"last": {"values": [0.6, 0.7]}}}}
-    figure = learning_curves(several, rows)
-    assert figure is not None
+    (figure,) = learning_curves(several, rows).values()
     assert figure.axes[0].get_xlabel() == "epoch, first seed"
 
 
 def test_the_papers_end_is_a_cross_of_the_curves_colour_where_it_compares() -> None:
     key = "rate=0.2,method=cce"
     results: dict[str, Any] = {"curves": {key: CURVE}, "accuracies": {}, "preset": "paper"}
-    figure = learning_curves(results, {"20 %": [("CCE", key)]}, printed={key: 76.8})
-    assert figure is not None
+    (figure,) = learning_curves(results, {"20 %": [("CCE", key)]}, printed={key: 76.8}).values()
     training, test = figure.axes
     (cross,) = [line for line in test.lines if list(line.get_ydata()) == [76.8]]
     assert cross.get_xdata()[-1] == CURVE["epoch"][-1]
     assert cross.get_color() == test.lines[0].get_color()
     assert [line.get_label() for line in test.lines][-1] == "paper's, at the end"
     assert len(training.lines) == 1, "the paper's is a test accuracy"
-    small = learning_curves(results | {"preset": "cpu"}, {"20 %": [("CCE", key)]}, printed={key: 76.8})
-    assert small is not None
+    (small,) = learning_curves(results | {"preset": "cpu"}, {"20 %": [("CCE", key)]}, printed={key: 76.8}).values()
     assert len(small.axes[1].lines) == 1
 
 

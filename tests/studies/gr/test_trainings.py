@@ -14,21 +14,9 @@ from hardsight import models
 from hardsight.losses.registry import Sizes
 from hardsight.studies.framework import PRESETS, Options, Study
 from hardsight.studies.gr import STUDIES
+from hardsight.studies.gr.judged import curve, judge_cells, key_of, percent, shown_accuracy
 from hardsight.studies.gr.tables import failures
-from hardsight.studies.gr.trainings import (
-    _LOSSES,
-    PRINTED,
-    TITLES,
-    curve,
-    gr,
-    judge_cells,
-    key_of,
-    knobs,
-    loss_of,
-    percent,
-    shown_accuracy,
-    title_of,
-)
+from hardsight.studies.gr.trainings import _LOSSES, PRINTED, TITLES, gr, knobs, loss_of, title_of
 from hardsight.training import Cell, objectives
 from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import build

@@ -25,23 +25,19 @@ from hardsight.studies.gr.choosing import (
     method_loss,
     method_title,
 )
-from hardsight.studies.gr.tables import failures, standing, trained_on
-from hardsight.studies.gr.trainings import (
-    DIGITS,
+from hardsight.studies.gr.judged import (
     KINDS,
-    PRINTED,
-    RELEASED_DROPS,
-    RELEASED_EPSILON,
-    Protocol,
     first_of,
-    gr,
     judge_cells,
+    kind_of,
     kinds_of,
     mean_of,
     number_of,
     percent,
     shown_last_and_best,
 )
+from hardsight.studies.gr.tables import failures, standing, trained_on
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_DROPS, RELEASED_EPSILON, Protocol, gr
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -104,21 +100,20 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 # The table.
 
 
-def _key(rate: float, method: str) -> str:
-    return f"rate={rate},method={method}"
-
-
 def table(results: Mapping[str, Any]) -> str:
     """Last and best accuracy by method and rate, what auto chose, and how it stands at each rate."""
     kinds = kinds_of(cells(results["preset"]))
-    rates = [rate for rate in RATES if _key(rate, "cce") in kinds]
+    rates = [rate for rate in RATES if kind_of(rate, "cce") in kinds]
     methods = [
-        one for one in (*OTHERS, *FIXED, AUTO_AS_PRINTED, AUTO) if any(_key(rate, one) in kinds for rate in rates)
+        one for one in (*OTHERS, *FIXED, AUTO_AS_PRINTED, AUTO) if any(kind_of(rate, one) in kinds for rate in rates)
     ]
     rows = [
         [
             method_title(one),
-            *(shown_last_and_best(results, _key(rate, one)) if _key(rate, one) in kinds else "" for rate in rates),
+            *(
+                shown_last_and_best(results, kind_of(rate, one)) if kind_of(rate, one) in kinds else ""
+                for rate in rates
+            ),
         ]
         for one in methods
     ]
@@ -129,7 +124,7 @@ def table(results: Mapping[str, Any]) -> str:
         "measured yet, what is empty is not planned.",
         markdown_table(["method", *(f"{100 * rate:.0f} % noise" for rate in rates)], rows),
         chosen_table(
-            results, [(f"{100 * rate:.0f} % noise", one, _key(rate, one)) for one in CHOOSING for rate in rates]
+            results, [(f"{100 * rate:.0f} % noise", one, kind_of(rate, one)) for one in CHOOSING for rate in rates]
         ),
         *(_verdict(results, rate) for rate in rates),
         _steadiest(results, methods, rates),
@@ -140,7 +135,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _verdict(results: Mapping[str, Any], rate: float) -> str:
     """Auto against CCE, the best of GCE and SL, and the best fixed setting, in last accuracy."""
-    auto = number_of(results, _key(rate, AUTO), "last")
+    auto = number_of(results, kind_of(rate, AUTO), "last")
     if auto is None:
         return ""
     against = {
@@ -150,9 +145,9 @@ def _verdict(results: Mapping[str, Any], rate: float) -> str:
     }
     said = []
     for title, methods in against.items():
-        best = first_of((one, mean_of(results, _key(rate, one), "last")) for one in methods)
+        best = first_of((one, mean_of(results, kind_of(rate, one), "last")) for one in methods)
         if best is not None:
-            other = number_of(results, _key(rate, best), "last")
+            other = number_of(results, kind_of(rate, best), "last")
             assert other is not None
             name = title if len(methods) == 1 else f"{title}, {method_title(best)}"
             said.append(f"{standing(auto, other)} {name} ({percent(other)})")
@@ -163,7 +158,7 @@ def _steadiest(results: Mapping[str, Any], methods: Sequence[str], rates: Sequen
     """The mean over all rates, of the methods measured at every one of them."""
     means = {}
     for method in methods:
-        values = [mean_of(results, _key(rate, method), "last") for rate in rates]
+        values = [mean_of(results, kind_of(rate, method), "last") for rate in rates]
         known = [value for value in values if value is not None]
         if len(known) == len(rates) > 1:
             means[method] = sum(known) / len(known)
@@ -182,11 +177,11 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     if not results["choices"]:
         return {}
     methods = ("cce", AUTO, "gce", "sl", gr(8, 0.5), AUTO_AS_PRINTED)
-    cce = {rate: mean_of(results, _key(rate, "cce"), "last") for rate in RATES}
+    cce = {rate: mean_of(results, kind_of(rate, "cce"), "last") for rate in RATES}
     with drawing(11.0, 3.6, panels=3, columns=3) as figure:
         whole, beside, estimated = figure.axes
         for method, style in zip(methods, STYLES, strict=False):
-            last = {rate: mean_of(results, _key(rate, method), "last") for rate in RATES}
+            last = {rate: mean_of(results, kind_of(rate, method), "last") for rate in RATES}
             points = [(100 * rate, value) for rate, value in last.items() if value is not None]
             apart = [
                 (100 * rate, value - base)
@@ -202,7 +197,7 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         whole.legend(fontsize=7)
         estimated.plot([0, 100], [0, 100], color=FAINT)
         for rate in RATES:
-            choice = results["choices"].get(_key(rate, AUTO))
+            choice = results["choices"].get(kind_of(rate, AUTO))
             for value in choice["rate"]["values"] if choice else ():
                 estimated.plot(100 * rate, 100 * value, "o", color=RED, markeredgecolor=INK, markersize=5)
         estimated.set_ylabel("noise rate that auto estimated (%)")

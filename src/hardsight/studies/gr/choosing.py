@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import markdown_table, spread
-from hardsight.studies.gr.trainings import key_of, loss_of, percent, title_of
+from hardsight.studies.gr.judged import key_of, percent
+from hardsight.studies.gr.trainings import loss_of, title_of
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 

@@ -26,8 +26,9 @@ from hardsight.studies.clock import EpochWatch
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.choosing import AUTO, choices, chosen_table, method_loss, method_title
 from hardsight.studies.gr.clothing1m_crops import Crops, load_backbone
+from hardsight.studies.gr.judged import KINDS, judge_cells
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import KINDS, RELEASED_EPSILON, gr, judge_cells
+from hardsight.studies.gr.trainings import RELEASED_EPSILON, gr
 from hardsight.studies.wording import listed
 from hardsight.training import Cell, Plan
 from hardsight.training.fitting import Session

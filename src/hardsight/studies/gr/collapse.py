@@ -11,7 +11,8 @@ import torch
 
 from hardsight.studies.framework import finished_cells, run_details
 from hardsight.studies.gr.emphasis import CLASSES, gradient_weights, supervision
-from hardsight.studies.gr.trainings import key_of, title_of
+from hardsight.studies.gr.judged import key_of
+from hardsight.studies.gr.trainings import title_of
 from hardsight.training import Cell
 
 # Half learnt; where every class of ten starts; ruled out.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
-from hardsight.studies.gr.trainings import several_seeds
+from hardsight.studies.gr.judged import several_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,29 +37,31 @@ class _Line(NamedTuple):
 def learning_curves(
     results: Mapping[str, Any],
     rows: Mapping[str, Sequence[tuple[str, str]]],
-    kinds: Sequence[str] = ("train", "test"),
     printed: Mapping[str, float] | None = None,
-) -> "Figure | None":
+    name: str = "curves",
+) -> "dict[str, Figure]":
     """One row of panels for each title, with a curve for each (name in the legend, kind of cell) that is measured.
+
+    The figure by its `name`; none where nothing is measured.
 
     `printed`: the paper's last test accuracy in percent by kind of cell, a cross at the end of the curve; drawn of the
     paper's preset alone, since no other compares.
     """
     there = _measured(results, rows, printed if printed and results["preset"] == "paper" else {})
     if not there:
-        return None
-    with drawing(9.2, 2.7 * len(there) + 0.2, panels=len(kinds) * len(there), columns=len(kinds)) as figure:
+        return {}
+    with drawing(9.2, 2.7 * len(there) + 0.2, panels=len(_KINDS) * len(there), columns=len(_KINDS)) as figure:
         for row, (title, lines) in enumerate(there.items()):
-            for column, kind in enumerate(kinds):
-                axes = figure.axes[row * len(kinds) + column]
+            for column, kind in enumerate(_KINDS):
+                axes = figure.axes[row * len(_KINDS) + column]
                 _draw(axes, lines, kind)
                 axes.set_title(title)
                 axes.set_xlabel("epoch, first seed" if several_seeds(results) else "epoch")
             # One legend a row, beside it: the panels of a row show the same methods, and curves fill them.
             handles, names = axes.get_legend_handles_labels()
-            wrapped = [textwrap.fill(name, 24) for name in names]
+            wrapped = [textwrap.fill(one, 24) for one in names]
             axes.legend(handles, wrapped, fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
-    return figure
+    return {name: figure}
 
 
 def _measured(

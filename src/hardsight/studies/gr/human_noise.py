@@ -26,22 +26,9 @@ from hardsight.studies.gr.choosing import (
 from hardsight.studies.gr.clothing1m import PAPER
 from hardsight.studies.gr.collapse import weakest_classes
 from hardsight.studies.gr.curves import learning_curves
+from hardsight.studies.gr.judged import KINDS, judge_cells, kinds_of, number_of, percent, several_seeds, shown_accuracy
 from hardsight.studies.gr.tables import page, standing
-from hardsight.studies.gr.trainings import (
-    DIGITS,
-    KINDS,
-    PRINTED,
-    RELEASED_DROPS,
-    RELEASED_EPSILON,
-    Protocol,
-    gr,
-    judge_cells,
-    kinds_of,
-    number_of,
-    percent,
-    several_seeds,
-    shown_accuracy,
-)
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_DROPS, RELEASED_EPSILON, Protocol, gr
 from hardsight.studies.wording import listed
 from hardsight.training import Cell
 
@@ -222,8 +209,7 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         labels.title: [(_title(method), _key(kind, method)) for method in _methods(kind)]
         for kind, labels in LABELS.items()
     }
-    drawn = learning_curves(results, rows)
-    return {} if drawn is None else {"curves": drawn}
+    return learning_curves(results, rows)
 
 
 _PRINTED = listed([f"{method_title(method)} {number}" for method, number in PAPER.items()])

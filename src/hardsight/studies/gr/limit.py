@@ -7,7 +7,8 @@ from hardsight.alignment import correlate
 from hardsight.losses.rescaling_limit import critical_beta, largest_beta
 from hardsight.studies.framework import markdown_table
 from hardsight.studies.gr.emphasis import CLASSES
-from hardsight.studies.gr.trainings import classes_head, knobs, mean_of, shown_accuracy, shown_classes, title_of
+from hardsight.studies.gr.judged import classes_head, mean_of, shown_accuracy, shown_classes
+from hardsight.studies.gr.trainings import knobs, title_of
 from hardsight.studies.wording import listed
 
 # Fewer settings than this have no order worth a number.

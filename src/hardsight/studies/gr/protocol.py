@@ -35,22 +35,20 @@ from hardsight.studies.gr.changes import (
     key,
 )
 from hardsight.studies.gr.curves import STYLES, learning_curves
+from hardsight.studies.gr.judged import (
+    KINDS,
+    judge_cells,
+    mean_of,
+    number_of,
+    several_seeds,
+    shown_accuracy,
+    shown_classes,
+)
 from hardsight.studies.gr.limit import limits
 from hardsight.studies.gr.table3_numbers import COLUMNS
 from hardsight.studies.gr.table3_numbers import PAPER as TABLE3
 from hardsight.studies.gr.tables import page, points_apart
-from hardsight.studies.gr.trainings import (
-    KINDS,
-    gr,
-    judge_cells,
-    mean_of,
-    number_of,
-    recalls,
-    several_seeds,
-    shown_accuracy,
-    shown_classes,
-    title_of,
-)
+from hardsight.studies.gr.trainings import gr, recalls, title_of
 from hardsight.studies.wording import listed, plural
 from hardsight.training import Cell
 
@@ -244,8 +242,7 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     # The same changes in the same colours for all.
     shown = sorted(distances, key=lambda change: -distances[change])[: len(STYLES)]
     rows = {title_of(method): [(TITLES[change], key(change, method)) for change in shown] for method in METHODS[::-1]}
-    figure = learning_curves(results, rows)
-    return {} if figure is None else {"curves": figure}
+    return learning_curves(results, rows)
 
 
 ABOUT = """The paper's numbers did not come out of its printed protocol at a first trial: GR (16, 1) collapsed and CCE

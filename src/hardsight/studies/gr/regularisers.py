@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
+from hardsight.studies.gr.judged import KINDS, judge_cells, mean_of
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import DIGITS, KINDS, PRINTED, TINY, Protocol, gr, judge_cells, mean_of
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, Protocol, gr
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -116,8 +117,7 @@ class Regularisers:
         shown = ("Baseline", "L2", "Dropout+L2", "GR", "GR+L2", "GR+L2+Dropout")
         rows = {f"{100 * rate:.0f} % noise": [(one, _key(rate, one)) for one in shown] for rate in sorted(self.printed)}
         printed = {_key(rate, title): last for rate in self.printed for title, last in self._numbers(rate).items()}
-        figure = learning_curves(results, rows, printed=printed)
-        return {} if figure is None else {"curves": figure}
+        return learning_curves(results, rows, printed)
 
     def study(self, id: str, title: str, about: str, reference: str) -> Study:
         """The study of this table."""

@@ -21,21 +21,17 @@ from torch import Tensor, nn
 from hardsight.cleaning.correction import correct_labels, correction_report
 from hardsight.studies.configured import CellTraining, Hooks, train_cells
 from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, run_details, spread
-from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import (
-    DIGITS,
+from hardsight.studies.gr.judged import (
     KINDS,
-    PRINTED,
-    TINY,
-    gr,
     judge_cells,
     key_of,
     kinds_of,
     mean_of,
     shown_accuracy,
     shown_last_and_best,
-    title_of,
 )
+from hardsight.studies.gr.tables import page
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, gr, title_of
 from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 from hardsight.training.loop import NonFiniteLossError

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
+from hardsight.studies.gr.judged import KINDS, first_of, judge_cells, kinds_of, mean_of, shown_last_and_best
 from hardsight.studies.gr.table5 import PROTOCOLS
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import KINDS, first_of, gr, judge_cells, kinds_of, mean_of, shown_last_and_best
+from hardsight.studies.gr.trainings import gr
 from hardsight.studies.wording import listed
 from hardsight.training import Cell
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
+from hardsight.studies.gr.judged import KINDS, judge_cells, mean_of
 from hardsight.studies.gr.tables import accuracy_table, page
-from hardsight.studies.gr.trainings import DIGITS, KINDS, PRINTED, TINY, Protocol, gr, judge_cells, mean_of, title_of
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, Protocol, gr, title_of
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -113,8 +114,7 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         ]
         for data, model in _pairs(results)
     }
-    figure = learning_curves(results, rows)
-    return {} if figure is None else {"curves": figure}
+    return learning_curves(results, rows)
 
 
 ABOUT = """Clean labels, the printed protocol: SGD 0.1 divided by ten every 5,000 iterations, momentum 0.9, weight decay

@@ -19,6 +19,16 @@ from typing import TYPE_CHECKING, Any
 from hardsight.studies.configured import Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.curves import learning_curves
+from hardsight.studies.gr.judged import (
+    KINDS,
+    classes_head,
+    first_of,
+    judge_cells,
+    kind_of,
+    mean_of,
+    shown_accuracy,
+    shown_classes,
+)
 from hardsight.studies.gr.table3_numbers import (
     BARE,
     COLUMNS,
@@ -27,28 +37,12 @@ from hardsight.studies.gr.table3_numbers import (
     SPREADS,
     best_in_paper,
     ends,
-    key,
     measured,
     place,
     under,
 )
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import (
-    DIGITS,
-    KINDS,
-    PRINTED,
-    TINY,
-    classes_head,
-    first_of,
-    gr,
-    judge_cells,
-    knobs,
-    mean_of,
-    recalls,
-    shown_accuracy,
-    shown_classes,
-    title_of,
-)
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, gr, knobs, recalls, title_of
 from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 
@@ -116,9 +110,9 @@ def _beside(results: Mapping[str, Any], pairs: Sequence[tuple[float, str]]) -> s
     rows = []
     for rate, method in pairs:
         printed = PAPER.get((rate, method), (None,) * 4)
-        numbers = (shown_accuracy(results, key(rate, method), one) or "–" for one in COLUMNS)
+        numbers = (shown_accuracy(results, kind_of(rate, method), one) or "–" for one in COLUMNS)
         beside = (f"{one} ({paper})" if paper is not None else one for one, paper in zip(numbers, printed, strict=True))
-        rows.append([f"{100 * rate:.0f} %", title_of(method), *beside, shown_classes(results, key(rate, method))])
+        rows.append([f"{100 * rate:.0f} %", title_of(method), *beside, shown_classes(results, kind_of(rate, method))])
     return markdown_table(heads, rows)
 
 
@@ -163,7 +157,7 @@ def _gain(results: Mapping[str, Any], rate: float) -> str:
 
 def _by_heart(results: Mapping[str, Any]) -> str:
     """How far CCE fits the given labels beyond the share of them that is right, ours and the paper's."""
-    fits = {rate: mean_of(results, key(rate, "cce"), "corrupted") for rate in RATES}
+    fits = {rate: mean_of(results, kind_of(rate, "cce"), "corrupted") for rate in RATES}
     beyond = [
         (rate, fit - 100 * (1 - rate), PAPER[rate, "cce"][2] - 100 * (1 - rate))
         for rate, fit in fits.items()
@@ -173,7 +167,7 @@ def _by_heart(results: Mapping[str, Any]) -> str:
         return ""
     rates = "/".join(f"{100 * rate:.0f}" for rate, _, _ in beyond)
     ours, papers = ("/".join(f"{row[which]:+.1f}" for row in beyond) for which in (1, 2))
-    wrong = [mean_of(results, key(rate, "cce"), "noisy") for rate, _, _ in beyond]
+    wrong = [mean_of(results, kind_of(rate, "cce"), "noisy") for rate, _, _ in beyond]
     fitted = "/".join(f"{value:.1f}" for value in wrong if value is not None)
     of_the_wrong = f" Of the wrong labels themselves it fits {fitted} %; a blind guess fits 10."
     return (
@@ -188,7 +182,7 @@ def _trend(results: Mapping[str, Any]) -> str:
     chosen = {}
     for rate in RATES:
         methods = [one for r, one in measured(results) if r == rate and (knobs(one) or (0, 0))[0] > 0]
-        best = first_of((method, mean_of(results, key(rate, method), "last")) for method in methods)
+        best = first_of((method, mean_of(results, kind_of(rate, method), "last")) for method in methods)
         both = None if best is None else knobs(best)
         if both is not None and len({(knobs(one) or (0, 0))[1] for one in methods}) > 1:
             chosen[rate] = both[1]
@@ -206,10 +200,10 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     bare, results = under(results, BARE), under(results, "")
     methods = {rate: [method for one, method in PAPER if one == rate] for rate in RATES}
     rows = {f"{100 * rate:.0f} % noise": _lines(rate, methods[rate]) for rate in RATES}
-    last = {key(*pair): numbers[COLUMNS.index("last")] for pair, numbers in PAPER.items()}
-    drawn = {"curves": learning_curves(results, rows, printed=last)}
+    last = {kind_of(*pair): numbers[COLUMNS.index("last")] for pair, numbers in PAPER.items()}
+    drawn = learning_curves(results, rows, last)
     without = {f"{title}, no augmentation": lines for title, lines in rows.items()}
-    drawn["no-augmentation"] = learning_curves(bare, without, printed=last)
+    drawn |= learning_curves(bare, without, last, "no-augmentation")
     for rate in RATES:
         spreads = {
             f"{100 * rate:.0f} % noise, λ = {lam:g}": _lines(rate, [gr(beta, lam) for beta in betas])
@@ -218,12 +212,12 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         several = {
             title: lines for title, lines in spreads.items() if sum(name in results["curves"] for _, name in lines) > 1
         }
-        drawn[f"spreads{100 * rate:.0f}"] = learning_curves(results, several)
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+        drawn |= learning_curves(results, several, name=f"spreads{100 * rate:.0f}")
+    return drawn
 
 
 def _lines(rate: float, methods: Sequence[str]) -> list[tuple[str, str]]:
-    return [(title_of(method), key(rate, method)) for method in methods]
+    return [(title_of(method), kind_of(rate, method)) for method in methods]
 
 
 ABOUT = """CIFAR-10 with symmetric label noise (each label with probability r to another class), ResNet-56, SGD 0.1

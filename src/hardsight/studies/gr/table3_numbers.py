@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hardsight.studies.gr.trainings import gr, knobs, mean_of
+from hardsight.studies.gr.judged import kind_of, mean_of
+from hardsight.studies.gr.trainings import gr, knobs
 
 RATES = (0.2, 0.4, 0.6, 0.8)
 COLUMNS = ("best", "last", "corrupted", "intact")
@@ -50,11 +51,6 @@ def best_in_paper(rate: float) -> str:
     return max((gr_ for r, gr_ in PAPER if r == rate and gr_ != "cce"), key=lambda name: PAPER[rate, name][1])
 
 
-def key(rate: float, method: str) -> str:
-    """The name of a kind of cell."""
-    return f"rate={rate},method={method}"
-
-
 def measured(results: Mapping[str, Any]) -> list[tuple[float, str]]:
     """Rates and methods that were measured or failed, in the order of the table."""
     names = {*results["accuracies"], *(name.rsplit(",seed=", 1)[0] for name in results["failed"])}
@@ -99,9 +95,9 @@ class Ends(NamedTuple):
 def ends(results: Mapping[str, Any], rate: float) -> Ends | None:
     """Where trainings end at a rate of noise; None where CCE or GR is not measured."""
     methods = [method for one, method in measured(results) if one == rate and method != "cce"]
-    found = {method: mean_of(results, key(rate, method), "last") for method in methods}
+    found = {method: mean_of(results, kind_of(rate, method), "last") for method in methods}
     last = {method: value for method, value in found.items() if value is not None}
-    cce = mean_of(results, key(rate, "cce"), "last")
+    cce = mean_of(results, kind_of(rate, "cce"), "last")
     if not last or cce is None:
         return None
     best = max(last, key=lambda method: last[method])

@@ -15,8 +15,9 @@ from typing import Any
 
 from hardsight.studies.configured import Tree, train_cells
 from hardsight.studies.framework import Options, Study
+from hardsight.studies.gr.judged import KINDS, first_of, judge_cells, kind_of, mean_of
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import DIGITS, KINDS, PRINTED, TINY, first_of, gr, judge_cells, mean_of
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, gr
 from hardsight.training import Cell
 
 RATES = (0.0, 0.2, 0.4, 0.8)
@@ -65,10 +66,6 @@ def _cell(rate: float, method: str, seed: int = 0) -> Cell:
     return Cell({"rate": rate, "method": method, "seed": seed})
 
 
-def _key(rate: float, method: str) -> str:
-    return f"rate={rate},method={method}"
-
-
 def configure(preset: str, cell: Cell) -> Tree:
     """The configuration of a cell; forgetting is CCE with another dropout."""
     rate, method, seed = cell.settings.values()
@@ -91,9 +88,9 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 def _chosen(results: Mapping[str, Any], rate: float, method: str) -> str:
     """The kind of cell behind a column: of forgetting, the dropout that ends best."""
     if method != "forgetting":
-        return _key(rate, method)
-    best = first_of((one, mean_of(results, _key(rate, one), "last")) for one in FORGETTING.values())
-    return _key(rate, best or FORGETTING[0.5])
+        return kind_of(rate, method)
+    best = first_of((one, mean_of(results, kind_of(rate, one), "last")) for one in FORGETTING.values())
+    return kind_of(rate, best or FORGETTING[0.5])
 
 
 def table(results: Mapping[str, Any]) -> str:

@@ -16,20 +16,9 @@ from typing import TYPE_CHECKING, Any
 from hardsight.studies.configured import Tree, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.curves import learning_curves
+from hardsight.studies.gr.judged import KINDS, judge_cells, kind_of, kinds_of, mean_of, shown_last_and_best
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import (
-    DIGITS,
-    KINDS,
-    PRINTED,
-    RELEASED_DROPS,
-    TINY,
-    gr,
-    judge_cells,
-    kinds_of,
-    mean_of,
-    shown_last_and_best,
-    title_of,
-)
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_DROPS, TINY, gr, title_of
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -86,10 +75,6 @@ def _cell(rate: float, method: str, seed: int = 0) -> Cell:
     return Cell({"rate": rate, "method": method, "seed": seed})
 
 
-def _key(rate: float, method: str) -> str:
-    return f"rate={rate},method={method}"
-
-
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
     """Train these cells together."""
 
@@ -113,14 +98,14 @@ def table(results: Mapping[str, Any]) -> str:
     """Ours beside the paper's, who ends best, and how far from the authors' logs."""
     layout = {
         f"{100 * rate:.0f} %": {
-            title: (_key(rate, method), printed)
+            title: (kind_of(rate, method), printed)
             for (title, method), printed in zip(_methods(rate).items(), PAPER[rate].split(), strict=True)
         }
         for rate in RATES
     }
     sentences = []
     for rate in RATES:
-        keys = {title: _key(rate, method) for title, method in _methods(rate).items()}
+        keys = {title: kind_of(rate, method) for title, method in _methods(rate).items()}
         sentences.append(ranking(results, f"At {100 * rate:.0f} % noise", keys, _printed(rate)))
     return page(results, [accuracy_table(results, "noise", layout), *sentences, _fits(results), _released(results)])
 
@@ -130,7 +115,7 @@ def _fits(results: Mapping[str, Any]) -> str:
     told = []
     for method in ("cce", GR):
         right, wrong = (
-            [value for rate in RATES if (value := mean_of(results, _key(rate, method), of)) is not None]
+            [value for rate in RATES if (value := mean_of(results, kind_of(rate, method), of)) is not None]
             for of in ("clean", "noisy")
         )
         if len(right) == len(wrong) == len(RATES):
@@ -154,7 +139,7 @@ def _released(results: Mapping[str, Any]) -> str:
     rows = []
     for rate, logged in sorted(RELEASED.items()):
         for method, number in logged.items():
-            key = _key(rate, method)
+            key = kind_of(rate, method)
             ours = (
                 shown_last_and_best(results, one) if one in planned else "" for one in (key, f"{key},protocol=released")
             )
@@ -167,10 +152,9 @@ def _released(results: Mapping[str, Any]) -> str:
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     """Learning curves of CCE, the competitors nearest to GR, and GR."""
     shown = ("cce", "gce", "forward", "d2l", "sl", GR)
-    rows = {f"{100 * rate:.0f} % noise": [(title_of(one), _key(rate, one)) for one in shown] for rate in RATES}
-    printed = {_key(rate, _methods(rate)[title]): last for rate in RATES for title, last in _printed(rate).items()}
-    figure = learning_curves(results, rows, printed=printed)
-    return {} if figure is None else {"curves": figure}
+    rows = {f"{100 * rate:.0f} % noise": [(title_of(one), kind_of(rate, one)) for one in shown] for rate in RATES}
+    printed = {kind_of(rate, _methods(rate)[title]): last for rate in RATES for title, last in _printed(rate).items()}
+    return learning_curves(results, rows, printed)
 
 
 ABOUT = """CIFAR-100 with symmetric noise, ResNet-44, the printed optimiser (as in `gr-table3`). Competitors with the

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.gr.trainings import first_of, mean_of, shown_accuracy, shown_last_and_best
+from hardsight.studies.gr.judged import first_of, mean_of, shown_accuracy, shown_last_and_best
 from hardsight.studies.wording import above_or_below, training_images
 
 # Row title to column title to (kind of cell, what the paper prints for it).

@@ -111,6 +111,16 @@ def test_it_equals_loops_over_lists(name: str, seed: int, portion: float, levels
 
 
 @pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("samples", [1, 60])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_confidences_of_any_precision_are_taken_as_float32(name: str, samples: int, dtype: torch.dtype) -> None:
+    """Bits of another width are no confidences: one sample's were read without a word, several failed."""
+    evidence = Evidence(*(one if one is None else one.to(dtype) for one in make(6, samples=samples)))
+    single = Evidence(*(one if one is None else one.float() for one in evidence))
+    assert torch.equal(select(name, evidence, 1.0).labels, select(name, single, 1.0).labels)
+
+
+@pytest.mark.parametrize("name", SELECTORS)
 def test_chunks_and_their_order_change_nothing(name: str) -> None:
     evidence = make(4, samples=300, levels=30)
     whole = select(name, evidence, 0.3)

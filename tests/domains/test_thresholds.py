@@ -33,6 +33,12 @@ def test_bits_order_as_the_confidences_do() -> None:
         assert (found.ranks.item(), found.values.item()) == (rank, ranked[rank - 1].item())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_confidences_of_any_precision(dtype: torch.dtype) -> None:
+    confidence = torch.tensor([0.75], dtype=dtype)
+    assert rank_thresholds(confidence, torch.tensor([0]), 1, 1.0).values.tolist() == [0.75]
+
+
 @pytest.mark.parametrize("portion", [0.0, -0.1, 1.01, float("nan")])
 def test_a_portion_is_refused_under_the_name_it_was_given_by(portion: float) -> None:
     with pytest.raises(ValueError, match=r"portion_cap must lie in \(0, 1\], the share of target samples .* got"):

@@ -31,11 +31,11 @@ class Evidence(NamedTuple):
     they are tied.
     """
 
-    softmax: Float32[Tensor, "samples classes"]
-    visual: Float32[Tensor, "samples classes"] | None = None
-    certainty: Float32[Tensor, "samples"] | None = None
+    softmax: Float[Tensor, "samples classes"]
+    visual: Float[Tensor, "samples classes"] | None = None
+    certainty: Float[Tensor, "samples"] | None = None
 
-    def of(self, measure: Measure) -> Float32[Tensor, "samples classes"]:
+    def of(self, measure: Measure) -> Float[Tensor, "samples classes"]:
         """The measure of that name."""
         found = self.softmax if measure == "softmax" else self.visual
         if found is None:
@@ -147,6 +147,8 @@ def certainty_of(logits: Float[Tensor, "samples classes"]) -> Float32[Tensor, "s
 
 def select(selector: str | Selector, evidence: Evidence | Sequence[Evidence], portion: float) -> Selection:
     """Pseudo-labels of all samples; a sequence of chunks gives what the chunks in one piece give.
+
+    Confidences of any precision are taken as float32.
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.45, 0.55]])
     >>> select("cbst", Evidence(probabilities), portion=0.5).labels
@@ -278,12 +280,12 @@ def _entropy_regularised(
 
 
 def _pieces(evidence: Evidence) -> list[Evidence]:
-    """The same in pieces that stay in a processor's cache; a GPU is given all at once."""
+    """The same in float32, in pieces that stay in a processor's cache; a GPU is given all at once."""
     rows = (
         max(1, _PIECE // evidence.softmax.shape[1]) if evidence.softmax.device.type == "cpu" else len(evidence.softmax)
     )
     count = len(evidence.softmax.split(rows))
-    columns = ([None] * count if column is None else column.split(rows) for column in evidence)
+    columns = ([None] * count if column is None else column.float().split(rows) for column in evidence)
     return [Evidence(*one) for one in zip(*columns, strict=True)]
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int, Int64
+from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor
 
 # n * portion is a whole number more often than its floating-point product is: 100 * 0.29 must be 29.
@@ -27,17 +27,17 @@ def check_portion(portion: float, name: str = "portion") -> None:
 
 
 def rank_thresholds(
-    confidence: Float32[Tensor, "samples"], predicted: Int[Tensor, "samples"], num_classes: int, portion: float
+    confidence: Float[Tensor, "samples"], predicted: Int[Tensor, "samples"], num_classes: int, portion: float
 ) -> Thresholds:
     """For each class, the confidence at rank floor(n * portion), counted from 1 down, of its n predicted samples.
 
     Where that rank is 0 (few samples, or none predicted as the class) the threshold is 1. One sort of whole numbers,
-    class above confidence: not negative floats order as their bits do.
+    class above confidence: not negative floats order as their bits do, of float32 that they are taken as.
     """
     check_portion(portion)
     counts = torch.bincount(predicted, minlength=num_classes)
     # -0.0 + 0.0 is 0.0: a negative zero's bits would order it below everything.
-    bits = (confidence + 0.0).view(torch.int32).to(torch.int64)
+    bits = (confidence.float() + 0.0).view(torch.int32).to(torch.int64)
     keys = _sorted((predicted.to(torch.int64) << 32) + (_LARGEST_BITS - bits))
     ranks = (counts.double() * portion + _ROUNDING).floor().to(torch.int64)
     places = (counts.cumsum(0) - counts + ranks - 1).clamp(min=0)

@@ -95,6 +95,34 @@ def test_page_with_pictures_of_a_folder(tiny_vit: Path, photos: Path, tmp_path: 
     assert "frog" in page
 
 
+def test_with_the_images_of_a_training_its_samples_have_their_files_names(photos: Path, tmp_path: Path) -> None:
+    record = tmp_path / "run"
+    record.mkdir()
+    (record / "run.json").write_text(json.dumps({"name": "mine", "class_names": ["a", "b", "c"]}))
+    # A part was held out: ids are positions in the sorted order of the files.
+    columns = {"id": [1, 3, 8], "label": [0, 1, 2], "predicted": [1, 1, 2], "avh": [0.9, 0.2, 0.1]}
+    pq.write_table(pa.table(columns), record / "samples.parquet")
+    files = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+
+    for page in ("--page", "--no-page"):
+        result = run("audit", record, "--top", "1", "--data", photos, page)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[2].split("\t")[1] == files[1]
+        assert files[1] in (record / "audit" / "actions.csv").read_text()
+    assert run("audit", record, "--apply", record / "audit" / "actions.csv", "--data", photos).exit_code == 0
+    labels = pq.read_table(record / "audit" / "labels.parquet")
+    assert labels["path"].to_pylist() == [files[at] for at in (1, 3, 8)]
+    assert run("audit", record, "--top", "1").stdout.splitlines()[2].split("\t")[1] == "1"
+
+    (photos / "cat" / "more.png").write_bytes((photos / files[0]).read_bytes())
+    refused = run("audit", record, "--data", photos)
+    assert refused.exit_code == 2
+    assert "are not those that were scored" in refused.stderr
+    pq.write_table(pa.table({"label": [0], "avh": [0.1]}), tmp_path / "thin.parquet")
+    actions = ("--apply", record / "audit" / "actions.csv")
+    assert "must have a column 'id'" in run("audit", tmp_path / "thin.parquet", "--data", photos, *actions).stderr
+
+
 def test_other_images_than_those_scored_are_refused(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +31,8 @@ def audit(
         Path | None, typer.Option("--apply", help="An edited actions.csv: write the labels after it, and nothing else.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="The images, for the page. [default: where they were scored]")
+        Path | None,
+        typer.Option("--data", help="The images, for the page and the files' names. [default: where they were scored]"),
     ] = None,
     layout: Annotated[
         str | None, typer.Option("--layout", help="How the data lies on disk: `hardsight data list`.")
@@ -59,11 +61,13 @@ def audit(
         scored = read_scored(source)
         folder = output or scored.output
         if apply is not None:
-            _apply(scored, apply, folder, as_json)
+            images = None if data is None else _images(scored, data, layout, split)
+            _apply(_with_paths(scored, images), apply, folder, as_json)
             return
         issues = find(scored, scores or None, estimate)
         groups = _groups(scored, issues.scores[0], by)
-        images = _images(scored, data, layout, split) if page else None
+        images = _images(scored, data, layout, split) if page or data is not None else None
+        scored = _with_paths(scored, images)
         write_audit(folder, scored, issues)
         written = _page(folder, scored, images) if page else "left out"
     if as_json:
@@ -105,7 +109,7 @@ def _images(scored: Any, data: Path | None, layout: str | None, split: str | Non
     """The images that were scored, where they are said or still lie; None where there are none to be found."""
     metadata = {key.decode(): value.decode() for key, value in (scored.table.schema.metadata or {}).items()}
     root = data or (Path(metadata["root"]) if "root" in metadata else None)
-    if root is None or (data is None and not root.is_dir()):
+    if root is None or (data is None and not root.is_dir()) or "id" not in scored.table.column_names:
         return None
     from hardsight.engines.images import open_images, same_images
 
@@ -117,6 +121,15 @@ def _images(scored: Any, data: Path | None, layout: str | None, split: str | Non
             "the page with --no-page"
         )
     return images
+
+
+def _with_paths(scored: Any, images: Any) -> Any:
+    """A training keeps the numbers of its samples; with the images at hand a person is told the files."""
+    if images is None:
+        return scored
+    from hardsight.engines.images import with_paths
+
+    return replace(scored, table=with_paths(scored.table, images))
 
 
 def _page(folder: Path, scored: Any, images: Any) -> str:

@@ -204,15 +204,31 @@ def _with_facts(
 
 
 def same_images(images: Images, table: pa.Table) -> bool:
-    """Whether these are the images that a table was made of: every id is there, under the same path."""
+    """Whether these are the images that a table was made of: every id is there, under the same path.
+
+    Of a table without paths the labels of files must be those of their folders; `clean_label` where there is one.
+    """
     ids = table.column("id").to_pylist()
     known = set(images.ids.tolist())
     if not all(one in known for one in ids):
         return False
-    if "path" not in table.column_names or not isinstance(images, FileDataset):
+    if not isinstance(images, FileDataset):
         return True
-    paths = [images.paths[at] for at in _rows_of(images, ids)]
-    return paths == table.column("path").to_pylist()
+    rows = _rows_of(images, ids)
+    if "path" in table.column_names:
+        return [images.paths[at] for at in rows] == table.column("path").to_pylist()
+    column = next((name for name in ("clean_label", "label") if name in table.column_names), None)
+    given = [None] * len(rows) if column is None else table.column(column).to_pylist()
+    pairs = zip(given, images.labels[rows].tolist(), strict=True)
+    return all(one == own for one, own in pairs if isinstance(one, int) and one >= 0 <= own)
+
+
+def with_paths(table: pa.Table, images: Images) -> pa.Table:
+    """The table with each sample's `path`, where it has none and its images are files."""
+    if "path" in table.column_names or not isinstance(images, FileDataset):
+        return table
+    rows = _rows_of(images, table.column("id").to_pylist())
+    return table.append_column("path", pa.array([images.paths[at] for at in rows], pa.string()))
 
 
 def _rows_of(images: Images, ids: Sequence[int]) -> list[int]:

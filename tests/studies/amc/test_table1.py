@@ -11,6 +11,7 @@ from matplotlib.text import Text
 
 from hardsight import datasets
 from hardsight.studies import Options, get_study
+from hardsight.studies.amc.looking import p_value, shown_p
 from hardsight.studies.amc.recipes import LOSSES, SCHEDULES, length_name, recipe
 from hardsight.studies.amc.table1 import (
     PAPER,
@@ -20,8 +21,6 @@ from hardsight.studies.amc.table1 import (
     compute,
     configure,
     figures,
-    p_value,
-    shown_p,
     table,
 )
 from hardsight.studies.framework import run_details

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, INK, RED, drawing
-from hardsight.studies.amc.looking import finished
+from hardsight.studies.amc.looking import finished, p_value, shown_p
 from hardsight.studies.amc.recipes import (
     FEW,
     MARGIN_RADIANS,
@@ -24,7 +24,6 @@ from hardsight.studies.amc.recipes import (
     recipe,
     train_at_hand,
 )
-from hardsight.studies.amc.table1 import p_value, shown_p
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, shown, spread
 from hardsight.studies.keeping import Entries

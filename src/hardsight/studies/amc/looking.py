@@ -1,7 +1,8 @@
-"""What the studies of features and of maps share: the test set through the trained network, numbers over seeds, and
-whether AMC-Loss does what is claimed of it.
+"""What the studies of AMC-Loss share: the test set through the trained network, numbers over seeds and the p-values of
+their differences, and whether AMC-Loss does what is claimed of it.
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,21 @@ def over_seeds(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[
 def four(number: Mapping[str, Any] | None) -> str:
     """`0.9712 ± 0.0021`; nothing where there is no number."""
     return shown(number, 4)
+
+
+def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Two-sided p of Student's t-test for two independent means; None where runs are too few or all alike."""
+    if min(len(ours), len(theirs)) < 2 or statistics.pvariance(ours) + statistics.pvariance(theirs) == 0:
+        return None
+    from scipy.stats import ttest_ind
+
+    # Four digits that count: a p-value is never zero.
+    return float(f"{ttest_ind(ours, theirs).pvalue:.4g}")
+
+
+def shown_p(value: float | None) -> str:
+    """A p-value with two digits that count."""
+    return "" if value is None else f"{value:.2g}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ Both schedules are run, the paper's and the authors' script's (see `recipes`). A
 `length` in a cell's name is the share of it that was trained, epochs and ramps alike, and every table says which.
 """
 
-import itertools
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, INK, RED, drawing
+from hardsight.studies.amc.looking import p_value, shown_p
 from hardsight.studies.amc.recipes import FEW, LOSSES, NAMES, TITLES, caveat, length_name, recipe, train_at_hand
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, run_details, shown, spread
@@ -123,7 +123,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
 def judge(preset: str, folder: Path) -> dict[str, Any]:
     """Accuracy in percent by schedule, length, data set and loss; p-values against + Euclidean, as in the paper."""
     found: dict[str, dict[str, Any]] = {}
-    for (schedule, length, data), group in _grouped(cells(preset)):
+    for (schedule, length, data), group in _grouped(cells(preset)).items():
         accuracies = {
             loss: [value for cell in group if (value := _accuracy(folder, cell, loss)) is not None] for loss in LOSSES
         }
@@ -152,13 +152,13 @@ def _cells_behind(found: Mapping[str, Any]) -> int:
     return sum(len(found["accuracy"][loss]["values"]) for loss in LOSSES if loss in found["accuracy"])
 
 
-def _grouped(all_cells: Sequence[Cell]) -> Iterator[tuple[tuple[str, float, str], list[Cell]]]:
-    def key(cell: Cell) -> tuple[str, float, str]:
-        return cell.settings["schedule"], cell.settings["length"], cell.settings["data"]
-
-    order = {one: place for place, one in enumerate(dict.fromkeys(key(cell) for cell in all_cells))}
-    ordered = sorted(all_cells, key=lambda cell: order[key(cell)])
-    return ((one, list(group)) for one, group in itertools.groupby(ordered, key))
+def _grouped(all_cells: Sequence[Cell]) -> dict[tuple[str, float, str], list[Cell]]:
+    """The cells of each schedule, length and data set, in the order in which these come first."""
+    found: dict[tuple[str, float, str], list[Cell]] = {}
+    for cell in all_cells:
+        of = cell.settings
+        found.setdefault((of["schedule"], of["length"], of["data"]), []).append(cell)
+    return found
 
 
 def _accuracy(folder: Path, cell: Cell, loss: str) -> float | None:
@@ -166,16 +166,6 @@ def _accuracy(folder: Path, cell: Cell, loss: str) -> float | None:
     if cell.settings["loss"] != loss or status_of(place) != FINISHED:
         return None
     return 100 * float(run_details(place)["results"]["test_accuracy"])
-
-
-def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Two-sided p of Student's t-test for two independent means; None where runs are too few or all alike."""
-    if min(len(ours), len(theirs)) < 2 or statistics.pvariance(ours) + statistics.pvariance(theirs) == 0:
-        return None
-    from scipy.stats import ttest_ind
-
-    # Four digits that count: a p-value is never zero.
-    return float(f"{ttest_ind(ours, theirs).pvalue:.4g}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -215,11 +205,6 @@ def _rows(by_data: Mapping[str, Any]) -> str:
             [TITLES[data], *(shown(row.get(loss), 2) for loss in LOSSES), shown_p(row["p_amc_euclidean"]), beside]
         )
     return markdown_table(heads, rows)
-
-
-def shown_p(value: float | None) -> str:
-    """A p-value with two digits that count."""
-    return "" if value is None else f"{value:.2g}"
 
 
 def _told(p: float | None) -> str:

@@ -237,14 +237,16 @@ def test_a_mismatch_names_the_first_missing_and_partial_goes_on(tmp_path: Path) 
     assert "2 of" in refused.stderr
     assert "first '0000'" in refused.stderr
     assert "first 'x2'" in refused.stderr
-    assert run(*paths, "--partial", "--no-page", "--resamples", "0").exit_code == 0
+    result = run(*paths, "--partial", "--no-page", "--resamples", "0")
+    assert result.exit_code == 0
+    assert "classes: in alignment.json\n" in result.stdout, "a page that is not written shows nothing"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--human", "nope"], "must have a column 'nope'"),
-        (["--scores", "nope"], "scores must be columns of the table"),
+        (["--scores", "nope"], "hardsight: --scores must be columns of the table"),
         (["--id", "nope"], "must have a column 'nope'"),
         (["--method", "cosine"], "method must be one of spearman, pearson, kendall"),
         (["--larger-is", "up"], "--larger-is must be easier or harder; got 'up'"),

@@ -54,6 +54,13 @@ def test_the_page_and_the_terminal_name_the_same_suspects(result: DemoResult) ->
     assert page.count("data:image/png;base64") == 48
 
 
+def test_where_no_label_was_flipped_nothing_is_said_of_flipped_ones(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["demo", "--epochs", "2", "--noise", "0", "--output", str(tmp_path / "run")])
+    assert told.exit_code == 0, told.output
+    assert "although" not in told.stdout
+    assert "AUROC" not in told.stdout
+
+
 def test_without_the_packages_of_a_page_the_findings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     told = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(tmp_path / "run")])

@@ -12,6 +12,7 @@ import typer
 
 from hardsight.cli import main
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.train import runs
 
 
 def test_a_reader_that_has_seen_enough_is_no_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +44,14 @@ def test_letters_that_the_output_lacks_are_escaped_and_json_stays_json(
     (found,) = json.loads(told(["runs", str(tmp_path), "--json"], encoding, monkeypatch))
     assert found["folder"] == str(record)
     assert "finished" in told(["runs", str(tmp_path)], encoding, monkeypatch)
+
+
+def test_a_folder_without_records_is_told_beside_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--json"]):
+        runs(tmp_path, as_json=bool(more))
+        said = capsys.readouterr()
+        assert said.out == ("[]\n" if more else "")
+        assert said.err == f"hardsight: there is no run record below {tmp_path}\n"
 
 
 def told(words: Sequence[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> str:

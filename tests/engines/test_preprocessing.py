@@ -202,7 +202,7 @@ def test_flags_change_what_they_name() -> None:
     [
         ({"mean": (127.0,) * 3}, "mean must be for pixels in"),
         ({"std": (0.0,) * 3}, "std must be positive"),
-        ({"mean": (0.5,), "std": (0.5,) * 3}, "1 or 3 numbers each"),
+        ({"mean": (0.5,), "std": (0.5,) * 3}, "mean must have 1 or 3 numbers and std as many; got 1 and 3"),
         ({"interpolation": "magic"}, "interpolation must be one of"),
         ({"size": (0, 4)}, "size must be at least 1"),
         ({"resize": 4}, "come with a size"),

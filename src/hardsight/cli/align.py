@@ -60,7 +60,7 @@ def align(
 
         hardsight align scores.parquet humans.csv --human selection_frequency --scores avh,confidence -o results/
     """
-    with one_sentence("method"):
+    with one_sentence("method", "scores"):
         import numpy as np
 
         from hardsight.alignment import align_scores
@@ -101,7 +101,7 @@ def align(
     if as_json:
         print((folder / RESULTS_FILE).read_text(encoding="utf-8").rstrip())
         return
-    _print(results)
+    _print(results, page)
     print(f"results: {folder / RESULTS_FILE}")
     print(f"page: {written}")
 
@@ -161,7 +161,7 @@ def _page(folder: Path) -> str:
     return str(write_alignment_page(folder / RESULTS_FILE))
 
 
-def _print(results: Mapping[str, Any]) -> None:
+def _print(results: Mapping[str, Any], page: bool) -> None:
     from hardsight.alignment.notices import notices
 
     print(results["join"])
@@ -188,7 +188,8 @@ def _print(results: Mapping[str, Any]) -> None:
     if results["classes"]:
         of_scores = results["classes"].values()
         some = any(group["correlation"] for of_score in of_scores for group in of_score)
-        where = f"in {RESULTS_FILE} and on the page" if some else "too small or constant for a correlation"
+        there = f"in {RESULTS_FILE}{' and on the page' if page else ''}"
+        where = there if some else "too small or constant for a correlation"
         print(f"{len(next(iter(of_scores)))} classes: {where}")
 
 

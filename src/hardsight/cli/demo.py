@@ -10,6 +10,8 @@ import typer
 from hardsight.cli.errors import one_sentence
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from hardsight.demo import DemoResult
 
 
@@ -59,7 +61,8 @@ def _show(result: "DemoResult") -> None:
 
     # Paths are to be copied: no line is broken for the width of the window.
     console = Console(soft_wrap=True)
-    console.print(f"test accuracy [bold]{result.test_accuracy:.1%}[/] although {result.flipped} labels were wrong\n")
+    although = f" although {result.flipped} labels were wrong" if result.flipped else ""
+    console.print(f"test accuracy [bold]{result.test_accuracy:.1%}[/]{although}\n")
     console.print(
         f"suspicious labels, ranked by [bold]{result.ranked_by}[/]: {result.estimated} expected to be wrong, "
         f"[bold]{result.found}[/] of them are ({result.flipped} were flipped)"
@@ -69,7 +72,23 @@ def _show(result: "DemoResult") -> None:
         suspects.add_row(
             str(row["rank"]), str(row["id"]), row["label_name"], row["expected_name"], f"{row['suspicion']:.4f}"
         )
-    console.print(suspects)
+    if suspects.row_count:
+        console.print(suspects)
+    _show_detections(console, result)
+    page = result.report or "left out, it needs hardsight[report]"
+    for word, value in (
+        ("page", page),
+        ("record", result.folder),
+        ("next", f"hardsight audit {quote(str(result.folder))}"),
+    ):
+        console.print(f"{word:<7}", Text(str(value), style="bold"), sep="")
+
+
+def _show_detections(console: "Console", result: "DemoResult") -> None:
+    from rich.table import Table
+
+    if not result.detections:
+        return
     console.print("\nhow well each score tells the flipped labels from the intact ones")
     scores = Table("score", "AUROC", "average precision", box=None, pad_edge=False, header_style="dim")
     for one in [
@@ -78,10 +97,3 @@ def _show(result: "DemoResult") -> None:
     ]:
         scores.add_row(one.score, f"{one.auroc:.3f}", f"{one.average_precision:.3f}")
     console.print(scores)
-    page = result.report or "left out, it needs hardsight[report]"
-    for word, value in (
-        ("page", page),
-        ("record", result.folder),
-        ("next", f"hardsight audit {quote(str(result.folder))}"),
-    ):
-        console.print(f"{word:<7}", Text(str(value), style="bold"), sep="")

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -41,6 +42,8 @@ def train(
     for name, value in fitted.results.items():
         print(f"{name.replace('_', ' ')}: {_shown(name, value)}")
     print(f"record: {fitted.folder}")
+    if fitted.folder is not None and (fitted.folder / "samples.parquet").is_file():
+        print(f"next: hardsight audit {quote(str(fitted.folder))}")
 
 
 def runs(
@@ -55,9 +58,11 @@ def runs(
 
     with one_sentence():
         found = list_runs(folder)
+    if not found:
+        print(f"hardsight: there is no run record below {folder}", file=sys.stderr)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
-    elif sys.stdout.isatty():
+    elif found and sys.stdout.isatty():
         _table(found)
     else:
         for run in found:

@@ -45,7 +45,7 @@ class Preprocessing:
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {self.interpolation!r}")
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
-            raise ValueError(f"mean and std must have 1 or 3 numbers each; got {len(self.mean)} and {len(self.std)}")
+            raise ValueError(f"mean must have 1 or 3 numbers and std as many; got {len(self.mean)} and {len(self.std)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if not all(math.isfinite(value) and abs(value) <= 1 for value in values):
                 raise ValueError(f"{name} must be for pixels in [0, 1], so 127 of 255 is 127/255; got {values!r}")

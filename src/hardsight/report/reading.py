@@ -185,7 +185,8 @@ def read_run(folder: Path | str) -> Run:
         raise ValueError(f"there is no run record at {folder}: no such folder")
     path = folder / "run.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json")
+        hint = f"; hardsight audit {folder} writes the page of a table of scores" if folder.suffix == ".parquet" else ""
+        raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json{hint}")
     try:
         details = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as problem:

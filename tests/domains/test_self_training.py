@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import math
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -252,6 +253,25 @@ def test_a_loss_that_is_no_number_has_failed_for_good(
     steep = partial(torch.optim.SGD, lr=1e30)
     with pytest.raises(NonFiniteLossError):
         SelfTraining("avh", optimizer=steep, **QUICK | {"source_epochs": 0}).fit(small(), *domains[:2], folder=tmp_path)
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert (about["status"], about["retry"]) == ("failed", False)
+
+
+@pytest.mark.parametrize("lost_after", [0, 2])
+def test_outputs_that_are_no_numbers_have_failed_for_good(
+    domains: Any, small: Callable[..., nn.Module], tmp_path: Path, lost_after: int
+) -> None:
+    """Weights may be finite, and large enough for outputs that are not; at the end too, where nothing is selected."""
+    plan = SelfTraining("cbst", **QUICK | {"rounds": 2, "source_epochs": 0})
+    model = small()
+
+    def lose(module: nn.Module, inputs: Any, logits: torch.Tensor) -> torch.Tensor | None:
+        return None if module.training or len(looks) < lost_after else logits.index_fill(0, torch.tensor([1]), math.nan)
+
+    looks: list[dict[str, Any]] = []
+    model.last.register_forward_hook(lose)
+    with pytest.raises(NonFiniteLossError, match=f"of 150 target samples after round {lost_after}: the training has"):
+        plan.fit(model, *domains[:2], folder=tmp_path, after_round=looks.append)
     about = json.loads((tmp_path / "run.json").read_text())
     assert (about["status"], about["retry"]) == ("failed", False)
 

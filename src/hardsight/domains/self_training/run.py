@@ -31,7 +31,7 @@ from hardsight.domains.self_training.record import (
     write_thumbnails,
 )
 from hardsight.dynamics.processes import rank_and_count, together
-from hardsight.training import Session, fit
+from hardsight.training import NonFiniteLossError, Session, fit
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs
 from hardsight.training.configured import alone_in
 from hardsight.training.devices import chosen_device, current
@@ -275,7 +275,15 @@ class Run:
             self.loss.set_soft(selection.soft)
 
     def _look(self) -> parts.Look:
-        return parts.look(self.model, self.looking, self.device, self.head)
+        seen = parts.look(self.model, self.looking, self.device, self.head)
+        lost = int(seen.evidence.softmax.isnan().any(1).sum())
+        if lost:
+            # Weights may be finite, and so large that the outputs are not.
+            raise NonFiniteLossError(
+                f"the model's outputs are no finite numbers for {lost} of {len(self.target)} target samples after "
+                f"round {self.progress.done}: the training has diverged, and a lower learning rate may help"
+            )
+        return seen
 
     def _accuracy(self, seen: parts.Look) -> dict[str, Any]:
         found = parts.class_accuracy(seen, self.truth)

@@ -103,6 +103,10 @@ def test_unknown_names_are_refused_with_the_nearest_known() -> None:
         models.create("densenet")
     with pytest.raises(ValueError, match=r"got 'CNN13', did you mean 'cnn13'\?"):
         models.options("CNN13")
+    # Where none is near, another size of the same family say, all are named.
+    for far in ("nope", "resnet18"):
+        with pytest.raises(ValueError, match=f"got '{far}'; known are {', '.join(models.names())}$"):
+            models.create(far)
 
 
 @pytest.mark.parametrize("bad", [0, -1, True])

@@ -86,7 +86,9 @@ def create(
 
 def _network(name: str) -> Callable[..., Classifier]:
     if name not in _NETWORKS:
-        raise ValueError(f"name must be a known network; got {name!r}{_nearest(name, _NETWORKS)}")
+        near = difflib.get_close_matches(str(name).lower(), _NETWORKS, n=1, cutoff=0.8)
+        hint = f", did you mean {near[0]!r}?" if near else f"; known are {', '.join(names())}"
+        raise ValueError(f"name must be a known network; got {name!r}{hint}")
     return _NETWORKS[name]
 
 

@@ -375,6 +375,28 @@ def test_samples_without_ids_are_numbered_alike_by_any_number_of_processes(probl
     assert [rows.get(one) for one in range(90)] == problem.labels.tolist()
 
 
+@pytest.mark.parametrize("kept", [0, 90])
+def test_an_epoch_without_a_labelled_sample_is_one_sentence(problem, small, kept):
+    batches = [(problem.images[:kept].float() / 255, torch.full((kept,), -100))]
+    model = small() if kept else nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    with pytest.raises(ValueError, match="batches must hold at least one sample that has a label; epoch 1 had none"):
+        training.fit(model, batches, epochs=1, progress=False)
+
+
+def test_a_recorder_with_too_few_rows_for_the_samples_is_one_sentence(problem, small):
+    images, few = problem.images.float() / 255, [(problem.images[:16].float() / 255, problem.labels[:16], range(16))]
+    with pytest.raises(ValueError, match="recorder must have a row for every id of samples, the largest 89; it has 16"):
+        training.fit(small(), few, epochs=1, recorder=Recorder(16), samples=[(images, problem.labels)], progress=False)
+
+
+def test_labels_may_be_a_list(problem, small):
+    ends = []
+    for labels in (problem.labels, problem.labels.tolist()):
+        batches = [(problem.images.float() / 255, labels)]
+        ends.append(training.fit(small(), batches, epochs=1, test=batches, progress=False).results)
+    assert ends[0] == ends[1]
+
+
 def test_samples_without_a_label_are_refused_in_words(problem, small):
     unknown = [(problem.images.float() / 255, torch.full((90,), -100))]
     with pytest.raises(ValueError, match="samples must hold at least one sample that has a label; they hold none"):

@@ -50,8 +50,8 @@ def take_apart(batch: Any, device: torch.device) -> tuple[Tensor, Tensor, Tensor
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         kind = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
         raise TypeError(f"batches must be (images, labels) or (images, labels, ids); got {kind}")
-    images, labels = (part.to(device, non_blocking=True) for part in batch[:2])
-    return images, labels, torch.as_tensor(batch[2]).to(device, non_blocking=True) if len(batch) == 3 else None
+    labels, *ids = (torch.as_tensor(part).to(device, non_blocking=True) for part in batch[1:])
+    return batch[0].to(device, non_blocking=True), labels, ids[0] if ids else None
 
 
 def add_up(values: Tensor) -> Tensor:

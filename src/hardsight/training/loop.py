@@ -194,6 +194,8 @@ class Training:
         if self.step.recorder is not None:
             self.step.recorder.end_epoch()
         loss, correct, count = add_up(torch.stack([meter.loss, meter.correct, meter.count])).tolist()
+        if count == 0:
+            raise ValueError(f"batches must hold at least one sample that has a label; epoch {epoch} had none")
         row: Row = {"epoch": epoch, "train_loss": loss / count, "train_accuracy": correct / count}
         if self.test is not None:
             measured = evaluate(self.evaluated, self.test, self.device)

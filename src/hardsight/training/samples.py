@@ -44,6 +44,11 @@ class SampleScores:
         columns, classes = score_samples(model, self.batches, self.scores, self.device, head=self.head)
         if recorder is not None:
             rows = columns["id"].long()
+            if int(rows[-1]) >= recorder.num_samples:
+                raise ValueError(
+                    f"recorder must have a row for every id of samples, the largest {int(rows[-1])}; "
+                    f"it has {recorder.num_samples}"
+                )
             columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
         return samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
 

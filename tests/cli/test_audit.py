@@ -1,5 +1,6 @@
 """`hardsight audit`: from scores to suspects, a list, a page; and one sentence for what cannot be audited."""
 
+import datetime
 import json
 import sys
 from pathlib import Path
@@ -66,6 +67,20 @@ def test_on_a_terminal_a_suspect_is_one_line(scores: Path, monkeypatch: pytest.M
     narrow = [line for line in run("audit", scores, "--no-page").stdout.splitlines() if line.startswith("│")]
     assert [line.split("│")[2:6] for line in narrow] == [line.split("│")[2:6] for line in rows]
     assert "the model" not in narrow[0]
+
+
+def test_json_of_days_and_of_what_is_no_number(scores: Path) -> None:
+    table = pq.read_table(scores)
+    days = pa.array([datetime.date(2020, 1, day) for day in (1, 2, 3, 4)])
+    blur = pa.array([0.5, float("nan"), 0.5, 0.5])
+    pq.write_table(table.set_column(0, "id", days).append_column("blur", blur), scores)
+    result = run("audit", scores, "--no-page", "--json", "--by", "blur")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert summary["suspects"][0]["id"] == "2020-01-02"
+    assert [group["group"] for group in summary["groups"]] == [None, 0.5]
+    summary = json.loads(run("audit", scores, "--no-page", "--json", "--by", "id").stdout)
+    assert summary["groups"][0]["group"] == "2020-01-02"
 
 
 def test_json_for_machines(scores: Path, tmp_path: Path) -> None:

@@ -71,7 +71,11 @@ def audit(
         write_audit(folder, scored, issues)
         written = _page(folder, scored, images) if page else "left out"
     if as_json:
-        print(json.dumps(_summary(scored, issues, folder, written, top, groups), ensure_ascii=False))
+        from hardsight.records import plain
+
+        summary = plain(_summary(scored, issues, folder, written, top, groups))
+        # Ids and groups may be days or bytes, which JSON has no word for.
+        print(json.dumps(summary, ensure_ascii=False, default=str))
         return
     _print(scored, issues, folder, written, top, groups, by)
 

@@ -124,6 +124,7 @@ def fake_timm(name: str, pretrained: bool, num_classes: int = 5) -> nn.Module:
 def test_timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = ModuleType("timm")
     module.create_model = fake_timm  # type: ignore[attr-defined]
+    module.get_pretrained_cfg = lambda name: SimpleNamespace(num_classes=5) if name == "small" else None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", module)
     loaded = load_model("timm:small")
     assert loaded.preprocessing == Preprocessing((16, 16), 32, "bicubic", (0.5,) * 3, (0.5,) * 3)
@@ -132,12 +133,14 @@ def test_timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = load_model("timm:small", tmp_path / "w.pth", num_classes=7)
     assert not own.model.asked_for_published
     assert own.model[3].out_features == 7  # type: ignore[index]
-    # A head of another size would be drawn at random.
-    with pytest.raises(ValueError, match="weights must be given with num_classes"):
-        load_model("timm:small", num_classes=7)
+    # A head of another size would be drawn at random, and the rest is not downloaded for it.
+    with monkeypatch.context() as patched:
+        patched.delattr(module, "create_model")
+        with pytest.raises(ValueError, match="weights must be given with num_classes"):
+            load_model("timm:small", num_classes=7)
     assert load_model("timm:small", num_classes=5).model.asked_for_published
     with pytest.raises(ValueError, match=r"timm could not build 'other': Unknown model \(other\)$"):
-        load_model("timm:other")
+        load_model("timm:other", num_classes=7)
 
 
 def test_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,15 +65,16 @@ def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int
 
 def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
     timm = _import("timm", f"timm:{name}", "hardsight[timm]")
+    published = timm.get_pretrained_cfg(name) if pretrained and num_classes is not None else None
+    if published is not None and num_classes != published.num_classes:
+        # timm would draw that head at random, after it has downloaded the rest.
+        raise ValueError(f"weights must be given with num_classes: without them timm:{name}'s head has learned nothing")
     options = {} if num_classes is None else {"num_classes": num_classes}
     try:
         model = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # timm, its hub and their libraries fail in many types
         raise ValueError(f"timm could not build {name!r}: {_first_line(error)}") from None
     configuration = getattr(model, "pretrained_cfg", {})
-    if pretrained and num_classes is not None and num_classes != configuration.get("num_classes"):
-        # timm would draw that head at random.
-        raise ValueError(f"weights must be given with num_classes: without them timm:{name}'s head has learned nothing")
     names = configuration.get("label_names") if num_classes is None else None
     return LoadedModel(model, from_timm(configuration), tuple(names) if names else None, "")
 

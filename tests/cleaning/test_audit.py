@@ -169,6 +169,9 @@ def test_ids_that_repeat_are_refused_before_a_list_is_written(scores: Path) -> N
     _rewritten(scores, id=[4, 5, 5, 7])
     with pytest.raises(ValueError, match=r"ids must be unique, .*; 5 occurs twice"):
         audit(read_scored(scores))
+    _rewritten(scores, id=[[4], [5], [6], [7]])
+    with pytest.raises(TypeError, match="ids must be single values, numbers or text; they are list<"):
+        audit(read_scored(scores))
 
 
 def test_class_names_that_do_not_read_are_named(scores: Path) -> None:

@@ -123,6 +123,9 @@ def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.nda
 
 
 def _refuse_repeated_ids(table: pa.Table) -> None:
+    kind = table.schema.field("id").type
+    if pa.types.is_nested(kind):
+        raise TypeError(f"ids must be single values, numbers or text; they are {kind}")
     counted = pc.value_counts(table.column("id").combine_chunks())
     often = counted.field("counts").to_numpy()
     if len(often) and often.max() > 1:

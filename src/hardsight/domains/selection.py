@@ -197,7 +197,7 @@ def _told_apart(selector: Selector, evidence: Evidence, confidence: Tensor) -> T
 
 
 class SelectorThresholds(NamedTuple):
-    """What labels are weighed by, and what they must reach to be kept."""
+    """What labels are weighed by, a confidence, and what they must reach to be kept, as `Confidences.keeping` is."""
 
     labelling: Thresholds
     keeping: Thresholds

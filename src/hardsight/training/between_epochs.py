@@ -66,6 +66,7 @@ def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.dev
             loss.record(seen.ids, seen.logits)
         loss.end_epoch(update=progress >= _RELABELLING_STARTS)
     elif isinstance(loss, D2L):
+        # The authors go back to the weights of the epoch before the turning point; here the training goes on.
         loss.end_epoch(_dimensionality(network, samples, device, epoch), progress)
     return {}
 

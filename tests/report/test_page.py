@@ -301,13 +301,38 @@ def test_of_many_scores_the_best_are_drawn_and_all_are_listed(make_record: Maker
 def test_a_long_class_name_is_cut_on_its_card_and_one_without_letters_is_its_number(make_record: Maker) -> None:
     columns = {"id": [1, 2, 3], "label": [0, 1, 2], "predicted": [1, 0, 2], "avh": [0.3, 0.2, 0.1]}
     page = _read(write_report(make_record(columns, class_names=["x" * 400, "ant", ""])))
-    cards = page.partition('class="cards"')[2].partition("</section>")[0]
+    cards = page.partition('class="cards')[2].partition("</section>")[0]
     assert f'<span title="{"x" * 400}">{"x" * 59}…</span>' in cards
     assert ">" + "x" * 60 not in cards
     assert "(no label)" not in page
     assert '<span class="change">2' in page
     assert "(1 sample)" in page
     assert "(1 samples)" not in page
+
+
+def test_a_long_path_keeps_its_end_on_its_card_and_its_whole_in_the_table(make_record: Maker) -> None:
+    path = "/very/long/" + "folder/" * 20 + "photo.jpg"
+    columns = {"id": [1, 2], "label": [0, 1], "avh": [0.3, 0.2], "path": [path, "short.jpg"]}
+    page = _read(write_report(make_record(columns)))
+    cards = page.partition('class="cards')[2].partition("</section>")[0]
+    assert f'<span title="{path}">…{path[-39:]}</span>' in cards
+    assert ">short.jpg<" in cards
+    assert f'<td class="name">{path}</td>' in page
+
+
+def test_cards_without_pictures_have_the_room_of_their_words(digits_page: str, make_record: Maker) -> None:
+    assert '<div class="cards">' in digits_page
+    page = _read(write_report(make_record({"id": [1, 2], "label": [0, 1], "avh": [0.3, 0.2]})))
+    assert '<div class="cards words">' in page
+
+
+def test_the_number_of_a_round_is_no_learning_curve(make_record: Maker) -> None:
+    folder = make_record({"id": [1, 2], "avh": [0.3, 0.2]}, results={"class_accuracy": [0.123456, 1.0]})
+    pq.write_table(pa.table({"epoch": [1, 2], "round": [0, 1], "loss": [2.0, 1.0]}), folder / "epochs.parquet")
+    page = _read(write_report(folder))
+    assert ">loss</text>" in page
+    assert ">round</text>" not in page
+    assert "<code>0.1235, 1</code>" in page
 
 
 def test_a_suspicion_is_no_score_that_was_left_undrawn(make_record: Maker) -> None:

@@ -46,7 +46,9 @@ def curves_of(view: View) -> dict[str, np.ndarray]:
     table = view.run.epochs
     if table is None or not table.num_rows:
         return {}
-    numeric = [f.name for f in table.schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
+    # A round counts as an epoch does, and is no measurement of it.
+    fields = [field for field in table.schema if field.name != "round"]
+    numeric = [f.name for f in fields if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
     columns = {name: table.column(name).cast(pa.float64()).to_numpy() for name in numeric}
     columns = {name: values for name, values in columns.items() if np.isfinite(values).any()}
     return columns if set(columns) - {"epoch"} else {}

@@ -176,13 +176,15 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             lines += _flat(value, f"{name}.")
         elif value is not None:
-            lines.append((name, number(value) if isinstance(value, float) else _cut(_plain(value))))
+            lines.append((name, _cut(_plain(value))))
     return lines
 
 
 def _plain(value: Any) -> str:
-    """A list as its entries, without Python's quotes."""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A list as its entries, without Python's quotes; numbers as everywhere."""
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _cut(text: str, longest: int = 300) -> str:

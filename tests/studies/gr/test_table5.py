@@ -58,6 +58,27 @@ def test_the_logs_stand_beside_both_trainings() -> None:
     assert "their logs" not in table(results | {"preset": "cpu", "accuracies": {}})
 
 
+def test_the_gain_as_the_authors_code_trains_stands_beside_that_of_their_logs() -> None:
+    def numbers(**of: float) -> dict[str, Any]:
+        return {key: {"mean": value, "sd": None, "values": [value]} for key, value in of.items()}
+
+    results = {
+        "preset": "paper", "cells": 2, "cells_planned": 99, "seeds": [0], "hardware": ["H"], "date": "2026-01-01",
+        "versions": {"torch": "2"}, "curves": {}, "failed": {},
+        "accuracies": {
+            "rate=0.4,method=cce,protocol=released": numbers(last=0.512, best=0.575, noisy=0.11),
+            f"rate=0.4,method={gr(8, 0.5)},protocol=released": numbers(last=0.586, best=0.606, noisy=0.038),
+        },
+    }  # fmt: skip
+    told = (
+        "As their code trains, at 40 % noise CCE fits 11.0 % of the wrong labels and ends at 51.2 after 57.5, "
+        "GR (β = 8, λ = 0.5) fits 3.8 % and ends at 58.6 after 60.6: +7.4 points, +9.1 in their logs."
+    )
+    assert told in table(results)
+    alone = {"accuracies": {"rate=0.4,method=cce,protocol=released": numbers(last=0.512, best=0.575, noisy=0.11)}}
+    assert "As their code trains, at" not in table(results | alone)
+
+
 def test_one_training_under_two_titles_is_counted_once() -> None:
     """At 60 % the chosen GR is GR (8, 0.5)."""
     numbers = {"cce": 0.326, gr(8, 0.5): 0.352}

@@ -12,6 +12,7 @@ import typer
 
 from hardsight.cli import main
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.tables import print_table
 from hardsight.cli.train import runs
 
 
@@ -54,10 +55,28 @@ def test_a_folder_without_records_is_told_beside_the_list(tmp_path: Path, capsys
         assert said.err == f"hardsight: there is no run record below {tmp_path}\n"
 
 
-def told(words: Sequence[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def test_on_a_narrow_terminal_a_path_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    name = "a" * 100
+    output = io.StringIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", output)
+        print_table("runs", ("folder", "status"), [[name, "finished"]])
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "run.json").write_text('{"status": "finished", "created": "2026-11-16T11:46:42+00:00"}')
+    listed = told(["runs", str(tmp_path)], "utf-8", monkeypatch, terminal=True)
+    sets = told(["data", "list"], "utf-8", monkeypatch, terminal=True)
+    for text in (output.getvalue(), listed):
+        assert "".join(line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")).endswith(name)
+    assert "…" not in output.getvalue() + listed + sets
+
+
+def told(words: Sequence[str], encoding: str, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = False) -> str:
     """What the command prints to an output of this encoding."""
     written = io.BytesIO()
     output = io.TextIOWrapper(written, encoding=encoding, write_through=True)
+    output.isatty = lambda: terminal  # type: ignore[method-assign]
     with monkeypatch.context() as patched:
         patched.setattr(sys, "argv", ["hardsight", *words])
         patched.setattr(sys, "stdout", output)

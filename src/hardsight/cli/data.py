@@ -103,6 +103,9 @@ def _print(table: Table) -> None:
     """A table on a terminal, one line a row in a pipe."""
     console = Console()
     if console.is_terminal:
+        for column in table.columns:
+            # Half of a folder's name is of no use.
+            column.overflow = "fold"
         console.print(table)
         return
     for cells in zip(*(column.cells for column in table.columns), strict=True):

@@ -22,7 +22,8 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
     if console.is_terminal:
         table = Table(title=Text(title))
         for name in header:
-            table.add_column(Text(name))
+            # A path that is too long goes on in the next line: half of one is of no use.
+            table.add_column(Text(name), overflow="fold")
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))
         if cut_last:

@@ -96,8 +96,12 @@ def _table(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*_COLUMNS)
+    table = Table()
+    for name in _COLUMNS:
+        table.add_column(name, overflow="fold")
     for run in found:
+        # To the minute: what says when a run was begun leaves the room to its folder.
+        run = run | {"created": str(run["created"] or "-").replace("T", " ")[:16]}
         # As text: a folder may be called what rich takes for markup.
         table.add_row(*map(Text, _cells(run)))
     Console().print(table)

@@ -7,7 +7,7 @@ import pytest
 
 from hardsight.studies.framework import Options
 from hardsight.studies.gr import table5
-from hardsight.studies.gr.table5 import RELEASED, cells, compute, table
+from hardsight.studies.gr.table5 import RELEASED, cells, compute, figures, table
 from hardsight.studies.gr.trainings import gr
 from hardsight.training import Cell
 
@@ -77,6 +77,14 @@ def test_the_gain_as_the_authors_code_trains_stands_beside_that_of_their_logs() 
     assert told in table(results)
     alone = {"accuracies": {"rate=0.4,method=cce,protocol=released": numbers(last=0.512, best=0.575, noisy=0.11)}}
     assert "As their code trains, at" not in table(results | alone)
+
+
+def test_what_trained_as_the_authors_code_does_is_drawn_in_a_row_of_its_own() -> None:
+    curve = {"epoch": [1, 2, 3], "test": [0.1, 0.2, 0.3], "train": [0.1, 0.2, 0.3]}
+    keys = ["rate=0.4,method=cce", f"rate=0.2,method={gr(6, 0.5)},protocol=released"]
+    results = {"preset": "paper", "seeds": [0], "accuracies": {}, "curves": dict.fromkeys(keys, curve)}
+    titles = [axes.get_title(loc="left") for axes in figures(results)["curves"].axes]
+    assert titles == ["40 % noise"] * 2 + ["20 % noise, as the authors' code trains"] * 2
 
 
 def test_one_training_under_two_titles_is_counted_once() -> None:

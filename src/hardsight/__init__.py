@@ -1,6 +1,6 @@
 """How hard is each of your samples, and what should training do about it?
 
-The whole public API; what costs time to import is imported when it is first used.
+The whole public API. All of it is imported when it is first used: a command's help does not wait for torch.
 
 | name | what it does |
 |---|---|
@@ -21,10 +21,6 @@ The whole public API; what costs time to import is imported when it is first use
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hardsight.geometry import angle_between
-from hardsight.hardness import angular_visual_confidence, angular_visual_hardness, model_confidence, score
-from hardsight.heads import observe
-
 if TYPE_CHECKING:
     from hardsight import (
         alignment,
@@ -44,6 +40,9 @@ if TYPE_CHECKING:
     from hardsight.domains import SelfTraining
     from hardsight.dynamics import Recorder
     from hardsight.engines import score_model
+    from hardsight.geometry import angle_between
+    from hardsight.hardness import angular_visual_confidence, angular_visual_hardness, model_confidence, score
+    from hardsight.heads import observe
     from hardsight.losses import AngularLinear
 
 __all__ = [
@@ -56,7 +55,13 @@ _HOMES = {
     "AngularLinear": "losses",
     "Recorder": "dynamics",
     "SelfTraining": "domains",
+    "angle_between": "geometry",
+    "angular_visual_confidence": "hardness",
+    "angular_visual_hardness": "hardness",
     "find_label_issues": "cleaning",
+    "model_confidence": "hardness",
+    "observe": "heads",
+    "score": "hardness",
     "score_model": "engines",
 }
 
@@ -64,7 +69,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"hardsight.{_HOMES[name]}"), name)
-    if name in __all__:
+    if name in __all__ or name in _HOMES.values():
         return importlib.import_module(f"hardsight.{name}")
     raise AttributeError(f"module 'hardsight' has no attribute {name!r}")
 

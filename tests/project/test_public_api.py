@@ -37,3 +37,16 @@ def test_importing_hardsight_imports_nothing_heavy() -> None:
     added = {name.split(".")[0] for name in json.loads(out)}
     assert added & HEAVY == set()
     assert "hardsight" in added
+
+
+def test_a_commands_help_does_not_wait_for_torch() -> None:
+    script = "import sys, hardsight, hardsight.cli; print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out == "False\n"
+
+
+@pytest.mark.parametrize("room", ["hardness", "geometry", "heads", "engines", "dynamics"])
+def test_the_rooms_of_public_names_are_there_too(room: str) -> None:
+    script = f"import hardsight as hs; print(hs.{room}.__name__)"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out == f"hardsight.{room}\n"

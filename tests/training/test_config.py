@@ -462,3 +462,12 @@ def test_a_table_may_be_its_name_alone(tmp_path):
     assert config.loss.options == {"lam": 1.0}
     with pytest.raises(ValueError, match="schedule must be a table; got 'cosine'"):
         read_settings(TrainingConfig, path, ["schedule=cosine"])
+
+
+def test_what_is_drawn_between_epochs_follows_the_seed_of_the_run(config_file):
+    def seed(of: int) -> int:
+        config = read_settings(TrainingConfig, config_file, [f"seed={of}"])
+        sets = assembly.load_sets(config)
+        return assembly.make_loaders(config, sets, torch.device("cpu"), channels_last=False).samples.seed
+
+    assert (seed(3), seed(4)) == (3, 4)

@@ -282,7 +282,7 @@ def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, ch
             **common,
         )
     # The same memory: the set lies on the device once.
-    samples = DeviceLoader(train.images, sets.labels, train.ids, **plain)
+    samples = DeviceLoader(train.images, sets.labels, train.ids, seed=config.seed, **plain)
     return Loaders(train, samples, DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain))
 
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,10 @@ def test_a_folder_without_records_is_told_beside_the_list(tmp_path: Path, capsys
         said = capsys.readouterr()
         assert said.out == ("[]\n" if more else "")
         assert said.err == f"hardsight: there is no run record below {tmp_path}\n"
+
+
+def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(["--version"], "utf-8", monkeypatch) == f"hardsight {version('hardsight')}\n"
 
 
 def test_on_a_narrow_terminal_a_path_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

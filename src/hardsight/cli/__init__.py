@@ -3,6 +3,7 @@
 import codecs
 import io
 import sys
+from typing import Annotated
 
 import typer
 
@@ -28,6 +29,24 @@ for command in (demo, score, audit, align, train, runs, adapt, report, bench):
     app.command()(command)
 app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
+
+
+def _tell_version(asked: bool) -> bool:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"hardsight {version('hardsight')}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What concerns no single command."""
 
 
 def main() -> None:

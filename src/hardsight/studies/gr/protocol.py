@@ -201,11 +201,12 @@ def _by_heart(results: Mapping[str, Any]) -> str:
     if not known:
         return ""
     learnt = [change for change, fit in known.items() if fit > BLIND]
-    rest, theirs = [fit for fit in known.values() if fit <= BLIND], PAPER["cce"]
+    rest, theirs = {change: fit for change, fit in known.items() if fit <= BLIND}, PAPER["cce"]
     told = [f"({TITLES[change]}) {listed([*_ends(results, change)])}" for change in learnt]
     if rest:
         counted = f"{'other ' if learnt else ''}{plural(len(rest), 'protocol')}"
-        told.append(f"in the {counted} measured CCE fits at most {max(rest):.1f} %")
+        most = max(rest, key=lambda change: rest[change])
+        told.append(f"in the {counted} measured CCE fits at most {rest[most]:.1f} % ({TITLES[most]})")
     return (
         f"Wrong labels learnt by heart, of which a blind guess fits {BLIND:.0f} %: {'; '.join(told)}. The paper's "
         f"CCE fits {theirs['corrupted']} % of all given labels and ends at {theirs['last']} after "

@@ -226,6 +226,21 @@ def test_layouts_are_told_by_what_is_there(tmp_path: Path, photos: Path) -> None
         open_images(photos / "cat")
 
 
+@pytest.mark.parametrize("place", ["MNIST/raw", "MNIST"])
+@pytest.mark.parametrize("layout", ["mnist", None])
+def test_a_known_set_is_found_from_its_own_folder_and_from_within(
+    tmp_path: Path, place: str, layout: str | None
+) -> None:
+    (tmp_path / place).mkdir(parents=True)
+    images, labels = np.zeros((2, 28, 28), np.uint8), np.array([3, 7], np.uint8)
+    for name, values in (("t10k-images-idx3-ubyte", images), ("t10k-labels-idx1-ubyte", labels)):
+        head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
+        (tmp_path / place / name).write_bytes(head + values.tobytes())
+    for root in {tmp_path / "MNIST", tmp_path / place}:
+        assert open_images(root, layout, "test").labels.tolist() == [3, 7]
+    assert open_images(tmp_path, "mnist", "test").labels.tolist() == [3, 7]
+
+
 def test_scores_written_among_the_images_do_not_change_their_layout(photos: Path) -> None:
     pq.write_table(score_images(loaded(), open_images(photos), ("avh",)), photos / "scores.parquet")
     assert len(open_images(photos)) == 9

@@ -52,8 +52,7 @@ def open_images(
         chosen = next(iter(known.splits)) if split is None else split
         if chosen not in known.splits:
             raise ValueError(f"split of {known.name} must be one of {', '.join(known.splits)}; got {chosen!r}")
-        here = not known.folders or _is_named(known, root)
-        images = reader(known)(root if here else find(known, root), chosen)
+        images = reader(known)(_home(known, root), chosen)
     if isinstance(images, ArrayDataset) and images.images.dtype != torch.uint8:
         raise ValueError(f"data must be images; {images.name} holds points")
     return images
@@ -268,6 +267,17 @@ def _read_folder(root: Path, split: str, labelled: bool) -> FileDataset:
 def _by_name(root: Path) -> Source | None:
     """The known data set whose folder `root` is, by its name."""
     return next((known for known in SOURCES if known.name not in _ANYWHERE and _is_named(known, root)), None)
+
+
+def _home(known: Source, root: Path) -> Path:
+    """The data set's own folder: below `root`, or `root` itself, or below it where `root` is the beginning of it."""
+    own = root.resolve().parts
+    for place in (PurePath(each).parts for each in known.folders if each != "."):
+        for shared in range(len(place), 0, -1):
+            inner = root.joinpath(*place[shared:])
+            if own[-shared:] == place[:shared] and inner.is_dir():
+                return inner
+    return find(known, root) if known.folders else root
 
 
 def _is_named(known: Source, root: Path) -> bool:

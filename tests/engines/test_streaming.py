@@ -119,6 +119,7 @@ def test_half_precision_models_are_measured_in_float32(model: nn.Sequential) -> 
         ([(INPUTS, LABELS), INPUTS], ValueError, "with every batch or with none"),
         ([(INPUTS, LABELS + 1)], ValueError, r"labels must lie in \[0, 3\)"),
         ([(INPUTS, LABELS, [1, 2])], ValueError, "got 2 ids for 50 samples"),
+        ([(INPUTS[:2], LABELS[:2], [1, "a"])], ValueError, "ids must be text, or whole numbers"),
         (["text"], TypeError, "got str"),
         ([INPUTS, INPUTS * math.nan], ValueError, "features of batch 1 must be finite; 50 of 50 rows"),
         ([(INPUTS, ["cat"] * 50)], TypeError, "labels must be whole numbers; got list"),
@@ -140,6 +141,8 @@ def test_labels_may_be_arrays_and_lists(model: nn.Sequential) -> None:
 def test_inputs_may_be_arrays(model: nn.Sequential) -> None:
     expected = hs.score_model(model, [(INPUTS, LABELS)])
     assert hs.score_model(model, [(INPUTS.numpy(), LABELS.numpy())]).equals(expected)
+    # NumPy's usual numbers are double, a model's are not.
+    assert hs.score_model(model, [(INPUTS.double().numpy(), LABELS.numpy())]).equals(expected)
     alone = hs.score_model(model, [INPUTS.numpy()])
     assert alone.equals(hs.score_model(model, [INPUTS]))
 

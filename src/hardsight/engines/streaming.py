@@ -48,6 +48,7 @@ def score_model(
     moved = device != home
     if moved:
         model.to(device)
+    dtype = next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.get_default_dtype())
     columns, prepared = ScoreColumns(), None
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     try:
@@ -58,7 +59,7 @@ def score_model(
             _progress(loader, progress) as step,
         ):
             for number, batch in enumerate(loader):
-                inputs, labels, ids = _take_apart(batch, device)
+                inputs, labels, ids = _take_apart(batch, device, dtype)
                 _call(model, inputs)
                 prepared = prepared or _prepared(seen)
                 columns.add(_summarise(seen, prepared, labels, parts, number), labels is not None, ids)
@@ -135,7 +136,7 @@ def id_column(ids: Sequence[Any]) -> pa.Array:
     """Ids as Arrow holds them: hashes of 64 bits, which it would refuse as int64, without their sign."""
     try:
         return pa.array(ids)
-    except OverflowError:
+    except (OverflowError, pa.ArrowException):
         pass
     try:
         return pa.array(ids, pa.uint64())
@@ -143,17 +144,20 @@ def id_column(ids: Sequence[Any]) -> pa.Array:
         raise ValueError("ids must be text, or whole numbers that fit 64 bits with one sign") from None
 
 
-def _take_apart(batch: Any, device: torch.device) -> tuple[Any, Tensor | None, Any]:
-    """Inputs, labels and ids of a batch, whichever of the usual forms it has; tensors go to the device."""
+def _take_apart(batch: Any, device: torch.device, dtype: torch.dtype) -> tuple[Any, Tensor | None, Any]:
+    """Inputs, labels and ids of a batch, whichever of the usual forms it has; tensors go to the device.
+
+    Arrays become tensors of the model's `dtype`: NumPy's usual numbers are double.
+    """
     if isinstance(batch, Mapping):
         labels = next((batch[key] for key in _LABEL_KEYS if key in batch), None)
         ids = next((batch[key] for key in _ID_KEYS if key in batch), None)
         rest = {key: value for key, value in batch.items() if key not in (*_LABEL_KEYS, *_ID_KEYS)}
-        inputs: Any = {key: _moved(value, device) for key, value in rest.items()}
+        inputs: Any = {key: _moved(value, device, dtype) for key, value in rest.items()}
     elif isinstance(batch, Tensor | np.ndarray):
-        inputs, labels, ids = _moved(batch, device), None, None
+        inputs, labels, ids = _moved(batch, device, dtype), None, None
     elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3 and isinstance(batch[0], Tensor | np.ndarray):
-        inputs, labels, ids = _moved(batch[0], device), *(*batch[1:], None, None)[:2]
+        inputs, labels, ids = _moved(batch[0], device, dtype), *(*batch[1:], None, None)[:2]
     else:
         kind = type(batch).__name__
         if isinstance(batch, tuple | list):
@@ -164,11 +168,12 @@ def _take_apart(batch: Any, device: torch.device) -> tuple[Any, Tensor | None, A
     return inputs, None if labels is None else _whole_numbers(labels, device), ids
 
 
-def _moved(values: Any, device: torch.device) -> Any:
+def _moved(values: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """Tensors and arrays of numbers on the device; anything else as it is."""
-    if isinstance(values, np.ndarray) and values.dtype.kind in "biufc":
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
         # An array may be read-only, which torch has no word for.
         values = torch.from_numpy(values if values.flags.writeable else values.copy())
+        values = values.to(dtype) if values.is_floating_point() else values
     return values.to(device) if isinstance(values, Tensor) else values
 
 

@@ -56,6 +56,21 @@ def test_a_folder_without_records_is_told_beside_the_list(tmp_path: Path, capsys
         assert said.err == f"hardsight: there is no run record below {tmp_path}\n"
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_name_does_not_command_the_terminal(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table("suspects", ("file",), [["a\x1b]0;b\x07c\x00\u202ed\x9b2J \u732b"]])
+    said = capsys.readouterr().out
+    assert "a\\x1b]0;b\\x07c\\x00\\u202ed\\x9b2J \u732b" in said
+    assert not {"\x1b]", "\x07", "\x00", "\u202e", "\x9b"} & {
+        said[at : at + size] for at in range(len(said)) for size in (1, 2)
+    }
+
+
 def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(["--version"], "utf-8", monkeypatch) == f"hardsight {version('hardsight')}\n"
 

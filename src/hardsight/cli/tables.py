@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+# What a name could command a terminal with: control characters, and those that turn the direction of writing.
+_COMMANDS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if not chr(code).isspace()}
+_COMMANDS |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 # In less room a text says nothing, and takes it from the columns that do.
 _LEAST_ROOM = 20
 
@@ -17,7 +20,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
     from rich.table import Table
     from rich.text import Text
 
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["" if cell is None else str(cell).translate(_COMMANDS) for cell in row] for row in rows]
     console = Console()
     if console.is_terminal:
         table = Table(title=Text(title))

@@ -6,12 +6,16 @@ share of the picture.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.explain.inputs import check_size, check_tensor
+
+# A column farther away than any picture is wide; its square still fits 64 bits.
+_NOWHERE = 2**30
 
 
 def energy_inside(maps: Tensor, masks: Tensor) -> Float[Tensor, "batch"]:
@@ -35,8 +39,7 @@ def pointing_game(maps: Tensor, masks: Tensor, *, tolerance: float = 0.0) -> Flo
     maps, masks = _checked(maps, masks)
     inside = masks >= 0.5
     if tolerance > 0:
-        # No two places of a picture are farther apart than its diagonal.
-        inside = _distance(inside) <= min(tolerance, math.hypot(*maps.shape[1:]))
+        inside = _squared_distance(inside) <= _squared(tolerance, maps.shape[1:])
     largest = maps == maps.amax((1, 2), keepdim=True)
     return (largest & inside).sum((1, 2)) / largest.sum((1, 2))
 
@@ -66,17 +69,27 @@ def _covered(start: Tensor, end: Tensor, length: int) -> Float[Tensor, "batch le
     return (torch.minimum(end, left + 1) - torch.maximum(start, left)).clamp_min(0)
 
 
-def _distance(inside: Tensor) -> Float[Tensor, "batch height width"]:
-    """From each place to the nearest one inside, in pixels; infinite where there is none.
+def _squared_distance(inside: Tensor) -> Int[Tensor, "batch height width"]:
+    """From each place to the nearest one inside, in square pixels; beyond every picture where there is none.
 
-    The nearest of its row first, then of all rows: height steps whatever the distance.
+    The nearest of its row first, then of all rows: height steps whatever the distance. In whole numbers, because a
+    root is rounded differently by different processors.
     """
-    rows, columns = (torch.arange(side, device=inside.device, dtype=torch.float32) for side in inside.shape[1:])
-    before = torch.where(inside, columns, -torch.inf).cummax(2).values
-    behind = torch.where(inside, columns, torch.inf).flip(2).cummin(2).values.flip(2)
+    rows, columns = (torch.arange(side, device=inside.device) for side in inside.shape[1:])
+    before = torch.where(inside, columns, -_NOWHERE).cummax(2).values
+    behind = torch.where(inside, columns, _NOWHERE).flip(2).cummin(2).values.flip(2)
     across = torch.minimum(columns - before, behind - columns).square()
     nearest = [(across + (rows - row).square().unsqueeze(1)).amin(1) for row in rows.unbind()]
-    return torch.stack(nearest, 1).sqrt()
+    return torch.stack(nearest, 1)
+
+
+def _squared(tolerance: float, size: Sequence[int]) -> int:
+    """The largest squared distance within the tolerance: no two places of a picture are farther apart than its corners.
+
+    Squares of distances are whole numbers: a tolerance just below one, as a root's square is, means it.
+    """
+    farthest = sum(side * side for side in size)
+    return farthest if tolerance * tolerance >= farthest else math.floor(tolerance * tolerance * (1 + 1e-12))
 
 
 def _checked(maps: Tensor, masks: Tensor) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:

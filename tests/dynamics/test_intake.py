@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from hardsight.dynamics import Recorder
+from hardsight.dynamics import Recorder, intake
+from hardsight.dynamics.measures import measure
 
 
 def same(first: Recorder, second: Recorder, exact: bool = True) -> None:
@@ -48,6 +49,44 @@ def test_batches_of_changing_size_and_kind_keep_their_turn():
         recorder.update(torch.tensor([0, 1])[:size], logits, zero[:size])
     recorder.end_epoch()
     assert recorder.scores()["margin_last"].tolist()[:2] == [4.0, 8.0]
+
+
+def test_a_run_that_goes_on_before_a_small_batch_keeps_back_the_steps_it_did_before(monkeypatch):
+    """What is measured together may differ in the last bit from what is measured alone."""
+    measured = []
+
+    def measuring(logits, *given, **options):
+        measured.append(len(logits))
+        return measure(logits, *given, **options)
+
+    monkeypatch.setattr(intake, "measure", measuring)
+    first, last, *others = [*batches(1), *batches(1, size=3), *batches(4)]
+    whole = Recorder(50)
+    whole.update(*first)
+    state = whole.state_dict()
+    resumed = Recorder(50)
+    resumed.load_state_dict(state)
+    groups = []
+    for recorder in (whole, resumed):
+        measured.clear()
+        for one in (last, *others):
+            recorder.update(*one)
+        recorder.end_epoch()
+        groups.append([*measured])
+    assert groups == [[3, 64], [3, 64]]
+    same(whole, resumed)
+
+
+def test_a_run_that_goes_on_with_other_batches_keeps_these_back_from_the_next_epoch_on():
+    recorder, other = Recorder(50), Recorder(50)
+    for one in batches(1):
+        recorder.update(*one)
+    other.load_state_dict(recorder.state_dict())
+    for _ in range(2):
+        for one in batches(2, size=8):
+            other.update(*one)
+        other.end_epoch()
+    assert other._standing.intake.stage is not None
 
 
 @pytest.mark.gpu

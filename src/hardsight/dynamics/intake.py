@@ -22,6 +22,9 @@ class Intake:
         self.frame, self.process = frame, process
         self.ledger = Ledger(frame.num_samples, frame.measures, repeats, device)
         self.stage: Stage | None = None
+        # Samples of a step that is kept back, as the first one has; a run that goes on keeps back what it did before,
+        # since what is measured together may differ in the last bit.
+        self.step_size: int | None = None
         self._measure = torch.compile(self._measure_and_add) if compiled else self._measure_and_add
 
     @property
@@ -34,9 +37,11 @@ class Intake:
         if torch.compiler.is_compiling() or (batch.logits.is_cuda and torch.cuda.is_current_stream_capturing()):
             # What a compiled or captured step does, it does every time: it cannot wait for a room to fill.
             return self._measure_and_add(batch, None, False)
-        if self.stage is None:
+        if self.step_size is None:
+            self.step_size = len(batch.ids)
+        if self.stage is None and len(batch.ids) == self.step_size:
             self.stage = Stage(batch)
-        if not self.stage.fits(batch):
+        if self.stage is None or not self.stage.fits(batch):
             # In turn, since the last of several presentations may be the one that counts.
             self.flush()
             return self._measure(batch, None, False)
@@ -55,6 +60,8 @@ class Intake:
         self.ledger.clear()
         if self.stage is not None:
             self.stage.filled = 0
+        else:
+            self.step_size = None
 
     def rows(self) -> Iterator[slice]:
         """All samples, block by block."""

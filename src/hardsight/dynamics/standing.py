@@ -95,6 +95,7 @@ class Standing:
             "finished": list(self.finished),
             "aggregates": {name: tensor.clone() for name, tensor in self.aggregates.tensors.items()},
             "ledger": {name: tensor.clone() for name, tensor in self.intake.ledger.tensors().items()},
+            "step_size": self.intake.step_size,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -107,3 +108,5 @@ class Standing:
             for name, tensor in own.items():
                 tensor.copy_(saved[name])
         self.phase, self.finished = state["phase"], list(state["finished"])
+        # Earlier versions did not keep it.
+        self.intake.step_size = state.get("step_size")

@@ -202,6 +202,24 @@ def test_notices_warn_of_what_weakens_a_number() -> None:
     assert "Left out: score 'flat' must vary." in words
 
 
+@pytest.mark.parametrize("tested", [True, False])
+def test_the_headline_says_where_the_lead_is_too_small(usual: dict, tested: bool) -> None:
+    words = "too little to tell the two apart"
+    changed = json.loads(json.dumps(usual))
+    first, second = (score["name"] for score in ordered(changed)[:2])
+    pair = next(one for one in changed["comparisons"] if (one["first"], one["second"]) == (first, second))
+    pair["interval"] |= {"low": -0.1, "high": 0.2}
+    if tested:
+        pair["meng"]["p_value"] = 0.3
+    else:
+        pair.pop("meng")
+    assert headline(changed).endswith(f": {words}.")
+    pair["interval"]["low"] = 0.1
+    if tested:
+        pair["meng"]["p_value"] = 0.001
+    assert words not in headline(changed)
+
+
 def test_the_headline_names_the_best_and_its_lead(usual: dict) -> None:
     text = headline(usual)
     best = max(usual["scores"], key=lambda score: score["correlations"]["spearman"]["coefficient"])

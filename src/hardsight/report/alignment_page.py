@@ -115,8 +115,13 @@ def headline(results: Mapping[str, Any]) -> str:
     if pair is None or pair["first"] != best["name"]:
         return text
     text += f" It leads {others[0]['title']} by {four(pair['difference'])}{_bracket(pair.get('interval'), four)}"
-    meng = pair.get("meng")
-    return f"{text}." if not meng else f"{text}, {said_p(meng['p_value'])} (Meng, Rosenthal and Rubin, two-sided)."
+    meng, interval = pair.get("meng"), pair.get("interval") or {}
+    # The test is made for normal values: where the interval says otherwise, it counts.
+    alike = interval.get("low") is not None and interval["low"] <= 0 <= interval["high"]
+    if meng:
+        text += f", {said_p(meng['p_value'])} (Meng, Rosenthal and Rubin, two-sided)"
+        alike = alike or meng["p_value"] >= 0.05
+    return f"{text}: too little to tell the two apart." if alike else f"{text}."
 
 
 def three(value: float | None) -> str:

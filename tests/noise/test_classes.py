@@ -1,5 +1,6 @@
 """Noise by class: rates within binomial bounds, uniform wrong classes, and one set of laws for every kind."""
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -260,6 +261,33 @@ def test_refusals_are_one_sentence(call, sentence, seeded):
 def test_labels_that_are_no_numbers_are_refused(seeded):
     with pytest.raises(TypeError):
         noise.flip_symmetric(torch.zeros(3), 0.1, 2, generator=seeded())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_that_are_no_tensor_are_refused_by_name(kind, seeded, monkeypatch):
+    # The annotations, which only the tests enforce, would refuse it first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for labels in (np.arange(10), list(range(10))):
+        with pytest.raises(TypeError, match=rf"^labels must be a torch\.Tensor; got {type(labels).__name__}$"):
+            KINDS[kind](labels, RATE, seeded())
+    with pytest.raises(TypeError, match=r"^generator must be a torch\.Generator; got int$"):
+        KINDS[kind](torch.arange(10), RATE, 0)
+
+
+def test_other_arguments_that_are_no_tensor_are_refused_by_name(seeded, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    labels, given = torch.arange(10), np.arange(10)
+    calls = {
+        "transition": lambda: noise.flip_by_matrix(labels, MATRIX.numpy(), generator=seeded()),
+        "annotations": lambda: noise.human_labels(labels, given, 10),
+        "labels": lambda: noise.measured_transition(given, labels, 10),
+        "noisy": lambda: noise.measured_transition(labels, given, 10),
+        "features": lambda: noise.flip_by_projection(labels, np.ones((10, 2)), 0.1, 10, generator=seeded()),
+        "probabilities": lambda: noise.flip_by_margin(labels, np.full((10, 10), 0.1), 0.1, generator=seeded()),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TypeError, match=rf"^{name} must be a torch\.Tensor; got ndarray$"):
+            call()
 
 
 @pytest.mark.gpu

@@ -1,5 +1,6 @@
 """Open-set noise: labels stay, foreign images stand where they should, none is used twice too early."""
 
+import jaxtyping
 import pytest
 import torch
 from scipy import stats
@@ -78,3 +79,14 @@ def test_refusals(images, outliers, seeded):
     with pytest.raises(ValueError, match="share must lie"):
         noise.background_images(images, 3, generator=seeded(), share=0.7)
     assert not noise.replace_images(images, labels, outliers[:0], 0.0, generator=seeded()).changed.any()
+
+
+def test_what_is_no_tensor_is_refused_by_name(images, outliers, seeded, monkeypatch):
+    # The annotations, which only the tests enforce, would refuse it first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    good = {"images": images, "labels": torch.zeros(200, dtype=torch.long), "outliers": outliers}
+    for name, value in good.items():
+        with pytest.raises(TypeError, match=rf"^{name} must be a torch\.Tensor; got ndarray$"):
+            noise.replace_images(**(good | {name: value.numpy()}), rate=0.1, generator=seeded())
+    with pytest.raises(TypeError, match=r"^images must be a torch\.Tensor; got list$"):
+        noise.background_images([[0.0]], 1, generator=seeded())

@@ -54,6 +54,7 @@ def flip_within_groups(
     `groups[c]` is the group of class c: `CIFAR100_COARSE` for the appendix. A class alone in its group has nowhere
     to go and keeps its labels; `exact` counts among the labels that can change.
     """
+    check_tensor("labels", labels)
     group_of = torch.as_tensor(groups, device=labels.device).long()
     check_labels(labels, group_of.numel(), generator)
     check_rate(rate)
@@ -127,6 +128,7 @@ def flip_by_matrix(
     By inverting the cumulative rows: a transition of probability zero never happens, and no [samples, classes]
     table is made.
     """
+    check_tensor("transition", transition)
     num_classes = transition.shape[0]
     check_labels(labels, num_classes, generator)
     matrix = transition.to(labels.device, torch.float64)
@@ -153,8 +155,7 @@ def human_labels(
     With several annotators a column, each sample takes the answer of one of them, drawn by `generator`.
     """
     check_labels(labels, num_classes, generator)
-    if len(annotations) != len(labels):
-        raise ValueError(f"annotations must have one row a label; got {len(annotations)} rows for {len(labels)} labels")
+    check_rows("annotations", annotations, labels)
     _check_range(annotations, num_classes, "annotations")
     answers = annotations.to(labels.device)
     if answers.ndim == 2:
@@ -170,6 +171,7 @@ def measured_transition(
 ) -> Float[Tensor, "classes classes"]:
     """Share of each class's samples under each noisy label, float64; the row of an absent class is zero."""
     check_labels(labels, num_classes, None)
+    check_tensor("noisy", noisy)
     _check_range(noisy, num_classes, "noisy")
     pairs = labels.long() * num_classes + noisy.to(labels.device).long()
     counts = torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes).double()
@@ -208,6 +210,7 @@ def choose(
 
 def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | None) -> None:
     """Refuse fewer than two classes, labels outside them, and a generator on another device."""
+    check_tensor("labels", labels)
     if num_classes < 2:
         raise ValueError(f"num_classes must be at least 2, or there is no other class; got {num_classes}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -222,8 +225,23 @@ def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | 
 
 def check_generator(generator: torch.Generator, device: torch.device) -> None:
     """Refuse a generator that cannot draw where the data lie."""
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}")
     if generator.device.type != device.type:
         raise ValueError(f"generator must be on the data's device, {device}; got one on {generator.device}")
+
+
+def check_tensor(name: str, values: Tensor) -> None:
+    """An array of another library is refused, not turned into a tensor on another device."""
+    if not isinstance(values, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(values).__name__}")
+
+
+def check_rows(name: str, values: Tensor, labels: Tensor) -> None:
+    """Refuse what is no tensor, or has not one row a label."""
+    check_tensor(name, values)
+    if len(values) != len(labels):
+        raise ValueError(f"{name} must have one row a label; got {len(values)} rows for {len(labels)} labels")
 
 
 def check_rate(rate: float) -> None:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, draw_from_rows
+from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, check_rows, check_tensor, draw_from_rows
 
 # One block of samples at a time: the scores of a block are at most this many numbers.
 _BLOCK = 2**22
@@ -34,6 +34,7 @@ def flip_by_projection(
     check_rate(rate)
     if not spread >= 0:
         raise ValueError(f"spread must be at least 0, the standard deviation of the flip rates; got {spread!r}")
+    check_rows("features", features, labels)
     flat = features.to(labels.device).reshape(len(labels), math.prod(features.shape[1:]))
     if not bool(flat.isfinite().all()):
         raise ValueError("features must be finite; got NaN or infinity")
@@ -73,8 +74,10 @@ def flip_by_margin(
     never beyond 1, that makes the expected share of changed labels equal `rate`. A label that is not the likeliest
     class has margin 0.
     """
+    check_tensor("probabilities", probabilities)
     num_classes = probabilities.shape[1]
     check_labels(labels, num_classes, generator)
+    check_rows("probabilities", probabilities, labels)
     check_rate(rate)
     table = probabilities.to(labels.device).double()
     if not bool(((table >= 0) & (table <= 1)).all()):

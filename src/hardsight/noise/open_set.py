@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Integer, Shaped
 from torch import Tensor
 
-from hardsight.noise.classes import check_generator, check_rate, choose
+from hardsight.noise.classes import check_generator, check_rate, check_tensor, choose
 
 
 class OpenSetImages(NamedTuple):
@@ -37,6 +37,8 @@ def replace_images(
     all have been used once.
     """
     check_rate(rate)
+    for name, values in (("images", images), ("labels", labels), ("outliers", outliers)):
+        check_tensor(name, values)
     check_generator(generator, images.device)
     if len(images) != len(labels):
         raise ValueError(f"labels must be one an image; got {len(labels)} labels for {len(images)} images")
@@ -70,6 +72,7 @@ def background_images(
 
     Objects stand in the middle of the public sets' pictures; a corner keeps their colours and loses the object.
     """
+    check_tensor("images", images)
     check_generator(generator, images.device)
     if not 0 < share <= 0.5:
         raise ValueError(f"share must lie in (0, 0.5], the side of a corner over the image's; got {share!r}")

@@ -227,8 +227,9 @@ def _without_augmentation(noise: Mapping[str, Any]) -> str:
     return (
         "Rescaling helps where wrong labels are learnt by heart, from which the printed crops and flips keep "
         f"cross-entropy. Without them it learns {shown(wrong, 0)} % of them and ends at {shown(cce)}, rescaling at "
-        f"{shown(best)}. In shorter trainings at 40 %, one change of the protocol at a time, β 8, λ 0.5 ends above cross-entropy in "
-        f"{above('gr-8-0.5')} and the paper's β 16, λ 1 in {above('gr-16-1')} ([why](docs/studies/gr-protocol.md))."
+        f"{shown(best)}. In shorter trainings at 40 %, one change of the protocol at a time, β 8, λ 0.5 ends above "
+        f"cross-entropy in {above('gr-8-0.5')} and the paper's β 16, λ 1 in {above('gr-16-1')} "
+        "([why](docs/studies/gr-protocol.md))."
     )
 
 

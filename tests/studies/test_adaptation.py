@@ -21,7 +21,9 @@ from hardsight.studies.adaptation.pairs import FEATURES_FOLDER, Pair, load_pair
 from hardsight.studies.adaptation.printed import draw, print_table
 from hardsight.studies.adaptation.runs import CORE, METHODS, TABLE_4, compute_cell
 from hardsight.studies.adaptation.table3 import PRESETS, cells, judge
-from hardsight.studies.framework import Options, read_results, run_study
+from hardsight.studies.framework import Options
+from hardsight.studies.results_file import read_results
+from hardsight.studies.running import run_study
 from hardsight.training import Cell
 
 (STUDY,) = STUDIES

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hardsight.studies import Study, get_study, page, studies
-from hardsight.studies.framework import results_path
 from hardsight.studies.page import studies_page, study_page, write_pages
+from hardsight.studies.results_file import results_path
 
 ROOT = Path(__file__).parents[2]
 

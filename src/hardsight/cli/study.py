@@ -97,7 +97,7 @@ def table(
     Example: hardsight study table label-errors --preset smoke
     """
     from hardsight.studies import get_study, read_results
-    from hardsight.studies.framework import made_from
+    from hardsight.studies.results_file import made_from
 
     with one_sentence("preset"):
         study = get_study(id)

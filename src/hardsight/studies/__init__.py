@@ -3,7 +3,9 @@
 `hardsight study list` names them, `run` computes what is missing, `table` prints ours beside the reference's.
 """
 
-from hardsight.studies.framework import Options, Study, judge_study, read_results, run_study
+from hardsight.studies.framework import Options, Study
 from hardsight.studies.registry import get_study, studies
+from hardsight.studies.results_file import read_results
+from hardsight.studies.running import judge_study, run_study
 
 __all__ = ["Options", "Study", "get_study", "judge_study", "read_results", "run_study", "studies"]

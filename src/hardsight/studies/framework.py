@@ -1,35 +1,30 @@
-"""What every study shares: its presets, its cells, its results file, and the table made from that file.
+"""What every study is: its presets, its cells, what computes and judges them, and how its numbers are shown.
 
 A study trains cells (see `training.sweeps`): each finished cell is a record, and running again computes only what is
-missing. Judging is a separate, pure step from records to `results/STUDY-PRESET.json`, a small file with seeds, spread,
-hardware, versions and date; every printed table is made from such a file and from nothing else. What the file that lies
-there holds of other subjects stays (see `keeping`).
+missing (`running`). Judging is a separate, pure step from records to `results/STUDY-PRESET.json` (`results_file`), a
+small file with seeds, spread, hardware, versions and date; every printed table is made from such a file and from nothing
+else. What the file that lies there holds of other subjects stays (`keeping`).
 """
 
-import datetime
 import difflib
 import json
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hardsight import records
-from hardsight.studies.clock import Clock, OutOfTime
-from hardsight.studies.keeping import HEADER, Entries, joined, say_what_stays, staying, versions_of
+from hardsight.studies.clock import Clock
+from hardsight.studies.keeping import Entries
 from hardsight.studies.wording import plural
 from hardsight.training.devices import chosen_device
-from hardsight.training.record import commit
-from hardsight.training.sweeps import FINISHED, Cell, run_sweep, status_of
+from hardsight.training.sweeps import FINISHED, Cell, status_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_Made = TypeVar("_Made")
 PRESETS = ("smoke", "cpu", "paper")
 
 
@@ -116,127 +111,6 @@ def picked(study: Study, preset: str, words: Sequence[str]) -> list[Cell]:
     return [cell for cell in cells if not words or any(names(word, cell) for word in words)]
 
 
-def run_study(
-    study: Study,
-    preset: str,
-    folder: Path | str,
-    results: Path | str,
-    *,
-    only: Sequence[str] = (),
-    options: Options | None = None,
-) -> Path:
-    """Compute the missing cells below `folder`, judge all that are finished; returns the results file.
-
-    `only`: the cells that one of these words picks (see `picked`). What the clock leaves undone is computed next time.
-    """
-    check_preset(preset)
-    folder, options = Path(folder), options or Options()
-    # Refused before anything is computed, whether or not a cell asks for it.
-    _ = options.torch_device
-    at_once = study.at_once[preset] if options.at_once is None else options.at_once
-    Path(results).mkdir(parents=True, exist_ok=True)
-    cells = picked(study, preset, only)
-    pace = _Pace(study, preset, options)
-    try:
-        run_sweep(folder, cells, pace.run, at_once=at_once)
-    except OutOfTime:
-        left = sum(status_of(folder / cell.name) != FINISHED for cell in cells)
-        options.say(f"out of time: {left} of {len(cells)} cells are left for next time")
-    return judge_study(study, preset, folder, results, say=options.say)
-
-
-class _Pace:
-    """Runs groups of cells, and none that half of the last group's time would not be left for.
-
-    Half, because a first group also compiles; while it runs, a group knows better and stops by itself.
-    """
-
-    def __init__(self, study: Study, preset: str, options: Options) -> None:
-        self.study, self.preset, self.options = study, preset, options
-        self.last = 0.0
-
-    def run(self, mine: Sequence[tuple[Cell, Path]]) -> None:
-        self.options.clock.check(self.last / 2)
-        began = time.monotonic()
-        self.study.compute(self.preset, mine, self.options)
-        self.last = time.monotonic() - began
-        self.options.say(f"{self.last:.1f} s: {', '.join(cell.name for cell, _ in mine)}")
-        if self.options.keep is not None:
-            self.options.keep()
-
-
-def judge_study(
-    study: Study, preset: str, folder: Path | str, results: Path | str, *, say: Callable[[str], object] | None = None
-) -> Path:
-    """Judge the finished cells below `folder` and write the results file.
-
-    What a file that lies there holds and the records do not, stays where the settings are the same; `say` is told.
-    """
-    check_preset(preset)
-    folder, planned = Path(folder), study.cells(preset)
-    done = finished_cells(folder, planned)
-    if not done:
-        raise ValueError(f"folder must hold at least one finished cell of {study.id}; {folder} holds none")
-    about = [_checked(folder / cell.name) for cell in done]
-    judged, path = study.judge(preset, folder), results_path(study, preset, results)
-    old = _lying(study, preset, path)
-    stays = None if old is None or study.entries is None else staying(study.entries, preset, planned, old, judged, done)
-    if say is not None and old is not None:
-        say_what_stays(say, path, old["cells"], stays, len(done))
-    if old is None or study.entries is None or stays is None:
-        records.write_text(path, compact_json(_header(study, preset, about) | judged))
-        return path
-    mine = [one for cell, one in zip(done, about, strict=True) if study.entries.subject(cell) not in stays.cells]
-    if mine:
-        payload = _header(study, preset, mine) | judged
-        records.write_text(path, compact_json(joined(study.entries, planned, old, payload, stays)))
-    return path
-
-
-def _lying(study: Study, preset: str, path: Path) -> dict[str, Any] | None:
-    """The results that lie at the place; None where there are none of this study and preset, or they are damaged."""
-    try:
-        found = _read(study, path)
-    except (OSError, ValueError):
-        return None
-    whole = (
-        found["preset"] == preset
-        and isinstance(found["cells"], int)
-        and _all_of(str, found["hardware"])
-        and _all_of(int, found["seeds"])
-        and isinstance(found["versions"], dict)
-        and _all_of(str, list(found["versions"].values()))
-    )
-    return found if whole else None
-
-
-def _all_of(kind: type, values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(one, kind) for one in values)
-
-
-def _header(study: Study, preset: str, about: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What every results file says first, of the records that it rests on."""
-    return {
-        "study": study.id,
-        "preset": preset,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": sorted({str(one["device"]) for one in about}),
-        "versions": versions_of([one["versions"] for one in about]),
-        "commit": commit(),
-        "cells": len(about),
-        "cells_planned": len(study.cells(preset)),
-        "seeds": sorted({int(one["seed"]) for one in about}),
-    }
-
-
-def _checked(folder: Path) -> dict[str, Any]:
-    """What a finished record says, refused where it is not a study's: it may have come from anywhere."""
-    about = run_details(folder)
-    if not isinstance(about.get("versions"), dict) or "device" not in about or not isinstance(about.get("seed"), int):
-        raise ValueError(f"{folder} must be a record with seed, device and versions, as a study writes it: remove it")
-    return about
-
-
 def finished_cells(folder: Path, cells: Sequence[Cell]) -> list[Cell]:
     """Those of the cells whose record below `folder` is finished."""
     return [cell for cell in cells if status_of(folder / cell.name) == FINISHED]
@@ -251,45 +125,6 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table of text cells, without a line end."""
     lines = (heads, ["---"] * len(heads), *rows)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def results_path(study: Study, preset: str, results: Path | str) -> Path:
-    """Where a preset's results lie."""
-    return Path(results) / f"{study.id}-{preset}.json"
-
-
-def read_results(study: Study, results: Path | str, preset: str | None = None) -> dict[str, Any]:
-    """The results of a preset; left out, of the largest preset that was run."""
-    if preset is not None:
-        check_preset(preset)
-    for one in (preset,) if preset else reversed(PRESETS):
-        path = results_path(study, one, results)
-        if path.is_file():
-            return _read(study, path)
-    command = f"hardsight study run {study.id}" + (f" --preset {preset}" if preset else "")
-    raise FileNotFoundError(f"results of {study.id} were looked for in {results} and are not there: run `{command}`")
-
-
-def _read(study: Study, path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or found.get("study") != study.id or not found.keys() >= HEADER:
-        raise ValueError(f"{path} must be a results file of {study.id}, as `hardsight study run` writes it")
-    return found
-
-
-def made_from(results: Mapping[str, Any], make: Callable[[Mapping[str, Any]], _Made]) -> _Made:
-    """A study's table or figures of its results, refused where they are of another version and lack what is shown."""
-    try:
-        return make(results)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        study, preset = results["study"], results["preset"]
-        raise ValueError(
-            f"results of {study}, preset {preset}, must be of this version to be shown; these are of another "
-            f"({type(error).__name__}: {error}): remove them and run `hardsight study run {study} --preset {preset}`"
-        ) from error
 
 
 def nearest_names(name: str, known: Sequence[str]) -> str:
@@ -322,16 +157,3 @@ def provenance(results: Mapping[str, Any]) -> str:
         f"{', '.join(results['hardware'])}, "
         f"torch {results['versions']['torch']}, {results['date']}."
     )
-
-
-def compact_json(value: Any, depth: int = 4) -> str:
-    """JSON indented down to `depth`, one line below it: a diff of results shows one line a number."""
-    return _indented(value, depth, "") + "\n"
-
-
-def _indented(value: Any, depth: int, margin: str) -> str:
-    if not isinstance(value, Mapping) or depth == 0 or not value:
-        return json.dumps(value, ensure_ascii=False)
-    inner = margin + "  "
-    lines = [f"{inner}{json.dumps(str(key))}: {_indented(item, depth - 1, inner)}" for key, item in value.items()]
-    return "{\n" + ",\n".join(lines) + f"\n{margin}}}"

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hardsight.report.canvas import save_png
-from hardsight.studies.framework import PRESETS, Study, made_from, markdown_table, read_results, results_path
+from hardsight.studies.framework import PRESETS, Study, markdown_table
 from hardsight.studies.registry import studies
+from hardsight.studies.results_file import made_from, read_results, results_path
 from hardsight.studies.wording import plural
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from hardsight.studies.avh.agreement import (
 from hardsight.studies.avh.agreement_scores import AGREEMENT
 from hardsight.studies.avh.hypotheses import HYPOTHESES
 from hardsight.studies.avh.people_looks import PEOPLE
-from hardsight.studies.framework import judge_study
+from hardsight.studies.running import judge_study
 
 STUDIES = (agreement_bins.TABLE_1, agreement_tests.TABLE_2, agreement_tests.TABLES_6_TO_9, HYPOTHESES, AGREEMENT)
 

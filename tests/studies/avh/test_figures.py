@@ -17,7 +17,7 @@ from hardsight.studies.avh import dynamics
 from hardsight.studies.avh.dynamics import spread_known
 from hardsight.studies.avh.dynamics_table import Measured, better_is_lower
 from hardsight.studies.avh.figure4 import CIFAR10, CIFAR100
-from hardsight.studies.framework import compact_json
+from hardsight.studies.results_file import compact_json
 from hardsight.training.sweeps import status_of
 
 IDS = (

@@ -8,10 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.studies.framework import Options, read_results, run_details, run_study
+from hardsight.studies.framework import Options, run_details
 from hardsight.studies.gr import table11
 from hardsight.studies.gr.table11 import AGAIN, FIRST, PAPER, TABLE11, cells, compute, follows, judge, table
 from hardsight.studies.gr.trainings import gr
+from hardsight.studies.results_file import read_results
+from hardsight.studies.running import run_study
 from hardsight.training import Cell
 from hardsight.training.loop import NonFiniteLossError
 from hardsight.training.record import RunRecord

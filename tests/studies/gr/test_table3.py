@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from hardsight.studies.framework import Options, read_results, run_details, run_study
+from hardsight.studies.framework import Options, run_details
 from hardsight.studies.gr.table3 import TABLE3, cells, figures, table
 from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, SPREADS, best_in_paper, ends
 from hardsight.studies.gr.trainings import gr, knobs
+from hardsight.studies.results_file import read_results
+from hardsight.studies.running import run_study
 
 
 def test_the_paper_says_what_it_says() -> None:

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardsight.studies.framework import Options, read_results, run_study
+from hardsight.studies.framework import Options
 from hardsight.studies.gr.emphasis import gradient_weights, probabilities, supervision, title_of_supervision
 from hardsight.studies.gr.figure1 import FIGURE1, PANELS
 from hardsight.studies.gr.table1 import SETTINGS, TABLE1
+from hardsight.studies.results_file import read_results
+from hardsight.studies.running import run_study
 
 
 @pytest.mark.parametrize(

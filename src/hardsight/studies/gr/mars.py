@@ -25,14 +25,7 @@ from hardsight.datasets import FileDataset
 from hardsight.heads import evaluating
 from hardsight.losses.registry import Sizes
 from hardsight.studies.clock import EpochWatch
-from hardsight.studies.framework import (
-    Options,
-    Study,
-    finished_cells,
-    markdown_table,
-    run_details,
-    spread,
-)
+from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, run_details, spread
 from hardsight.studies.gr.clothing1m_crops import Crops
 from hardsight.studies.gr.judged import percent
 from hardsight.studies.gr.retrieval import Retrieval, Tracklets, average_tracklets, retrieve

@@ -2,8 +2,8 @@
 
 A study trains cells (see `training.sweeps`): each finished cell is a record, and running again computes only what is
 missing (`running`). Judging is a separate, pure step from records to `results/STUDY-PRESET.json` (`results_file`), a
-small file with seeds, spread, hardware, versions and date; every printed table is made from such a file and from nothing
-else. What the file that lies there holds of other subjects stays (`keeping`).
+small file with seeds, spread, hardware, versions and date; every printed table is made from such a file and from
+nothing else. What the file that lies there holds of other subjects stays (`keeping`).
 """
 
 import difflib

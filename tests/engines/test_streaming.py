@@ -219,3 +219,55 @@ def test_a_data_set_in_the_place_of_a_loader_is_refused_in_a_sentence() -> None:
     data = TensorDataset(torch.rand(4, 3), torch.zeros(4, dtype=torch.int64))
     with pytest.raises(ValueError, match="loader must yield batches, as a DataLoader does"):
         hs.score_model(nn.Linear(3, 2), [data[at] for at in range(4)])
+
+
+@pytest.mark.parametrize(
+    ("batch", "sentence"),
+    [
+        (
+            (torch.rand(5, 6), LABELS[:5]),
+            r"give the shape of its training, for batch 0 of shape \[5, 6\] ended in: mat1",
+        ),
+        ((INPUTS.byte(), LABELS), r"batch 0 is of torch.uint8, the model of torch.float32: .* images.float\(\) / 255"),
+        ((INPUTS.byte().numpy(), LABELS), r"batch 0 is of torch.uint8"),
+        ((INPUTS.double(), LABELS), r"torch.float64, the model of torch.float32: give images.to\(torch.float32\)"),
+        (
+            {"pixels": INPUTS, "labels": LABELS},
+            "batch 0, a dictionary of pixels, ended in: .*keyword argument 'pixels'",
+        ),
+    ],
+)
+def test_a_batch_that_the_model_does_not_take_is_refused_with_what_to_do(
+    model: nn.Sequential, batch: Any, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^loader must yield batches that the model takes; .*{sentence}") as refused:
+        hs.score_model(model, [batch])
+    assert "\n" not in str(refused.value)
+    assert isinstance(refused.value.__cause__, RuntimeError | TypeError)
+
+
+@pytest.mark.parametrize("device", ["nope", "cuda:99", "meta"])
+def test_a_device_that_is_not_there_is_refused_and_the_model_stays(model: nn.Sequential, device: str) -> None:
+    with pytest.raises(ValueError, match=f"^device must be one that is there; '{device}' is not$"):
+        hs.score_model(model, [(INPUTS, LABELS)], device=device)
+    assert all(one.device.type == "cpu" for one in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (INPUTS, LABELS),
+        [INPUTS, LABELS],
+        (INPUTS.numpy(), LABELS.numpy()),
+        (INPUTS, LABELS.tolist()),
+        (INPUTS, LABELS, LABELS),
+        INPUTS,
+        INPUTS.numpy(),
+        {"x": INPUTS, "labels": LABELS},
+    ],
+)
+def test_one_batch_in_the_place_of_a_loader_is_refused_with_what_to_do(model: nn.Sequential, batch: Any) -> None:
+    with pytest.raises(TypeError, match=r"^loader must yield batches, .*got one batch: give it as \[batch\]$"):
+        hs.score_model(model, batch)
+    # Two batches of inputs alone are a loader.
+    assert hs.score_model(model, (INPUTS, INPUTS)).num_rows == 100

@@ -168,7 +168,7 @@ def test_also_when_the_model_raises(small_net: nn.Module, images: Tensor, layer:
     small_net.train()
     small_net.hidden = nn.Linear(7, 6).double()
     before = state(small_net)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+    with pytest.raises(ValueError, match="shapes cannot be multiplied"):
         grad_cam(small_net, images, layer=layer)
     assert state(small_net) == before
 
@@ -432,3 +432,17 @@ def test_what_a_trained_network_looks_at_is_what_it_needs(data_root: Path) -> No
     for curve, sign in ((deletion_curve, -1), (insertion_curve, 1)):
         along, against = (curve(net, images, order, steps=8).area.mean() for order in (maps, 1 - maps))
         assert sign * float(along - against) > 0.05
+
+
+@pytest.mark.parametrize("layer", [None, "conv"])
+def test_images_that_the_model_does_not_take_are_refused_with_what_to_do(
+    small_net: nn.Module, images: Tensor, layer: str | None
+) -> None:
+    for given, sentence in (
+        (images.byte(), r"they are of torch.uint8, the model of torch.float64: give floats .* images.float\(\) / 255"),
+        (images.float(), r"they are of torch.float32, the model of torch.float64: give images.to\(torch.float64\)"),
+        (images[:, :2], r"give the shape of its training, for \[3, 2, 6, 8\] ended in: Given groups"),
+    ):
+        with pytest.raises(ValueError, match=f"^images must be such as the model takes; {sentence}") as refused:
+            grad_cam(small_net, given, layer=layer)
+        assert isinstance(refused.value.__cause__, RuntimeError)

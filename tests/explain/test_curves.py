@@ -163,3 +163,12 @@ def test_pictures_of_bytes_have_baselines_of_bytes(baseline: str) -> None:
     # A byte is rounded: half a level of 255 at most.
     expected = insertion_curve(net, images.float(), maps, steps=4, baseline=baseline).probabilities
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("curve", [deletion_curve, insertion_curve])
+def test_images_that_the_model_does_not_take_are_refused_with_what_to_do(
+    curve: Callable, small_net: nn.Module, images: Tensor, maps: Tensor
+) -> None:
+    for baseline in ("zero", "mean", "blur"):
+        with pytest.raises(ValueError, match=r"^images must be such as the model takes; they are of"):
+            curve(small_net, images.byte(), maps, steps=4, baseline=baseline)

@@ -75,7 +75,7 @@ def score(
 
         hardsight score --model timm:resnet50 --weights mine.safetensors --num-classes 7 --data photos/
     """
-    with one_sentence("size", "mean", "std", "interpolation", "weights", "num_classes", scores="--score"):
+    with one_sentence("size", "mean", "std", "interpolation", "weights", "num_classes", "device", scores="--score"):
         from hardsight.hardness.scoring import choose_scores
         from hardsight.records import check_writable, write_table
 
@@ -202,13 +202,9 @@ def _parquet(path: Path) -> Path:
 def _device(name: str | None) -> str:
     import torch
 
-    chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        # Read back: a device that only pretends to compute does not give the number.
-        torch.ones(1, device=chosen).item()
-    except (RuntimeError, AssertionError):
-        raise ValueError(f"--device must be one that is there; {chosen!r} is not") from None
-    return chosen
+    from hardsight.engines.inputs import check_device
+
+    return str(check_device(name or ("cuda" if torch.cuda.is_available() else "cpu")))
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

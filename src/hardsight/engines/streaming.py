@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from hardsight.engines.inputs import check_device, check_loader, taking
 from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
@@ -40,10 +41,9 @@ def score_model(
     """
     chosen = choose_scores(scores)
     unwrap(model)  # refuses what is no model
-    if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"loader must yield batches, as a DataLoader does; got {type(loader).__name__}")
+    check_loader(loader)
     home = _device_of(model)
-    device = home if device is None else torch.device(device)
+    device = check_device(home if device is None else device)
     # Quantised models and those spread over several devices must not be moved, and refuse it.
     moved = device != home
     if moved:
@@ -60,7 +60,8 @@ def score_model(
         ):
             for number, batch in enumerate(loader):
                 inputs, labels, ids = _take_apart(batch, device, dtype)
-                _call(model, inputs)
+                with taking(inputs, number, dtype):
+                    _call(model, inputs)
                 prepared = prepared or _prepared(seen)
                 columns.add(_summarise(seen, prepared, labels, parts, number), labels is not None, ids)
                 step(1)

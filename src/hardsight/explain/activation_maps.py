@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.explain.inputs import as_classes, check_images, check_size
+from hardsight.explain.inputs import as_classes, check_images, check_size, taking
 from hardsight.explain.layers import find_layer, first_tensor, last_spatial_layer
 from hardsight.geometry import full_precision, widen
 from hardsight.heads import evaluating, observe
@@ -115,7 +115,7 @@ def _forward(
     model: nn.Module, images: Tensor, name: str, module: nn.Module, head: str | None
 ) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
     """The layer's output, and the logits as a function of it alone."""
-    with evaluating(model), observe(model, head) as seen, _starting_at(module) as start:
+    with evaluating(model), observe(model, head) as seen, _starting_at(module) as start, taking(model, images):
         model(images)
     if start.leaf is None:
         raise ValueError(f"layer must run in the model's forward and give a tensor; {name!r} does not")

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardsight.explain.activation_maps import resize
-from hardsight.explain.inputs import as_classes, check_choice, check_images, check_tensor
+from hardsight.explain.inputs import as_classes, check_choice, check_images, check_tensor, taking
 from hardsight.geometry import widen
 from hardsight.heads import evaluating, observe
 
@@ -95,7 +95,8 @@ def _curve(
     with evaluating(model), observe(model, head) as seen:
 
         def logits(pictures: Tensor) -> Tensor:
-            model(pictures)
+            with taking(model, pictures):
+                model(pictures)
             return widen(seen.logits)
 
         whole = torch.cat([logits(part) for part in images.split(batch_size)])

@@ -1,12 +1,13 @@
 """What the doors of this room refuse, each in one sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from hardsight.geometry import directions
 
@@ -44,6 +45,24 @@ def check_images(images: Tensor) -> None:
     if not isinstance(images, Tensor) or images.ndim != 4:
         got = f"shape {list(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
         raise ValueError(f"images must be a tensor [samples, channels, height, width]; got {got}")
+
+
+@contextmanager
+def taking(model: nn.Module, images: Tensor) -> Iterator[None]:
+    """The model's forward over images: what torch says of those that do not fit, and what to do."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, AssertionError, IndexError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        own = next((one.dtype for one in model.parameters() if one.is_floating_point()), images.dtype)
+        advice = f"give the shape of its training, for {list(images.shape)} ended in: {reason}"
+        if images.dtype != own and ("type" in reason or "not implemented" in reason):
+            floats = "floats as in its training, most often images.float() / 255"
+            wanted = f"images.to({own})" if images.is_floating_point() else floats
+            advice = f"they are of {images.dtype}, the model of {own}: give {wanted}"
+        raise ValueError(f"images must be such as the model takes; {advice}") from error
 
 
 def check_size(size: Any, expected: str = "(height, width)") -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardsight.explain.inputs import taking
 from hardsight.heads import evaluating, observe, unwrap
 
 _NEAREST = 3
@@ -48,7 +49,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor, head: str | None = None
         module.register_forward_hook(functools.partial(note, name)) for name, module in inner.named_modules() if name
     ]
     try:
-        with evaluating(model), observe(model, head):
+        with evaluating(model), observe(model, head), taking(model, images):
             model(images[:1])
     finally:
         for handle in handles:

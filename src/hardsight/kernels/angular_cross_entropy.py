@@ -16,9 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes, widen
+from hardsight.kernels.directions import project_gradients
 from hardsight.kernels.dispatch import aligned_width, call, held_dtype, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
 from hardsight.kernels.samples import kept_labels, reduced
+from hardsight.kernels.tangent_product import gradients_from_slopes
 
 
 def angular_cross_entropy(
@@ -167,8 +169,7 @@ def _projected(
     """The gradients by features, weight, labels (none) and scale."""
     if wanted[0] and _keeps_slopes(features, weight):
         others = by_weight if wanted[1] else None
-        given = (by_features, along, others, features, weight, inverses, totals, upstream)
-        made = call(_gradients_from_slopes_op, _gradients_from_slopes, *given)
+        made = gradients_from_slopes(by_features, along, others, features, weight, inverses, totals, upstream)
     else:
         gradients = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
         vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]
@@ -177,20 +178,6 @@ def _projected(
     if wanted[2] and scale is not None:
         by_scale = (totals[1] if upstream is None else totals[1] * upstream).to(scale.dtype).reshape(scale.shape)
     return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, by_scale
-
-
-def project_gradients(
-    gradients: list[Tensor],
-    vectors: list[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    """factor times upstream times the gradients' part along the sphere at each vector, in the vectors' dtype."""
-    if not vectors:
-        return []
-    return call(_project_gradients_op, _project_gradients, gradients, vectors, inverses, offset, factor, upstream)
 
 
 def _serves(features: Tensor, weight: Tensor) -> bool:
@@ -266,67 +253,3 @@ def _(
         wide.new_empty(2 if features_wanted or weight_wanted or scale_wanted else 0),
         wide.new_empty(samples if keeps_slopes else 0),
     )
-
-
-def _gradients_from_slopes(
-    slopes: Tensor,
-    along: Tensor,
-    by_weight: Tensor | None,
-    features: Tensor,
-    weight: Tensor,
-    inverses: Tensor,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    from hardsight.kernels.fused import tangent_product as fused
-
-    vectors = features.contiguous(), weight.contiguous()
-    return fused.gradients_from_slopes(slopes, along, by_weight, *vectors, inverses, factor, upstream)
-
-
-_gradients_from_slopes_op = torch.library.custom_op(
-    "hardsight::gradients_from_slopes", _gradients_from_slopes, mutates_args=()
-)
-
-
-@_gradients_from_slopes_op.register_fake
-def _(
-    slopes: Tensor,
-    along: Tensor,
-    by_weight: Tensor | None,
-    features: Tensor,
-    weight: Tensor,
-    inverses: Tensor,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    vectors = (features,) if by_weight is None else (features, weight)
-    return [one.new_empty(one.shape) for one in vectors]
-
-
-def _project_gradients(
-    gradients: list[Tensor],
-    vectors: list[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    from hardsight.kernels.fused import directions as fused
-
-    return fused.project(gradients, [one.contiguous() for one in vectors], inverses, offset, factor, upstream)
-
-
-_project_gradients_op = torch.library.custom_op("hardsight::project_gradients", _project_gradients, mutates_args=())
-
-
-@_project_gradients_op.register_fake
-def _(
-    gradients: list[Tensor],
-    vectors: list[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
-    return [one.new_empty(one.shape) for one in vectors]

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angles_to_classes, widen
-from hardsight.kernels.angular_cross_entropy import project_gradients
+from hardsight.kernels.directions import project_gradients
 from hardsight.kernels.dispatch import call, runs_fused
 from hardsight.kernels.inputs import check_labels, check_matrix, check_number, check_sample_weight
 from hardsight.kernels.samples import kept_labels

@@ -339,6 +339,9 @@ def test_bad_evidence_is_one_sentence(evidence: Evidence | list[Evidence], sente
 def test_bad_selectors_are_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"selector must be one of cbst, .* got 'avg', did you mean 'avh'\?"):
         get_selector("avg")
+    # What resembles none of the names is told them, and no name that was hardly meant.
+    with pytest.raises(ValueError, match=r"selector must be one of cbst, .*, argmax; got 'nope'$"):
+        get_selector("nope")
     with pytest.raises(ValueError, match="must hold visual confidences"):
         select("avh", _evidence([[0.6, 0.4]]), 0.5)
     with pytest.raises(ValueError, match="entropy_weight must be a number not below 0"):

@@ -87,6 +87,11 @@ def test_every_value_arrives_typed(config_file):
         ("schedule.preset=amc-paper", "optimizer.name must be adam or adamw for a schedule of beta1; got 'sgd'"),
         ("epochs=0", "epochs must be at least 1; got 0"),
         ("loss.name=cross_entrop", "loss.name must be a known loss; got 'cross_entrop', did you mean 'cross_entropy'?"),
+        (
+            "loss.name=nope",
+            "loss.name must be a known loss; got 'nope'; known are cross_entropy, label_smoothing, avh, ",
+        ),
+        ("loss.name=CrossEntropy", "got 'CrossEntropy', did you mean 'cross_entropy'?"),
         ("loss.name=arcface", "loss.name must be a loss on logits; 'arcface' looks at features"),
         ("loss.options.bta=3", "loss.options.bta is no option of cross_entropy"),
         (

@@ -119,8 +119,9 @@ def get_selector(selector: str | Selector) -> Selector:
     if isinstance(selector, Selector):
         return selector
     if selector not in SELECTORS:
-        near = difflib.get_close_matches(str(selector), SELECTORS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"selector must be one of {', '.join(SELECTORS)}; got {selector!r}, did you mean {near!r}?")
+        near = difflib.get_close_matches(str(selector).lower(), SELECTORS, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"selector must be one of {', '.join(SELECTORS)}; got {selector!r}{hint}")
     return SELECTORS[selector]
 
 

@@ -24,8 +24,10 @@ ALIASES = {"gr": "gradient_rescaling"}
 def _entry(name: str, key: str) -> LossEntry:
     name = ALIASES.get(name, name)
     if name not in LOSSES:
-        near = difflib.get_close_matches(name, [*LOSSES, *ALIASES], n=1, cutoff=0.0)
-        raise ValueError(f"{key}.name must be a known loss; got {name!r}, did you mean {near[0]!r}?")
+        known = [*LOSSES, *ALIASES]
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+        raise ValueError(f"{key}.name must be a known loss; got {name!r}{hint}")
     return LOSSES[name]
 
 

@@ -6,8 +6,7 @@ CIFAR-10H: `cifar10h-counts.npy`, https://github.com/jcpeterson/cifar-10h. CIFAR
 
 import contextlib
 import dataclasses
-import pickle
-import zipfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from hardsight.datasets.cifar import read_cifar10, read_cifar100
 from hardsight.datasets.interface import ArrayDataset
+from hardsight.datasets.pickles import RefusedError, finished, stand_ins
 
 # Beside the images, beside their folder, or in a clone of the repository that publishes them.
 _PLACES = (".", "..", "../cifar-10h/data", "../CIFAR-10H", "../cifar-10-100n/data", "../CIFAR-N", "../cifar-n")
@@ -109,8 +109,9 @@ def _load_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def _load_pt(path: Path) -> dict[str, np.ndarray]:
-    with _refusing(path), torch.serialization.safe_globals(_array_globals()):
-        content = torch.load(path, map_location="cpu", weights_only=True)
+    # NumPy's own words would set whatever flags a file gives a number type.
+    with _refusing(path), torch.serialization.safe_globals(stand_ins()):
+        content = finished(torch.load(path, map_location="cpu", weights_only=True))
     if not isinstance(content, dict) or not all(map(_is_column, content.values())):
         raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
     return {str(key): np.asarray(value) for key, value in content.items()}
@@ -123,32 +124,21 @@ def _is_column(value: object) -> bool:
     return isinstance(value, np.ndarray | Tensor)
 
 
-def _array_globals() -> list:
-    """What a pickled array of numbers needs, under the names of NumPy 1 and 2; nothing else is let through."""
-    import _codecs
-
-    rebuild = np.empty(0).__reduce__()[0]
-    numbers = [type(np.dtype(code)) for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")]
-    old_and_new = [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
-    return [*old_and_new, np.ndarray, np.dtype, _codecs.encode, *numbers]
-
-
 @contextlib.contextmanager
 def _refusing(path: Path) -> Iterator[None]:
     try:
-        yield
-    except (
-        pickle.UnpicklingError,
-        ValueError,
-        EOFError,
-        zipfile.BadZipFile,
-        KeyError,
-        RuntimeError,
-        TypeError,
-        MemoryError,
-    ) as error:
+        with warnings.catch_warnings():
+            # About pickle protocols: what torch does not know it refuses.
+            warnings.simplefilter("ignore")
+            yield
+    # The readers of NumPy, zip and torch meet damaged bytes with whatever exception they like.
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            # The file is missing, say: nothing is wrong with what it holds.
+            raise
         # NumPy and torch say in these words that a file asks for more than data.
-        if "allow_pickle" in str(error) or "Unsupported" in str(error):
+        more = any(word in str(error) for word in ("allow_pickle", "Unsupported"))
+        if more or isinstance(error, RefusedError):
             raise ValueError(
                 f"{path} is refused: it holds more than arrays of numbers; nothing of it was run"
             ) from error

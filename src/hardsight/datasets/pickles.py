@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 
 def load_arrays(path: Path | str) -> Any:
@@ -20,8 +21,8 @@ def load_arrays(path: Path | str) -> Any:
     """
     path = Path(path)
     try:
-        return _finished(_ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load())
-    except _RefusedError as refusal:
+        return finished(_ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load())
+    except RefusedError as refusal:
         raise ValueError(f"{path} is refused: {refusal}") from None
     # Damaged bytes end in whatever the machine of opcodes trips over first.
     except (
@@ -31,8 +32,8 @@ def load_arrays(path: Path | str) -> Any:
         raise ValueError(f"{path} is truncated or is not a pickle of arrays") from error
 
 
-class _RefusedError(Exception):
-    pass
+class RefusedError(Exception):
+    """The pickle asks for more than arrays."""
 
 
 class _StandIn:
@@ -47,7 +48,7 @@ class _StandIn:
         return self.make(*values)
 
     def __setstate__(self, state: Any) -> None:
-        raise _RefusedError("it tries to change a function")
+        raise RefusedError("it tries to change a function")
 
 
 class _DType:
@@ -59,12 +60,12 @@ class _DType:
         self.code = _text(code)
         self.order = "="
         if self.code not in _NUMBERS:
-            raise _RefusedError(f"it holds an array of type {self.code!r}, which is no plain number")
+            raise RefusedError(f"it holds an array of type {self.code!r}, which is no plain number")
 
     def __setstate__(self, state: Any) -> None:
         self.order = _text(state[1])
         if self.order not in ("|", "<", ">", "="):
-            raise _RefusedError(f"it holds a byte order {self.order!r}")
+            raise RefusedError(f"it holds a byte order {self.order!r}")
 
     def real(self) -> np.dtype:
         return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ class _Array:
 
 def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     if not isinstance(dtype, _DType) or not isinstance(raw, bytes | bytearray | str):
-        raise _RefusedError("it holds an array whose values are not plain bytes")
+        raise RefusedError("it holds an array whose values are not plain bytes")
     raw = raw.encode("latin1") if isinstance(raw, str) else raw
     real = dtype.real()
     if len(raw) != math.prod(shape) * real.itemsize:
@@ -99,7 +100,7 @@ def _scalar(dtype: Any, raw: Any) -> Any:
 
 def _encoded(text: Any, encoding: Any) -> bytes:
     if _text(encoding) != "latin1":
-        raise _RefusedError(f"it asks for the codec {encoding!r}")
+        raise RefusedError(f"it asks for the codec {encoding!r}")
     return _text(text).encode("latin1")
 
 
@@ -112,7 +113,7 @@ _NDARRAY = _StandIn(lambda *_: _refuse("it calls numpy.ndarray directly"))
 
 
 def _refuse(sentence: str) -> None:
-    raise _RefusedError(sentence)
+    raise RefusedError(sentence)
 
 
 def _vocabulary() -> dict[tuple[str, str], _StandIn]:
@@ -132,15 +133,22 @@ def _vocabulary() -> dict[tuple[str, str], _StandIn]:
 _VOCABULARY = _vocabulary()
 
 
+def stand_ins() -> list[Any]:
+    """The vocabulary by full name, for torch's own unpickler; what that builds with it is to be `finished`."""
+    words = [(word, f"{module}.{name}") for (module, name), word in _VOCABULARY.items()]
+    # Torch sets the state of types that are on its list alone.
+    return [*words, *((kind, f"{__name__}.{kind.__name__}") for kind in (_Array, _DType))]
+
+
 class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         word = _VOCABULARY.get((module, name))
         if word is None:
-            raise _RefusedError(f"it asks for {f'{module}.{name}'!r}, and only arrays are read")
+            raise RefusedError(f"it asks for {f'{module}.{name}'!r}, and only arrays are read")
         return word
 
 
-def _finished(value: Any, done: dict[int, Any] | None = None) -> Any:
+def finished(value: Any, done: dict[int, Any] | None = None) -> Any:
     """The unpickled value with real arrays in the place of the stand-ins."""
     # Remembered, because a short pickle can nest one list in another a billion times.
     done = {} if done is None else done
@@ -153,11 +161,11 @@ def _finish(value: Any, done: dict[int, Any]) -> Any:
     if isinstance(value, _Array):
         return value.value
     if isinstance(value, dict):
-        return {_finished(key, done): _finished(item, done) for key, item in value.items()}
+        return {finished(key, done): finished(item, done) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finished(item, done) for item in value]
+        return [finished(item, done) for item in value]
     if isinstance(value, tuple):
-        return tuple(_finished(item, done) for item in value)
-    if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | np.ndarray):
+        return tuple(finished(item, done) for item in value)
+    if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | np.ndarray | Tensor):
         return value
-    raise _RefusedError(f"it holds a {type(value).__name__}")
+    raise RefusedError(f"it holds a {type(value).__name__}")

@@ -226,6 +226,60 @@ def test_files_that_are_none(write: Callable, tmp_path: Path) -> None:
         read_joined(scores, humans)
 
 
+def test_damage_anywhere_in_a_parquet_file_is_one_sentence_with_its_name(write: Callable) -> None:
+    scores, human = write(COLUMNS, CSV)
+    data = scores.read_bytes()
+    sentences = []
+    for place in range(0, len(data), 5):
+        scores.write_bytes(data[:place] + b"\xff\xff\xff\x7f" + data[place + 4 :])
+        try:
+            read_joined(scores, human)
+        except ValueError as refusal:
+            sentences.append(str(refusal))
+    assert len(sentences) > 50
+    assert all("\n" not in one for one in sentences)
+    # What was read as other ids or other scores is refused as such.
+    unread = [one for one in sentences if "readable Parquet" in one]
+    assert unread
+    assert all(one.startswith(str(scores)) for one in unread)
+
+
+def test_a_refusal_of_a_csv_is_one_short_sentence(write: Callable, tmp_path: Path) -> None:
+    scores, human = write(COLUMNS, CSV)
+    human.write_text('id,hsf\n0,1\n"unclosed\n' + "".join(f"{row},0.5\n" for row in range(1000)))
+    with pytest.raises(ValueError, match=r"is not a readable CSV table: .*unclosed") as refusal:
+        read_joined(scores, human)
+    assert "\n" not in str(refusal.value)
+    human.write_text(f"id,{'x' * 100_000}\n0,a\n")
+    with pytest.raises(ValueError, match="must have one column of numbers"):
+        read_joined(scores, human, partial=True)
+    (tmp_path / "wide.csv").write_text(",".join(f"column{number}" for number in range(5000)) + "\n")
+    with pytest.raises(ValueError, match=r"must have a column 'id'; it has column0, .*, \.\.\.$") as refusal:
+        read_joined(scores, tmp_path / "wide.csv")
+    assert len(str(refusal.value)) < 1000
+
+
+@pytest.mark.parametrize("names", [b"5", b"{}", b"null", b'{"0": "cat"}', b"[" * 100_000])
+def test_class_names_that_are_no_list_are_no_names(names: bytes, write: Callable) -> None:
+    scores, human = write(COLUMNS, CSV)
+    table = pq.read_table(scores)
+    pq.write_table(table.replace_schema_metadata({b"class names": names}), scores)
+    assert read_joined(scores, human).labels.tolist() == table["label"].to_pylist()
+
+
+def test_ids_that_are_lists_are_refused(write: Callable) -> None:
+    scores, human = write({**COLUMNS, "id": [[1], [2], [3], [4]]}, CSV)
+    with pytest.raises(ValueError, match=r"scores\.parquet must have numbers or text in column 'id'; it holds list"):
+        read_joined(scores, human)
+
+
+def test_json_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "coarse.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"coarse\.json is not readable JSON"):
+        read_coarse(path)
+
+
 def test_coarse_classes_from_both_formats(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("fine,coarse\ncat,animal\n3,thing\n")
     (tmp_path / "b.json").write_text(json.dumps({"animal": ["cat"], "thing": [3]}))

@@ -1,6 +1,7 @@
 """Reading what is to be aligned: a table of scores (Parquet or CSV), a CSV of human values, joined by their ids."""
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,14 +68,14 @@ def read_coarse(path: Path | str) -> dict[str, str]:
     if path.suffix.lower() == ".json":
         try:
             groups = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise ValueError(f"{path} is not readable JSON: {problem}") from None
         if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
             raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
         return _gathered([(str(fine), coarse) for coarse, members in groups.items() for fine in members], path)
     table = _csv(path, {"fine": pa.string(), "coarse": pa.string()})
     if not {"fine", "coarse"} <= set(table.column_names):
-        raise ValueError(f"{path} must have the columns fine and coarse; it has {', '.join(table.column_names)}")
+        raise ValueError(f"{path} must have the columns fine and coarse; it has {_short(table.column_names)}")
     return _gathered(zip(table.column("fine").to_pylist(), table.column("coarse").to_pylist(), strict=True), path)
 
 
@@ -92,18 +93,23 @@ def _read_scores(path: Path, id_column: str) -> pa.Table:
     table = _csv(path, {}) if path.suffix.lower() == ".csv" else _parquet(path)
     _need(table, id_column, path)
     ids = table.column(id_column)
+    if pa.types.is_nested(ids.type):
+        raise ValueError(f"{path} must have numbers or text in column {id_column!r}; it holds {ids.type}")
     if pa.types.is_dictionary(ids.type):
         table = table.set_column(table.column_names.index(id_column), id_column, ids.cast(ids.type.value_type))
     return table
 
 
 def _parquet(path: Path) -> pa.Table:
+    opened = _opened(path)
     try:
-        with pq.ParquetFile(_opened(path)) as file:
+        with pq.ParquetFile(opened) as file:
             _refuse_repeated(file.schema_arrow.names, path)
             return file.read()
-    except pa.ArrowException as problem:
-        raise ValueError(f"{path} is not a readable Parquet table: {str(problem).split('.')[0]}") from None
+    # Damage inside is an OSError to pyarrow, and numbers of bytes that are none an OverflowError.
+    except (pa.ArrowException, OSError, OverflowError) as problem:
+        reason = _short(str(problem).split(".")[:1])
+        raise ValueError(f"{path} is not a readable Parquet table: {reason}") from None
 
 
 def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
@@ -127,7 +133,7 @@ def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
         )
         _refuse_repeated(table.column_names, path)
     except pa.ArrowException as problem:
-        raise ValueError(f"{path} is not a readable CSV table: {problem}") from None
+        raise ValueError(f"{path} is not a readable CSV table: {_short([str(problem)])}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a readable CSV table: its text is not UTF-8") from None
     return table
@@ -148,7 +154,12 @@ def _opened(path: Path) -> pa.NativeFile:
 
 def _need(table: pa.Table, column: str, path: Path) -> None:
     if column not in table.column_names:
-        raise ValueError(f"{path} must have a column {column!r}; it has {', '.join(table.column_names) or 'none'}")
+        raise ValueError(f"{path} must have a column {column!r}; it has {_short(table.column_names) or 'none'}")
+
+
+def _short(words: Sequence[str]) -> str:
+    """A list for a sentence, on one line; what is long ends in dots."""
+    return textwrap.shorten(", ".join(words), 400, placeholder=" ...")
 
 
 def _ids(table: pa.Table, column: str) -> list[Any]:
@@ -167,14 +178,14 @@ def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path
     known = [name for name in _HUMAN_NAMES if name in numeric]
     if known or len(numeric) == 1:
         return (known or numeric)[0]
-    listed = ", ".join(numeric) or "none (0.5 is a number, 0,5 is text)"
+    listed = _short(numeric) or "none (0.5 is a number, 0,5 is text)"
     raise ValueError(f"{path} must have one column of numbers, or --human must name one; it has {listed}")
 
 
 def _usable(
     table: pa.Table, names: Sequence[str] | None, ids: Sequence[Any], facts: set[str]
 ) -> tuple[list[Column], dict[str, str]]:
-    listed = ", ".join(table.column_names)
+    listed = _short(table.column_names)
     if names is not None and not names:
         raise ValueError(f"scores must name at least one column of the table, {listed}; got none")
     for name in names or ():
@@ -241,8 +252,9 @@ def _labels(table: pa.Table) -> np.ndarray | None:
     labels = table.column("label").to_pylist()
     try:
         names = json.loads((table.schema.metadata or {}).get(b"class names", b"[]"))
-    except ValueError:
+    except (ValueError, RecursionError):
         names = []
+    names = names if isinstance(names, list) else []
     if not names and pa.types.is_integer(table.schema.field("label").type):
         return np.array(labels)
     return np.array([str(names[one] if isinstance(one, int) and 0 <= one < len(names) else one) for one in labels])

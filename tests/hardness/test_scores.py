@@ -407,3 +407,22 @@ def test_prototypes_of_tiny_features_beside_a_class_of_huge_ones() -> None:
     beside = torch.cat([1e-20 * features.float(), torch.full((1, features.shape[1]), 1e30)])
     found = hardness.prototype_angle(beside, torch.cat([labels, labels.max().reshape(1) + 1]))
     torch.testing.assert_close(found[:-1], alone, rtol=0, atol=1e-5)
+
+
+def test_products_of_extreme_norms_get_their_bias_too() -> None:
+    generator = torch.Generator().manual_seed(6)
+    features, weight = (torch.randn(count, 8, generator=generator, dtype=torch.float64) for count in (6, 4))
+    bias, labels = torch.randn(4, generator=generator, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0, 1])
+    names = ("margin", "confidence", "avh")
+    true = hs.score(features, weight, labels, bias, names)
+    found = hs.score((1e15 * features).float(), (1e-15 * weight).float(), labels, bias.float(), names)
+    for name in names:
+        torch.testing.assert_close(found[name], true[name].float(), rtol=1e-4, atol=1e-5)
+
+
+def test_no_bias_beside_extreme_norms_makes_a_logit_infinite() -> None:
+    largest = torch.finfo(torch.float32).max
+    features, weight = torch.tensor([[1e30, 0.0]]), torch.tensor([[1e30, 0.0], [-1e30, 0.0]])
+    bias = torch.tensor([largest, -largest])
+    found = hs.score(features, weight, torch.tensor([0]), bias, ("margin", "confidence"))
+    assert (found["margin"].item(), found["confidence"].item()) == (largest / 2, 1.0)

@@ -348,6 +348,8 @@ def test_bad_policies_are_refused():
         Recorder(5, repeats="first")
     with pytest.raises(ValueError, match="num_samples must be at least 1"):
         Recorder(0)
+    with pytest.raises(ValueError, match="num_classes must be at least 2"):
+        Recorder(5, num_classes=1)
     with pytest.raises(ValueError, match="'avh' comes from a look at a model"):
         Recorder(5, scores=("avh",))
     with pytest.raises(ValueError, match="must have been updated once"):

@@ -1,10 +1,13 @@
 """The door: what is refused, and in which words; what differs from PyTorch, and what does not."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+import hardsight.losses
 from hardsight.losses import LOSSES, CrossEntropy, GCELoss, LabelSmoothing, cross_entropy, gce_loss
 from hardsight.losses.registry import Sizes
 
@@ -133,3 +136,15 @@ def test_small_integer_labels_are_labels() -> None:
 
 def test_repr_shows_the_settings() -> None:
     assert repr(GCELoss(0.5)) == "GCELoss(q=0.5, reduction='mean')"
+
+
+def test_pytorch_s_label_is_the_ignored_one_unless_another_is_named() -> None:
+    exported = {name: getattr(hardsight.losses, name) for name in hardsight.losses.__all__}
+    signatures = {name: inspect.signature(made) for name, made in exported.items() if callable(made)}
+    ignored = {
+        name: of.parameters["ignore_index"].default
+        for name, of in signatures.items()
+        if "ignore_index" in of.parameters
+    }
+    assert {"CrossEntropy", "cross_entropy", "AVHLoss", "amc_loss", "rescaling_weights"} <= ignored.keys()
+    assert set(ignored.values()) == {-100}

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 
+from hardsight.losses import processes
 from hardsight.losses.registry import LOSSES
 
 # What one process would do is computed before the processes know of each other.
@@ -157,3 +159,10 @@ def reports(in_two_processes: Callable[[str], list[dict[str, str]]]) -> list[dic
 @pytest.mark.parametrize("name", [*LOSSES, "local sum", "accumulated", "tables", "validation"])
 def test_two_processes_equal_one(name: str, reports: list[dict[str, str]]) -> None:
     assert [report[name] for report in reports] == ["", ""]
+
+
+def test_sums_over_processes_carry_no_gradient_on_one_process_either() -> None:
+    x = torch.ones(3, requires_grad=True)
+    for total in (processes.sum_over_processes(x), processes.log_sum_over_processes(x)):
+        assert torch.equal(total, x)
+        assert not total.requires_grad

@@ -6,7 +6,7 @@ A run is a folder of plain files:
 |---|---|
 | `run.json` | configuration, seed, versions, device, status |
 | `epochs.parquet` | one row an epoch: `epoch`, losses, accuracies |
-| `samples.parquet` | one row a sample: `id`, `label`, `predicted`, one column a score |
+| `samples.parquet` | one row a sample: `id`, `label`, `predicted`, one column a score, `path` where it is a file |
 | `dynamics.parquet` | on request, one row a sample and epoch |
 | `thumbnails.parquet` | `id` and `png`: small pictures of the samples that a page shows |
 | `checkpoint/` | weights as safetensors |

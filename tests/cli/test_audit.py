@@ -13,10 +13,12 @@ from typer.testing import CliRunner, Result
 
 from hardsight.cli.audit import audit
 from hardsight.cli.score import score
+from hardsight.cli.train import train
 
 app = typer.Typer()
 app.command()(audit)
 app.command()(score)
+app.command()(train)
 
 
 def run(*arguments: str | Path) -> Result:
@@ -136,6 +138,31 @@ def test_with_the_images_of_a_training_its_samples_have_their_files_names(photos
     pq.write_table(pa.table({"label": [0], "avh": [0.1]}), tmp_path / "thin.parquet")
     actions = ("--apply", record / "audit" / "actions.csv")
     assert "must have a column 'id'" in run("audit", tmp_path / "thin.parquet", "--data", photos, *actions).stderr
+
+
+def test_a_training_on_a_folder_of_images_names_its_files(photos: Path, tmp_path: Path) -> None:
+    record, config = tmp_path / "run", tmp_path / "mine.toml"
+    config.write_text(
+        f'epochs = 1\nfolder = "{record}"\n[data]\nname = "folder"\nroot = "{photos}"\nheld_out = 0.3\n'
+        'batch_size = 3\n[data.options]\nsize = 28\n[model]\nname = "resnet20"\n'
+    )
+    (photos / "cat" / "broken.png").write_bytes(b"no picture")
+    files = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    result = run("train", config, "--quiet")
+    assert result.exit_code == 0, result.output
+    samples = pq.read_table(record / "samples.parquet")
+    assert 0 < len(samples) < 9  # some were held out
+    assert samples["path"].to_pylist() == [files[at] for at in samples["id"].to_pylist()]
+
+    first = run("audit", record, "--top", "1", "--no-page").stdout.splitlines()[2].split("\t")[1]
+    assert first in files
+    assert run("audit", record, "--apply", record / "audit" / "actions.csv").exit_code == 0
+    labels = pq.read_table(record / "audit" / "labels.parquet")
+    assert labels["path"].to_pylist() == samples["path"].to_pylist()
+    # With the images their pictures stand beside the names, in the folder of these files alone.
+    assert run("audit", record, "--data", photos).exit_code == 0
+    (photos / files[1]).rename(photos / "cat" / "another.png")
+    assert "are not those that were scored" in run("audit", record, "--data", photos).stderr
 
 
 def test_other_images_than_those_scored_are_refused(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:

@@ -343,6 +343,15 @@ def test_samples_without_a_clean_label_are_named(problem, small, clean):
         training.fit(small(), batches, epochs=1, samples=batches, clean_labels=clean, progress=False)
 
 
+def test_files_of_samples_stand_beside_their_scores(problem, small):
+    batches, options = problem.loader(), {"epochs": 1, "samples": problem.loader(shuffle=False), "progress": False}
+    table = training.fit(small(), batches, paths={at: f"{at}.png" for at in range(90)}, **options).samples
+    assert table["path"].to_pylist() == [f"{one}.png" for one in table["id"].to_pylist()]
+    assert "path" not in training.fit(small(), batches, **options).samples.column_names
+    with pytest.raises(ValueError, match="paths must have a file for every id of samples; 3 has none"):
+        training.fit(small(), batches, paths={0: "0.png", 1: "1.png", 2: "2.png"}, **options)
+
+
 def test_batches_that_are_no_batches_are_refused(problem, small):
     with pytest.raises(TypeError, match="batches must have a length"):
         training.fit(small(), iter([]), epochs=1, progress=False)

@@ -36,12 +36,16 @@ from hardsight.training.schedules import (
 
 
 class Sets(NamedTuple):
-    """Training set with the labels it is trained on, the true labels where they are known, and the test set."""
+    """Training set with the labels it is trained on, the true labels where they are known, and the test set.
+
+    `paths` is the file of each id of the training set, where its samples are files.
+    """
 
     train: datasets.ArrayDataset
     labels: Tensor
     clean: Tensor | None
     test: datasets.ArrayDataset
+    paths: dict[int, str] | None = None
 
     @property
     def id_count(self) -> int:
@@ -63,7 +67,7 @@ def load_sets(config: TrainingConfig) -> Sets:
     """The data as the configuration asks for it, with noise on the training labels."""
     data = config.data
     with about("data"):
-        train, test = _read(data, config.seed)
+        train, test, paths = _read(data, config.seed)
     _check_labelled(train=train, test=test)
     if data.limit is not None:
         _check_limit(train, data.limit)
@@ -73,7 +77,7 @@ def load_sets(config: TrainingConfig) -> Sets:
     _check_classes(train.class_names, test.class_names, data)
     labels = noisy_labels(train, config.noise, config.seed)
     clean = None if labels is None else train.labels
-    return Sets(train, train.labels if labels is None else labels, clean, test)
+    return Sets(train, train.labels if labels is None else labels, clean, test, paths)
 
 
 def _check_labelled(**sets: datasets.ArrayDataset) -> None:
@@ -109,13 +113,14 @@ def _check_classes(train: tuple[str, ...], test: tuple[str, ...], data: DataConf
                 )
 
 
-def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset]:
-    """Training and test set as they are."""
+def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset, dict[int, str] | None]:
+    """Training and test set as they are, and the file of each id of the training set, where there are files."""
     # "all" holds the other splits of its set: none of them is a test of what was trained on it.
     whole = (data.train or next(iter(datasets.source(data.name).splits))) == "all"
     if whole and data.test is not None and data.test_name is None:
         raise ValueError(f"data.train must name a split apart from data.test, {data.test!r}; 'all' holds that too")
-    train = _in_memory(datasets.load(data.name, data.train, data.root, **data.options))
+    read = datasets.load(data.name, data.train, data.root, **data.options)
+    train, paths = _in_memory(read), _paths(read)
     splits = list(datasets.source(data.test_name or data.name).splits)
     if whole and set(train.class_names) <= {*splits, "validation"}:
         there = ", ".join(train.class_names)
@@ -123,8 +128,8 @@ def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.
     if data.test_name is not None or data.test is not None or (data.train is None and not whole and len(splits) > 1):
         split = data.test or ("test" if "test" in splits else splits[-1])
         own = {} if data.test_name else data.options
-        return train, _in_memory(datasets.load(data.test_name or data.name, split, data.root, **own))
-    return _hold_out(train, data.held_out, seed)
+        return train, _in_memory(datasets.load(data.test_name or data.name, split, data.root, **own)), paths
+    return *_hold_out(train, data.held_out, seed), paths
 
 
 def shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
@@ -137,6 +142,12 @@ def shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
 
 def _in_memory(data: datasets.ArrayDataset | datasets.FileDataset) -> datasets.ArrayDataset:
     return data.load() if isinstance(data, datasets.FileDataset) else data
+
+
+def _paths(data: datasets.ArrayDataset | datasets.FileDataset) -> dict[int, str] | None:
+    if not isinstance(data, datasets.FileDataset):
+        return None
+    return dict(zip(data.ids.tolist(), data.paths, strict=True))
 
 
 def _hold_out(

@@ -65,6 +65,7 @@ class Session:
     `plan`: schedules. `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
     `samples`: the training set without augmentation: every sample's `scores` at the end, and, where `clean_labels`
     (by id) are known, the accuracy on the corrupted, intact, clean and noisy labels, every `fit_every` epochs too.
+    `paths`: the file of each id, written beside its scores.
     `recorder`: a `Recorder`, fed with every sample of every step.
 
     `precision`: "float32", "bf16", "fp16" or "auto" (bf16 on CUDA). `capture`: on CUDA, compile the network and replay
@@ -93,6 +94,7 @@ class Session:
         samples: Iterable[Any] | None = None,
         scores: Sequence[str] = DEFAULT_SCORES,
         clean_labels: Mapping[int, int] | Tensor | None = None,
+        paths: Mapping[int, str] | None = None,
         recorder: Any = None,
         precision: str = "auto",
         capture: bool = True,
@@ -139,7 +141,8 @@ class Session:
         feed.places = replayed is not None and can_reside(batches)
         scored = None
         if samples is not None:
-            scored = SampleScores(samples, device, scores=scores, clean_labels=clean_labels, every=fit_every, head=head)
+            known: dict[str, Any] = {"clean_labels": clean_labels, "paths": paths}
+            scored = SampleScores(samples, device, scores=scores, every=fit_every, head=head, **known)
         self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
         self.details: dict[str, Any] = {
             "name": name or (self.folder.name if self.folder is not None else type(model).__name__),

@@ -12,7 +12,10 @@ from hardsight.training.evaluation import fitting, samples_table, score_samples
 
 
 class SampleScores:
-    """Scores of the training samples, seen without augmentation. `clean_labels` maps an id to its true label."""
+    """Scores of the training samples, seen without augmentation.
+
+    `clean_labels` maps an id to its true label, `paths` to its file.
+    """
 
     def __init__(
         self,
@@ -21,11 +24,12 @@ class SampleScores:
         *,
         scores: Sequence[str] = (),
         clean_labels: Mapping[int, int] | Tensor | None = None,
+        paths: Mapping[int, str] | None = None,
         every: int = 0,
         head: str | None = None,
     ) -> None:
         self.batches, self.device, self.scores, self.head = batches, device, tuple(scores), head
-        self.clean_labels, self.every = clean_labels, every
+        self.clean_labels, self.paths, self.every = clean_labels, paths, every
 
     def due(self, epoch: int, epochs: int) -> bool:
         """Whether the fitting is measured after this epoch: every `every` epochs, and after the last."""
@@ -40,7 +44,7 @@ class SampleScores:
         return fitting(columns, clean)
 
     def table(self, model: nn.Module, recorder: Any = None) -> pa.Table:
-        """One row a sample: id, label, clean label, predicted, scores of the model and of the recorder."""
+        """One row a sample: id, label, clean label, predicted, scores of the model and of the recorder, file."""
         columns, classes = score_samples(model, self.batches, self.scores, self.device, head=self.head)
         if recorder is not None:
             rows = columns["id"].long()
@@ -50,7 +54,17 @@ class SampleScores:
                     f"it has {recorder.num_samples}"
                 )
             columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
-        return samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
+        table = samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
+        if self.paths is None:
+            return table
+        return table.append_column("path", pa.array(self._files(columns["id"].tolist()), pa.string()))
+
+    def _files(self, ids: list[int]) -> list[str]:
+        assert self.paths is not None
+        missing = next((one for one in ids if one not in self.paths), None)
+        if missing is not None:
+            raise ValueError(f"paths must have a file for every id of samples; {missing} has none")
+        return [self.paths[one] for one in ids]
 
     def _clean(self, ids: Tensor) -> Tensor | None:
         known = self.clean_labels

@@ -1,5 +1,6 @@
 """The recorder: the same numbers whatever the order, the batches, the repeats, the interruptions."""
 
+import copy
 import itertools
 import math
 import subprocess
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardsight.dynamics import Recorder
 from hardsight.dynamics.aggregates import MOST_EPOCHS
+from hardsight.dynamics.ledger import Ledger
 
 
 def same(first: Recorder, second: Recorder) -> bool:
@@ -67,6 +69,13 @@ def test_the_last_repeat_counts_even_within_one_batch(run):
     recorder.end_epoch()
     assert recorder.scores()["margin_last"].tolist()[:2] == [9.0, 4.0]
     assert recorder.aggregates["epochs"].tolist() == [1, 1, 0]
+
+
+def test_of_rows_repeated_in_a_batch_only_the_last_is_written():
+    # A device writes the rows of a batch in any order: of those with one place only one may be left. Row 0 is nobody's.
+    ledger = Ledger(3, (), "last", torch.device("cpu"))
+    assert ledger._supersede(torch.tensor([3, 2, 3, 3]), (0, 1)).tolist() == [0, 2, 0, 3]
+    assert ledger._supersede(torch.tensor([3, 2]), (0, 1)).tolist() == [3, 2]
 
 
 def test_repeats_are_refused_on_request():
@@ -283,6 +292,17 @@ def test_a_state_of_another_recorder_is_refused(run):
         Recorder(24).load_state_dict(state)
     with pytest.raises(ValueError, match="state must hold what the scores need"):
         Recorder(23, scores=("aum",)).load_state_dict(state)
+
+
+def test_a_saved_state_stands_still_while_the_recorder_goes_on(run):
+    recorder = run.record(Recorder(23))
+    run.feed(recorder, 0, torch.arange(4))
+    saved = recorder.state_dict()
+    before = copy.deepcopy(saved)
+    run.feed(recorder, 1, torch.arange(8))
+    recorder.end_epoch()
+    for part in ("aggregates", "ledger"):
+        assert all(torch.equal(saved[part][name], tensor) for name, tensor in before[part].items())
 
 
 @pytest.mark.parametrize(("lost", "within"), [("finished", None), ("num_classes", None), ("label", "aggregates")])

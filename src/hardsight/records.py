@@ -79,10 +79,19 @@ def write_json(path: Path | str, value: Any) -> None:
         temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
+def read_json(path: Path | str) -> Any:
+    """What a JSON file holds; ValueError where it is none."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    # Nested a thousand deep, a file ends the parser's patience, not its grammar.
+    except (ValueError, RecursionError) as problem:
+        raise ValueError(f"{path} is not readable JSON: {problem}") from None
+
+
 def read_run(folder: Path | str) -> dict[str, Any] | None:
     """What a run says of itself in its `run.json`; None where there is none that can be read."""
     try:
-        details = json.loads((Path(folder) / "run.json").read_text(encoding="utf-8"))
+        details = read_json(Path(folder) / "run.json")
     except (OSError, ValueError):
         return None
     return details if isinstance(details, dict) else None
@@ -91,8 +100,11 @@ def read_run(folder: Path | str) -> dict[str, Any] | None:
 def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
     """Add to the results in a run's `run.json`; what it says otherwise stays."""
     path = Path(folder) / "run.json"
-    details = json.loads(path.read_text(encoding="utf-8"))
-    write_json(path, details | {"results": details.get("results", {}) | dict(results)})
+    details = read_json(path)
+    held = details.get("results", {}) if isinstance(details, dict) else None
+    if not isinstance(held, dict):
+        raise ValueError(f"{path} must hold what a run says of itself, with its results; it does not")
+    write_json(path, details | {"results": held | dict(results)})
 
 
 def write_table(path: Path | str, table: pa.Table) -> None:

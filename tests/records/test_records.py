@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from hardsight.records import atomic_path, check_writable, write_json, write_table, write_text
+from hardsight.records import atomic_path, check_writable, read_run, update_run, write_json, write_table, write_text
 
 
 def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
@@ -107,3 +107,21 @@ def test_a_path_that_is_no_utf8_is_read_back_as_it_was(tmp_path: Path) -> None:
     source = os.fsdecode(b"caf\xe9\\u00e9/\xc3\xa9")
     write_json(tmp_path / "run.json", {"source": Path(source)})
     assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8")) == {"source": source}
+
+
+@pytest.mark.parametrize("text", ["", "{", "5", "[1]", "[" * 100_000, '{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"])
+def test_a_run_that_cannot_be_read_says_nothing_of_itself(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    assert read_run(tmp_path) is None
+    with pytest.raises(ValueError, match=r"run\.json (is not readable JSON|must hold what a run says of itself)"):
+        update_run(tmp_path, {"accuracy": 1.0})
+    assert (tmp_path / "run.json").read_text() == text
+
+
+def test_results_that_are_none_are_not_added_to(tmp_path: Path) -> None:
+    write_json(tmp_path / "run.json", {"results": [1]})
+    with pytest.raises(ValueError, match=r"run\.json must hold what a run says of itself, with its results"):
+        update_run(tmp_path, {"accuracy": 1.0})
+    write_json(tmp_path / "run.json", {"name": "one"})
+    update_run(tmp_path, {"accuracy": 1.0})
+    assert read_run(tmp_path) == {"name": "one", "results": {"accuracy": 1.0}}

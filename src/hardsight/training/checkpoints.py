@@ -3,6 +3,7 @@
     checkpoint/step-00001200/model.safetensors    the weights
     checkpoint/step-00001200/shared.*             optimiser, average, counters: the same in every process
     checkpoint/step-00001200/process-0.*          random states, position in the data, recorder: one set a process
+    checkpoint/step-00001200/checksums.json       CRC-32 of each of these: neither format would notice another number
     checkpoint/best.safetensors                   weights of the epoch with the best test accuracy
     checkpoint/last.safetensors                   weights at the end
 
@@ -10,10 +11,12 @@ A checkpoint is written into a hidden folder, synced and renamed; only then the 
 """
 
 import contextlib
+import json
 import os
 import random
 import re
 import shutil
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,11 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight import records
 from hardsight.dynamics.processes import together
-from hardsight.training.states import own_copy, read_state, write_state
+from hardsight.training.states import own_copy, read_state, read_tensors, write_state
 
 _NAME = re.compile(r"step-(\d+)$")
 # What a run writes under its own name, and what it may leave under a hidden one when it is killed. A run's folder may
@@ -36,6 +38,7 @@ _FILES = ("run", "epochs", "samples")
 _CHECKPOINT_CRUMBS = re.compile(r"\.(step-\d+|gone-.+|(best|last)-[a-z0-9_]{8}\.safetensors)")
 # Settings of an optimiser that say how it computes, not what.
 _OF_THE_DEVICE = ("fused", "foreach", "capturable")
+_CHECKSUMS = "checksums.json"
 
 
 class Checkpoints:
@@ -79,6 +82,8 @@ class Checkpoints:
         return final
 
     def _publish(self, draft: Path, final: Path) -> None:
+        sums = {path.name: _checksum(path) for path in sorted(draft.iterdir())}
+        (draft / _CHECKSUMS).write_text(json.dumps(sums), encoding="utf-8")
         _sync(draft)
         if final.exists():
             _discard(final)
@@ -91,8 +96,10 @@ class Checkpoints:
         if not own.with_suffix(".json").is_file():
             raise ValueError(f"{path} was written by fewer processes: it holds no state for process {self.rank}")
         try:
+            states = ("shared.json", "shared.safetensors", f"{own.name}.json", f"{own.name}.safetensors")
+            _check_whole(path, "model.safetensors", *states)
             return read_weights(path / "model.safetensors"), read_state(path / "shared"), read_state(own)
-        except (ValueError, KeyError, SafetensorError) as damage:
+        except ValueError as damage:
             raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
 
     def clear(self) -> None:
@@ -134,10 +141,7 @@ def clear_crumbs(folder: Path, *tables: str) -> None:
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, on the CPU."""
-    try:
-        return safetensors.torch.load(Path(path).read_bytes())
-    except SafetensorError as problem:
-        raise ValueError(f"{path} must be a safetensors file: {problem}") from None
+    return read_tensors(path)
 
 
 def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | str, kind: str = "model") -> None:
@@ -219,6 +223,24 @@ def _sync(folder: Path) -> None:
         with path.open("rb") as written:
             os.fsync(written.fileno())
     records.sync_folder(folder)
+
+
+def _checksum(path: Path) -> str:
+    sums = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sums = zlib.crc32(block, sums)
+    return f"{sums:08x}"
+
+
+def _check_whole(folder: Path, *names: str) -> None:
+    """Refuse files that are not as they were written; checkpoints of earlier versions do not say how that was."""
+    if not (folder / _CHECKSUMS).is_file():
+        return
+    written = records.read_json(folder / _CHECKSUMS)
+    for name in names:
+        if not isinstance(written, dict) or written.get(name) != _checksum(folder / name):
+            raise ValueError(f"{name} is not as it was written")
 
 
 def _discard(path: Path) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
+
+from hardsight import records
 
 # One-key objects of the JSON that stand for what JSON has not; a plain dictionary never starts with a `$`.
 _TENSOR, _TUPLE, _PAIRS = "$tensor", "$tuple", "$pairs"
@@ -28,9 +31,22 @@ def write_state(stem: Path, state: Any) -> None:
 
 
 def read_state(stem: Path) -> Any:
-    """The state that `write_state` wrote, tensors on the CPU."""
-    tensors = safetensors.torch.load(stem.with_suffix(".safetensors").read_bytes())
-    return _put_tensors(json.loads(stem.with_suffix(".json").read_text(encoding="utf-8")), tensors)
+    """The state that `write_state` wrote, tensors on the CPU; ValueError where the files hold none."""
+    tensors, path = read_tensors(stem.with_suffix(".safetensors")), stem.with_suffix(".json")
+    skeleton = records.read_json(path)
+    try:
+        return _put_tensors(skeleton, tensors)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"{path} must hold a state over the tensors of {stem.name}.safetensors; it does not") from None
+
+
+def read_tensors(path: Path | str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU."""
+    try:
+        return safetensors.torch.load(Path(path).read_bytes())
+    # A KeyError: a kind of number that torch has not.
+    except (SafetensorError, KeyError) as problem:
+        raise ValueError(f"{path} must be a safetensors file: {problem}") from None
 
 
 def own_copy(tensor: Tensor) -> Tensor:

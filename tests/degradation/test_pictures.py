@@ -119,3 +119,13 @@ def test_a_little_beyond_the_range_is_cut(pictures):
     # As a bicubic resize leaves them.
     beyond = 1.2 * pictures - 0.1
     torch.testing.assert_close(contrast(beyond, 1.0), beyond.clamp(0, 1))
+
+
+def test_one_pixel_or_one_level_out_of_range_is_enough(pictures):
+    levels = torch.full((len(pictures),), 0.5)
+    levels[3] = 2.0
+    with pytest.raises(ValueError, match=r"level of contrast must lie in \[0, 1\]; got \[0.5, 0.5, 0.5, 2.0"):
+        contrast(pictures, levels)
+    pictures[2, 1, 4, 5] = 7.0
+    with pytest.raises(ValueError, match=r"images must be uint8 or floats in .* got values from .* to 7$"):
+        contrast(pictures, 0.5)

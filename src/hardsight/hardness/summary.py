@@ -246,7 +246,7 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
 
 def _inverse(values: Tensor) -> Tensor:
     """1 / value, and 0 for a zero vector, which so gets a cosine of 0: an angle of pi/2."""
-    return torch.where(values == 0, 0.0, 1 / torch.where(values == 0, 1.0, values))
+    return torch.where(values == 0, 0.0, 1 / values)
 
 
 def _norms_are_safe(values: Tensor, vectors: Tensor) -> bool:

@@ -32,17 +32,18 @@ docs: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-# The stamps are touched last: an interrupted installation is done again.
-$(VENV)/.python:
-	@echo "setting up $(VENV) (once)"
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 demo"; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+# The stamps are touched last: an interrupted installation is done again. One that is there already is out of date.
+define install
+@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 demo"; exit 1; }
+@test -e $@ && echo "bringing $(VENV) up to date" || echo "installing torch and $(2) into $(VENV) ($(3), once)"
+@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+@$(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[$(1)]'
+endef
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(call install,report,the rest,a minute or two)
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
-	@$(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[report]'
-	@touch $@
-
-$(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
-	@$(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(call install,dev,what the tests need,a few minutes)
 	@touch $@ $(VENV)/.demo

@@ -185,6 +185,13 @@ def test_kendall_has_an_interval_instead(make_columns: Callable) -> None:
     assert found.interval.low > 0
 
 
+def test_without_resamples_there_is_no_interval(make_columns: Callable) -> None:
+    score, human = make_columns(60)
+    generator = np.random.default_rng(0)
+    assert compare_correlations(score, human + score, human, generator=generator).interval is None
+    assert correlate(score, human, generator=generator).interval is None
+
+
 def test_holm_by_hand() -> None:
     """0.01 x 3, then 0.02 x 2, and 0.03 is raised to the one before it."""
     assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])

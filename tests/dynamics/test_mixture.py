@@ -86,6 +86,16 @@ def test_it_rises_where_a_wide_heap_reaches_past_a_narrow_one(mirrored):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fitted", [60, 90])
+def test_losses_of_a_set_that_is_mostly_fitted_are_two_heaps(kind, fitted):
+    # Their median is their smallest: both halves must have members all the same.
+    rest = 1 + 0.1 * torch.randn(100 - fitted, generator=torch.Generator().manual_seed(0))
+    share = small_loss_mixture(torch.cat([torch.zeros(fitted), rest]), kind)
+    assert bool((share[:fitted] < 0.01).all())
+    assert bool((share[fitted:] > 0.99).all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "losses",
     [[1.0], [2.0, 2.0, 2.0], [0.0, 1.0], [5.0, 5.0, 5.0, 0.0], [math.nan, 1.0, 2.0], [0.0] * 50 + [1e30], [math.nan]],

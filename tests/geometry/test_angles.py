@@ -186,6 +186,16 @@ def test_without_remeasuring_no_gradient_is_steeper_than_an_angle_can_be(angle: 
     assert (leaf.grad.norm(dim=1) * x.norm(dim=1)).max() < 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("end", [1.0, -1.0])
+def test_the_slope_at_the_ends_is_that_of_the_smallest_angle_a_cosine_can_tell(dtype: torch.dtype, end: float) -> None:
+    eps = torch.finfo(dtype).eps
+    cosine = torch.tensor(end, dtype=dtype, requires_grad=True)
+    angle_of_cosine(cosine).backward()
+    assert cosine.grad is not None
+    assert cosine.grad.item() == pytest.approx(-1 / math.acos(1 - eps), rel=1e-3)
+
+
 def test_autocast_does_not_round_the_product() -> None:
     x, w = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(6))
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -125,6 +125,6 @@ def _blur_matrices(sigma: Tensor, size: int) -> Tensor:
 def _span(side: Tensor, place: Tensor, size: int) -> Tensor:
     """Which of `size` positions a stretch of round(side * size) covers that starts at a share `place` of its room."""
     length = (side * size).round()
-    start = torch.minimum((place * (size - length + 1)).floor(), size - length)
+    start = (place * (size - length + 1)).floor()
     positions = torch.arange(size, device=side.device)
     return (positions >= start) & (positions < start + length)

@@ -84,7 +84,7 @@ def variability(aggregates: Aggregates) -> Tensor:
 
 def correctness(aggregates: Aggregates) -> Tensor:
     """Share of the epochs in which the label won (data maps). In [0, 1]; larger is easier."""
-    return _recorded(aggregates, aggregates["correct_sum"] / aggregates["epochs"].clamp(min=1))
+    return _recorded(aggregates, aggregates["correct_sum"] / aggregates["epochs"])
 
 
 def aleatoric(aggregates: Aggregates) -> Tensor:
@@ -98,7 +98,7 @@ def aleatoric(aggregates: Aggregates) -> Tensor:
 
 def epistemic(aggregates: Aggregates) -> Tensor:
     """Variance over the epochs of the label's probability (Data-IQ). In [0, 1/4]; larger is less settled."""
-    return _recorded(aggregates, aggregates["confidence_moments"] / aggregates["epochs"].clamp(min=1))
+    return _recorded(aggregates, aggregates["confidence_moments"] / aggregates["epochs"])
 
 
 def agreement(aggregates: Aggregates) -> Tensor:

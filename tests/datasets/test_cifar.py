@@ -126,3 +126,12 @@ def test_a_pickle_of_something_else_is_refused(tmp_path, content, sentence):
     (tmp_path / "test_batch").write_bytes(pickle.dumps(content))
     with pytest.raises(ValueError, match=sentence):
         read_cifar10(tmp_path, "test")
+
+
+def test_coarse_labels_of_no_class_are_refused_with_the_file(build):
+    folder = build("cifar100") / "cifar-100-binary"
+    data = bytearray((folder / "train.bin").read_bytes())
+    data[0] = 20
+    (folder / "train.bin").write_bytes(data)
+    with pytest.raises(ValueError, match=r"train\.bin must hold labels in \[0, 19\]; got \d+ to 20"):
+        read_cifar100(folder)

@@ -41,7 +41,7 @@ def test_what_is_wrong_is_said(build):
     with (folder / "noisy_train_key_list.txt").open("a") as file:
         file.write("../../secret.jpg\n")
     with pytest.raises(
-        ValueError, match=r"noisy_label_kv.txt must label every key of noisy_train; ../../secret.jpg has"
+        ValueError, match=r"noisy_label_kv.txt must label every key of noisy_train; '../../secret.jpg' has"
     ):
         read_clothing1m(folder)
     with (folder / "noisy_label_kv.txt").open("a") as file:

@@ -106,6 +106,12 @@ def test_labels_that_name_no_class_are_refused():
     [
         ("h.json", b"{", r"h\.json is not readable JSON"),
         ("h.json", b"[]", "must hold"),
+        ("h.json", b"[" * 100_000, r"h\.json is not readable JSON"),
+        ("h.json", b'{"x": ' * 100_000, r"h\.json is not readable JSON"),
+        ("h.json", b'{"x": ' + b"9" * 5000 + b"}", r"h\.json is not readable JSON"),
+        ("h.json", b'{"x": ["a"], "y": ["a", "b"]}', "every fine class exactly once"),
+        ("h.json", b'{"x": ["a", "' + b"c" * 10_000 + b'"]}', "every fine class exactly once"),
+        ("h.csv", b",".join([b"x"] * 10_000), "must have the columns fine and coarse"),
         ("h.json", b'{"x": ["a", ["b"]]}', "must hold"),
         ("h.csv", b"\xff\xfe", r"h\.csv is not readable CSV"),
         ("h.csv", b"fine,coarse\na,x\nb\n", "row 3 must name a fine and a coarse class"),
@@ -116,6 +122,7 @@ def test_files_that_hold_no_hierarchy_are_named(tmp_path, name, content, sentenc
     with pytest.raises(ValueError, match=sentence) as refusal:
         read_hierarchy(tmp_path / name, ["a", "b"])
     assert str(tmp_path / name) in str(refusal.value)
+    assert len(str(refusal.value)) < 1000
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.float16, torch.float64])

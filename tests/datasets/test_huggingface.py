@@ -95,7 +95,9 @@ def test_plain_bytes_and_no_metadata(tmp_path):
     assert read_huggingface(tmp_path, "test", label_column="coarse_label").num_classes == 2
 
 
-@pytest.mark.parametrize("metadata", [b"{", b"[]", b'{"info": null}', json.dumps({"info": {"features": []}}).encode()])
+@pytest.mark.parametrize(
+    "metadata", [b"{", b"[]", b"[" * 100_000, b'{"info": null}', json.dumps({"info": {"features": []}}).encode()]
+)
 def test_odd_metadata_is_no_obstacle(tmp_path, metadata):
     table = pa.table({"image": [b"x"], "label": [0]}).replace_schema_metadata({b"huggingface": metadata})
     pq.write_table(table, tmp_path / "train.parquet")
@@ -121,6 +123,58 @@ def test_what_is_wrong_is_said(build, tmp_path):
     pq.write_table(pa.table({"image": [b"x"], "label": [0]}), other)
     with pytest.raises(ValueError, match=r"holds several configurations \(data, other\)"):
         read_huggingface(root)
+
+
+def test_a_part_that_the_names_of_the_others_count_is_missed(build):
+    """Half a training set must not pass for the whole."""
+    data = build("huggingface") / "data"
+    for part in range(2):
+        missing = data / f"train-{part:05d}-of-00002.parquet"
+        hidden = missing.rename(data / "aside")
+        with pytest.raises(FileNotFoundError, match=rf"{missing} is not there, and its split has 2 parts"):
+            read_huggingface(data.parent)
+        hidden.rename(missing)
+    assert len(read_huggingface(data.parent)) == 10
+
+
+@pytest.mark.parametrize(
+    ("second", "sentence"),
+    [
+        ({"image": [b"x"], "label": ["cat"]}, "must have columns of the same types"),
+        ({"image": [b"x"], "label": [[1]]}, "must have columns of the same types"),
+    ],
+)
+def test_parts_of_different_types_are_refused(tmp_path, second, sentence):
+    pq.write_table(pa.table({"image": [b"x"], "label": [0]}), tmp_path / "train-00000-of-00002.parquet")
+    pq.write_table(pa.table(second), tmp_path / "train-00001-of-00002.parquet")
+    with pytest.raises(ValueError, match=sentence):
+        read_huggingface(tmp_path)
+
+
+def test_a_column_that_is_named_twice_is_refused(tmp_path):
+    twice = pa.table([[b"x"], [0], [1]], names=["image", "label", "label"])
+    pq.write_table(twice, tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match=r"train\.parquet must name each column once; it has 'label' more than once"):
+        read_huggingface(tmp_path)
+
+
+def test_damage_anywhere_in_a_file_is_one_sentence_or_a_row_that_is_listed(tmp_path):
+    path = tmp_path / "train.parquet"
+    buffer = io.BytesIO()
+    Image.new("L", (2, 2), 7).save(buffer, "PNG")
+    pq.write_table(pa.table({"image": [buffer.getvalue()] * 2, "label": [0, 1]}), path)
+    data = path.read_bytes()
+    sentences = []
+    for place in range(0, len(data), 3):
+        path.write_bytes(data[:place] + b"\xff\xff\xff\x7f" + data[place + 4 :])
+        try:
+            loaded = read_huggingface(tmp_path).load()
+        except ValueError as refusal:
+            sentences.append(str(refusal))
+        else:
+            assert len(loaded) + len(loaded.skipped) == 2
+    assert len(sentences) > 50
+    assert all("\n" not in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(

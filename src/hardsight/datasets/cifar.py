@@ -106,7 +106,9 @@ def _read_binary(path: Path, label_bytes: int) -> _Rows:
     labels = rows[:, label_bytes - 1].astype(np.int64)
     _check_labels(path, labels, 10 if label_bytes == 1 else 100)
     images = rows[:, label_bytes:].reshape(-1, 3, 32, 32).copy()
-    return _Rows(images, labels, rows[:, 0].astype(np.int64) if label_bytes == 2 else None)
+    coarse = rows[:, 0].astype(np.int64) if label_bytes == 2 else None
+    _check_coarse(path, coarse)
+    return _Rows(images, labels, coarse)
 
 
 def _read_python(path: Path) -> _Rows:
@@ -122,7 +124,13 @@ def _read_python(path: Path) -> _Rows:
         raise ValueError(f"{path} must hold {len(pixels)} whole-number labels, one an image")
     _check_labels(path, columns[0], 100 if "fine_labels" in batch else 10)
     coarse = columns[1].astype(np.int64) if len(columns) == 2 else None
+    _check_coarse(path, coarse)
     return _Rows(pixels.reshape(-1, 3, 32, 32).copy(), columns[0].astype(np.int64), coarse)
+
+
+def _check_coarse(path: Path, coarse: np.ndarray | None) -> None:
+    if coarse is not None:
+        _check_labels(path, coarse, len(CIFAR100_HIERARCHY.coarse_names))
 
 
 def _check_labels(path: Path, labels: np.ndarray, num_classes: int) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from hardsight.datasets.folders import collect, parse_list, text_lines
 from hardsight.datasets.interface import FileDataset, Size
+from hardsight.datasets.paths import quoted
 
 _SPLITS = ("noisy_train", "clean_train", "clean_val", "clean_test")
 
@@ -28,7 +29,9 @@ def read_clothing1m(folder: Path | str, split: str = "noisy_train", *, size: Siz
     labels, source = (noisy, "noisy") if split == "noisy_train" else (clean, "clean")
     if int(labels.min()) < 0:
         unknown = keys[int((labels < 0).nonzero()[0])]
-        raise ValueError(f"{lists / f'{source}_label_kv.txt'} must label every key of {split}; {unknown} has none")
+        raise ValueError(
+            f"{lists / f'{source}_label_kv.txt'} must label every key of {split}; {quoted(unknown)} has none"
+        )
     return collect(
         folder,
         _as_stored(folder, keys),

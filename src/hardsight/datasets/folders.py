@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hardsight.datasets.decoding import EXTENSIONS
 from hardsight.datasets.interface import FileDataset, Size, Skipped
-from hardsight.datasets.paths import Below, is_text, printable
+from hardsight.datasets.paths import Below, is_text, printable, quoted
 
 
 def read_image_folder(
@@ -108,10 +108,12 @@ def parse_list(
     paths, labels = [], []
     for number, line in enumerate(text_lines(list_file), start=1):
         path, _, label = line.rpartition(" ")
-        if not path or not label.isdecimal() or not 0 <= int(label) - first_label < num_classes:
+        # Python makes no number of thousands of digits, and says so without the file's name.
+        number_like = label.isdecimal() and len(label) < 20
+        if not path or not number_like or not 0 <= int(label) - first_label < num_classes:
             last = first_label + num_classes - 1
             raise ValueError(
-                f"{list_file}, line {number} must be a path and a label in [{first_label}, {last}]; got {line!r}"
+                f"{list_file}, line {number} must be a path and a label in [{first_label}, {last}]; got {quoted(line)}"
             )
         paths.append(path.strip().removeprefix(prefix))
         labels.append(int(label) - first_label)
@@ -146,7 +148,7 @@ def collect(
     problems = [below.problem(path) for path in paths]
     kept = torch.tensor([index for index, problem in enumerate(problems) if problem is None], dtype=torch.int64)
     if not len(kept):
-        first = f"; the first, {paths[0]}: {problems[0]}" if paths else ""
+        first = f"; the first, {printable(paths[0])[:200]}: {problems[0]}" if paths else ""
         raise ValueError(f"none of the {len(paths)} images named for {root} can be used{first}")
     numbers = torch.arange(len(paths)) if ids is None else torch.tensor(ids, dtype=torch.int64)
     return FileDataset(

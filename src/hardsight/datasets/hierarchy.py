@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
+from hardsight.datasets.paths import quoted
+
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchy:
@@ -37,7 +39,7 @@ class Hierarchy:
         if missing or unknown or len(parent) != sum(len(members) for members in groups.values()):
             raise ValueError(
                 "groups must hold every fine class exactly once; "
-                f"missing {missing}, unknown {unknown}, {sum(map(len, groups.values()))} names in all"
+                f"missing {quoted(missing)}, unknown {quoted(unknown)}, {sum(map(len, groups.values()))} names in all"
             )
         return cls(tuple(fine_names), tuple(groups), tuple(parent[fine] for fine in fine_names))
 
@@ -87,13 +89,19 @@ def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
     path = Path(path)
     try:
         groups = _json_groups(path) if path.suffix.lower() == ".json" else _csv_groups(path)
-    except (json.JSONDecodeError, UnicodeDecodeError, csv.Error) as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is not readable {path.suffix[1:].upper() or 'text'}: {error}") from None
-    return Hierarchy.from_groups(fine_names, groups)
+    try:
+        return Hierarchy.from_groups(fine_names, groups)
+    except ValueError as refusal:
+        raise ValueError(f"{path}: {refusal}") from None
 
 
 def _json_groups(path: Path) -> dict[str, list[str]]:
-    groups = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        groups = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not readable JSON: {error}") from None
     lists = list(groups.values()) if isinstance(groups, dict) else [None]
     if not all(isinstance(members, list) and all(isinstance(one, str) for one in members) for members in lists):
         raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
@@ -105,7 +113,7 @@ def _csv_groups(path: Path) -> dict[str, list[str]]:
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         if not {"fine", "coarse"} <= set(rows.fieldnames or ()):
-            raise ValueError(f"{path} must have the columns fine and coarse; got {rows.fieldnames}")
+            raise ValueError(f"{path} must have the columns fine and coarse; got {quoted(rows.fieldnames)}")
         for number, row in enumerate(rows, start=2):
             if not row["fine"] or not row["coarse"]:
                 raise ValueError(f"{path}, row {number} must name a fine and a coarse class")

@@ -5,12 +5,14 @@ features; a `ClassLabel` carries its class names. Nothing but Parquet is read: l
 """
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
+import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from hardsight.datasets.interface import FileDataset, Size
 
 # A larger number is no class but an identity, a hash or a date.
 _MOST_CLASSES = 1_000_000
+# Some names end in a hash of what the file holds.
+_PART = re.compile(r"(?P<split>.+)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(-|$)")
 _LABEL_NAMES = ("label", "labels", "fine_label")
 # Threads that decode a set in order come to a new row group together: one reads it, the others wait for that.
 _READING = threading.Lock()
@@ -38,11 +42,12 @@ class ParquetDataset(FileDataset):
     def read_bytes(self, index: int) -> bytes:
         """The encoded image in the row."""
         file, _, row = self.paths[index].rpartition("#")
-        starts = _row_group_starts(self.root / file)
-        group = bisect.bisect_right(starts, int(row)) - 1
-        with _READING:
-            rows = _row_group(self.root / file, group, self.image_column)
-        value = rows[int(row) - starts[group]].as_py()
+        with _refusing(self.root / file):
+            starts = _row_group_starts(self.root / file)
+            group = bisect.bisect_right(starts, int(row)) - 1
+            with _READING:
+                rows = _row_group(self.root / file, group, self.image_column)
+            value = rows[int(row) - starts[group]].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if not data:
             raise ValueError("the row holds no image bytes")
@@ -75,7 +80,10 @@ def read_huggingface(
             raise ValueError(f"the columns of {files[0]} are {schema.names}; got {column!r}")
     extra = [field.name for field in schema if pa.types.is_integer(field.type) and field.name != label]
     tables = [_read(file, [label, *extra], schema) for file in files]
-    table = pa.concat_tables(tables, promote_options="permissive")
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ValueError(f"the files of the split {split!r} in {folder} must have columns of the same types") from error
     if not pa.types.is_integer(table[label].type):
         raise ValueError(f"the label column must hold whole numbers; got {table[label].type}")
     labels = _whole_numbers(table[label])
@@ -117,7 +125,22 @@ def _files(folder: Path, split: str) -> list[Path]:
     if len(parents) > 1:
         configurations = ", ".join(sorted(str(parent.relative_to(folder)) for parent in parents))
         raise ValueError(f"{folder} holds several configurations ({configurations}): give the folder of one of them")
+    _check_all_parts(files)
     return files
+
+
+def _check_all_parts(files: Sequence[Path]) -> None:
+    """Refuse `train-00000-of-00002.parquet` alone: half a split would pass for the whole."""
+    parts: dict[str, list[re.Match[str]]] = {}
+    for path in files:
+        if match := _PART.match(path.stem):
+            parts.setdefault(match["count"], []).append(match)
+    for count, matches in parts.items():
+        there = {int(match["number"]) for match in matches}
+        missing = next(number for number in itertools.count() if number not in there)
+        if missing < int(count):
+            name = f"{matches[0]['split']}-{missing:0{len(matches[0]['number'])}d}-of-{count}.parquet"
+            raise FileNotFoundError(f"{files[0].with_name(name)} is not there, and its split has {int(count)} parts")
 
 
 def _split_of(path: Path) -> str:
@@ -127,25 +150,36 @@ def _split_of(path: Path) -> str:
 
 
 def _schema(file: Path) -> pa.Schema:
-    try:
-        return pq.read_schema(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{file} is truncated or is not a Parquet file") from error
+    with _refusing(file, "truncated or is not a Parquet file"):
+        schema = pq.read_schema(file)
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise ValueError(f"{file} must name each column once; it has {name!r} more than once")
+    return schema
 
 
 def _read(file: Path, columns: list[str], schema: pa.Schema) -> pa.Table:
     if _schema(file).names != schema.names:
         raise ValueError(f"{file} must have the columns of the split's first file, {schema.names}")
-    try:
+    with _refusing(file):
         return pq.read_table(file, columns=columns).replace_schema_metadata(None)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{file} is truncated or damaged") from error
+
+
+@contextlib.contextmanager
+def _refusing(file: Path, state: str = "truncated or damaged") -> Iterator[None]:
+    """To pyarrow damage is an OSError, a type that it has not an ArrowException, a row too few an IndexError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, OverflowError, IndexError, KeyError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"{file} is {state}") from error
 
 
 def _features(schema: pa.Schema) -> Mapping[str, Any]:
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     return features if isinstance(features, dict) else {}
 

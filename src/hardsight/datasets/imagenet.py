@@ -17,6 +17,7 @@ import torch
 
 from hardsight.datasets.folders import collect, images_below, parse_list, read_image_folder, subfolders
 from hardsight.datasets.interface import FileDataset, Size
+from hardsight.datasets.paths import quoted
 
 _WNID = re.compile(r"n\d{8}")
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
@@ -88,7 +89,7 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
                 )
     except _TableError as refusal:
         raise ValueError(str(refusal)) from None
-    except (ValueError, csv.Error, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, csv.Error, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a table of images and selection frequencies") from error
     for image, shares in table.items():
         if not all(0 <= share <= 1 for share in shares.values()):
@@ -167,6 +168,6 @@ def _columns(path: Path, header: Sequence[str]) -> tuple[str, str]:
     if image is None or share is None:
         raise _TableError(
             f"{path} must have an image column ({', '.join(_IMAGE_COLUMNS)}) and a frequency column "
-            f"({', '.join(_FREQUENCY_COLUMNS)}); got {list(header)}"
+            f"({', '.join(_FREQUENCY_COLUMNS)}); got {quoted(list(header))}"
         )
     return image, share

@@ -13,6 +13,7 @@ import torch
 from hardsight.datasets.folders import collect, images_below, subfolders, text_lines
 from hardsight.datasets.interface import FileDataset, Size
 from hardsight.datasets.matlab import load_matlab
+from hardsight.datasets.paths import quoted
 
 _NAME = re.compile(r"(?P<identity>\d{4}|00-1)C(?P<camera>\d)T(?P<tracklet>\d{4})F(?P<frame>\d+)\.jpe?g")
 
@@ -58,7 +59,7 @@ def _frame_names(folder: Path, half: str) -> list[str]:
 def _parse(name: str, folder: Path) -> re.Match[str]:
     match = _NAME.fullmatch(name)
     if match is None:
-        raise ValueError(f"a frame of {folder} must be named like 0001C1T0001F001.jpg; got {name!r}")
+        raise ValueError(f"a frame of {folder} must be named like 0001C1T0001F001.jpg; got {quoted(name)}")
     return match
 
 

@@ -34,6 +34,12 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+def quoted(value: object) -> str:
+    """What a file holds, as a sentence quotes it: the beginning of what is long."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 def follow(root: Path, entry: str) -> Path:
     """The real file that `entry` names below `root`; ValueError where it or a link in it leads outside."""
     if not stays_inside(entry):

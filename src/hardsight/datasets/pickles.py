@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from hardsight.datasets.paths import quoted
+
 
 def load_arrays(path: Path | str) -> Any:
     """The arrays and plain containers in a pickle; ValueError, with nothing executed, where it wants more.
@@ -60,12 +62,12 @@ class _DType:
         self.code = _text(code)
         self.order = "="
         if self.code not in _NUMBERS:
-            raise RefusedError(f"it holds an array of type {self.code!r}, which is no plain number")
+            raise RefusedError(f"it holds an array of type {quoted(self.code)}, which is no plain number")
 
     def __setstate__(self, state: Any) -> None:
         self.order = _text(state[1])
         if self.order not in ("|", "<", ">", "="):
-            raise RefusedError(f"it holds a byte order {self.order!r}")
+            raise RefusedError(f"it holds a byte order {quoted(self.order)}")
 
     def real(self) -> np.dtype:
         return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]
@@ -100,7 +102,7 @@ def _scalar(dtype: Any, raw: Any) -> Any:
 
 def _encoded(text: Any, encoding: Any) -> bytes:
     if _text(encoding) != "latin1":
-        raise RefusedError(f"it asks for the codec {encoding!r}")
+        raise RefusedError(f"it asks for the codec {quoted(encoding)}")
     return _text(text).encode("latin1")
 
 
@@ -144,7 +146,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         word = _VOCABULARY.get((module, name))
         if word is None:
-            raise RefusedError(f"it asks for {f'{module}.{name}'!r}, and only arrays are read")
+            raise RefusedError(f"it asks for {quoted(f'{module}.{name}')}, and only arrays are read")
         return word
 
 

@@ -506,3 +506,22 @@ def test_hardness_against_the_prediction_makes_no_label_suspect(make_record: Mak
     assert "measured against the model&#39;s own prediction" in page
     assert "two rankings" not in page
     assert samples_shown(folder) == re.findall(r"id (\d+)<", page) == ["10", "11"]
+
+
+def test_on_paper_the_table_is_its_first_rows_and_says_how_many_are_left_out(
+    digits_page: str, make_record: Maker
+) -> None:
+    rows = digits_page.partition('id="samples-table"')[2].partition("</table>")[0].count("<tr>") - 1
+    assert rows > 40
+    said = re.search(r'<p class="paper" id="samples-paper" data-rows="(\d+)">(.*?)</p>', digits_page)
+    assert said is not None
+    shown = int(said[1])
+    assert (
+        re.sub("<.*?>", "", said[2]) == f"{rows - shown} more rows are left out on paper; the page on a screen has all."
+    )
+    screen, paper = digits_page.partition("</style>")[0].split("@media print")
+    assert ".paper { display: none; }" in screen
+    assert f"#samples-table tbody tr:nth-child(n + {shown + 1} of :not([hidden])) {{ display: none; }}" in paper
+    # All of a short table is printed.
+    few = make_record({"id": range(40), "label": [0, 1] * 20, "avh": np.linspace(0, 1, 40)})
+    assert '<p class="paper"' not in _read(write_report(few))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _CONFUSIONS = 12
+# Rows of the table of samples that are printed, about a sheet; page.css hides those after them.
+_PAPER_ROWS = 40
 _SECTIONS = {
     "suspects": "Suspected labels",
     "hardest": "Hardest samples",
@@ -129,6 +131,7 @@ def _context(view: View, svgs: Mapping[str, Any]) -> dict[str, Any]:
         "detection": any(line.auroc is not None for line in view.lines),
         "missing": any(line.missing for line in view.lines),
         "truth": view.wrong is not None,
+        "paper_rows": _PAPER_ROWS,
         "paths": any(card.path for card in view.table),
         "reasons": any(card.reasons for card in view.table),
         "expected_column": "expected" if view.labels and "expected" in view.labels.codes else "predicted",

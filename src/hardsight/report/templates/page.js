@@ -8,7 +8,14 @@
   const found = document.getElementById("samples-found");
   const search = document.getElementById("samples-search");
   document.getElementById("samples-tools").hidden = false;
-  const tell = (count) => { found.textContent = `${count} of ${rows.length} rows`; };
+  const paper = document.getElementById("samples-paper");
+  const tell = (count) => {
+    found.textContent = `${count} of ${rows.length} rows`;
+    if (!paper) return;
+    const left = count - Number(paper.dataset.rows);
+    paper.hidden = left <= 0;
+    paper.firstElementChild.textContent = left;
+  };
   search.addEventListener("input", () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;

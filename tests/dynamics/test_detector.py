@@ -89,6 +89,15 @@ def test_the_same_seed_gives_the_same_detector_and_leaves_the_world_alone() -> N
     assert not torch.equal(detector_score(one, curves), detector_score(other, curves))
 
 
+def test_the_first_weights_come_from_the_generator_too() -> None:
+    curves, wrong = late_and_early(80, 6, seed=2)
+    one, other = (
+        train_detector(curves, wrong, generator=torch.Generator().manual_seed(seed), epochs=1, lr=0.0)
+        for seed in (3, 4)
+    )
+    assert not torch.equal(one.head.weight, other.head.weight)
+
+
 def test_the_learning_rate_falls_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     rates, step = [], torch.optim.AdamW.step
 

@@ -141,6 +141,12 @@ def test_the_whole_range_of_float64_has_lengths_and_angles(scale: float) -> None
     torch.testing.assert_close(angle_between(x * scale, y), angle_between(x, y), rtol=0, atol=1e-14)
 
 
+def test_large_components_may_be_the_negative_ones() -> None:
+    x = torch.tensor([[-3e30, -4e30, 1.0], [-3e-30, -4e-30, 0.0]])
+    torch.testing.assert_close(norms(x), torch.tensor([5e30, 5e-30]), rtol=1e-6, atol=0)
+    torch.testing.assert_close(directions(x), torch.tensor([-0.6, -0.8, 0.0]).expand(2, 3), rtol=0, atol=1e-7)
+
+
 def test_the_textbook_gradient_is_not_finite_where_ours_is() -> None:
     x = torch.tensor([3.0, 4.0], requires_grad=True)
     naive_angle(x, x.detach()).backward()

@@ -66,6 +66,20 @@ def test_values_stay_in_their_range(one: Score) -> None:
         assert ((values >= low - 1e-12) & (values <= high + 1e-12)).all()
 
 
+@pytest.mark.parametrize("one", [*SCORES_OF_A_MODEL, get_score("prototype_angle")], ids=lambda one: one.name)
+def test_finite_ends_of_a_range_are_reached(one: Score) -> None:
+    # Two opposite classes, and features along the label, against it and without direction.
+    given = {
+        "features": torch.tensor([[2000.0, 0.0], [-1000.0, 0.0], [0.0, 0.0]], dtype=torch.float64),
+        "weight": torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64),
+        "bias": torch.zeros(2, dtype=torch.float64),
+        "labels": torch.zeros(3, dtype=torch.long),
+    }
+    values, (low, high) = by_definition(one, given), one.bounds(2)
+    assert values.min().item() == pytest.approx(low, abs=1e-12) or math.isinf(low)
+    assert values.max().item() == pytest.approx(high, abs=1e-12) or math.isinf(high)
+
+
 @pytest.mark.parametrize("one", SCORES_OF_A_MODEL, ids=lambda one: one.name)
 def test_samples_do_not_depend_on_their_order(one: Score) -> None:
     given = example()

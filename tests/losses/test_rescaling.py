@@ -239,3 +239,13 @@ def test_weights_are_those_of_class_indices() -> None:
 def test_refuses_a_negative_weight_which_would_spoil_the_whole_batch() -> None:
     with pytest.raises(ValueError, match="sample_weight must be 0 or more throughout; got -1"):
         gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), sample_weight=torch.tensor([1.0, -1.0]))
+
+
+def test_logits_near_the_largest_number_have_their_gradient() -> None:
+    logits = torch.tensor([[3e38, 1e38, 2e38]], requires_grad=True)
+    loss = gradient_rescaling(logits, torch.tensor([1]))
+    loss.backward()
+    assert loss.item() == pytest.approx(2e38)
+    # The label is ruled out, so its weight is 1: half a step down for the class that leads, half a step up for it.
+    assert logits.grad is not None
+    assert logits.grad.tolist() == [[0.5, -0.5, 0.0]]

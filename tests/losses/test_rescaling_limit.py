@@ -88,3 +88,12 @@ def test_what_no_training_can_have_is_refused(function, name) -> None:
         with pytest.raises(ValueError, match=f"{name} must be at least 2"):
             function(0.5, count)
     assert function(1e9, 10) == math.inf, "so far from the start that no weight tells classes apart"
+
+
+@pytest.mark.parametrize("candidates", [3, 1000, 10**6])
+@pytest.mark.parametrize("log_power", [690, 701, 708, 712, 2000])
+def test_a_limit_too_large_for_a_float_is_infinite(candidates: int, log_power: int) -> None:
+    """e^709 is the last that a float holds; Python raises beyond it."""
+    limit = critical_beta(log_power / math.log(candidates) - 1, candidates)
+    assert limit > 1e250
+    assert math.isinf(limit) or log_power < 709

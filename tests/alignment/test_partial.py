@@ -46,6 +46,15 @@ def test_the_formula_for_one_covariate(method: str, make_columns: Callable, corr
     assert partial_correlation(score, human, correct, method=method).coefficient == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("method", ["pearson", "spearman", "kendall"])
+def test_a_score_turned_around_turns_the_coefficient(method: str, make_columns: Callable, correct: np.ndarray) -> None:
+    score, human = make_columns(80)
+    plain = partial_correlation(score, human, correct, method=method)
+    turned = partial_correlation(-score, human, correct, method=method)
+    assert plain.coefficient > 0.1
+    assert (turned.coefficient, turned.p_value) == pytest.approx((-plain.coefficient, plain.p_value), rel=1e-9)
+
+
 def test_kendalls_p_value_is_that_of_tau_with_fewer_pairs(make_columns: Callable) -> None:
     """A tau of n - k pairs has the variance 2 (2 (n - k) + 5) / (9 (n - k) (n - k - 1)), k the covariates."""
     score, human = make_columns(12, ties=False)

@@ -48,6 +48,9 @@ def test_mentornet_s_stages() -> None:
     assert mentornet_weights(LOSSES, 1.0, 0.1).tolist() == [1, 1, 1, 1, 1]
     assert mentornet_weights(LOSSES, 1.0, 0.5).tolist() == [1, 1, 1, 0, 0]
     torch.testing.assert_close(mentornet_weights(LOSSES, 1.0, 0.95), torch.tensor([1.0, 1.0, 1.0, 0.5, 0.0]))
+    # Where one stage ends and the next begins: the burn-in has its last moment, the linear stage its first.
+    assert mentornet_weights(LOSSES, 1.0, 0.18).tolist() == [1, 1, 1, 1, 1]
+    assert mentornet_weights(LOSSES, 1.0, 0.9).tolist() == [1, 1, 1, 0.5, 0]
 
 
 def test_mentornet_follows_the_percentile(generator: torch.Generator) -> None:

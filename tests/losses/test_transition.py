@@ -43,6 +43,11 @@ def test_counts() -> None:
     torch.testing.assert_close(transition_from_labels(clean, noisy, 3), expected)
 
 
+def test_a_class_of_one_sample_is_as_that_sample_is_labelled() -> None:
+    found = transition_from_labels(torch.tensor([0, 1]), torch.tensor([1, 1]), 2)
+    assert found.tolist() == [[0.0, 1.0], [0.0, 1.0]]
+
+
 def test_refuses_in_one_sentence() -> None:
     predictions = torch.full((4, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"quantile must lie in \[0, 1\]; got 97.0"):

@@ -101,4 +101,4 @@ def _rising(values: Tensor, high: Tensor) -> Tensor:
     below = ordered[:middle].flip(0).cummin(0).values.flip(0) if middle else ordered[:middle]
     result = torch.empty_like(high)
     result[order] = torch.cat([below, above])
-    return result.clamp(0.0, 1.0)
+    return result

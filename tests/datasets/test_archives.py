@@ -1,5 +1,6 @@
 """Archives: unpacked whole or not at all, and never outside the folder."""
 
+import gzip
 import io
 import random
 import tarfile
@@ -150,5 +151,51 @@ def test_an_archive_of_nothing_is_refused(tmp_path):
 def test_a_zip_whose_names_are_no_text_is_refused(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"nam\u00e9.txt": b"1"})
     path.write_bytes(path.read_bytes().replace("\u00e9".encode(), b"\xff\xfe"))
+    with pytest.raises(ValueError, match=r"a\.zip is truncated or is not a zip or tar archive"):
+        unpack(path, tmp_path / "data")
+
+
+def test_a_compressed_tar_is_unpacked_only_where_its_checksum_holds(tmp_path):
+    """Python's tarfile stops at the last member, before the sum that gzip keeps of all of them."""
+    with gzip.open(tmp_path / "a.tgz", "wb", compresslevel=0) as file:
+        file.write(make_tar(tmp_path / "a.tar", GOOD, "w").read_bytes())
+    data = (tmp_path / "a.tgz").read_bytes()
+    place = data.index(b"1" * 5000) + 100
+    (tmp_path / "a.tgz").write_bytes(data[:place] + b"7" + data[place + 1 :])
+    with pytest.raises(ValueError, match=r"a\.tgz is truncated or is not a zip or tar archive"):
+        unpack(tmp_path / "a.tgz", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.bz2", "tar.xz"])
+def test_a_byte_that_was_turned_over_is_noticed_in_one_sentence_or_changes_nothing(tmp_path, kind):
+    path = tmp_path / f"set.{kind}"
+    small = {"set/a.bin": bytes(range(40)), "set/b.bin": b"2" * 90}
+    if kind == "zip":
+        make_zip(path, small)
+    else:
+        make_tar(path, small, "w:" + kind.removeprefix("tar."))
+    data = path.read_bytes()
+    sentences = []
+    for place in range(0, len(data), 2):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        folder = tmp_path / f"data{place}"
+        try:
+            unpack(path, folder)
+        except ValueError as refusal:
+            sentences.append(str(refusal))
+            assert not folder.exists()
+        else:
+            # Where the names are another's, the sums of a zip's contents hold.
+            assert sorted(file.read_bytes() for file in folder.rglob("*.*")) == sorted(small.values())
+    assert len(sentences) > 20
+    assert all(str(path) in one and "\n" not in one for one in sentences)
+
+
+def test_a_zip_whose_parts_lie_before_its_beginning_is_refused(tmp_path):
+    path = make_zip(tmp_path / "a.zip", {"set/a.bin": b"1" * 50, "set/b.bin": b"2" * 50})
+    data = path.read_bytes()
+    # Python counts all places from the end, and so comes out before the beginning of what was shortened.
+    path.write_bytes(data[20:])
     with pytest.raises(ValueError, match=r"a\.zip is truncated or is not a zip or tar archive"):
         unpack(path, tmp_path / "data")

@@ -1,7 +1,9 @@
 """Unpacking a downloaded archive: whole or not at all, and never outside its folder."""
 
 import contextlib
+import errno
 import lzma
+import os
 import shutil
 import stat
 import tarfile
@@ -44,8 +46,8 @@ def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
         except (
             zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError, OSError,
         ) as error:  # fmt: skip
-            if isinstance(error, OSError) and error.errno is not None:
-                # A full disk, say: nothing is wrong with the archive.
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                # A full disk, say: nothing is wrong with the archive. EINVAL is a place before its beginning.
                 raise
             raise ValueError(f"{archive} is truncated or is not a zip or tar archive") from error
         names = sorted(entry.name for entry in Path(place).iterdir())
@@ -60,6 +62,7 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
     # A tar by its beginning, before a zip by its end: a tar whose last file is a zip has the end of one.
     if not tarfile.is_tarfile(archive):
         with zipfile.ZipFile(archive) as opened:
+            _check_count(archive, len(opened.infolist()))
             _check(archive, folder, ((entry.filename, _plain_zip(entry)) for entry in opened.infolist()))
             opened.extractall(place)
         return
@@ -68,8 +71,22 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
         if opened.fileobj is not None and opened.fileobj.tell() == opened.offset:
             # The file ended where a header, or the block of zeros that ends every tar, was to be read.
             raise EOFError
+        # The sum that a compressed file keeps of itself is its last word, after the end of the tar in it.
+        while opened.fileobj is not None and opened.fileobj.read(1 << 20):
+            pass
         _check(archive, folder, ((member.name, member.isreg() or member.isdir()) for member in members))
         opened.extractall(place, members, filter="data")
+
+
+def _check_count(archive: Path, found: int) -> None:
+    """Refuse a zip whose last record counts other entries than were found: damage to one may hide those after it."""
+    with archive.open("rb") as file:
+        file.seek(-min(archive.stat().st_size, 22 + 0xFFFF), os.SEEK_END)
+        _, mark, record = file.read().rpartition(b"PK\x05\x06")
+    counted = int.from_bytes(record[6:8], "little")
+    # The largest number says that the count is too large for this record.
+    if mark and counted not in (0xFFFF, found & 0xFFFF):
+        raise zipfile.BadZipFile
 
 
 def _plain_zip(entry: zipfile.ZipInfo) -> bool:

@@ -196,10 +196,13 @@ def test_without_remeasuring_no_gradient_is_steeper_than_an_angle_can_be(angle: 
 @pytest.mark.parametrize("end", [1.0, -1.0])
 def test_the_slope_at_the_ends_is_that_of_the_smallest_angle_a_cosine_can_tell(dtype: torch.dtype, end: float) -> None:
     eps = torch.finfo(dtype).eps
-    cosine = torch.tensor(end, dtype=dtype, requires_grad=True)
-    angle_of_cosine(cosine).backward()
-    assert cosine.grad is not None
-    assert cosine.grad.item() == pytest.approx(-1 / math.acos(1 - eps), rel=1e-3)
+    # At the end, and past it by a rounding.
+    cosines = torch.tensor([end, end * (1 + 2 * eps)], dtype=dtype, requires_grad=True)
+    angles = angle_of_cosine(cosines)
+    angles.sum().backward()
+    assert angles.tolist() == pytest.approx([math.acos(end)] * 2)
+    assert cosines.grad is not None
+    assert cosines.grad.tolist() == pytest.approx([-1 / math.acos(1 - eps)] * 2, rel=1e-3)
 
 
 def test_autocast_does_not_round_the_product() -> None:

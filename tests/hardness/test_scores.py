@@ -128,9 +128,10 @@ def test_scores_are_exact_where_vectors_are_parallel() -> None:
     generator = torch.Generator().manual_seed(2)
     weight = torch.randn(5, 32, generator=generator)
     nudge = 1e-4 * torch.randn(5, 32, generator=generator)
-    # Next to its own class, next to another class, opposite to another class.
-    features = torch.cat([weight + nudge, weight.roll(1, 0) + nudge, -(weight.roll(1, 0) + nudge)])
-    labels = torch.arange(5).repeat(3)
+    # Next to its own class, next to another class, opposite to another class, opposite to its own.
+    near_other = weight.roll(1, 0) + nudge
+    features = torch.cat([weight + nudge, near_other, -near_other, -(weight + nudge)])
+    labels = torch.arange(5).repeat(4)
     got = hs.score(features, weight, labels, scores=("avh", "angular_margin"))
     exact = hs.score(features.double(), weight.double(), labels, scores=("avh", "angular_margin"))
     for name, values in got.items():

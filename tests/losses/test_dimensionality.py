@@ -71,6 +71,11 @@ def test_a_jump_in_the_first_epochs_does_not_count() -> None:
     loss = D2L(first_epochs=5, window=5)
     assert not any(loss.end_epoch(lid, 0.0) for lid in [5.0, 4.0, 9.0, 20.0, 40.0, 80.0, 160.0])
     assert loss.alpha == 1
+    # Unless told otherwise it waits for five epochs and then for a window of five, as the authors do.
+    for falling in (9, 10):
+        loss = D2L()
+        assert not any(loss.end_epoch(9 - 0.1 * epoch, 0.0) for epoch in range(falling))
+        assert loss.end_epoch(99.0, 0.0) == (falling == 10)
 
 
 @pytest.mark.parametrize("lid", [10.7, 3.3, 1 / 3, 7.9])

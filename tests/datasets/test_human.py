@@ -1,5 +1,6 @@
 """Human votes and labels: read from what is published, and nothing in it is run."""
 
+import itertools
 import shutil
 import zipfile
 
@@ -107,8 +108,8 @@ def test_a_byte_that_was_turned_over_is_noticed_in_one_sentence_or_changes_nothi
         torch.save({"clean_label": labels}, path, _use_new_zipfile_serialization=kind == "pt")
     data = path.read_bytes()
     sentences = []
-    for place in range(0, len(data), 3):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+    for place, bits in itertools.product(range(0, len(data), 3), (0xFF, 0x01)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ bits]) + data[place + 1 :])
         try:
             read = load_human_labels(path)
         except ValueError as refusal:

@@ -89,3 +89,14 @@ def test_a_matching_network_has_no_mismatch() -> None:
     model = CifarResNet(20)
     assert first_mismatch(model, model.state_dict()) is None
     assert first_mismatch(model, dict(model.named_parameters())) == "bn1.running_mean is missing"
+
+
+def test_whole_numbers_are_no_weights() -> None:
+    """Torch would take the bits of whole numbers, or of complex ones, as weights without a word."""
+    model = CifarResNet(20)
+    for wrong in (torch.int32, torch.uint8, torch.bool, torch.complex64):
+        tensors = model.state_dict() | {"conv1.weight": model.conv1.weight.detach().to(wrong)}
+        kind = str(wrong).removeprefix("torch.")
+        assert first_mismatch(model, tensors) == f"conv1.weight holds {kind} instead of float32"
+    halves = {key: value.half() if value.is_floating_point() else value for key, value in model.state_dict().items()}
+    assert first_mismatch(model, halves) is None

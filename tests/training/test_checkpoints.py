@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardsight.training.checkpoints import Checkpoints, read_weights
+from hardsight.training.checkpoints import Checkpoints, check_fits, read_weights
 from hardsight.training.states import read_state, write_state
 
 FILES = ["model.safetensors", "shared.json", "shared.safetensors", "process-0.json", "process-0.safetensors"]
@@ -82,3 +82,12 @@ def test_numbers_of_a_kind_that_torch_has_not_are_refused(tmp_path: Path) -> Non
     (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
     with pytest.raises(ValueError, match=r"w\.safetensors must be a safetensors file"):
         read_weights(tmp_path / "w.safetensors")
+
+
+def test_whole_numbers_are_no_weights() -> None:
+    model = torch.nn.Linear(2, 3)
+    check_fits(model, {name: one.half() for name, one in model.state_dict().items()}, "w.safetensors")
+    with pytest.raises(
+        ValueError, match=r"w\.safetensors must hold .*; weight is int32 there and float32 in the model"
+    ):
+        check_fits(model, model.state_dict() | {"weight": torch.ones(3, 2, dtype=torch.int32)}, "w.safetensors")

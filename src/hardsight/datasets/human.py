@@ -7,6 +7,7 @@ CIFAR-10H: `cifar10h-counts.npy`, https://github.com/jcpeterson/cifar-10h. CIFAR
 import contextlib
 import dataclasses
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -111,10 +112,19 @@ def _load_npz(path: Path) -> dict[str, np.ndarray]:
 def _load_pt(path: Path) -> dict[str, np.ndarray]:
     # NumPy's own words would set whatever flags a file gives a number type.
     with _refusing(path), torch.serialization.safe_globals(stand_ins()):
+        _check_sums(path)
         content = finished(torch.load(path, map_location="cpu", weights_only=True))
     if not isinstance(content, dict) or not all(map(_is_column, content.values())):
         raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
     return {str(key): np.asarray(value) for key, value in content.items()}
+
+
+def _check_sums(path: Path) -> None:
+    """Refuse a zip whose parts are not what was packed; torch does not look at their checksums."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile
 
 
 def _is_column(value: object) -> bool:

@@ -34,7 +34,7 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
 
 
 def first_mismatch(model: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
-    """The first tensor, in the model's order, that `tensors` lack, have in another shape or have too many; or None.
+    """The first tensor, in the model's order, that `tensors` lack, have in another shape or kind or have too many; or None.
 
     The batch counters of batch normalization may be missing: they do not change what the network computes.
     """
@@ -46,5 +46,11 @@ def first_mismatch(model: nn.Module, tensors: Mapping[str, Tensor]) -> str | Non
             return f"{name} is missing"
         if tensors[name].shape != tensor.shape:
             return f"{name} has the shape {list(tensors[name].shape)} instead of {list(tensor.shape)}"
+        if tensor.is_floating_point() and not tensors[name].is_floating_point():
+            return f"{name} holds {_kind(tensors[name])} instead of {_kind(tensor)}"
     unknown = next((name for name in tensors if name not in expected), None)
     return f"{unknown} belongs to another network" if unknown else None
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

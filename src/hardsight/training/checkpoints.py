@@ -154,6 +154,9 @@ def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | st
             raise ValueError(
                 f"{must}; {name} is {list(state[name].shape)} there and {list(tensor.shape)} in the {kind}"
             )
+        if tensor.is_floating_point() and not state[name].is_floating_point():
+            theirs, ours = (str(one.dtype).removeprefix("torch.") for one in (state[name], tensor))
+            raise ValueError(f"{must}; {name} is {theirs} there and {ours} in the {kind}")
     extra = next((name for name in state if name not in wanted), None)
     if extra is not None:
         raise ValueError(f"{must}; it also holds {extra}, which the {kind} has not")

@@ -113,6 +113,16 @@ def test_a_sample_never_learned_is_the_hardest_however_often_it_was_shown():
     assert all(values[3].isnan() for values in scores.values())
 
 
+def test_the_epochs_of_a_run_count_also_where_no_sample_came_in_all_of_them():
+    """Sample 0 is right in epochs 0 and 1, sample 1 wrong in epochs 2 and 3: the run has four."""
+    recorder = Recorder(2, scores=("first_learned",))
+    for epoch in range(4):
+        row = [1.0, 0.0] if epoch < 2 else [0.0, 1.0]
+        recorder.update(torch.tensor([epoch // 2]), torch.tensor([row]), torch.tensor([0]))
+        recorder.end_epoch()
+    assert recorder.scores()["first_learned"].tolist() == [0, 4]
+
+
 def test_aleatoric_uncertainty_of_certain_predictions_is_not_below_zero():
     """Of p = 0 and p = 1 alone it is 0; rounding of mean p (1 - mean p) - variance must not carry it below."""
     recorder = Recorder(40, scores=("aleatoric",))

@@ -37,6 +37,12 @@ def test_hand_computed() -> None:
     assert loss.item() == pytest.approx(math.log1p(math.exp(-math.pi)), rel=1e-5)
 
 
+@pytest.mark.parametrize("scale", [0.25, 1.0, 40.0])
+def test_any_positive_scale_multiplies_the_logits(scale: float, generator: torch.Generator) -> None:
+    head, features = AngularLinear(6, 4, scale=scale, generator=generator), torch.randn(5, 6, generator=generator)
+    torch.testing.assert_close(head(features), scale * angular_logits(features, head.weight))
+
+
 def test_cross_entropy_on_the_head_is_the_avh_loss(generator: torch.Generator) -> None:
     head = AngularLinear(6, 4, scale=7.0, generator=generator)
     features, labels = torch.randn(5, 6, generator=generator), torch.tensor([0, 1, 2, 3, 0])

@@ -34,7 +34,7 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
 
 
 def first_mismatch(model: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
-    """The first tensor, in the model's order, that `tensors` lack, have in another shape or kind or have too many; or None.
+    """The first tensor, in the model's order, that `tensors` lack, have otherwise (shape, kind) or too many; or None.
 
     The batch counters of batch normalization may be missing: they do not change what the network computes.
     """

@@ -205,7 +205,8 @@ def _scale(x: Tensor) -> Tensor:
     largest = x.detach().abs().amax(-1, keepdim=True)
     limit = 1000 if x.dtype == torch.float64 else 120
     exponent = torch.frexp(largest).exponent.clamp(-limit, limit)
-    return torch.where(largest == 0, 1.0, torch.ldexp(torch.ones_like(largest), exponent))
+    # The exponent of 0 is 0.
+    return torch.ldexp(torch.ones_like(largest), exponent)
 
 
 def _nonzero(x: Tensor) -> Tensor:

@@ -330,6 +330,8 @@ def test_a_million_samples_fit_in_200_mebibytes():
     recorder = Recorder(10_000, repeats="last")
     recorder.update(torch.tensor([0]), torch.eye(1, 3), torch.tensor([0]), torch.ones(1), weight_norm=torch.ones(3))
     assert recorder.nbytes / 10_000 * 1_000_000 <= 200 * 2**20
+    state = recorder.state_dict()
+    assert recorder.nbytes >= sum(tensor.nbytes for part in ("aggregates", "ledger") for tensor in state[part].values())
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,23 @@
 """The margin family: loops, the shape of each margin, and the peers where they are at hand."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hardsight.losses import ArcFace, CosFace, CosineLinear, NormFace, SphereFace, margin_logits, margin_loss
+from hardsight.losses import (
+    AngularLinear,
+    ArcFace,
+    AVHLoss,
+    CosFace,
+    CosineLinear,
+    NormFace,
+    SphereFace,
+    margin_logits,
+    margin_loss,
+)
 
 
 def psi(angle: float, margin: int) -> float:
@@ -139,3 +150,11 @@ def test_a_head_takes_features_of_any_batch_shape(generator: torch.Generator) ->
     features = torch.randn(2, 5, 4, generator=generator)
     torch.testing.assert_close(head(features), head(features.flatten(0, 1)).unflatten(0, (2, 5)))
     torch.testing.assert_close(head(features[0, 0]), head(features)[0, 0])
+
+
+@pytest.mark.parametrize("make", [AngularLinear, CosineLinear, NormFace, AVHLoss])
+def test_class_weights_begin_at_about_length_one(make: Callable[..., nn.Module], generator: torch.Generator) -> None:
+    """Directions are all that counts for the logits, but a weight twice as long turns half as fast."""
+    (weight,) = make(400, 30, generator=generator).parameters()
+    lengths = weight.detach().norm(dim=1)
+    assert bool(((lengths > 0.8) & (lengths < 1.2)).all())

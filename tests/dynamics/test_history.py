@@ -42,6 +42,15 @@ def test_a_recorder_rebuilt_from_its_history_is_the_same(run, tmp_path):
     assert (rebuilt.phase, rebuilt.epoch) == (1, 3)
 
 
+def test_samples_in_blocks_are_the_same_in_the_aggregates_and_in_the_history(run, tmp_path, monkeypatch):
+    whole = go_on(run, Recorder(23), range(12))
+    monkeypatch.setattr("hardsight.dynamics.intake._BLOCK", 7)
+    recorder = go_on(run, Recorder(23, history=tmp_path), range(12))
+    assert same(whole, recorder)
+    assert same(whole, Recorder.from_history(tmp_path))
+    assert pq.read_table(tmp_path / "epoch-00004.parquet").column("id").to_pylist() == run.shown(4).tolist()
+
+
 def test_an_interrupted_run_goes_on_from_its_history(run, tmp_path):
     whole = go_on(run, Recorder(23), range(12))
     recorder = go_on(run, Recorder(23, history=tmp_path), range(7))

@@ -144,10 +144,10 @@ def test_reset_where_gradients_stay_as_zeros(model: nn.Module, inputs: Tensor, l
         criterion.reset()
 
 
-def test_a_part_without_labels(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
+def test_parts_without_labels(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
     criterion = AccumulatedRescaling(GradientRescaling(), model.parameters())
     nothing = torch.full_like(labels, -100)
-    for part in (nothing, labels, nothing):
+    for part in (nothing, nothing, labels, nothing):
         criterion(model(inputs), part).backward()
     torch.testing.assert_close(gradients(model), whole_batch(model, inputs, labels))
 

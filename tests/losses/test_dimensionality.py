@@ -93,6 +93,7 @@ def test_an_epoch_whose_features_are_all_alike_counts_as_the_one_before() -> Non
     for at, lid in enumerate(lids):
         assert loss.end_epoch(0.0 if at == 3 else lid, at / 10) == without.end_epoch(lid, at / 10)
     assert loss.alpha == without.alpha < 1
+    assert (loss.epochs_seen, loss.recent.tolist()) == (without.epochs_seen, without.recent.tolist())
     nothing = D2L()
     assert not nothing.end_epoch(0.0, 0.1)
     assert nothing.alpha == 1

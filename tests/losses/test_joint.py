@@ -109,6 +109,15 @@ def test_the_table_is_in_the_state(logits: Tensor) -> None:
     torch.testing.assert_close(other(logits, labels, ids=ids), loss(logits, labels, ids=ids))
 
 
+def test_a_prior_is_copied_and_carries_no_gradient() -> None:
+    prior = torch.full((3,), 1 / 3, requires_grad=True)
+    kept = JointOptimisation(4, 3, prior=prior).prior
+    assert not kept.requires_grad
+    with torch.no_grad():
+        prior.zero_()
+    assert kept.tolist() == pytest.approx([1 / 3] * 3)
+
+
 def test_refuses_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"alpha must be at least 0 and finite; got -1.0"):
         JointOptimisation(4, 3, alpha=-1.0)

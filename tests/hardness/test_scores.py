@@ -382,12 +382,13 @@ def test_entropy_is_exact_where_the_probability_rounds_to_one() -> None:
     torch.testing.assert_close(torch.as_tensor(found).double().reshape(()), true, atol=0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("length", [1.0, 1e-3, 1e-6, 1e-11])
-def test_angles_are_not_read_off_logits_that_are_all_bias(length: float) -> None:
+def test_angles_are_not_read_off_logits_that_are_all_bias(length: float, sign: float) -> None:
     """Beside a bias of 1, float32 keeps of a product of 1e-6 a tenth, and of one of 1e-9 nothing."""
     generator = torch.Generator().manual_seed(0)
     features = length * torch.randn(40, 8, generator=generator)
-    weight, bias = torch.randn(5, 8, generator=generator), torch.randn(5, generator=generator)
+    weight, bias = torch.randn(5, 8, generator=generator), sign * torch.rand(5, generator=generator).add(0.5)
     features[3], labels = 0.0, torch.randint(5, (40,), generator=generator)
     logits = features @ weight.T + bias
     seen = summary.summarise_outputs(

@@ -78,6 +78,15 @@ def test_a_jump_in_the_first_epochs_does_not_count() -> None:
         assert loss.end_epoch(99.0, 0.0) == (falling == 10)
 
 
+@pytest.mark.parametrize(("lid", "turns"), [(6.9, False), (7.1, True)])
+def test_a_rise_counts_from_two_standard_deviations_on(lid: float, turns: bool) -> None:
+    """4 and 6 have the mean 5 and the standard deviation 1."""
+    loss = D2L(first_epochs=0, window=2)
+    assert not loss.end_epoch(4.0, 0.1)
+    assert not loss.end_epoch(6.0, 0.2)
+    assert loss.end_epoch(lid, 0.3) == turns
+
+
 @pytest.mark.parametrize("lid", [10.7, 3.3, 1 / 3, 7.9])
 def test_a_dimensionality_that_stays_the_same_is_no_turning_point(lid: float) -> None:
     """A double compared with the mean of its own float32 roundings would seem to rise."""

@@ -67,6 +67,16 @@ def test_the_identity_corrects_nothing(logits: Tensor, labels: Tensor) -> None:
         torch.testing.assert_close(kind(torch.eye(3, dtype=torch.float64))(logits, labels), cce)
 
 
+@pytest.mark.parametrize("kind", [ForwardCorrection, BackwardCorrection])
+def test_the_matrix_is_copied(kind: type, logits: Tensor, labels: Tensor) -> None:
+    matrix = MATRIX.clone()
+    loss = kind(matrix)
+    before, state = loss(logits, labels), loss.transition.clone()
+    matrix.copy_(torch.eye(3))
+    assert torch.equal(loss.transition, state)
+    assert torch.equal(loss(logits, labels), before)
+
+
 def test_backward_is_unbiased(logits: Tensor) -> None:
     """Over the noisy labels of a clean class, the mean of the loss is the clean cross-entropy (Theorem 1)."""
     for clean in range(3):

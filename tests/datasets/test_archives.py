@@ -199,3 +199,25 @@ def test_a_zip_whose_parts_lie_before_its_beginning_is_refused(tmp_path):
     path.write_bytes(data[20:])
     with pytest.raises(ValueError, match=r"a\.zip is truncated or is not a zip or tar archive"):
         unpack(path, tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"mtime": "nan"},
+        {"mtime": "1e400"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "10"},
+        {"GNU.sparse.map": "0,1", "GNU.sparse.size": "1000000000000"},
+        {"size": "-5"},
+    ],
+)
+def test_what_a_tar_says_of_its_members_beside_the_truth_is_refused(tmp_path, headers):
+    """A file that is said to be of a terabyte takes none in the archive, and all of the disk it is unpacked to."""
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("set/a.txt")
+        member.size, member.pax_headers = 3, headers
+        archive.addfile(member, io.BytesIO(b"abc"))
+    with pytest.raises(ValueError, match=r"a\.tar is (truncated or is not|refused)"):
+        unpack(path, tmp_path / "data")
+    assert not (tmp_path / "data").exists()

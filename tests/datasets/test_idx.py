@@ -111,3 +111,11 @@ def test_a_header_that_promises_the_moon_reserves_no_memory(tmp_path):
     path.write_bytes(struct.pack(">BBBBIII", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(10))
     with pytest.raises(ValueError, match="is truncated"):
         read_idx(path)
+
+
+def test_images_without_pixels_are_refused(build):
+    folder = build("mnist") / "MNIST" / "raw"
+    header = struct.pack(">BBBB3I", 0, 0, 8, 3, 23, 0, 2**32 - 1)
+    (folder / "train-images-idx3-ubyte").write_bytes(header)
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte must hold uint8 \[N, H, W\]; got uint8 \[23, 0, "):
+        read_mnist(folder)

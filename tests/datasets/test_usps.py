@@ -83,3 +83,18 @@ def test_values_that_are_not_finite_are_refused(tmp_path, value):
     (tmp_path / "usps").write_text(f"1 1:{value} 2:0.5\n")
     with pytest.raises(ValueError, match=r"must hold values in \[-1, 1\]"):
         read_usps(tmp_path)
+
+
+@pytest.mark.parametrize("line", [b"1 4000000000:1\n", b"1 99999999999999999999:1\n", b"1 -5:1\n"])
+def test_features_that_have_no_place_are_refused(build, line):
+    root = build("usps")
+    (root / "USPS" / "usps.bz2").write_bytes(bz2.compress(line))
+    with pytest.raises(ValueError, match=r"usps\.bz2 is not libsvm text of 256 features"):
+        read_usps(root / "USPS")
+
+
+def test_text_that_grows_without_end_is_refused(build, monkeypatch):
+    root = build("usps")
+    monkeypatch.setattr("hardsight.datasets.usps._MOST_BYTES", 10_000)
+    with pytest.raises(ValueError, match=r"usps\.bz2 must hold at most 10,000 bytes of text; it goes on after them"):
+        read_usps(root / "USPS")

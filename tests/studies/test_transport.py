@@ -118,6 +118,17 @@ def test_a_file_cut_between_two_members_or_damaged_there_is_not_taken_for_whole(
     assert not (tmp_path / "there").exists()
 
 
+def test_a_header_beside_the_truth_is_no_file_of_pack(tmp_path: Path) -> None:
+    evil = tarfile.TarInfo("cell/epochs.parquet")
+    evil.size = 3
+    evil.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "10"}
+    with tarfile.open(tmp_path / "evil.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(evil, io.BytesIO(b"abc"))
+    with pytest.raises(ValueError, match=r"evil\.tar must be a file that `pack` wrote"):
+        unpack([tmp_path / "evil.tar"], tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
 def test_a_sparse_member_which_may_be_of_any_size_is_refused(tmp_path: Path) -> None:
     evil = tarfile.TarInfo("cell/epochs.parquet")
     evil.size, evil.pax_headers = 0, {"GNU.sparse.major": "0", "GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**30)}

@@ -84,6 +84,13 @@ def test_numbers_of_a_kind_that_torch_has_not_are_refused(tmp_path: Path) -> Non
         read_weights(tmp_path / "w.safetensors")
 
 
+def test_a_tensor_of_nothing_with_endless_sides_is_refused(tmp_path: Path) -> None:
+    header = json.dumps({"a": {"dtype": "F32", "shape": [0, 1 << 62, 8], "data_offsets": [0, 0]}}).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ValueError, match=r"w\.safetensors must be a safetensors file"):
+        read_weights(tmp_path / "w.safetensors")
+
+
 def test_whole_numbers_are_no_weights() -> None:
     model = torch.nn.Linear(2, 3)
     check_fits(model, {name: one.half() for name, one in model.state_dict().items()}, "w.safetensors")

@@ -6,6 +6,7 @@ import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -41,10 +42,14 @@ def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as place:
         try:
             _extract(archive, Path(place), folder)
+        except _RefusedError as refusal:
+            raise ValueError(str(refusal)) from None
         except RuntimeError as error:
             raise ValueError(f"{archive} is encrypted, or compressed in a way that is not known here") from error
+        # The parsers meet damaged headers with many kinds of exceptions.
         except (
-            zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError, OSError,
+            zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError,
+            struct.error, OSError,
         ) as error:  # fmt: skip
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 # A full disk, say: nothing is wrong with the archive. EINVAL is a place before its beginning.
@@ -74,7 +79,7 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
         # The sum that a compressed file keeps of itself is its last word, after the end of the tar in it.
         while opened.fileobj is not None and opened.fileobj.read(1 << 20):
             pass
-        _check(archive, folder, ((member.name, member.isreg() or member.isdir()) for member in members))
+        _check(archive, folder, ((member.name, _plain_tar(member)) for member in members))
         opened.extractall(place, members, filter="data")
 
 
@@ -89,17 +94,26 @@ def _check_count(archive: Path, found: int) -> None:
         raise zipfile.BadZipFile
 
 
+def _plain_tar(member: tarfile.TarInfo) -> bool:
+    # A sparse file may be of any size in an archive of a few bytes.
+    return member.isdir() or (member.isreg() and not member.issparse())
+
+
 def _plain_zip(entry: zipfile.ZipInfo) -> bool:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     return kind in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
+class _RefusedError(Exception):
+    pass
+
+
 def _check(archive: Path, folder: Path, entries: Iterable[tuple[str, bool]]) -> None:
     for name, plain in entries:
         if not stays_inside(name):
-            raise ValueError(f"{archive} is refused: its entry {name!r} points outside the folder")
+            raise _RefusedError(f"{archive} is refused: its entry {name!r} points outside the folder")
         if not plain:
-            raise ValueError(f"{archive} is refused: its entry {name!r} is neither a file nor a folder")
+            raise _RefusedError(f"{archive} is refused: its entry {name!r} is neither a file nor a folder")
         for top in Path(name).parts[:1]:
             if (folder / top).exists():
-                raise ValueError(f"{folder / top} is there already, and {archive} would write over it")
+                raise _RefusedError(f"{folder / top} is there already, and {archive} would write over it")

@@ -85,7 +85,7 @@ def _read(folder: Path, split: str, name: str, class_names: tuple[str, ...]) -> 
     image_file = _file(folder, f"{_PREFIX[split]}-images", "idx3-ubyte")
     label_file = _file(folder, f"{_PREFIX[split]}-labels", "idx1-ubyte")
     images, labels = read_idx(image_file), read_idx(label_file)
-    if images.dtype != np.uint8 or images.ndim != 3:
+    if images.dtype != np.uint8 or images.ndim != 3 or 0 in images.shape[1:]:
         raise ValueError(f"{image_file} must hold uint8 [N, H, W]; got {images.dtype} {list(images.shape)}")
     if labels.shape != (len(images),):
         raise ValueError(f"{label_file} must hold {len(images)} labels, one an image; got {list(labels.shape)}")

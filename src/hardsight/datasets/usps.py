@@ -11,6 +11,8 @@ from hardsight.datasets.interface import ArrayDataset
 
 _FILES = {"train": "usps", "test": "usps.t"}
 _SIDE = 16
+# Ten times the published training set: a few bytes of bz2 can become any number of lines.
+_MOST_BYTES = 200_000_000
 
 
 def read_usps(folder: Path | str, split: str = "train") -> ArrayDataset:
@@ -39,7 +41,7 @@ def _parse(text: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         # libsvm leaves zeros out: the sparse reader puts them back.
         values, digits = load_svmlight_file(io.BytesIO(text), n_features=_SIDE * _SIDE, zero_based=False)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{path} is not libsvm text of {_SIDE * _SIDE} features: {error}") from error
     if not len(digits):
         raise ValueError(f"{path} is empty")
@@ -50,9 +52,13 @@ def _text(path: Path) -> bytes:
     if path.suffix != ".bz2":
         return path.read_bytes()
     try:
-        return bz2.decompress(path.read_bytes())
-    except (ValueError, OSError) as error:
+        with bz2.open(path) as file:
+            text = file.read(_MOST_BYTES + 1)
+    except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{path} is truncated or damaged: it does not decompress") from error
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"{path} must hold at most {_MOST_BYTES:,} bytes of text; it goes on after them")
+    return text
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -23,7 +23,8 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {key.removeprefix(prefix): file.get_tensor(key) for key in file.keys() if key.startswith(prefix)}  # noqa: SIM118
-    except SafetensorError as error:
+    # A RuntimeError: sides that torch cannot count.
+    except (SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(f"path must be a safetensors file; {path} is not: {error}") from error
     model = CifarResNet(depth)
     mismatch = first_mismatch(model, tensors)

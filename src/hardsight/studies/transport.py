@@ -99,7 +99,8 @@ def _opened(path: Path | str, stack: contextlib.ExitStack) -> tarfile.TarFile:
         members = archive.getmembers()
         # tarfile takes anything that is no header for the end, and so a file cut between two members for whole.
         whole = _bytes_at(archive, archive.offset, len(_LAST)) == _LAST
-    except (tarfile.ReadError, EOFError):
+    # Of what a header says beside the truth, tarfile finds out in many ways.
+    except (tarfile.TarError, EOFError, ValueError, OverflowError):
         whole = False
     if not whole:
         raise ValueError(f"{path} must be a file that `pack` wrote; it is no tar file, or cut short")

@@ -44,8 +44,8 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, on the CPU."""
     try:
         return safetensors.torch.load(Path(path).read_bytes())
-    # A KeyError: a kind of number that torch has not.
-    except (SafetensorError, KeyError) as problem:
+    # A KeyError: a kind of number that torch has not; a RuntimeError: sides that it cannot count.
+    except (SafetensorError, KeyError, RuntimeError) as problem:
         raise ValueError(f"{path} must be a safetensors file: {problem}") from None
 
 

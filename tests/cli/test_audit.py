@@ -150,6 +150,8 @@ def test_a_training_on_a_folder_of_images_names_its_files(photos: Path, tmp_path
     files = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
     result = run("train", config, "--quiet")
     assert result.exit_code == 0, result.output
+    assert "1 image was left out: cat/broken.png: it does not decode as an image" in result.stdout
+    assert json.loads(run("train", config, "--quiet", "--json").stdout)["skipped"][0].startswith("cat/broken.png: ")
     samples = pq.read_table(record / "samples.parquet")
     assert 0 < len(samples) < 9  # some were held out
     assert samples["path"].to_pylist() == [files[at] for at in samples["id"].to_pylist()]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.skipped import left_out, tell_left_out
 
 # A side beyond this is a slip of the pen, and one image of it is gigabytes.
 _MOST_PIXELS = 8192
@@ -139,7 +140,7 @@ def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
 
 def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> None:
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    skipped = json.loads(metadata.get("skipped", "[]"))
+    skipped = left_out(table)
     labels, predicted = table.column("label"), table.column("predicted")
     summary = {
         "output": str(output),
@@ -161,10 +162,7 @@ def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> N
         print(f"the model agrees with {summary['agreement']:.1%} of the labels")
     if assumed:
         print(f"the model does not say how it wants its images, so this was taken: {_said(assumed)}")
-    if len(skipped) == 1:
-        print(f"1 image was left out: {skipped[0]}")
-    elif skipped:
-        print(f"{len(skipped):,} images were left out, first {skipped[0]}; --json names all")
+    tell_left_out(skipped)
     print(f"scores: {output}")
 
 

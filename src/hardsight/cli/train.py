@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.skipped import left_out, tell_left_out
 
 
 def train(
@@ -36,11 +37,13 @@ def train(
         fitted = run(settings, resume=not restart, progress=False if quiet else None)
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes speaks for all
+    skipped = [] if fitted.samples is None else left_out(fitted.samples)
     if as_json:
-        print(json.dumps(plain({"folder": str(fitted.folder), **fitted.results})))
+        print(json.dumps(plain({"folder": str(fitted.folder), **fitted.results, "skipped": skipped})))
         return
     for name, value in fitted.results.items():
         print(f"{name.replace('_', ' ')}: {_shown(name, value)}")
+    tell_left_out(skipped)
     print(f"record: {fitted.folder}")
     if fitted.folder is not None and (fitted.folder / "samples.parquet").is_file():
         print(f"next: hardsight audit {quote(str(fitted.folder))}")

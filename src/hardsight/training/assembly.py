@@ -58,6 +58,11 @@ class Sets(NamedTuple):
             return None
         return torch.full((self.id_count,), -1).scatter_(0, self.train.ids, self.clean)
 
+    def skipped(self) -> tuple[str, ...]:
+        """The files of both sets that could not be read, each with the reason, once."""
+        both = (*self.train.skipped, *self.test.skipped)
+        return tuple(dict.fromkeys(f"{each.path}: {each.reason}" for each in both))
+
     def statistics(self) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel over the training images, as shares of full brightness."""
         return pixel_statistics(self.train.images)

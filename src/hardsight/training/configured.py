@@ -95,6 +95,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
         "scores": tuple(config.record.scores),
         "clean_labels": sets.clean_by_id(),
         "paths": sets.paths,
+        "skipped": sets.skipped(),
         "recorder": assembly.make_recorder(config, sets, device, folder),
         "precision": config.precision,
         "capture": config.capture,

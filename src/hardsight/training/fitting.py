@@ -65,7 +65,7 @@ class Session:
     `plan`: schedules. `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
     `samples`: the training set without augmentation: every sample's `scores` at the end, and, where `clean_labels`
     (by id) are known, the accuracy on the corrupted, intact, clean and noisy labels, every `fit_every` epochs too.
-    `paths`: the file of each id, written beside its scores.
+    `paths`: the file of each id, written beside its scores; `skipped`: files that could not be read, for the table.
     `recorder`: a `Recorder`, fed with every sample of every step.
 
     `precision`: "float32", "bf16", "fp16" or "auto" (bf16 on CUDA). `capture`: on CUDA, compile the network and replay
@@ -95,6 +95,7 @@ class Session:
         scores: Sequence[str] = DEFAULT_SCORES,
         clean_labels: Mapping[int, int] | Tensor | None = None,
         paths: Mapping[int, str] | None = None,
+        skipped: Sequence[str] = (),
         recorder: Any = None,
         precision: str = "auto",
         capture: bool = True,
@@ -141,7 +142,7 @@ class Session:
         feed.places = replayed is not None and can_reside(batches)
         scored = None
         if samples is not None:
-            known: dict[str, Any] = {"clean_labels": clean_labels, "paths": paths}
+            known: dict[str, Any] = {"clean_labels": clean_labels, "paths": paths, "skipped": skipped}
             scored = SampleScores(samples, device, scores=scores, every=fit_every, head=head, **known)
         self.resume, self.folder, self.measure = resume, None if folder is None else Path(folder), measure
         self.details: dict[str, Any] = {

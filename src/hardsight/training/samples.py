@@ -1,5 +1,6 @@
 """Every training sample at the end, and how well the model fits the right and the wrong labels on the way there."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from hardsight.training.evaluation import fitting, samples_table, score_samples
 class SampleScores:
     """Scores of the training samples, seen without augmentation.
 
-    `clean_labels` maps an id to its true label, `paths` to its file.
+    `clean_labels` maps an id to its true label, `paths` to its file; `skipped` are files that could not be read.
     """
 
     def __init__(
@@ -25,11 +26,12 @@ class SampleScores:
         scores: Sequence[str] = (),
         clean_labels: Mapping[int, int] | Tensor | None = None,
         paths: Mapping[int, str] | None = None,
+        skipped: Sequence[str] = (),
         every: int = 0,
         head: str | None = None,
     ) -> None:
         self.batches, self.device, self.scores, self.head = batches, device, tuple(scores), head
-        self.clean_labels, self.paths, self.every = clean_labels, paths, every
+        self.clean_labels, self.paths, self.skipped, self.every = clean_labels, paths, tuple(skipped), every
 
     def due(self, epoch: int, epochs: int) -> bool:
         """Whether the fitting is measured after this epoch: every `every` epochs, and after the last."""
@@ -55,6 +57,9 @@ class SampleScores:
                 )
             columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
         table = samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
+        if self.skipped:
+            said = {"skipped": json.dumps(self.skipped, ensure_ascii=False)}
+            table = table.replace_schema_metadata({**(table.schema.metadata or {}), **said})
         if self.paths is None:
             return table
         return table.append_column("path", pa.array(self._files(columns["id"].tolist()), pa.string()))

@@ -126,6 +126,13 @@ def test_a_sample_never_shown_has_no_score_and_does_not_spoil_training(trained: 
     assert all(bool(part.isfinite().all()) for part in fitted.state_dict().values())
 
 
+def test_a_run_of_one_epoch_is_enough() -> None:
+    curves, wrong = late_and_early(80, 1, seed=2)
+    fitted = train_detector(curves, wrong, generator=torch.Generator().manual_seed(0), epochs=1)
+    score = detector_score(fitted, curves)
+    assert bool(((score > 0) & (score < 1)).all())
+
+
 def test_curves_come_from_a_recorders_history(run, tmp_path: Path) -> None:
     run.record(Recorder(23, history=tmp_path / "history"))
     curves = confidence_curves(tmp_path / "history")

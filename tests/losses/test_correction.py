@@ -114,6 +114,16 @@ def test_forward_is_finite_where_the_noisy_class_cannot_be() -> None:
     assert forward_correction_loss(torch.zeros(1, 2), torch.tensor([1]), never).isfinite()
 
 
+def test_a_label_that_no_class_gets_is_as_wrong_as_a_number_can_say() -> None:
+    logits = torch.zeros(2, 2, requires_grad=True)
+    matrix = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    loss = forward_correction_loss(logits, torch.tensor([0, 1]), matrix, reduction="none")
+    assert loss.tolist() == pytest.approx([0.0, -math.log(torch.finfo(torch.float32).tiny)], abs=1e-5)
+    loss.sum().backward()
+    assert logits.grad is not None
+    assert bool(logits.grad.isfinite().all())
+
+
 def test_s_adaptation_starts_where_it_is_told_and_learns(logits: Tensor, labels: Tensor) -> None:
     layer = SAdaptation(3, initial=MATRIX)
     torch.testing.assert_close(layer.transition.detach(), MATRIX, rtol=1e-4, atol=1e-5)

@@ -35,6 +35,17 @@ def test_a_bit_that_was_turned_over_is_noticed_wherever_it_is(kept: Path, tmp_pa
             Checkpoints(tmp_path).load(kept)
 
 
+@pytest.mark.parametrize("file", ["model.safetensors", "shared.json", "process-0.safetensors"])
+def test_a_file_that_is_missing_is_damage(kept: Path, tmp_path: Path, file: str) -> None:
+    (kept / file).unlink()
+    for instead in (None, "/dev/zero"):
+        if instead:
+            # Its sum would never be done.
+            (kept / file).symlink_to(instead)
+        with pytest.raises(ValueError, match=rf"step-00000003 is damaged .*: {file} is missing; begin anew$"):
+            Checkpoints(tmp_path).load(kept)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "5", "[" * 100_000])
 def test_damaged_checksums_are_damage_too(kept: Path, tmp_path: Path, text: str) -> None:
     (kept / "checksums.json").write_text(text)

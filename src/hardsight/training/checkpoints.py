@@ -242,6 +242,8 @@ def _check_whole(folder: Path, *names: str) -> None:
         return
     written = records.read_json(folder / _CHECKSUMS)
     for name in names:
+        if not (folder / name).is_file():
+            raise ValueError(f"{name} is missing")
         if not isinstance(written, dict) or written.get(name) != _checksum(folder / name):
             raise ValueError(f"{name} is not as it was written")
 

@@ -85,6 +85,20 @@ def test_it_rises_where_a_wide_heap_reaches_past_a_narrow_one(mirrored):
     assert bool((share[-2:] < 0.5).all() if mirrored else (share[-2:] > 0.5).all())
 
 
+def test_it_rises_across_the_middle_of_the_heaps_too():
+    # The wide heap is likeliest just below the middle between the means, where 1/3 lies, and less so above it.
+    losses = torch.tensor([0.0] * 7 + [1 / 3] * 9 + [2 / 3] * 4 + [1.0] * 5)
+    assert bool((small_loss_mixture(losses, "beta").diff() >= 0).all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_rises_with_losses_of_few_values(kind):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        losses = (3 * torch.rand(20, generator=generator)).round().sort().values
+        assert bool((small_loss_mixture(losses, kind).diff() >= 0).all())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fitted", [60, 90])
 def test_losses_of_a_set_that_is_mostly_fitted_are_two_heaps(kind, fitted):

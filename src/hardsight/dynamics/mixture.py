@@ -96,9 +96,10 @@ def _rising(values: Tensor, high: Tensor) -> Tensor:
         high = 1 - high
     order = values.argsort()
     ordered, sorted_values = high[order], values[order]
-    middle = int((sorted_values < (low_mean + high_mean) / 2).sum())
-    above = ordered[middle:].cummax(0).values if middle < len(ordered) else ordered[middle:]
-    below = ordered[:middle].flip(0).cummin(0).values.flip(0) if middle else ordered[:middle]
+    # Both ways from the last loss below the middle, so that they meet.
+    last = max(0, int((sorted_values < (low_mean + high_mean) / 2).sum()) - 1)
+    below = ordered[: last + 1].flip(0).cummin(0).values.flip(0)
+    above = ordered[last:].cummax(0).values
     result = torch.empty_like(high)
-    result[order] = torch.cat([below, above])
+    result[order] = torch.cat([below[:-1], above])
     return result

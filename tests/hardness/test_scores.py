@@ -431,3 +431,21 @@ def test_no_bias_beside_extreme_norms_makes_a_logit_infinite() -> None:
     bias = torch.tensor([largest, -largest])
     found = hs.score(features, weight, torch.tensor([0]), bias, ("margin", "confidence"))
     assert (found["margin"].item(), found["confidence"].item()) == (largest / 2, 1.0)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_of_a_head_that_is_not_linear_the_features_tell_angles_and_the_logits_the_rest(labelled: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, weight, logits = (
+        torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+        for rows, columns in ((20, 8), (5, 8), (20, 5))
+    )
+    labels = torch.randint(5, (20,), generator=generator) if labelled else logits.argmax(1)
+    parts: frozenset[Any] = frozenset({"angles", "logits", "predicted", "spread"})
+    given = labels if labelled else None
+    seen = summary.summarise_outputs(features, logits, Head(weight, None), given, parts, linear=False)
+    assert torch.equal(seen.predicted, logits.argmax(1))
+    exact = hardness.angular_visual_hardness(features, weight, labels)
+    torch.testing.assert_close(seen.label_angle / seen.angle_sum, exact)
+    torch.testing.assert_close(seen.log_sum_exp - seen.label_logit, hardness.cross_entropy(logits, labels))
+    torch.testing.assert_close(seen.entropy, hardness.entropy(logits))

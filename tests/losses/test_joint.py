@@ -109,6 +109,16 @@ def test_the_table_is_in_the_state(logits: Tensor) -> None:
     torch.testing.assert_close(other(logits, labels, ids=ids), loss(logits, labels, ids=ids))
 
 
+def test_a_class_that_is_ruled_out_everywhere_has_a_finite_price() -> None:
+    logits = torch.tensor([[0.0, 1.0, -math.inf], [2.0, 0.0, -math.inf]], requires_grad=True)
+    loss = joint_optimisation_loss(logits, torch.tensor([0, 1]))
+    loss.backward()
+    # A third of -log of the smallest number, about 29, times alpha.
+    assert 30 < loss.item() < 40
+    assert logits.grad is not None
+    assert bool(logits.grad.isfinite().all())
+
+
 def test_a_prior_is_copied_and_carries_no_gradient() -> None:
     prior = torch.full((3,), 1 / 3, requires_grad=True)
     kept = JointOptimisation(4, 3, prior=prior).prior

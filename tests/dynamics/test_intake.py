@@ -51,6 +51,16 @@ def test_batches_of_changing_size_and_kind_keep_their_turn():
     assert recorder.scores()["margin_last"].tolist()[:2] == [4.0, 8.0]
 
 
+def test_batches_with_and_without_a_bias_are_not_measured_together():
+    mixed, zeros = Recorder(50), Recorder(50)
+    for step, (*one, bias) in enumerate(batches(6)):
+        mixed.update(*one, *([bias] if step % 2 == 0 else []))
+        zeros.update(*one, bias if step % 2 == 0 else torch.zeros_like(bias))
+    mixed.end_epoch()
+    zeros.end_epoch()
+    same(mixed, zeros, exact=False)
+
+
 def test_a_run_that_goes_on_before_a_small_batch_keeps_back_the_steps_it_did_before(monkeypatch):
     """What is measured together may differ in the last bit from what is measured alone."""
     measured = []

@@ -140,6 +140,10 @@ def test_s_adaptation_starts_where_it_is_told_and_learns(logits: Tensor, labels:
         optimiser.step()
     assert layer(logits, labels).item() < before
     torch.testing.assert_close(layer.transition.sum(-1), torch.ones(3, dtype=torch.float64))
+    # MATRIX[0, 2] is 0, and moves all the same.
+    assert bool(layer.scores.isfinite().all())
+    assert layer.scores.grad is not None
+    assert bool(layer.scores.grad[0, 2] != 0)
 
 
 @pytest.mark.parametrize("kind", [ForwardCorrection, BackwardCorrection])

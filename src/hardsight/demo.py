@@ -4,7 +4,6 @@ Real data (scikit-learn's 1,797 handwritten digits), a share of the training lab
 known afterwards which suspicions were right.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,7 +107,7 @@ def run_demo(
 def _refuse_to_overwrite(folder: Path) -> None:
     path = folder / "run.json"
     try:
-        held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        held = records.read_json(path) if path.is_file() else None
         ours = held is None or held["config"]["data"] == _DATA
     except (ValueError, TypeError, KeyError):
         ours = False

@@ -17,7 +17,7 @@ from hardsight.cleaning.actions import Applied, apply_actions, read_actions, wri
 from hardsight.cleaning.columns import labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
-from hardsight.records import write_json, write_table
+from hardsight.records import read_json, write_json, write_table
 
 ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
 
@@ -191,8 +191,5 @@ def _read_table(path: Path) -> pa.Table:
 def _read_details(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        details = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not readable JSON: {error}") from None
+    details = read_json(path)
     return details if isinstance(details, dict) else {}

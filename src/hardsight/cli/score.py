@@ -180,10 +180,9 @@ def _share(labels: Any, predicted: Any) -> float:
 
 
 def _groups(path: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not readable JSON: {error}") from None
+    from hardsight.records import read_json
+
+    said = read_json(path)
     if not isinstance(said, dict) or not said:
         raise ValueError(
             f"{path} must hold a JSON object with a list of the model's classes for each class of the data"

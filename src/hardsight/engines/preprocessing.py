@@ -1,6 +1,5 @@
 """From a decoded image to a model's input: resize, cut the middle, scale, normalise, as the model's own files say."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from hardsight import records
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 # ImageNet's, which most published classifiers of photographs were trained with.
@@ -100,11 +101,9 @@ def from_huggingface(folder: Path) -> Preprocessing:
     """What `preprocessor_config.json` says: sizes, resample, image_mean, image_std; refuses what it cannot follow."""
     path = folder / "preprocessor_config.json"
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = records.read_json(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is not there: save the image processor beside the model") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is not readable JSON: {error}") from None
     if not isinstance(said, dict):
         raise ValueError(f"{path} must hold a JSON object; it holds a {type(said).__name__}")
     if abs(said.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9 or not said.get("do_rescale", True):

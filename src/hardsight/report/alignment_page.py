@@ -1,13 +1,12 @@
 """The page of an alignment: one self-contained HTML file made from alignment.json alone."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.alignment.notices import notices
-from hardsight.records import write_text
+from hardsight.records import read_json, write_text
 from hardsight.report.alignment_figures import (
     METHOD_NAMES,
     MOST_PAIRS,
@@ -32,10 +31,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def write_alignment_page(record: Path | str, output: Path | str | None = None) -> Path:
     """Write the page of an alignment.json, beside it unless `output` says where."""
     record = Path(record)
-    try:
-        results = json.loads(record.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise ValueError(f"{record} is not readable JSON: {problem}") from None
+    results = read_json(record)
     if not isinstance(results, dict) or "scores" not in results or "comparisons" not in results:
         raise ValueError(f"{record} must hold the results of an alignment, with scores and comparisons")
     path = record.with_suffix(".html") if output is None else Path(output)

@@ -5,7 +5,6 @@ What is missing is `None`; what is damaged is refused in one sentence that names
 
 import base64
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from hardsight.records import read_json
 
 Direction = Literal["harder", "easier"]
 
@@ -187,10 +188,7 @@ def read_run(folder: Path | str) -> Run:
     if not path.is_file():
         hint = f"; hardsight audit {folder} writes the page of a table of scores" if folder.suffix == ".parquet" else ""
         raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json{hint}")
-    try:
-        details = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise ValueError(f"{path} is not readable JSON: {problem}") from None
+    details = read_json(path)
     if not isinstance(details, dict):
         raise ValueError(f"{path} must hold a JSON object; it holds a {type(details).__name__}")
     samples, epochs = folder / "samples.parquet", folder / "epochs.parquet"

@@ -7,7 +7,6 @@ nothing else. What the file that lies there holds of other subjects stays (`keep
 """
 
 import difflib
-import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hardsight import records
 from hardsight.studies.clock import Clock
 from hardsight.studies.keeping import Entries
 from hardsight.studies.wording import plural
@@ -118,7 +118,7 @@ def finished_cells(folder: Path, cells: Sequence[Cell]) -> list[Cell]:
 
 def run_details(folder: Path) -> dict[str, Any]:
     """What a record's `run.json` says."""
-    return json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return records.read_json(folder / "run.json")
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hardsight import records
 from hardsight.studies.framework import PRESETS, Study, check_preset
 from hardsight.studies.keeping import HEADER
 
@@ -30,7 +31,7 @@ def read_results(study: Study, results: Path | str, preset: str | None = None) -
 
 def _read(study: Study, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = records.read_json(path)
     except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("study") != study.id or not found.keys() >= HEADER:

@@ -21,7 +21,8 @@ def read_settings(kind: type[Settings], path: Path | str, changes: Iterable[str]
     """The settings of a TOML file with `key=value` changes on top; keys of tables are written with dots."""
     try:
         tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    # Also of numbers of thousands of digits, and of tables nested a thousand deep.
+    except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path} must be a TOML file: {problem}") from None
     for change in changes:
         apply_change(tree, change)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardsight.training.checkpoints import Checkpoints, check_fits, read_weights
-from hardsight.training.states import read_state, write_state
+from hardsight.training.checkpoints import Checkpoints, check_fits
+from hardsight.training.states import read_state, read_tensors, write_state
 
 FILES = ["model.safetensors", "shared.json", "shared.safetensors", "process-0.json", "process-0.safetensors"]
 
@@ -92,14 +92,14 @@ def test_numbers_of_a_kind_that_torch_has_not_are_refused(tmp_path: Path) -> Non
     header = json.dumps({"a": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}).encode()
     (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
     with pytest.raises(ValueError, match=r"w\.safetensors must be a safetensors file"):
-        read_weights(tmp_path / "w.safetensors")
+        read_tensors(tmp_path / "w.safetensors")
 
 
 def test_a_tensor_of_nothing_with_endless_sides_is_refused(tmp_path: Path) -> None:
     header = json.dumps({"a": {"dtype": "F32", "shape": [0, 1 << 62, 8], "data_offsets": [0, 0]}}).encode()
     (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(ValueError, match=r"w\.safetensors must be a safetensors file"):
-        read_weights(tmp_path / "w.safetensors")
+        read_tensors(tmp_path / "w.safetensors")
 
 
 def test_whole_numbers_are_no_weights() -> None:

@@ -3,9 +3,8 @@
 By default the gradient is made during the forward pass, while a block's products are at hand: three matrix products
 in all, two where features or weight are frozen, and the gradients are held until the backward pass. Where there are no
 more classes than dimensions, that by features waits as slopes, which take less room, and the backward pass multiplies
-them with the weight. With `recompute`
-(and always where every sample's loss is returned) the forward pass keeps nothing and the backward pass multiplies
-again: four products.
+them with the weight. With `recompute` (and always where every sample's loss is returned) the forward pass keeps nothing
+and the backward pass multiplies again: four products.
 """
 
 import math

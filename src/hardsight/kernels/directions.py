@@ -1,5 +1,7 @@
 """Gradients by directions: the part of a gradient along the sphere, for the losses that see angles alone."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -37,12 +39,5 @@ _project_gradients_op = torch.library.custom_op("hardsight::project_gradients", 
 
 
 @_project_gradients_op.register_fake
-def _(
-    gradients: list[Tensor],
-    vectors: list[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
+def _(gradients: list[Tensor], vectors: list[Tensor], *_: Any) -> list[Tensor]:
     return [one.new_empty(one.shape) for one in vectors]

@@ -1,5 +1,7 @@
 """The gradients of the AVH loss from the slopes that waited for the backward pass."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -47,14 +49,7 @@ _gradients_from_slopes_op = torch.library.custom_op(
 
 @_gradients_from_slopes_op.register_fake
 def _(
-    slopes: Tensor,
-    along: Tensor,
-    by_weight: Tensor | None,
-    features: Tensor,
-    weight: Tensor,
-    inverses: Tensor,
-    factor: Tensor,
-    upstream: Tensor | None,
+    slopes: Tensor, along: Tensor, by_weight: Tensor | None, features: Tensor, weight: Tensor, *_: Any
 ) -> list[Tensor]:
     vectors = (features,) if by_weight is None else (features, weight)
     return [one.new_empty(one.shape) for one in vectors]

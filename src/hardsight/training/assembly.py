@@ -16,7 +16,7 @@ from hardsight.dynamics import Recorder
 from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
-from hardsight.training.checkpoints import check_fits, read_weights
+from hardsight.training.checkpoints import check_fits
 from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
 from hardsight.training.objectives import cosine_head
 from hardsight.training.reading import about
@@ -33,6 +33,7 @@ from hardsight.training.schedules import (
     steps,
     warm_up,
 )
+from hardsight.training.states import read_tensors
 
 
 class Sets(NamedTuple):
@@ -213,7 +214,7 @@ def make_model(config: TrainingConfig, sets: Sets) -> nn.Module:
         model = models.create(config.model.name, **settled, **config.model.options)
     if config.model.weights is not None:
         with about("model.weights"):
-            state = read_weights(config.model.weights)
+            state = read_tensors(config.model.weights)
             check_fits(model, state, config.model.weights)
         model.load_state_dict(state)
     _check_takes(model, sets.train.images[:1], config.model.name)

@@ -98,7 +98,7 @@ class Checkpoints:
         try:
             states = ("shared.json", "shared.safetensors", f"{own.name}.json", f"{own.name}.safetensors")
             _check_whole(path, "model.safetensors", *states)
-            return read_weights(path / "model.safetensors"), read_state(path / "shared"), read_state(own)
+            return read_tensors(path / "model.safetensors"), read_state(path / "shared"), read_state(own)
         except ValueError as damage:
             raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
 
@@ -137,11 +137,6 @@ def clear_crumbs(folder: Path, *tables: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-
-
-def read_weights(path: Path | str) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on the CPU."""
-    return read_tensors(path)
 
 
 def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | str, kind: str = "model") -> None:

@@ -191,13 +191,13 @@ def fold(
     else:
         size = _size(slices, SLICES)
     left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
-    longest = tl.max(tl.load(weight_inverse + tile + column), 0)
-    if tl.max(tl.max(size, 1) * inverse, 0) * longest <= 0.5:
+    largest_inverse = tl.max(tl.load(weight_inverse + tile + column), 0)
+    if tl.max(tl.max(size, 1) * inverse, 0) * largest_inverse <= 0.5:
         angles = _add_angles(slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES, True)
     else:
         angles = _add_angles(slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES, False)
         # A class out of range spoils every sample's numbers, whatever its product.
-        angles = angles[0], tl.where(longest == float("inf"), longest, angles[1]), angles[2]
+        angles = angles[0], tl.where(largest_inverse == float("inf"), float("inf"), angles[1]), angles[2]
     return higher, place, masses, angles, label_product
 
 

@@ -11,7 +11,7 @@ from hardsight.datasets import FileDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.epochs import Batch
 from hardsight.datasets.streaming import StreamingLoader
-from hardsight.training.checkpoints import read_weights
+from hardsight.training.states import read_tensors
 
 # Of ImageNet, on which the networks were trained before.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -70,7 +70,7 @@ def load_backbone(model: nn.Module, path: Path | str) -> nn.Module:
         raise FileNotFoundError(
             f"{path} is not there: it must hold an ImageNet network's weights, safetensors under torchvision's names"
         )
-    found = read_weights(path)
+    found = read_tensors(path)
     own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(_HEAD)}
     lacking = sorted(name for name in own.keys() - found.keys() if not name.endswith("num_batches_tracked"))
     if lacking:

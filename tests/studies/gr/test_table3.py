@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hardsight.studies.framework import Options, run_details
-from hardsight.studies.gr.table3 import TABLE3, cells, figures, table
+from hardsight.studies.gr.table3 import OTHER_PROTOCOLS, TABLE3, cells, figures, table
 from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, SPREADS, best_in_paper, ends
 from hardsight.studies.gr.trainings import gr, knobs
 from hardsight.studies.results_file import read_results
@@ -129,6 +129,23 @@ def test_cells_without_augmentation_have_a_table_of_their_own() -> None:
     assert "| 60 % | CCE | failed (69.5)" in without
     assert "| 60 % | CCE | – (69.5)" in printed
     assert "| 80 %" not in without, "what was not measured has no row there"
+
+
+def test_cells_as_the_authors_code_trains_have_a_table_of_their_own() -> None:
+    planned = [cell for cell in cells("paper") if cell.settings.get("protocol") == "released"]
+    assert {(0.4, "cce"), (0.4, gr(16, 1)), (0.4, gr(12, 0.5))} <= {
+        (cell.settings["rate"], cell.settings["method"]) for cell in planned
+    }
+    tree = OTHER_PROTOCOLS["released"].tree_of(planned[0])
+    assert (tree["epochs"], tree["schedule"]["milestones"]) == (154, [77, 113])
+    assert (tree["data"]["batch_size"], tree["optimizer"]["weight_decay"]) == (256, 5e-4)
+    results = results_of({(0.4, "cce"): 60.9})
+    own = results_of({(0.4, "cce"): 50.0, (0.4, gr(16, 1)): 75.0})["accuracies"]
+    results["accuracies"] |= {f"{name},protocol=released": one for name, one in own.items()}
+    printed, theirs = table(results).split("As the authors' code trains")
+    assert "75.0" not in printed
+    assert "| 40 % | GR (β = 16, λ = 1) | 75.0 (84.7)" in theirs
+    assert "ends 25.0 points above CCE (75.0 against 50.0)" in theirs
 
 
 def test_nothing_is_said_of_one_method_alone() -> None:

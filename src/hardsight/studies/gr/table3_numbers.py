@@ -44,6 +44,8 @@ SPREADS: dict[int | float, tuple[int | float, ...]] = {
 }
 # Not the paper's: where wrong labels can be learnt by heart (`gr-protocol`), at the table's own size.
 BARE = "no-augmentation"
+# Nor this: as the authors' later code trains.
+RELEASED = "released"
 
 
 def best_in_paper(rate: float) -> str:

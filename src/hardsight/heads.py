@@ -4,7 +4,6 @@
 output, the other hooks go at once, and the last one goes with the `with` block, whatever happens inside.
 """
 
-import difflib
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from hardsight.names import unknown_name
 
 
 class Seen:
@@ -278,9 +279,7 @@ def _is_linear_like(module: nn.Module) -> bool:
 def _known_head(model: nn.Module, candidates: dict[str, nn.Module], head: str | None) -> str | None:
     if head is not None:
         if head not in candidates:
-            near = difflib.get_close_matches(head, candidates, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else _which_one(candidates, "")
-            raise ValueError(f"head must name a linear layer of the model; {head!r} is none, {hint}")
+            raise unknown_name("head", head, candidates, "linear layers of the model")
         return head
     if len(candidates) == 1:
         return next(iter(candidates))
@@ -296,8 +295,7 @@ def _which_one(candidates: dict[str, nn.Module], sentence: str) -> str:
     names = list(candidates)
     shown = [f"{name} {list(candidates[name].weight.shape)}" for name in names[-6:]]  # type: ignore[arg-type, union-attr]
     more = f" and {len(names) - 6} earlier ones" if len(names) > 6 else ""
-    start = f"{sentence}; " if sentence else ""
-    return f'{start}candidates are {", ".join(shown)}{more}: choose with head="{names[-1]}"'
+    return f'{sentence}; candidates are {", ".join(shown)}{more}: choose with head="{names[-1]}"'
 
 
 def _outputs(output: Any) -> list[Tensor]:

@@ -115,7 +115,7 @@ def test_not_text_is_refused(tmp_path: Path) -> None:
         (
             "0,cat,relabel,dgo",
             ["cat", "dog"],
-            "line 2: new_label must be one of the 2 class names; got 'dgo', did you mean 'dog'",
+            "line 2: new_label must be one of cat, dog; got 'dgo', did you mean 'dog'",
         ),
         ("0,cat,relabel,dog", None, "line 2: label must be a class number; got 'cat'"),
         ("0,cat,keep,", ["cat", "cat"], "class_names must all be different"),

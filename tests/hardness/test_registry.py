@@ -196,7 +196,7 @@ def test_names_are_unique_and_unknown_ones_get_a_hint() -> None:
         register(get_score("avh"))
     with pytest.raises(ValueError, match="did you mean 'entropy'"):
         get_score("entropie")
-    with pytest.raises(ValueError, match="known are"):
+    with pytest.raises(ValueError, match="scores must be one of "):
         get_score("zzz")
 
 

@@ -312,7 +312,7 @@ def test_prototype_angles_refuse_what_has_none() -> None:
 
 
 def test_a_misspelt_score_is_taken_for_one_that_a_model_gives() -> None:
-    with pytest.raises(ValueError, match="got 'avg'; did you mean 'avh'"):
+    with pytest.raises(ValueError, match="got 'avg', did you mean 'avc' or 'avh'"):
         hs.score(**GOOD, scores=("avg",))
 
 

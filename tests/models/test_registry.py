@@ -103,9 +103,9 @@ def test_unknown_names_are_refused_with_the_nearest_known() -> None:
         models.create("densenet")
     with pytest.raises(ValueError, match=r"got 'CNN13', did you mean 'cnn13'\?"):
         models.options("CNN13")
-    # Where none is near, another size of the same family say, all are named.
+    # All are named, also where another size of the same family is near.
     for far in ("nope", "resnet18"):
-        with pytest.raises(ValueError, match=f"got '{far}'; known are {', '.join(models.names())}$"):
+        with pytest.raises(ValueError, match=f"must be one of {', '.join(models.names())}; got '{far}'"):
             models.create(far)
 
 

@@ -35,7 +35,7 @@ def test_list_names_the_studies() -> None:
 )
 def test_a_number_of_a_paper_finds_the_study_that_holds_it(asked: str, found: str) -> None:
     assert get_study(asked).id == found
-    with pytest.raises(ValueError, match="nearest are"):
+    with pytest.raises(ValueError, match="did you mean"):
         get_study("amc-figure66")
 
 
@@ -94,7 +94,7 @@ def test_import_unpacks_and_judges(smoke: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("run", "lable-errors"), "nearest are: label-errors"),
+        (("run", "lable-errors"), "did you mean 'label-errors'?"),
         (("table", "label-errors", "--results", "nowhere"), "were looked for in nowhere"),
         (("run", "label-errors", "--preset", "huge"), "--preset must be one of"),
         (("import", "label-errors", "any.tar", "--preset", "huge"), "--preset must be one of"),

@@ -156,7 +156,7 @@ def test_it_stops_when_the_clock_runs_out_and_says_what_is_left(tmp_path: Path) 
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="got 'label-error', nearest are: label-errors"):
+    with pytest.raises(ValueError, match="got 'label-error', did you mean 'label-errors'"):
         get_study("label-error")
     with pytest.raises(ValueError, match="preset must be one of smoke, cpu, paper; got 'full'"):
         run_study(STUDY, "full", ".", ".")

@@ -61,8 +61,8 @@ def test_the_gradient_is_held_unless_the_configuration_says_how() -> None:
     ("changes", "sentence"),
     [
         ({"loss": {"name": "gr", "options": {"beta": "auto", "lam": 0.5}}}, 'both beta and lam "auto" or neither'),
-        ({"loss": {"name": "gr", "options": {"beta": "auto", "warmup": 3}}}, "did you mean warm_up"),
-        ({"loss": {"name": "gr", "options": {"beta": "auto", "lamb": 0.5}}}, "did you mean lam"),
+        ({"loss": {"name": "gr", "options": {"beta": "auto", "warmup": 3}}}, "did you mean 'warm_up'"),
+        ({"loss": {"name": "gr", "options": {"beta": "auto", "lamb": 0.5}}}, "did you mean 'lam'"),
         ({"loss": {"name": "gr", "options": {"beta": "auto", "warm_up": 0}}}, "warm_up must be at least 1"),
         ({"loss": {"name": "ggr"}}, "did you mean 'gr'"),
         ({"accumulate": 2}, 'accumulate must be 1 with beta and lam "auto"; got 2'),

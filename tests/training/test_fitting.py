@@ -316,7 +316,7 @@ def test_weights_that_are_no_numbers_never_replace_the_last_good_checkpoint(prob
         ({"epochs": 1, "clip": float("nan")}, "clip must be positive and finite"),
         ({"epochs": 1, "device": "gpu"}, "device must be one that this machine has, .* got 'gpu'"),
         ({"epochs": 1, "device": "cuda:99"}, "device must be one that this machine has, .* got 'cuda:99'"),
-        ({"epochs": 1, "scores": ("avhh",)}, "scores must be known names; got 'avhh'"),
+        ({"epochs": 1, "scores": ("avhh",)}, "got 'avhh', did you mean 'avh'"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"epochs": 1, "accumulate": 0}, "accumulate must be at least 1"),
         ({"epochs": 1, "precision": "fp8"}, "precision must be auto, float32, bf16, fp16; got 'fp8'"),

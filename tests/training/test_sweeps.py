@@ -222,7 +222,7 @@ def test_bad_grids_are_refused(tmp_path):
         grid(seed=[])
     with pytest.raises(ValueError, match="cells must differ"):
         run_sweep(tmp_path, [Cell({"a": 1}), Cell({"a": 1})], finish)
-    with pytest.raises(ValueError, match=r"optimizer\.momentun is no known key"):
+    with pytest.raises(ValueError, match=r"got 'momentun', did you mean 'momentum'"):
         training.sweep(BASE, tmp_path, grid(optimizer__momentun=[0.1]), progress=False)
     with pytest.raises(ValueError, match="at_once must be at least 1"):
         run_sweep(tmp_path, grid(a=[1]), finish, at_once=0)

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from hardsight.alignment.coefficients import correlation_matrix, ranks
-from hardsight.alignment.inputs import METHODS, as_pairs, check_choice
+from hardsight.alignment.inputs import METHODS, as_pairs
+from hardsight.names import check_name
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ def rank_agreement(scores: Mapping[str, Any], method: str = "spearman") -> RankA
 
     Turn the scores one way first (larger is harder, say): W of two opposite rankings is 0.
     """
-    check_choice("method", method, METHODS)
+    check_name("method", method, METHODS)
     if len(scores) < 2:
         raise ValueError(f"scores must name at least 2 rankings to compare; got {len(scores)}")
     columns = as_pairs(**{str(name): values for name, values in scores.items()})

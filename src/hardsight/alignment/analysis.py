@@ -22,9 +22,10 @@ from hardsight.alignment.groups import (
     correlate_in_bins,
 )
 from hardsight.alignment.histograms import equal_edges, human_range, joint_histogram
-from hardsight.alignment.inputs import METHODS, as_values, check_choice, check_resampling
+from hardsight.alignment.inputs import METHODS, as_values, check_resampling
 from hardsight.alignment.partial import partial_correlation
 from hardsight.alignment.turning import Column, Turned, turn
+from hardsight.names import check_name
 
 # Kendall's coefficient is counted anew in each resample instead of by weights; its interval says how many it had.
 _KENDALL_SHARE = 2
@@ -71,7 +72,7 @@ def align_scores(
     turned to the side it leans to by `method`. With `labels`, correlations per class (and per coarse class with
     `coarse_of`); with `correct`, partial correlations given correctness.
     """
-    check_choice("method", method, METHODS)
+    check_name("method", method, METHODS)
     check_resampling(resamples, level, generator)
     plan, data = _Plan(method, resamples, level, generator), turn(scores, human, method)
     if correct is not None:

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from hardsight.alignment.coefficients import COEFFICIENTS, Interval, kendall
-from hardsight.alignment.inputs import METHODS, as_pairs, check_choice, check_resampling
+from hardsight.alignment.inputs import METHODS, as_pairs, check_resampling
+from hardsight.names import check_name
 
 KINDS = ("bca", "percentile")
 
@@ -57,7 +58,7 @@ def bootstrap_correlations(
     generator: np.random.Generator,
 ) -> Bootstrap:
     """Correlate every score with the human column on `resamples` draws of whole samples, with replacement."""
-    check_choice("method", method, METHODS)
+    check_name("method", method, METHODS)
     check_resampling(resamples, 0.5, generator)
     *columns, human = as_pairs(**{f"score {at}": score for at, score in enumerate(scores)}, human=human)
     scores = np.stack(columns)
@@ -100,7 +101,7 @@ def interval_of(
     """
     from scipy.special import ndtr, ndtri
 
-    check_choice("interval", kind, KINDS)
+    check_name("interval", kind, KINDS)
     seen = replicates[np.isfinite(replicates)]
     if not len(seen):
         return Interval(np.nan, np.nan, level, kind, 0)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.inputs import ALTERNATIVES, check_choice
+from hardsight.alignment.inputs import ALTERNATIVES
+from hardsight.names import check_name
 
 # Up to so many pairs all orders are looked through: 8! = 40,320.
 MOST_EXACT = 8
@@ -98,7 +99,7 @@ def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: 
     """
     from scipy.special import stdtr
 
-    check_choice("alternative", alternative, ALTERNATIVES)
+    check_name("alternative", alternative, ALTERNATIVES)
     if not abs(coefficient) <= 1:
         raise ValueError(f"coefficient must be a correlation in [-1, 1]; got {coefficient!r}")
     degrees = n - 2 - covariates

@@ -14,7 +14,8 @@ import numpy as np
 
 from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
 from hardsight.alignment.coefficients import COEFFICIENTS, Interval, normal_p
-from hardsight.alignment.inputs import ALTERNATIVES, FEWEST_PAIRS, METHODS, as_pairs, check_choice, check_resampling
+from hardsight.alignment.inputs import ALTERNATIVES, FEWEST_PAIRS, METHODS, as_pairs, check_resampling
+from hardsight.names import check_name
 
 # By so much may a correlation be off that was printed with two digits.
 _PRINTED = 0.02
@@ -109,9 +110,9 @@ def compare_correlations(
     Strengths are compared, as the paper does: a score that falls where people's frequency rises is turned around first.
     `signed` compares the coefficients as they are. "greater" asks whether the first is stronger.
     """
-    check_choice("method", method, METHODS)
-    check_choice("alternative", alternative, ALTERNATIVES)
-    check_choice("interval", interval, KINDS)
+    check_name("method", method, METHODS)
+    check_name("alternative", alternative, ALTERNATIVES)
+    check_name("interval", interval, KINDS)
     check_resampling(resamples, level, generator)
     scores, y = _turned(first, second, human, method, signed)
     coefficient = COEFFICIENTS[method]
@@ -179,7 +180,7 @@ def _over(difference: float, variance: float) -> float:
 
 
 def _check(alternative: str, *, n: int, **coefficients: float) -> None:
-    check_choice("alternative", alternative, ALTERNATIVES)
+    check_name("alternative", alternative, ALTERNATIVES)
     if not n >= FEWEST_PAIRS:
         raise ValueError(f"n must be at least {FEWEST_PAIRS} pairs; got {n}")
     for name, value in coefficients.items():

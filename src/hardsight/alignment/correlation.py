@@ -6,7 +6,8 @@ import numpy as np
 
 from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
 from hardsight.alignment.coefficients import COEFFICIENTS, MOST_EXACT, Correlation, exact_spearman_p, p_value_of, whole
-from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_choice, check_resampling
+from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_resampling
+from hardsight.names import check_name
 
 
 def correlate(
@@ -29,9 +30,9 @@ def correlate(
     >>> correlate([1, 2, 3, 4, 5, 6], [2, 1, 4, 3, 5, 6], "kendall").coefficient
     0.7333333333333333
     """
-    check_choice("method", method, METHODS)
-    check_choice("alternative", alternative, ALTERNATIVES)
-    check_choice("interval", interval, KINDS)
+    check_name("method", method, METHODS)
+    check_name("alternative", alternative, ALTERNATIVES)
+    check_name("interval", interval, KINDS)
     check_resampling(resamples, level, generator)
     x, y = as_pairs(score=score, human=human)
     coefficient, p_value = _tested(x, y, method, alternative)

@@ -75,11 +75,6 @@ def as_groups(groups: Any, samples: int) -> tuple[np.ndarray, np.ndarray]:
     return names, codes
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
-
-
 def check_resampling(resamples: int, level: float, generator: Any) -> None:
     if not isinstance(resamples, int | np.integer) or resamples < 0:
         raise ValueError(f"resamples must be a whole number, 0 (no interval) or more; got {resamples!r}")

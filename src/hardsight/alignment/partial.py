@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from hardsight.alignment.coefficients import Correlation, correlation_matrix, normal_p, p_value_of
-from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_choice
+from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs
+from hardsight.names import check_name
 
 # Smallest share of a column's variance that the others may leave over, before it counts as determined by them.
 _DETERMINED = 1e-10
@@ -20,8 +21,8 @@ def partial_correlation(
     the same on ranks; for one covariate it is (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2)(1 - r_yz^2)), Kendall's included.
     Correctness is a covariate of zeros and ones. The p-value of Kendall's is the normal approximation for tau.
     """
-    check_choice("method", method, METHODS)
-    check_choice("alternative", alternative, ALTERNATIVES)
+    check_name("method", method, METHODS)
+    check_name("alternative", alternative, ALTERNATIVES)
     if not covariates:
         raise ValueError("covariates must hold at least one column to control for; got none")
     named = {"covariate" if len(covariates) == 1 else f"covariate {at}": each for at, each in enumerate(covariates, 1)}

@@ -14,7 +14,6 @@ as text, and the apostrophe is taken off again when the list is read.
 """
 
 import csv
-import difflib
 import io
 import re
 from collections import Counter
@@ -31,6 +30,7 @@ from torch import Tensor
 
 from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.columns import require_column
+from hardsight.names import check_name, unknown_name
 from hardsight.records import write_text
 
 ACTIONS = ("keep", "relabel", "drop")
@@ -63,8 +63,7 @@ class Applied:
 
 def write_actions(path: Path | str, issues: pa.Table, *, action: str = "keep") -> None:
     """Write suspects (`LabelIssues.suspects`) as a list to edit; `new_label` starts as the expected class."""
-    if action not in ACTIONS:
-        raise ValueError(f"action must be one of {', '.join(ACTIONS)}; got {action!r}")
+    check_name("action", action, ACTIONS)
     for column in ("id", "label", "expected", "suspicion", "reasons"):
         require_column(issues, column)
     named = "label_name" in issues.column_names
@@ -162,9 +161,7 @@ class _Classes:
             raise ValueError(f"line {line}: {column} must be a class number; got {text!r}")
         if text in self.names:
             return self.names.index(text)
-        near = difflib.get_close_matches(text, self.names, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"line {line}: {column} must be one of the {len(self.names)} class names; got {text!r}{hint}")
+        raise unknown_name(f"line {line}: {column}", text, self.names, "class names")
 
 
 def _action(path: Path, line: int, header: list[str], cells: list[str]) -> Action:
@@ -173,7 +170,7 @@ def _action(path: Path, line: int, header: list[str], cells: list[str]) -> Actio
     row = {name: _unguard(cell) for name, cell in zip(header, cells, strict=True)}
     chosen = row["action"].strip().lower()
     if chosen not in ACTIONS:
-        raise ValueError(f"{path}, line {line}: action must be one of {', '.join(ACTIONS)}; got {row['action']!r}")
+        raise unknown_name(f"{path}, line {line}: action", row["action"], ACTIONS)
     if chosen == "relabel" and not row["new_label"]:
         raise ValueError(f"{path}, line {line}: new_label must be filled where the action is relabel; it is empty")
     return Action(row["id"], row["label"], chosen, row["new_label"], line)

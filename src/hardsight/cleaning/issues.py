@@ -22,6 +22,7 @@ from hardsight.cleaning.confident import check_probabilities, confident_joint, e
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.cleaning.reasons import reasons_of
+from hardsight.names import check_name
 
 ESTIMATES = ("auto", "confident_joint", "disagreement", "mixture")
 
@@ -176,8 +177,7 @@ def _labelled(table: pa.Table, given: Tensor | np.ndarray | None) -> tuple[pa.Ta
 def _estimate(
     table: pa.Table, labels: np.ndarray, beliefs: Tensor | None, columns: list[np.ndarray], how: str
 ) -> tuple[int, str]:
-    if how not in ESTIMATES:
-        raise ValueError(f"estimate must be one of {', '.join(ESTIMATES)}; got {how!r}")
+    check_name("estimate", how, ESTIMATES)
     if how == "auto":
         how = "confident_joint" if beliefs is not None else "disagreement" if _can_disagree(table) else "mixture"
     if how == "confident_joint":

@@ -11,6 +11,7 @@ import torch
 from hardsight.datasets.folders import collect, parse_list, text_lines
 from hardsight.datasets.interface import FileDataset, Size
 from hardsight.datasets.paths import quoted
+from hardsight.names import check_name
 
 _SPLITS = ("noisy_train", "clean_train", "clean_val", "clean_test")
 
@@ -18,8 +19,7 @@ _SPLITS = ("noisy_train", "clean_train", "clean_val", "clean_test")
 def read_clothing1m(folder: Path | str, split: str = "noisy_train", *, size: Size = None) -> FileDataset:
     """Clothing1M; labels are noisy in "noisy_train" and clean elsewhere, both in `columns` (-1: not known)."""
     folder = Path(folder)
-    if split not in _SPLITS:
-        raise ValueError(f"split must be one of {', '.join(_SPLITS)}; got {split!r}")
+    check_name("split", split, _SPLITS)
     # Some copies keep the text files apart from the images.
     apart = (folder / "annotations" / f"{split}_key_list.txt").is_file()
     lists = folder / "annotations" if apart else folder

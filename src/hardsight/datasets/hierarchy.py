@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from hardsight.datasets.paths import quoted
+from hardsight.names import check_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +59,7 @@ class Hierarchy:
 
     def members(self, coarse: str) -> tuple[str, ...]:
         """The fine classes of a coarse one."""
-        if coarse not in self.coarse_names:
-            raise ValueError(f"coarse must be one of {list(self.coarse_names)}; got {coarse!r}")
+        check_name("coarse", coarse, self.coarse_names, "coarse classes")
         index = self.coarse_names.index(coarse)
         return tuple(fine for fine, parent in zip(self.fine_names, self.parents, strict=True) if parent == index)
 

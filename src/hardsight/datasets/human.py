@@ -18,6 +18,7 @@ from torch import Tensor
 from hardsight.datasets.cifar import read_cifar10, read_cifar100
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.pickles import RefusedError, finished, stand_ins
+from hardsight.names import check_name
 
 # Beside the images, beside their folder, or in a clone of the repository that publishes them.
 _PLACES = (".", "..", "../cifar-10h/data", "../CIFAR-10H", "../cifar-10-100n/data", "../CIFAR-N", "../cifar-n")
@@ -78,8 +79,7 @@ def _with_human(
     if wrong:
         key, shape = next(iter(wrong.items()))
         raise ValueError(f"{path} must hold {len(images)} labels in {key}, one an image; got {shape}")
-    if labels not in columns:
-        raise ValueError(f"labels must be one of {', '.join(columns)}; got {labels!r}")
+    check_name("labels", labels, columns)
     if not torch.equal(columns.get("clean_label", images.labels), images.labels):
         raise ValueError(f"{path} belongs to images in another order: its clean_label differs from their labels")
     named = dataclasses.replace(images, name=name, columns={**images.columns, **columns})

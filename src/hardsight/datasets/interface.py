@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from hardsight.datasets import decoding
 from hardsight.datasets.paths import follow
+from hardsight.names import unknown_name
 
 Size = int | tuple[int, int] | None
 Fit = Literal["crop", "squash"]
@@ -96,7 +97,7 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
     def in_domain(self: _Kind, domain: str) -> _Kind:
         """The samples of one domain."""
         if self.domains is None or domain not in self.domain_names:
-            raise ValueError(f"domain must be one of {list(self.domain_names)}; got {domain!r}")
+            raise unknown_name("domain", domain, self.domain_names, "domains")
         return self.subset((self.domains == self.domain_names.index(domain)).nonzero().squeeze(1))
 
     def _rows(self, chosen: Tensor) -> dict:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.sources import SOURCES, Source
+from hardsight.names import check_name, unknown_name
 
 ROOT_VARIABLE = "HARDSIGHT_DATA"
 
@@ -24,7 +25,7 @@ def source(name: str) -> Source:
     for candidate in SOURCES:
         if plain_name(candidate.name) == wanted:
             return candidate
-    raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}")
+    raise unknown_name("name", name, names(), "data sets")
 
 
 def load(
@@ -36,8 +37,7 @@ def load(
     """
     known = source(name)
     split = next(iter(known.splits)) if split is None else split
-    if split not in known.splits:
-        raise ValueError(f"split of {known.name} must be one of {', '.join(known.splits)}; got {split!r}")
+    check_name(f"split of {known.name}", split, known.splits)
     folder = find(known, data_root(root, known)) if known.folders else Path()
     return reader(known)(folder, split, **options)
 

@@ -16,6 +16,7 @@ from hardsight.degradation.pictures import (
     occlusion,
     uniform_noise,
 )
+from hardsight.names import check_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +106,7 @@ DEGRADATIONS: dict[str, Degradation] = {entry.name: entry for entry in _ALL}
 
 def degrade(images: Images, name: str, level: Level, *, generator: torch.Generator | None = None) -> Images:
     """`DEGRADATIONS[name]` at `level`; the random ones need a generator, the others leave it alone."""
-    if name not in DEGRADATIONS:
-        raise ValueError(f"name must be one of {', '.join(DEGRADATIONS)}; got {name!r}")
+    check_name("name", name, DEGRADATIONS)
     entry = DEGRADATIONS[name]
     if not entry.random:
         return entry.function(images, level)

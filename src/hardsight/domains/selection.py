@@ -6,7 +6,6 @@ is labelled, and kept or not, by its own row and the thresholds alone. So a set 
 several processes: the thresholds, and with them the selection, are the same.
 """
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from hardsight.domains.thresholds import Thresholds, check_portion, rank_thresholds
 from hardsight.hardness import angular_visual_confidence
+from hardsight.names import check_name
 
 Measure = Literal["softmax", "visual"]
 _MEASURES, _BALANCES = ("softmax", "visual"), ("class", "overall", "none")
@@ -86,8 +86,7 @@ class Selector:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a number not below 0; got {getattr(self, name)!r}")
         for name, choices in (("label_by", _MEASURES), ("keep_by", _MEASURES), ("balance", _BALANCES)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
+            check_name(name, getattr(self, name), choices)
         if self.entropy_weight and (self.balance != "class" or self.needs_visual):
             raise ValueError("entropy_weight must be 0 where labels are not made by a softmax threshold of each class")
 
@@ -118,10 +117,7 @@ def get_selector(selector: str | Selector) -> Selector:
     """The selector of that name; one that is a selector already stays."""
     if isinstance(selector, Selector):
         return selector
-    if selector not in SELECTORS:
-        near = difflib.get_close_matches(str(selector).lower(), SELECTORS, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"selector must be one of {', '.join(SELECTORS)}; got {selector!r}{hint}")
+    check_name("selector", selector, SELECTORS)
     return SELECTORS[selector]
 
 

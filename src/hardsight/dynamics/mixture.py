@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardsight.dynamics.validation import check_one_of
+from hardsight.names import check_name
 
 KINDS = ("beta", "gaussian")
 _ROUNDS = 200
@@ -29,7 +29,7 @@ def small_loss_mixture(losses: Float[Tensor, "samples"], kind: str = "gaussian")
     rises: beyond the point where a component's own tail would turn it, the nearer value is kept. NaN losses stay NaN
     and are not fitted; losses that are all equal tell nothing and give 1/2.
     """
-    check_one_of("kind", kind, KINDS)
+    check_name("kind", kind, KINDS)
     known = ~losses.isnan()
     values = losses[known].double()
     if not bool(values.isfinite().all()):

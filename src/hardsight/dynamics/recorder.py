@@ -25,11 +25,11 @@ from hardsight.dynamics.validation import (
     check_batch,
     check_count,
     check_norms,
-    check_one_of,
     check_state,
     check_values,
 )
 from hardsight.heads import Seen
+from hardsight.names import check_name
 
 
 class Recorder:
@@ -73,8 +73,8 @@ class Recorder:
         check_count("early_epochs", early_epochs, "the epochs that el2n_early averages")
         if num_classes is not None:
             check_count("num_classes", num_classes, "the number of columns of the logits", least=2)
-        check_one_of("repeats", repeats, REPEATS)
-        check_one_of("strays", strays, ("refuse", "ignore"))
+        check_name("repeats", repeats, REPEATS)
+        check_name("strays", strays, ("refuse", "ignore"))
         self.num_samples, self.num_classes = num_samples, num_classes
         self.repeats, self.strays, self.validate = repeats, strays, validate
         self.early_epochs, self.group = early_epochs, group

@@ -1,16 +1,10 @@
 """What the recorder refuses, each in one sentence. Shapes are checked at every update, values only on request."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-
-
-def check_one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
-    """A policy is one of a few words."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
 
 
 def check_count(name: str, value: Any, meaning: str, least: int = 1) -> None:

@@ -21,6 +21,7 @@ from hardsight.engines.model_spec import LoadedModel
 from hardsight.engines.preprocessing import Preprocessing
 from hardsight.engines.streaming import score_model
 from hardsight.hardness.scoring import DEFAULT_SCORES
+from hardsight.names import check_name
 
 Images = ArrayDataset | FileDataset
 _ANYWHERE = ("folder", "huggingface")
@@ -50,8 +51,7 @@ def open_images(
         images = _read_folder(root, split or _only_split(root), labelled)
     else:
         chosen = next(iter(known.splits)) if split is None else split
-        if chosen not in known.splits:
-            raise ValueError(f"split of {known.name} must be one of {', '.join(known.splits)}; got {chosen!r}")
+        check_name(f"split of {known.name}", chosen, known.splits)
         images = reader(known)(_home(known, root), chosen)
     if isinstance(images, ArrayDataset) and images.images.dtype != torch.uint8:
         raise ValueError(f"data must be images; {images.name} holds points")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hardsight import records
+from hardsight.names import check_name
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 # ImageNet's, which most published classifiers of photographs were trained with.
@@ -43,8 +44,7 @@ class Preprocessing:
             raise ValueError(f"size must be at least 1 pixel; got {self.size!r}")
         if self.resize is not None and (self.size is None or min(_pair(self.resize)) < 1):
             raise ValueError(f"resize must be at least 1 pixel and come with a size; got {self.resize!r}")
-        if self.interpolation not in INTERPOLATIONS:
-            raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {self.interpolation!r}")
+        check_name("interpolation", self.interpolation, INTERPOLATIONS)
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
             raise ValueError(f"mean must have 1 or 3 numbers and std as many; got {len(self.mean)} and {len(self.std)}")
         for name, values in (("mean", self.mean), ("std", self.std)):

@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardsight.explain.activation_maps import resize
-from hardsight.explain.inputs import as_classes, check_choice, check_images, check_tensor, taking
+from hardsight.explain.inputs import as_classes, check_images, check_tensor, taking
 from hardsight.geometry import widen
 from hardsight.heads import evaluating, observe
+from hardsight.names import check_name
 
 BASELINES = ("zero", "mean", "blur")
 # RISE's blur: a Gaussian of standard deviation 5 cut off at 5 pixels, for pictures of 224 x 224.
@@ -138,7 +139,7 @@ def _ground(images: Tensor, baseline: str | Tensor) -> Tensor:
             raise ValueError(
                 f"baseline must fit the images {list(images.shape)}; got shape {list(baseline.shape)}"
             ) from None
-    check_choice("baseline", baseline, BASELINES)
+    check_name("baseline", baseline, BASELINES)
     if baseline == "zero":
         return torch.zeros_like(images)
     # Bytes have neither means nor blurs of their own: those of their values, rounded.

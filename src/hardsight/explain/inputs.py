@@ -1,6 +1,6 @@
 """What the doors of this room refuse, each in one sentence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hardsight.geometry import directions
+from hardsight.names import check_name
 
 METRICS = ("angle", "euclidean")
 
@@ -95,7 +96,7 @@ def as_points(features: Float[Tensor, "samples dim"], metric: str) -> Float[Tens
 
     Neither clusters nor neighbours depend on scale, and a power of two is exact: no square overflows or vanishes.
     """
-    check_choice("metric", metric, METRICS)
+    check_name("metric", metric, METRICS)
     if metric == "angle":
         return directions(features)
     wide = features.double()
@@ -128,8 +129,3 @@ def check_several(classes: Tensor, purpose: str, name: str = "labels") -> None:
     """At least two classes: with one there is nothing to tell apart."""
     if len(classes) < 2:
         raise ValueError(f"{name} must hold at least 2 classes for {purpose}; got only class {int(classes[0])}")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")

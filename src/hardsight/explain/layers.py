@@ -1,6 +1,5 @@
 """The layers of a model whose output is a picture: named, found, or reshaped from a transformer's tokens."""
 
-import difflib
 import functools
 import math
 from typing import Any
@@ -10,8 +9,7 @@ from torch import Tensor, nn
 
 from hardsight.explain.inputs import taking
 from hardsight.heads import evaluating, observe, unwrap
-
-_NEAREST = 3
+from hardsight.names import unknown_name
 
 
 def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
@@ -26,9 +24,7 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module
         raise TypeError(f"layer must be a module of the model or its dotted name; got {type(layer).__name__}")
     if layer in layers:
         return layer, layers[layer]
-    near = difflib.get_close_matches(layer, [name for name in layers if name], n=_NEAREST, cutoff=0.0)
-    nearest = f"the nearest are {', '.join(near)}" if near else f"{type(unwrap(model)[0]).__name__} has none"
-    raise ValueError(f"layer must name a layer of the model; got {layer!r}, {nearest}")
+    raise unknown_name("layer", layer, filter(None, layers), f"layers of {type(unwrap(model)[0]).__name__}")
 
 
 def last_spatial_layer(model: nn.Module, images: Tensor, head: str | None = None) -> str:

@@ -1,6 +1,5 @@
 """The scores by name, each with what it needs, its range, its direction and where it comes from."""
 
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from hardsight.hardness.columns import ClassSummary, Part
+from hardsight.names import unknown_name
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,7 @@ def register(score: Score) -> Score:
 def get_score(name: str, among: Iterable[str] | None = None) -> Score:
     """The score of that name; one that is not known is told which of `among` (all) was probably meant."""
     if name not in SCORES:
-        known = sorted(SCORES if among is None else among)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-        raise ValueError(f"scores must be known names; got {name!r}{hint}")
+        raise unknown_name("scores", name, sorted(SCORES if among is None else among), "scores")
     return SCORES[name]
 
 

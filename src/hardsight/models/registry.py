@@ -1,8 +1,7 @@
 """The networks by name, for configurations and command lines."""
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from hardsight.models.plain import cnn9, cnn10
 from hardsight.models.resnet50 import ResNet50
 from hardsight.models.toy import MLP, LeNet
 from hardsight.models.vgg import VGG19, vgg19_bn
+from hardsight.names import check_name
 
 _NETWORKS: dict[str, Callable[..., Classifier]] = {
     "alexnet": AlexNet,
@@ -68,7 +68,7 @@ def create(
     64
     >>> create("restnet20")
     Traceback (most recent call last):
-    ValueError: name must be a known network; got 'restnet20', did you mean 'resnet20'?
+    ValueError: name must be one of the 17 networks; got 'restnet20', did you mean 'resnet20'?
     """
     network = _network(name)
     for key, count in (("num_classes", num_classes), ("in_channels", in_channels)):
@@ -79,20 +79,10 @@ def create(
         network_options[key] = count
     known = (*options(name), *_COMMON)
     for key in network_options:
-        if key not in known:
-            raise ValueError(f"options of {name} must be among {', '.join(known)}; got {key!r}{_nearest(key, known)}")
+        check_name(f"options of {name}", key, known, "options")
     return network(head=head, **network_options)
 
 
 def _network(name: str) -> Callable[..., Classifier]:
-    if name not in _NETWORKS:
-        near = difflib.get_close_matches(str(name).lower(), _NETWORKS, n=1, cutoff=0.8)
-        hint = f", did you mean {near[0]!r}?" if near else f"; known are {', '.join(names())}"
-        raise ValueError(f"name must be a known network; got {name!r}{hint}")
+    check_name("name", name, _NETWORKS, "networks")
     return _NETWORKS[name]
-
-
-def _nearest(given: str, known: Iterable[str]) -> str:
-    # Some name is always nearest; a cutoff of zero says it even when it is far.
-    matches = difflib.get_close_matches(str(given), list(known), n=1, cutoff=0.0)
-    return f", did you mean {matches[0]!r}?" if matches else ""

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.models.classifier import Classifier, Head
+from hardsight.names import check_name
 
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
@@ -29,8 +30,7 @@ class MLP(Classifier):
         activation: str = "tanh",
     ) -> None:
         super().__init__()
-        if activation not in _ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}; got {activation!r}")
+        check_name("activation", activation, _ACTIVATIONS)
         if not hidden:
             raise ValueError("hidden must name the width of at least one layer; got none")
         layers: list[nn.Module] = [nn.Flatten()]

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from hardsight.names import check_name
 from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, check_rows, check_tensor, draw_from_rows
 
 # One block of samples at a time: the scores of a block are at most this many numbers.
@@ -90,8 +91,7 @@ def flip_by_margin(
         "cubic": 1 - margin**3,
         "mixed": 1 - (margin**3 + margin**2 + margin) / 3,
     }
-    if kind not in polynomials:
-        raise ValueError(f"kind must be one of {', '.join(polynomials)}; got {kind!r}")
+    check_name("kind", kind, polynomials)
     draws = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
     noisy = torch.where(draws < _scaled_to_mean(polynomials[kind], rate), target.to(labels.dtype), labels)
     return NoisyLabels(noisy, noisy != labels)

@@ -6,7 +6,6 @@ small file with seeds, spread, hardware, versions and date; every printed table 
 nothing else. What the file that lies there holds of other subjects stays (`keeping`).
 """
 
-import difflib
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hardsight import records
+from hardsight.names import check_name
 from hardsight.studies.clock import Clock
 from hardsight.studies.keeping import Entries
 from hardsight.studies.wording import plural
@@ -82,8 +82,7 @@ class Study:
 
 def check_preset(preset: str) -> None:
     """Refuse an unknown preset."""
-    if preset not in PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}; got {preset!r}")
+    check_name("preset", preset, PRESETS)
 
 
 def picked(study: Study, preset: str, words: Sequence[str]) -> list[Cell]:
@@ -125,11 +124,6 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table of text cells, without a line end."""
     lines = (heads, ["---"] * len(heads), *rows)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def nearest_names(name: str, known: Sequence[str]) -> str:
-    """The known names nearest to a misspelt one, as text."""
-    return ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

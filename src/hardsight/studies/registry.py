@@ -2,8 +2,9 @@
 
 import re
 
+from hardsight.names import unknown_name
 from hardsight.studies import adaptation, amc, avh, generalization, gr
-from hardsight.studies.framework import Study, nearest_names
+from hardsight.studies.framework import Study
 from hardsight.studies.label_errors import LABEL_ERRORS
 
 _STUDIES = (LABEL_ERRORS, *avh.STUDIES, *adaptation.STUDIES, *generalization.STUDIES, *gr.STUDIES, *amc.STUDIES)
@@ -19,8 +20,7 @@ def get_study(id: str) -> Study:
     found = [study for study in _STUDIES if study.id == id] or _with_number(id)
     if found:
         return found[0]
-    near = nearest_names(id, [study.id for study in _STUDIES])
-    raise ValueError(f"study must be a known id; got {id!r}, nearest are: {near}")
+    raise unknown_name("study", id, [study.id for study in _STUDIES], "studies", "listed by `hardsight study`")
 
 
 def _with_number(id: str) -> list[Study]:

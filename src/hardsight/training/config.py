@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hardsight.hardness.scoring import choose_scores
+from hardsight.names import check_name
 from hardsight.training.schedules import PLANS
 
 # What torch's generators take.
@@ -145,8 +146,8 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         _at_least(0, warm_up=self.warm_up, ramp_up=self.ramp_up, ramp_down=self.ramp_down)
         _at_least(0, factor=self.factor, final=self.final)
-        if self.preset is not None and self.preset not in PLANS:
-            raise ValueError(f"preset must be one of {', '.join(PLANS)}; got {self.preset!r}")
+        if self.preset is not None:
+            check_name("preset", self.preset, PLANS)
         if not self.stretch > 0:
             raise ValueError(f"stretch must be positive; got {self.stretch!r}")
         if self.kind == "steps" and not self.milestones:

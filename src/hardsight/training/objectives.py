@@ -1,6 +1,5 @@
 """From a configuration to the loss: one of the registry with its options, and what stands beside it."""
 
-import difflib
 import functools
 import inspect
 from typing import Any
@@ -13,6 +12,7 @@ from hardsight.losses.margins import MARGINS, CosineLinear, MarginLoss, margin_l
 from hardsight.losses.registry import LOSSES, LossEntry, Sizes
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.transition import noisy_transition
+from hardsight.names import check_name, unknown_name
 from hardsight.training.config import TrainingConfig
 from hardsight.training.network import Objective
 from hardsight.training.reading import about, typed
@@ -24,10 +24,7 @@ ALIASES = {"gr": "gradient_rescaling"}
 def _entry(name: str, key: str) -> LossEntry:
     name = ALIASES.get(name, name)
     if name not in LOSSES:
-        known = [*LOSSES, *ALIASES]
-        near = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-        raise ValueError(f"{key}.name must be a known loss; got {name!r}{hint}")
+        raise unknown_name(f"{key}.name", name, [*LOSSES, *ALIASES], "losses")
     return LOSSES[name]
 
 
@@ -74,9 +71,7 @@ def _automatic(options: dict[str, Any], sizes: Sizes, key: str) -> AutomaticResc
 
 def _check_options(options: dict[str, Any], known: dict[str, inspect.Parameter], name: str, key: str) -> None:
     for option, value in options.items():
-        if option not in known:
-            near = difflib.get_close_matches(option, known, n=1, cutoff=0.0)
-            raise ValueError(f"{key}.options.{option} is no option of {name}; did you mean {near[0]}?")
+        check_name(f"{key}.options of {name}", option, known, "options")
         if known[option].annotation in (bool, int, float, str):
             typed(known[option].annotation, value, f"{key}.options.{option}")
 

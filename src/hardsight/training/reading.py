@@ -5,7 +5,6 @@ A table that has a name may be written as its name alone: `loss = "gr"` is `loss
 
 import contextlib
 import dataclasses
-import difflib
 import math
 import tomllib
 import types
@@ -13,6 +12,8 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+from hardsight.names import check_name, nearest_names, unknown_name
 
 Settings = TypeVar("Settings")
 
@@ -71,7 +72,7 @@ def build(kind: type[Settings], tree: Mapping[str, Any], prefix: str = "") -> Se
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in tree:
         if key not in fields:
-            raise ValueError(f"{prefix}{key} is no known key; did you mean {prefix}{_nearest(key, fields)}?")
+            raise _unknown_key(key, fields, prefix)
     given = {key: typed(hints[key], value, f"{prefix}{key}") for key, value in tree.items()}
     for name, field in fields.items():
         if name not in given and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
@@ -82,13 +83,13 @@ def build(kind: type[Settings], tree: Mapping[str, Any], prefix: str = "") -> Se
         raise ValueError(f"{prefix}{refusal}") from None
 
 
-def _nearest(key: str, known: Mapping[str, Any]) -> str:
-    """The known key that is most like this one; what is like none may be an option that lacks its table."""
-    near = difflib.get_close_matches(key, known, n=1)
-    if not near and "options" in known:
-        return f"options.{key}"
-    # Some key is always nearest; a cutoff of zero says it even when it is far.
-    return difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+def _unknown_key(key: str, known: Mapping[str, Any], prefix: str) -> ValueError:
+    """The refusal of a key; one that is like none may be an option that lacks its table."""
+    table = f"a key of {prefix.removesuffix('.')}" if prefix else "a key of the configuration"
+    refusal = unknown_name(table, key, known, "keys")
+    if "options" in known and not nearest_names(key, known):
+        return ValueError(f"{refusal}: options are written {prefix}options.{key}")
+    return refusal
 
 
 def typed(hint: Any, value: Any, key: str) -> Any:
@@ -103,10 +104,7 @@ def typed(hint: Any, value: Any, key: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _one_of_several(arguments, value, key)
     if origin is typing.Literal:
-        if value not in arguments:
-            near = difflib.get_close_matches(str(value), [str(one) for one in arguments], n=1)
-            hint_text = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{key} must be one of {', '.join(map(repr, arguments))}; got {value!r}{hint_text}")
+        check_name(key, value, arguments)
         return value
     if origin in (list, tuple):
         if not isinstance(value, list):

@@ -9,6 +9,7 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from accelerate.utils import LoggerType
 
+from hardsight.names import check_name
 from hardsight.training.record import flat
 
 
@@ -17,8 +18,7 @@ class Tracker:
 
     def __init__(self, name: str, folder: Path, config: Any) -> None:
         known = [str(one) for one in LoggerType if str(one) != "all"]
-        if name not in known:
-            raise ValueError(f"record.tracker must be one of {', '.join(known)}; got {name!r}")
+        check_name("record.tracker", name, known)
         kind = LOGGER_TYPE_TO_CLASS[name]
         try:
             self.tracker = kind(folder.name, folder / name) if kind.requires_logging_directory else kind(folder.name)

@@ -5,7 +5,6 @@ share the statistics of batch normalization, in training as in evaluation.
 """
 
 import copy
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,6 +21,7 @@ from hardsight.domains.baselines.discrepancies import (
     reverse_gradient,
     symmetric_divergence,
 )
+from hardsight.names import check_name
 from hardsight.training.network import Network
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -224,8 +224,7 @@ class ADR(_TwoPlayers):
 
     def __init__(self, repeats: int = 4, *, dropout: float = 0.5, hidden: int = 256, measure: str = "absolute") -> None:
         super().__init__(repeats)
-        if measure not in _MEASURES:
-            raise ValueError(f"measure must be one of {', '.join(_MEASURES)}; got {measure!r}")
+        check_name("measure", measure, _MEASURES)
         self.measure = measure
         if not 0 < dropout < 1:
             raise ValueError(f"dropout must lie in (0, 1), the share of features left out; got {dropout!r}")
@@ -262,9 +261,7 @@ BASELINES: dict[str, type[Baseline]] = {
 
 def make_baseline(name: str, **options: Any) -> Baseline:
     """The method of that name, with options of its class."""
-    if name not in BASELINES:
-        near = difflib.get_close_matches(str(name), BASELINES, n=1, cutoff=0.0)
-        raise ValueError(f"method must be one of {', '.join(BASELINES)}; got {name!r}, did you mean {near[0]!r}?")
+    check_name("method", name, BASELINES)
     return BASELINES[name](**options)
 
 

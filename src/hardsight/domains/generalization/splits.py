@@ -1,13 +1,13 @@
 """One domain to test on, the others to train and validate on; what cannot be asked of a set of domains is refused."""
 
 import dataclasses
-import difflib
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hardsight.datasets import ArrayDataset
+from hardsight.names import check_name
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,7 @@ def _share_of_groups(data: ArrayDataset, share: float, generator: torch.Generato
 def _check_domain(data: ArrayDataset, held_out: str) -> None:
     if data.domains is None or len(data.domain_names) < 2:
         raise ValueError(f"data must have at least two domains; {data.name} has {max(1, len(data.domain_names))}")
-    if held_out not in data.domain_names:
-        near = difflib.get_close_matches(str(held_out), data.domain_names, n=1, cutoff=0.0)
-        raise ValueError(
-            f"held_out must be one of the domains {', '.join(data.domain_names)}; got {held_out!r}, "
-            f"did you mean {near[0]!r}?"
-        )
+    check_name("held_out", held_out, data.domain_names, "domains")
 
 
 def _check_classes(train: ArrayDataset, test: ArrayDataset, held_out: str) -> None:

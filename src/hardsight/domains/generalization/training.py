@@ -1,7 +1,6 @@
 """One training on several domains, ready to run: network, head, batches, optimiser and what is measured at its end."""
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,7 @@ from hardsight.domains.generalization.splits import Split
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.self_training.data import fingerprint
 from hardsight.losses.angular import AngularLinear
+from hardsight.names import check_name
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep
 from hardsight.training.devices import chosen_device
@@ -218,9 +218,7 @@ def _make_model(recipe: Recipe, data: ArrayDataset, head: Any) -> models.Classif
 
 
 def _check_method(method: str, scale: float | None) -> None:
-    if method not in METHODS:
-        near = difflib.get_close_matches(str(method), METHODS, n=1, cutoff=0.0)
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}, did you mean {near[0]!r}?")
+    check_name("method", method, METHODS)
     if (scale is None) == (method == "avh"):
         raise ValueError(f"scale must be given for avh and left out otherwise; got {scale!r} for {method}")
 

@@ -16,7 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from hardsight.losses import AccumulatedRescaling, GradientRescaling, JointOptimisation, TruncatedGCELoss
+from hardsight.losses import (
+    AccumulatedRescaling, AutomaticRescaling, GradientRescaling, JointOptimisation, TruncatedGCELoss,
+)
 from hardsight.losses.registry import LOSSES, Sizes
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
@@ -75,6 +77,16 @@ for name, entry in LOSSES.items():
     alone(*positional, **names).backward()
     expected[name] = (gradients(alone), dict(alone.loss.state_dict()))
 
+# In no registry, since gradient rescaling becomes it: before and after it has chosen an emphasis.
+for rate in (None, 0.4):
+    step = Step(AutomaticRescaling(5).double(), 5)
+    if rate is not None:
+        step.loss.decide(rate)
+    name = "automatic" if rate is None else "automatic, emphasised"
+    steps[name], alone = step, copy.deepcopy(step)
+    alone(inputs, marked, weights).backward()
+    expected[name] = (gradients(alone), dict(alone.loss.state_dict()))
+
 dist.init_process_group(
     "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2, timeout=timedelta(seconds=60)
 )
@@ -91,6 +103,16 @@ def check_step(name):
 
 for name in LOSSES:
     attempt(name, lambda: check_step(name))
+
+
+def check_automatic(name):
+    part, wrapped = share("gradient_rescaling"), DistributedDataParallel(steps[name])
+    wrapped(inputs[part], marked[part], weights[part]).backward()
+    torch.testing.assert_close(gradients(steps[name]), expected[name][0], rtol=0, atol=1e-10)
+
+
+attempt("automatic", lambda: check_automatic("automatic"))
+attempt("automatic, emphasised", lambda: check_automatic("automatic, emphasised"))
 
 
 def check_local_sum():
@@ -156,7 +178,9 @@ def reports(in_two_processes: Callable[[str], list[dict[str, str]]]) -> list[dic
     return in_two_processes(SCRIPT)
 
 
-@pytest.mark.parametrize("name", [*LOSSES, "local sum", "accumulated", "tables", "validation"])
+@pytest.mark.parametrize(
+    "name", [*LOSSES, "automatic", "automatic, emphasised", "local sum", "accumulated", "tables", "validation"]
+)
 def test_two_processes_equal_one(name: str, reports: list[dict[str, str]]) -> None:
     assert [report[name] for report in reports] == ["", ""]
 

@@ -29,6 +29,7 @@ from hardsight.losses.emphasis import emphasis_focus
 from hardsight.losses.inputs import as_rows, check_range, check_reduction, reduce
 from hardsight.losses.rescaling import attach_gradient, let_go, rescale, rescaled_gradient
 from hardsight.losses.rescaling_limit import largest_beta
+from hardsight.losses.terms import Over
 
 # (noise rate, beta, lam) with the best final test accuracy: Table 2 for clean labels, Table 3 for ten classes
 # (CIFAR-10, ResNet-56), Tables 5 and 12 for a hundred (CIFAR-100, ResNet-44; of two equals at 60 % Table 5's).
@@ -132,6 +133,11 @@ class AutomaticRescaling(nn.Module):
         self.register_buffer("accuracy", torch.tensor(math.nan))
 
     @property
+    def mean_over(self) -> Over:
+        """What the gradient is a mean over."""
+        return "processes" if self.across_processes else "labels"
+
+    @property
     def decided(self) -> bool:
         """Whether a noise rate was given."""
         return not bool(self.rate.isnan())
@@ -161,6 +167,7 @@ class AutomaticRescaling(nn.Module):
     def forward(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=self.ignore_index, soft_targets=False)
         assert rows.weight is not None
+        synchronised = self.across_processes and processes.wants_gradient(logits)
         with torch.no_grad():
             # The identity transform with (2, 0) is cross-entropy (Eq. 7).
             log_p, log_rest, plain, direction = rescale(rows, 2.0, 0.0, "identity")
@@ -170,7 +177,7 @@ class AutomaticRescaling(nn.Module):
             log_count = rows.weight.log().logsumexp(0)
             by_weight = self.emphasises if self.reduction == "weight" else torch.zeros_like(self.emphasises)
             log_divisor = torch.where(by_weight, log_weights.logsumexp(0), log_count)
-            if self.across_processes and processes.wants_gradient(logits):
+            if synchronised:
                 log_divisor = processes.log_sum_over_processes(log_divisor, None) - math.log(processes.world_size(None))
             # Of the rescaling alone: cross-entropy lets go of fitted samples by itself.
             direction = torch.where(self.emphasises, let_go(direction, log_rest, self.epsilon), direction)

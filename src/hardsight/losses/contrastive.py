@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from hardsight.geometry import angle_between, angles_to_classes, widen
 from hardsight.losses import processes
 from hardsight.losses.inputs import check_floating, check_range, check_reduction, flat_weight, reduce
+from hardsight.losses.terms import Over
 
 PAIRS = ("halves", "all")
 ODD = ("refuse", "drop_last")
@@ -113,6 +114,13 @@ class _PairLoss(nn.Module):
         self.pairs, self.odd, self.ignore_index = pairs, odd, ignore_index
         self.reduction = check_reduction(reduction)
         self.across_processes, self.process_group = across_processes, process_group
+
+    @property
+    def mean_over(self) -> Over:
+        """What it is a mean over; a sum over all processes' pairs is the same in each of them."""
+        if self.across_processes:
+            return "processes" if self.reduction == "mean" else "step"
+        return "samples" if self.reduction == "mean" else "nothing"
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -19,6 +19,7 @@ from hardsight.losses.inputs import (
     sum_slack,
 )
 from hardsight.losses.robust import entropy
+from hardsight.losses.terms import Term, mean_over
 
 
 def joint_optimisation_loss(
@@ -40,15 +41,22 @@ def joint_optimisation_loss(
     loss contains it once. The prior is uniform unless given. Defaults: the paper's for 70 % symmetric noise.
     """
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
+    losses, divergence = _summands(rows, alpha, beta, prior, across_processes, process_group)
+    return rows.reduce(losses + divergence, reduction)
+
+
+def _summands(
+    rows: Rows, alpha: float, beta: float, prior: Tensor | None, across_processes: bool, process_group: Any
+) -> tuple[Float[Tensor, "rows"], Float[Tensor, ""]]:
+    """What each sample brings, and the batch's divergence from the prior."""
     if prior is not None:
         _check_prior(prior, rows.logits.shape[-1])
     log_p = rows.log_softmax()
     losses = -rows.expected(log_p) + beta * entropy(log_p)
     if rows.probabilities is not None:
         losses = losses + torch.special.xlogy(rows.probabilities, rows.probabilities).sum(-1)
-    synchronised = across_processes and processes.wants_gradient(logits)
-    losses = losses + alpha * _prior_divergence(rows, log_p, prior, synchronised, process_group)
-    return rows.reduce(losses, reduction)
+    synchronised = across_processes and processes.wants_gradient(rows.logits)
+    return losses, alpha * _prior_divergence(rows, log_p, prior, synchronised, process_group)
 
 
 class JointOptimisation(nn.Module):
@@ -104,20 +112,25 @@ class JointOptimisation(nn.Module):
         *,
         ids: Int[Tensor, "batch"],
     ) -> Tensor:
+        rows, losses, divergence = self._summands(logits, labels, sample_weight, ids)
+        return rows.reduce(losses + divergence, self.reduction)
+
+    def terms(self, logits: Tensor, labels: Tensor, *, ids: Int[Tensor, "batch"]) -> list[Term]:
+        """The mean over this process's samples, and the divergence, which is of all processes' samples."""
+        rows, losses, divergence = self._summands(logits, labels, None, ids)
+        if self.reduction != "mean" or not self.across_processes:
+            return [Term(rows.reduce(losses + divergence, self.reduction), mean_over(self))]
+        return [Term(rows.reduce(losses, "mean"), "labels"), Term(divergence, "processes")]
+
+    def _summands(
+        self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None, ids: Tensor
+    ) -> tuple[Rows, Tensor, Tensor]:
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=self.ignore_index)
         ids = check_ids(ids, len(rows.logits), len(self.replaced))
         target = torch.where(self.replaced[ids, None], self.labels[ids].to(rows.logits.dtype), rows.targets())
-        return joint_optimisation_loss(
-            logits,
-            target,
-            alpha=self.alpha,
-            beta=self.beta,
-            prior=self.prior,
-            sample_weight=rows.weight,
-            reduction=self.reduction,
-            across_processes=self.across_processes,
-            process_group=self.process_group,
-        )
+        rows = rows._replace(labels=None, probabilities=target)
+        summands = _summands(rows, self.alpha, self.beta, self.prior, self.across_processes, self.process_group)
+        return rows, *summands
 
     @torch.no_grad()
     def record(self, ids: Int[Tensor, "ids"], logits: Float[Tensor, "batch classes"]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hardsight.losses import processes
 from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, reduce, seen_outside
+from hardsight.losses.terms import Over
 
 Transform = str | Callable[[Tensor], Tensor]
 RESCALING_REDUCTIONS = ("weight", "mean", "sum", "none")
@@ -118,6 +119,13 @@ class GradientRescaling(nn.Module):
         self.beta, self.lam, self.transform, self.ignore_index = beta, lam, transform, ignore_index
         self.reduction = check_reduction(reduction, RESCALING_REDUCTIONS)
         self.across_processes, self.process_group, self.value = across_processes, process_group, value
+
+    @property
+    def mean_over(self) -> Over:
+        """What the gradient is a mean over."""
+        if self.reduction == "sum":
+            return "nothing"
+        return "processes" if self.reduction == "weight" and self.across_processes else "labels"
 
     def forward(
         self,

@@ -5,7 +5,7 @@ see the same thing, a loss with parameters of its own among them.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hardsight.heads import observe
-from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
-from hardsight.losses.rescaling import GradientRescaling
+from hardsight.losses.processes import sum_over_processes
+from hardsight.losses.terms import Over, mean_over
 from hardsight.models.classifier import Classifier
 
 PAIR_LOSSES = (AMCLoss, ContrastiveLoss)
@@ -72,18 +72,27 @@ class Objective(nn.Module):
         self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"
     ) -> "Losses":
         """The loss to follow, scaled to its part of the whole batch, and the loss to report."""
-        loss = self._loss(logits, features, labels, ids)
-        followed = loss * part.of(self.loss)
+        (loss, over), *others = self._terms(logits, features, labels, ids)
+        followed = loss * part.of(over)
+        for value, over in others:
+            loss, followed = loss + value, followed + value * part.of(over)
         if self.feature_loss is None:
             return Losses(followed, loss)
         # Predictions are handed over as logits, whose argmax they are; only losses on pairs know what to do with them.
         compared = logits if self.pairs == "predictions" and isinstance(self.feature_loss, PAIR_LOSSES) else labels
         extra = self.feature_weight * self.feature_loss(features, compared)
-        return Losses(followed + extra * part.of(self.feature_loss), loss + extra)
+        over = mean_over(self.feature_loss)
+        # How the loss counts labels is its own affair.
+        return Losses(followed + extra * part.of("samples" if over == "labels" else over), loss + extra)
 
-    def _loss(self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None) -> Tensor:
-        first = features if self._on_features else logits
-        return self.loss(first, labels, ids=ids) if self._by_id else self.loss(first, labels)
+    def _terms(
+        self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None
+    ) -> Sequence[tuple[Tensor, Over]]:
+        first, names = features if self._on_features else logits, {"ids": ids} if self._by_id else {}
+        terms = getattr(self.loss, "terms", None)
+        if terms is not None:
+            return terms(first, labels, **names)
+        return [(self.loss(first, labels, **names), mean_over(self.loss))]
 
 
 class Losses(NamedTuple):
@@ -96,28 +105,27 @@ class Losses(NamedTuple):
 class Part(NamedTuple):
     """How much a batch counts where it is a part of a larger one, so that a sum of means is the mean of all samples.
 
-    `share`: its labelled samples times the number of processes, over those of the whole step; `turn`: its samples over
-    those that this process sees in the step (1 without gradient accumulation).
+    `samples`: its labelled samples times the number of processes, over those of the whole step; `labels`: the same of
+    its labels as the loss counts them. `rows`: its rows here; `of_rows`: those of the whole step, where that has
+    several batches.
     """
 
-    share: Tensor | float = 1.0
-    turn: float = 1.0
+    samples: Tensor | float = 1.0
+    labels: Tensor | float = 1.0
+    rows: Tensor | None = None
+    of_rows: Tensor | None = None
+    processes: int = 1
 
-    def of(self, loss: object) -> Tensor | float:
-        """The factor for a loss: one that normalises over the processes by itself needs the turn only, or nothing."""
-        if isinstance(loss, WholeStep):
-            return 1.0
-        return self.turn if _spans_processes(loss) else self.share
-
-
-class WholeStep:
-    """A loss that is normalised over everything in a step by itself."""
-
-
-def _spans_processes(loss: object) -> bool:
-    if isinstance(loss, GradientRescaling):
-        return loss.across_processes and loss.reduction == "weight"
-    return isinstance(loss, (*PAIR_LOSSES, AutomaticRescaling)) and loss.across_processes
+    def of(self, over: Over) -> Tensor | float:
+        """The factor for a mean over that; all processes ask together for one over all of them."""
+        if over == "processes":
+            if self.rows is None or self.of_rows is None:
+                return 1.0
+            return sum_over_processes(self.rows) / self.of_rows
+        if over == "nothing":
+            # The gradients of the processes will be averaged, and are to be added.
+            return float(self.processes)
+        return 1.0 if over == "step" else self.labels if over == "labels" else self.samples
 
 
 _WHOLE = Part()

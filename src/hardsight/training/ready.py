@@ -58,7 +58,7 @@ def ready_step(
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", float(group["lr"]))
     if accumulate > 1:
-        accumulated(network)
+        accumulated(network, accumulate)
     call: nn.Module = network
     if several():
         share_batch_statistics(network)

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 from hardsight.dynamics.processes import rank_and_count, several
 from hardsight.losses.accumulation import AccumulatedRescaling
+from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.rescaling import GradientRescaling
+from hardsight.losses.terms import label_count
 from hardsight.training.averaging import WeightAverage
 from hardsight.training.meter import IGNORED, Meter
-from hardsight.training.network import Network, Part, WholeStep
+from hardsight.training.network import Network, Part
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
@@ -97,35 +99,53 @@ class Step:
         features_norm, weight_norm = (torch.linalg.vector_norm(rows.float(), dim=1) for rows in (features, head.weight))
         self.recorder.update(ids, logits, labels, features_norm=features_norm, weight_norm=weight_norm, bias=head.bias)
 
-    @staticmethod
-    def _parts(group: Sequence[Tensor]) -> list[Part]:
+    def _parts(self, group: Sequence[Tensor]) -> list[Part]:
         """How much each batch of labels counts in a step of all batches of the group, in all processes."""
         if len(group) == 1 and not several():
             return [Part()]
-        # A mean runs over the samples that have a label.
+        loss, processes = self.network.objective.loss, rank_and_count()[1]
         wide = torch.float32 if group[0].device.type == "mps" else torch.float64
+        # A mean runs over the samples that have a label, or over what the loss makes of them.
         known = torch.stack([(labels != IGNORED).sum() for labels in group]).to(wide)
-        total = known.sum()
+        counted = torch.stack([label_count(loss, labels) for labels in group]).to(wide)
+        rows = torch.tensor([len(labels) for labels in group], dtype=wide, device=known.device)
+        counts = torch.stack([known, counted, rows])
+        total = counts.sum(1, keepdim=True)
         if several():
             dist.all_reduce(total)
-        shares = known * rank_and_count()[1] / total.clamp(min=1)
-        here = max(1, sum(map(len, group)))
-        return [Part(share, len(labels) / here) for share, labels in zip(shares, group, strict=True)]
+        shares = counts * processes / total.where(total != 0, 1.0)
+        of_rows = total[2, 0] if len(group) > 1 else None
+        return [
+            Part(share, labels, own, of_rows, processes)
+            for share, labels, own in zip(shares[0], shares[1], rows, strict=True)
+        ]
 
     def _unsynchronised(self, wanted: bool) -> Any:
         hold = getattr(self.call, "no_sync", None)
         return hold() if wanted and hold is not None else contextlib.nullcontext()
 
 
-def accumulated(network: Network) -> None:
+def accumulated(network: Network, accumulate: int) -> None:
     """Let a loss that is normalised over the whole batch know that the batch comes in parts."""
-    loss = network.objective.loss
-    if isinstance(loss, GradientRescaling) and loss.reduction == "weight":
-        network.objective.loss = _Accumulated(loss, network)
+    objective = network.objective
+    if any(isinstance(one, AutomaticRescaling) for one in objective.modules()):
+        raise ValueError(f'accumulate must be 1 with beta and lam "auto"; got {accumulate}')
+    by_weight = [one for one in objective.modules() if isinstance(one, GradientRescaling) and one.reduction == "weight"]
+    if not by_weight:
+        return
+    if by_weight != [objective.loss] or objective.feature_loss is not None:
+        # As the sum of weights grows it shrinks every gradient held so far, those of another summand too.
+        raise ValueError(
+            'accumulate must be 1 where gradient rescaling of reduction "weight" is a part of the loss and not all of '
+            f'it (reduction "mean" can be accumulated); got {accumulate}'
+        )
+    objective.loss = _Accumulated(by_weight[0], network)
 
 
-class _Accumulated(nn.Module, WholeStep):
+class _Accumulated(nn.Module):
     """Gradient rescaling whose sum of weights runs over all parts of a step."""
+
+    mean_over = "step"
 
     def __init__(self, loss: GradientRescaling, network: Network) -> None:
         super().__init__()

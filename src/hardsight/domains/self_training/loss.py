@@ -7,6 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hardsight.geometry import widen
+from hardsight.losses.inputs import reduce
+from hardsight.losses.terms import Term, label_count, mean_over
+from hardsight.training.meter import IGNORED
 
 
 class PseudoLabelLoss(nn.Module):
@@ -14,8 +17,8 @@ class PseudoLabelLoss(nn.Module):
 
     Ids below `first_target` are source samples; id `first_target + i` is row i of the target. `divergence_weight`
     times -mean_c log p_c, the divergence from the uniform distribution up to a constant, is added for each target
-    row (Zou et al. 2019, MRKLD); like the loss itself it is averaged over the batch. Soft labels are one table on the
-    device, written in place, so that a captured step reads new ones.
+    row (Zou et al. 2019, MRKLD); it is averaged over the samples of the batch that have a label. Soft labels are one
+    table on the device, written in place, so that a captured step reads new ones.
     """
 
     soft: Tensor | None
@@ -41,11 +44,27 @@ class PseudoLabelLoss(nn.Module):
     def forward(
         self, logits: Float[Tensor, "batch classes"], labels: Int[Tensor, "batch"], ids: Int[Tensor, "batch"]
     ) -> Float[Tensor, ""]:
-        total = self.loss(logits, labels if self.soft is None else self._shares(logits, labels, ids))
+        loss, *divergence = self.terms(logits, labels, ids)
+        return loss.value + divergence[0].value if divergence else loss.value
+
+    def terms(
+        self, logits: Float[Tensor, "batch classes"], labels: Int[Tensor, "batch"], ids: Int[Tensor, "batch"]
+    ) -> list[Term]:
+        """The loss and the divergence: the one may be normalised over all processes, the other is not."""
+        over, target = mean_over(self.loss), labels
+        if self.soft is not None:
+            # Soft labels count one each, whatever their class.
+            over, target = "samples" if over == "labels" else over, self._shares(logits, labels, ids)
+        terms = [Term(self.loss(logits, target), over)]
         if self.divergence_weight:
-            divergence = -widen(logits).log_softmax(1).mean(1)
-            total = total + self.divergence_weight * torch.where(ids >= self.first_target, divergence, 0.0).mean()
-        return total
+            divergence = torch.where(ids >= self.first_target, -widen(logits).log_softmax(1).mean(1), 0.0)
+            mean = reduce(divergence, "mean", weight=(labels != IGNORED).to(divergence.dtype))
+            terms.append(Term(self.divergence_weight * mean, "samples"))
+        return terms
+
+    def label_count(self, labels: Int[Tensor, "batch"]) -> Float[Tensor, ""]:
+        """By what the mean of the loss divides."""
+        return label_count(self.loss, labels)
 
     def _shares(self, logits: Tensor, labels: Tensor, ids: Tensor) -> Tensor:
         assert self.soft is not None

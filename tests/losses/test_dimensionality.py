@@ -41,6 +41,37 @@ def test_lid_of_copies_and_of_a_simplex() -> None:
     assert local_intrinsic_dimensionality(torch.randn(9, 2).half(), neighbours=3).isfinite().all()
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e-30, 1e30, 3e37])
+def test_lid_is_that_of_the_features_at_any_scale(scale: float, generator: torch.Generator) -> None:
+    """Squares of such distances leave the range of float32."""
+    features = torch.randn(30, 4, generator=generator)
+    scaled = scale * features.double()
+    for seen in (scaled.float(), scaled, scaled * 1e270 if scale > 1 else scaled * 1e-250):
+        lid = local_intrinsic_dimensionality(seen, neighbours=7)
+        assert lid.dtype == seen.dtype
+        # Numbers near the smallest have few digits.
+        torch.testing.assert_close(
+            lid, local_intrinsic_dimensionality(features, neighbours=7).to(seen.dtype), rtol=1e-3, atol=0
+        )
+
+
+def test_lid_beside_a_sample_far_away(generator: torch.Generator) -> None:
+    features = torch.randn(30, 4, generator=generator)
+    far = torch.cat([features, torch.full((1, 4), 3e38)])
+    torch.testing.assert_close(
+        local_intrinsic_dimensionality(far, neighbours=7)[:-1], local_intrinsic_dimensionality(features, neighbours=7)
+    )
+    assert local_intrinsic_dimensionality(far, neighbours=7).isfinite().all()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_lid_of_features_that_are_no_numbers_is_refused(value: float) -> None:
+    features = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    features[4, 1] = value
+    with pytest.raises(ValueError, match=r"^features must be finite numbers; those of 1 of 9 samples are not$"):
+        local_intrinsic_dimensionality(features, neighbours=3)
+
+
 def test_loss_mixes_label_and_prediction(generator: torch.Generator) -> None:
     logits = torch.randn(6, 4, generator=generator, dtype=torch.float64)
     labels = torch.tensor([0, 1, 2, 3, 0, 1])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hardsight import training
-from hardsight.losses import local_intrinsic_dimensionality
+from hardsight.losses import AutomaticRescaling, local_intrinsic_dimensionality
 from hardsight.losses.curriculum import MentorNetPD, SelfPaced
 from hardsight.losses.dimensionality import D2L
 from hardsight.losses.joint import JointOptimisation
@@ -69,16 +69,19 @@ def test_d2l_takes_in_a_dimensionality_an_epoch(problem, small):
     assert 0 < float(loss.smallest) < float("inf")
 
 
-def dimensionality(features, *, epoch=1, batch_size=100):
-    """What D2L is told after an epoch of a network that hands its inputs on as features."""
-    loss = D2L()
+def end_epoch(loss, features, *, epoch=1, batch_size=100):
+    """What happens after an epoch of a network that hands its inputs on as features."""
     model = nn.Sequential(nn.Identity(), nn.Linear(features.shape[1], 2))
     columns = (features, torch.zeros(len(features), dtype=torch.long), torch.arange(len(features)))
     batches = list(zip(*(column.split(batch_size) for column in columns), strict=True))
-    between_epochs.end_epoch(
-        Network(model, training.Objective(loss)), batches, torch.device("cpu"), {"epoch": epoch}, 9
-    )
-    return float(loss.smallest)
+    row = {"epoch": epoch, "train_accuracy": 0.5}
+    between_epochs.end_epoch(Network(model, training.Objective(loss)), batches, torch.device("cpu"), row, 9)
+    return loss
+
+
+def dimensionality(features, **options):
+    """What D2L is told."""
+    return float(end_epoch(D2L(), features, **options).smallest)
 
 
 def test_d2l_measures_samples_from_everywhere():
@@ -134,3 +137,27 @@ def test_without_the_samples_such_a_loss_is_refused(problem, small):
     with pytest.raises(ValueError, match="samples must be given: D2L looks at the training set"):
         training.fit(small(), problem.loader(), D2L(), epochs=1, progress=False)
     training.fit(small(), problem.loader(), nn.CrossEntropyLoss(), epochs=1, progress=False)
+
+
+def test_d2l_measures_features_whose_distances_overflow():
+    features = torch.randn(100, 6, generator=torch.Generator().manual_seed(1))
+    assert dimensionality(1e30 * features) == pytest.approx(dimensionality(features), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "what"), [(D2L(), "features"), (AutomaticRescaling(2, warm_up=2), "outputs")], ids=["d2l", "automatic"]
+)
+def test_what_looks_at_the_samples_stops_where_they_have_no_numbers(loss, what):
+    """As a loss that is no number stops: alone among trainings that run together, and with a sentence."""
+    features = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
+    features[3] = float("nan")
+    sentence = (
+        f"the {what} are no finite numbers for 1 of 40 samples after epoch 2: the training has diverged, and a lower "
+        "learning rate may help"
+    )
+    with pytest.raises(training.NonFiniteLossError, match=f"^{sentence}$"):
+        end_epoch(loss, features, epoch=2)
+
+
+def test_d2l_learns_nothing_of_too_few_samples():
+    assert dimensionality(torch.eye(2)) == float("inf"), "no dimensionality was taken in"

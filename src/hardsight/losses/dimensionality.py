@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hardsight.geometry import widen
 from hardsight.losses.inputs import LogitLoss, as_rows, check_range
 
 
@@ -14,21 +15,25 @@ def local_intrinsic_dimensionality(
 ) -> Float[Tensor, "samples"]:
     """-1 / mean log(r_i / r_k) over each sample's k nearest others: the maximum-likelihood LID. At least 0.
 
-    Copies of one point have dimension 0. Equally distant neighbours have no finite dimension: they get 1/eps.
+    Copies of one point have dimension 0. Equally distant neighbours have no finite dimension: they get 1/eps. The
+    scale of the features does not matter, nor that some are very far from the others.
     """
     if not 1 <= neighbours < len(features):
         raise ValueError(f"neighbours must lie in [1, {len(features) - 1}], the other samples; got {neighbours}")
-    features = features.detach()
-    if features.dtype in (torch.float16, torch.bfloat16):
-        features = features.float()
-    distances = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
+    unknown = int((~features.isfinite().all(-1)).sum())
+    if unknown:
+        raise ValueError(f"features must be finite numbers; those of {unknown} of {len(features)} samples are not")
+    info = torch.finfo(widen(features).dtype)
+    # Squares of distances leave the range of float32, and at the ends of their own range that of doubles.
+    wide = widen(features.detach()) if features.device.type == "mps" else features.detach().double()
+    wide = wide / wide.abs().amax().clamp_min(torch.finfo(wide.dtype).tiny)
+    distances = torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist")
     distances.fill_diagonal_(math.inf)
     nearest = distances.topk(neighbours, largest=False).values
     farthest = nearest[:, -1:]
-    info = torch.finfo(features.dtype)
     ratios = (nearest / torch.where(farthest == 0, 1.0, farthest)).clamp_min(info.tiny)
     spread = -ratios.log().mean(-1)
-    return torch.where(farthest.squeeze(-1) == 0, 0.0, 1 / spread.clamp_min(info.eps))
+    return torch.where(farthest.squeeze(-1) == 0, 0.0, 1 / spread.clamp_min(info.eps)).to(widen(features).dtype)
 
 
 def d2l_loss(

@@ -7,7 +7,7 @@ from hardsight.training import reading, schedules
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import sweep, train
 from hardsight.training.fitting import Fitted, Session, fit
-from hardsight.training.loop import NonFiniteLossError
+from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.network import Objective
 from hardsight.training.reading import read_settings
 from hardsight.training.runs import list_runs

@@ -19,6 +19,7 @@ from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
 from hardsight.training.evaluation import gather, share
+from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.network import Network
 from hardsight.training.record import Row
 
@@ -80,7 +81,9 @@ def _emphasis(
     elif row["epoch"] == max(1, min(loss.warm_up, epochs // 3)):
         looked = [(seen.logits.argmax(1), lead(seen.logits), seen.labels) for seen in _look(network, samples, device)]
         columns = [torch.cat(parts).cpu() for parts in zip(*looked, strict=True)]
-        loss.decide(noise_rate(*gather(columns)), row["train_accuracy"])
+        columns = gather(columns)
+        _check_finite("outputs", ~columns[1].isnan(), int(row["epoch"]))
+        loss.decide(noise_rate(*columns), row["train_accuracy"])
     said: Row = {"estimated_noise_rate": float(loss.rate)} if loss.decided else {}
     return said | ({} if loss.knobs is None else loss.knobs._asdict())
 
@@ -94,6 +97,19 @@ def _look(network: Network, samples: Iterable[Any], device: torch.device) -> Ite
             yield _Looked(logits, features, labels, ids)
 
 
+def _check_finite(what: str, finite: Tensor, epoch: int) -> None:
+    """Stop where the trained network gives samples no numbers, although the loss was one all along.
+
+    The statistics of a batch may keep it finite where those that evaluation uses do not.
+    """
+    lost = int((~finite).sum())
+    if lost:
+        raise NonFiniteLossError(
+            f"the {what} are no finite numbers for {lost} of {len(finite)} samples after epoch {epoch}: the training "
+            "has diverged, and a lower learning rate may help"
+        )
+
+
 def _dimensionality(network: Network, samples: Iterable[Any], device: torch.device, epoch: int) -> float:
     """Mean local intrinsic dimensionality of the features of samples drawn anew each epoch; any processes agree."""
     images, turns = _drawn(samples, device, epoch)
@@ -103,12 +119,13 @@ def _dimensionality(network: Network, samples: Iterable[Any], device: torch.devi
             features = torch.cat([_features(network, some) for some in images.split(_DIMENSION_BATCH)])
         own = [turns, features.float().cpu()]
     turns, features = gather(own)
+    _check_finite("features", features.isfinite().all(1), epoch)
     batches = features[turns.argsort()[:_DIMENSION_SAMPLES]].split(_DIMENSION_BATCH)
     # A last batch of too few has no neighbours to measure by.
     measured = [
         local_intrinsic_dimensionality(one, neighbours=min(20, len(one) - 1)).mean() for one in batches if len(one) > 2
     ]
-    return float(torch.stack(measured).mean())
+    return float(torch.stack(measured).mean()) if measured else 0.0
 
 
 def _features(network: Network, images: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
 from hardsight.training.data import Feed
 from hardsight.training.devices import current, usable_device
-from hardsight.training.loop import NonFiniteLossError, Training
+from hardsight.training.loop import Training
+from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.network import Objective
 from hardsight.training.processes import own_batch_statistics
 from hardsight.training.progress import Progress

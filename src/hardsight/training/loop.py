@@ -21,16 +21,13 @@ from hardsight.training.checkpoints import (
 )
 from hardsight.training.data import Feed
 from hardsight.training.evaluation import add_up, evaluate, gather
+from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.progress import Progress
 from hardsight.training.record import Row, RunRecord
 from hardsight.training.resident import Place
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan, Position
 from hardsight.training.step import Batch, Step
-
-
-class NonFiniteLossError(ValueError):
-    """The loss, or a weight, was no finite number; the sentence says at which step, on which samples, what was kept."""
 
 
 @dataclass

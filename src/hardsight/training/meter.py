@@ -10,6 +10,10 @@ from torch import Tensor
 IGNORED = -100
 
 
+class NonFiniteLossError(ValueError):
+    """A loss, a weight or an output was no finite number; the sentence says when, on which samples, what was kept."""
+
+
 class Meter:
     """Sums of an epoch. `steps` counts those of the whole training, `bad_step` is -1 while every loss was finite."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hardsight.records import read_run
 from hardsight.training.locks import claim
-from hardsight.training.loop import NonFiniteLossError
+from hardsight.training.meter import NonFiniteLossError
 
 FINISHED, FAILED = "finished", "failed"
 

@@ -18,7 +18,7 @@ from hardsight.training.checkpoints import (
 )
 from hardsight.training.devices import current
 from hardsight.training.fitting import Fitted, Session
-from hardsight.training.loop import NonFiniteLossError
+from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.stacked import StackedTrainings
 
 

@@ -14,8 +14,7 @@ from hardsight.studies.gr.table11 import AGAIN, FIRST, PAPER, TABLE11, cells, co
 from hardsight.studies.gr.trainings import gr
 from hardsight.studies.results_file import read_results
 from hardsight.studies.running import run_study
-from hardsight.training import Cell
-from hardsight.training.loop import NonFiniteLossError
+from hardsight.training import Cell, NonFiniteLossError
 from hardsight.training.record import RunRecord
 
 

@@ -33,8 +33,7 @@ from hardsight.studies.gr.judged import (
 from hardsight.studies.gr.tables import page
 from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, gr, title_of
 from hardsight.studies.wording import above_or_below
-from hardsight.training import Cell
-from hardsight.training.loop import NonFiniteLossError
+from hardsight.training import Cell, NonFiniteLossError
 from hardsight.training.sweeps import FINISHED, missing, status_of
 
 FIRST, AGAIN = "first", "again"

@@ -1,12 +1,16 @@
 """The history on disk: one file an epoch, from which the recorder is rebuilt to the bit; interruptions are noticed."""
 
 import math
+import re
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 from hardsight.dynamics import Recorder
+from hardsight.dynamics.detector import confidence_curves
+from hardsight.dynamics.history import History
 
 
 def same(first: Recorder, second: Recorder) -> bool:
@@ -102,6 +106,134 @@ def test_an_epoch_of_another_recorder_is_refused(run, tmp_path):
     (tmp_path / "theirs" / "epoch-00001.parquet").replace(tmp_path / "ours" / "epoch-00001.parquet")
     with pytest.raises(ValueError, match="history must be of one recorder; epoch 1 was written by another one"):
         Recorder.from_history(tmp_path / "ours")
+
+
+def rewritten(path, change):
+    """The file of an epoch with its table changed, all else alike."""
+    table = pq.read_table(path)
+    changed = change(table)
+    pq.write_table(changed.replace_schema_metadata(changed.schema.metadata or table.schema.metadata), path)
+
+
+def with_column(name, make):
+    """A change of one column: its values made anew by `make(list of values)`."""
+
+    def change(table):
+        return table.set_column(table.column_names.index(name), name, make(table.column(name).to_pylist()))
+
+    return change
+
+
+# A column, what it holds instead, and what is said of it.
+FOREIGN = {
+    "strings": ("loss", lambda old: pa.array(map(str, old)), "must hold numbers; it holds string"),
+    "strings of whole numbers": ("id", lambda old: pa.array(map(str, old)), "must hold whole numbers; it holds string"),
+    "lists": ("el2n", lambda old: pa.array([[one] for one in old]), "must hold numbers; it holds list<"),
+    "structs": ("margin", lambda old: pa.array([{"a": one} for one in old]), "must hold numbers; it holds struct<"),
+    "truth values": ("correct", lambda old: pa.array([one > 0 for one in old]), "must hold numbers; it holds bool"),
+    "nulls alone": ("loss", lambda old: pa.nulls(len(old)), "must hold numbers; it holds null"),
+    "a null": ("loss", lambda old: pa.array([None, *old[1:]]), "must hold a number for every sample; 1 is missing"),
+    "nulls": ("label", lambda old: pa.array([None, None, *old[2:]]), "must hold a number .*; 2 are missing"),
+    "fractions": ("seen", lambda old: pa.array([one + 0.5 for one in old]), "must hold whole numbers; it holds double"),
+    "a dictionary": (
+        "label", lambda old: pa.array(map(str, old)).dictionary_encode(), "must hold whole numbers; it holds dict"
+    ),
+    "too large": ("label", lambda old: pa.array([2**40, *old[1:]]), "must hold numbers that fit int32"),
+    "ids without order": ("id", lambda old: pa.array(old[::-1]), "must hold rising numbers from 0 to 22"),
+    "ids twice": ("id", lambda old: pa.array([old[0], *old[:-1]]), "must hold rising numbers from 0 to 22"),
+    "ids beyond": ("id", lambda old: pa.array([*old[:-1], 23]), "must hold rising numbers from 0 to 22"),
+    "ids below": ("id", lambda old: pa.array([-1, *old[1:]]), "must hold rising numbers from 0 to 22"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "make", "sentence"), FOREIGN.values(), ids=FOREIGN)
+def test_columns_of_another_type_are_named(run, tmp_path, name, make, sentence):
+    """Whoever wrote the file, it is one sentence: the column, the file, what must be there and what is."""
+    go_on(run, Recorder(23, history=tmp_path), range(3))
+    path = tmp_path / "epoch-00001.parquet"
+    rewritten(path, with_column(name, make))
+    for read in (Recorder.from_history, confidence_curves, lambda folder: list(History(folder).tables())):
+        with pytest.raises(ValueError, match=f"^column {name} of {re.escape(str(path))} {sentence}[^\n]*$") as told:
+            read(tmp_path)
+        assert told.value.__cause__ is None
+        assert told.value.__suppress_context__ or told.value.__context__ is None
+
+
+def test_a_column_that_is_missing_is_named(run, tmp_path):
+    go_on(run, Recorder(23, history=tmp_path), range(3))
+    path = tmp_path / "epoch-00001.parquet"
+    rewritten(path, lambda table: table.drop_columns(["el2n"]))
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} must hold the column el2n; it holds id, label, "):
+        Recorder.from_history(tmp_path)
+
+
+def test_numbers_of_another_width_are_the_same_numbers(run, tmp_path):
+    recorder = go_on(run, Recorder(23, history=tmp_path), range(3))
+
+    def change(table):
+        widths = {
+            "id": pa.uint8(),
+            "label": pa.int64(),
+            "seen": pa.uint16(),
+            "loss": pa.float64(),
+            "flagged": pa.int8(),
+        }
+        for name, width in widths.items():
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(width))
+        # Columns in another order, and one that nobody asked for.
+        return table.select(table.column_names[::-1]).append_column("remark", pa.array(["x"] * len(table)))
+
+    rewritten(tmp_path / "epoch-00001.parquet", change)
+    rebuilt = Recorder.from_history(tmp_path)
+    assert same(recorder, rebuilt)
+    rebuilt.write_history(tmp_path / "all.parquet")
+    assert pq.read_table(tmp_path / "all.parquet").column_names[:4] == ["phase", "epoch", "id", "label"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        b'{"num_samples": "23", "num_classes": 5, "measures": ["loss"]}',
+        b'{"num_samples": 23, "num_classes": 5, "measures": "loss"}',
+        b'{"num_samples": 23, "num_classes": 5, "measures": [3]}',
+        b'{"num_samples": 0, "num_classes": 5, "measures": ["loss"]}',
+        b'{"num_samples": 23, "num_classes": true, "measures": ["loss"]}',
+    ],
+)
+def test_a_file_that_says_nothing_of_its_recorder_is_refused(run, tmp_path, metadata):
+    go_on(run, Recorder(23, history=tmp_path), range(1))
+    path = tmp_path / "epoch-00000.parquet"
+    rewritten(
+        path,
+        lambda table: table.replace_schema_metadata({b"hardsight.dynamics": metadata} if metadata else {b"a": b"b"}),
+    )
+    with pytest.raises(ValueError, match=r"^history must be whole; .*epoch-00000.parquet cannot be read"):
+        Recorder.from_history(tmp_path)
+
+
+def test_a_measure_of_another_version_is_named(run, tmp_path):
+    go_on(run, Recorder(23, history=tmp_path), range(1))
+    path = tmp_path / "epoch-00000.parquet"
+    saved = b'{"num_samples": 23, "num_classes": 5, "measures": ["loss", "charm"]}'
+    rewritten(path, lambda table: table.replace_schema_metadata({b"hardsight.dynamics": saved}))
+    with pytest.raises(
+        ValueError, match=rf"^{re.escape(str(path))} must hold measures out of margin, .*; it holds charm$"
+    ):
+        Recorder.from_history(tmp_path)
+
+
+def test_epochs_of_two_recorders_are_not_put_into_one_table(run, tmp_path):
+    go_on(run, Recorder(23, history=tmp_path / "ours"), range(3))
+    go_on(run, Recorder(23, scores=("aum",), history=tmp_path / "theirs"), range(3))
+    (tmp_path / "theirs" / "epoch-00001.parquet").replace(tmp_path / "ours" / "epoch-00001.parquet")
+    for read in (confidence_curves, lambda folder: History(folder).merge_into(tmp_path / "all.parquet")):
+        with pytest.raises(ValueError, match="history must be of one recorder; epoch 1 was written by another one"):
+            read(tmp_path / "ours")
+    assert not (tmp_path / "all.parquet").exists()
 
 
 def test_files_of_others_are_no_part_of_a_history(run, tmp_path):

@@ -72,7 +72,7 @@ def confidence_curves(history: Path | str) -> Float[Tensor, "samples epochs"]:
         raise ValueError(f"history must hold the confidence of every epoch; it holds {', '.join(frame.measures)}")
     curves = torch.full((frame.num_samples, epochs), torch.nan)
     for epoch in range(epochs):
-        _, table = folder.read(PHASES[0], epoch)
+        _, table = folder.read(PHASES[0], epoch, frame)
         seen = table.column("seen").to_numpy() > 0
         values = table.column("confidence").to_numpy()[seen]
         curves[torch.from_numpy(table.column("id").to_numpy()[seen]), epoch] = torch.from_numpy(values)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import torch
 
 from hardsight.dynamics.ledger import EpochValues, Frame
+from hardsight.dynamics.measures import MEASURES
 from hardsight.records import atomic_path
 
 PHASES = ("epoch", "second")
@@ -54,18 +56,22 @@ class History:
             for rows, values in blocks:
                 out.write_table(_rows(rows.start, values, schema))
 
-    def read(self, phase: str, epoch: int) -> tuple[Frame, pa.Table]:
-        """One epoch; refuses a file that is not a whole part of a history."""
+    def read(self, phase: str, epoch: int, expected: Frame | None = None) -> tuple[Frame, pa.Table]:
+        """One epoch; refuses a file that is not a whole part of a history, or not of the recorder that is expected.
+
+        Numbers of another width are read as the history's own; columns that it does not know are left out.
+        """
         path = self.path(phase, epoch)
         try:
             table = pq.read_table(path)
-            saved = json.loads((table.schema.metadata or {})[_KEY])
-            frame = Frame(saved["num_samples"], saved["num_classes"], tuple(saved["measures"]))
-        except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+            frame = _frame(json.loads((table.schema.metadata or {})[_KEY]))
+        except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
             raise ValueError(
                 f"history must be whole; {path} cannot be read: remove it and what follows it to go on from there"
             ) from error
-        return frame, table
+        if expected is not None and frame != expected:
+            raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
+        return frame, _checked(table, frame, path)
 
     def trim(self, phase: str, epochs: int) -> None:
         """Take back what an interrupted run left behind: the epochs from number `epochs` on, and unfinished files."""
@@ -79,9 +85,10 @@ class History:
 
     def tables(self) -> Iterator[pa.Table]:
         """Every epoch as a table, with `phase` (0 or 1) and `epoch` in front."""
+        frame = None
         for number, phase in enumerate(PHASES):
             for epoch in range(self.count(phase)):
-                _, table = self.read(phase, epoch)
+                frame, table = self.read(phase, epoch, frame)
                 for name, value, type_ in (("epoch", epoch, pa.int32()), ("phase", number, pa.int8())):
                     column = pa.array(np.full(len(table), value), type_)
                     table = table.add_column(0, pa.field(name, type_), column)
@@ -117,6 +124,51 @@ def values_of(table: pa.Table, frame: Frame, rows: slice, device: torch.device) 
         spread("correct", torch.float32),
         {name: spread(name, torch.float32) for name in frame.measures},
     )
+
+
+def _frame(saved: Any) -> Frame:
+    """What a file says of its recorder; ValueError where it says nothing of the kind."""
+    names = ("num_samples", "num_classes", "measures")
+    if not isinstance(saved, dict) or not saved.keys() >= set(names):
+        raise ValueError
+    samples, classes, measures = (saved[name] for name in names)
+    counts = all(type(count) is int and count > 0 for count in (samples, classes))
+    if not counts or not isinstance(measures, list) or not all(isinstance(name, str) for name in measures):
+        raise ValueError
+    return Frame(samples, classes, tuple(measures))
+
+
+def _checked(table: pa.Table, frame: Frame, path: Path) -> pa.Table:
+    """The columns of a history, each of its own type; what others wrote in their place is named."""
+    unknown = sorted({*frame.measures} - {*MEASURES})
+    if unknown:
+        raise ValueError(f"{path} must hold measures out of {', '.join(MEASURES)}; it holds {', '.join(unknown)}")
+    schema = _schema(frame)
+    for name in schema.names:
+        if name not in table.column_names:
+            raise ValueError(f"{path} must hold the column {name}; it holds {', '.join(table.column_names)}")
+    table = pa.table([_numbers(table.column(field.name), field, path) for field in schema], schema=schema)
+    ids = table.column("id").to_numpy()
+    if len(ids) and (ids[0] < 0 or ids[-1] >= frame.num_samples or (np.diff(ids) <= 0).any()):
+        raise ValueError(f"column id of {path} must hold rising numbers from 0 to {frame.num_samples - 1}; it does not")
+    return table
+
+
+def _numbers(column: pa.ChunkedArray, field: pa.Field, path: Path) -> pa.ChunkedArray:
+    whole, kind = pa.types.is_integer(field.type), column.type
+    if not (pa.types.is_integer(kind) or (pa.types.is_floating(kind) and not whole)):
+        wanted = "whole numbers" if whole else "numbers"
+        raise ValueError(f"column {field.name} of {path} must hold {wanted}; it holds {kind}")
+    missing = column.null_count
+    if missing:
+        are = "is" if missing == 1 else "are"
+        raise ValueError(f"column {field.name} of {path} must hold a number for every sample; {missing} {are} missing")
+    try:
+        return column.cast(field.type, safe=whole)
+    except pa.ArrowInvalid:
+        raise ValueError(
+            f"column {field.name} of {path} must hold numbers that fit {field.type}; it does not"
+        ) from None
 
 
 def _schema(frame: Frame) -> pa.Schema:

@@ -75,9 +75,7 @@ class Standing:
         """Take in all epochs of a history, and remove what an interrupted run left behind them."""
         for phase, name in enumerate(PHASES):
             for epoch in range(history.count(name)):
-                frame, table = history.read(name, epoch)
-                if frame != self.frame:
-                    raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
+                frame, table = history.read(name, epoch, self.frame)
                 self.phase = phase
                 for rows in self.intake.rows():
                     self._fold(rows, values_of(table, frame, rows, self.device))

@@ -78,6 +78,32 @@ def test_the_panels_of_a_training_share_the_end_of_their_accuracies(runs: dict[s
     assert highest <= ends.pop()[1] <= 1.02
 
 
+@pytest.mark.parametrize("id", ["avh-figure4", "avh-figure15"])
+def test_a_band_ends_where_its_quantity_does(runs: dict[str, Any], id: str) -> None:
+    """A norm is never negative, AVH and confidence are shares: a deviation wider than the mean is cut, the mean not."""
+    found = copy.deepcopy(runs[id])
+    networks = found["networks"].values() if "networks" in found else [{"curves": {"all": [found["curves"]]}}]
+    for one in networks:
+        for curves in (curves for groups in one["curves"].values() for curves in groups):
+            for quantity in ("norm", "avh", "confidence"):
+                curves[f"{quantity}_sd"] = [None if value is None else value + 9.0 for value in curves[quantity]]
+    titles = {"feature norm": math.inf, "AVH": 1.0, "confidence in the label": 1.0}
+    looked_at = []
+    for figure in get_study(id).figures(found).values():
+        for axes in figure.axes:
+            # Beside each other, the panels of one quantity are named once.
+            label = axes.get_ylabel() or figure.axes[0].get_ylabel()
+            bands = [path.vertices[:, 1] for band in axes.collections for path in band.get_paths()]
+            if label not in titles or not bands:
+                continue
+            looked_at.append(label)
+            low, high = min(band.min() for band in bands), max(band.max() for band in bands)
+            assert low == 0.0, label
+            assert 9.0 < high < 1e6 if math.isinf(titles[label]) else high == titles[label], label
+    assert set(looked_at) == ({"feature norm", "AVH"} if id == "avh-figure15" else set(titles))
+    assert "cut" in get_study(id).about
+
+
 def test_avh_of_many_classes_keeps_its_digits() -> None:
     found = spread_known([0.001_234, None, 0.001_236, math.nan])
     assert found is not None

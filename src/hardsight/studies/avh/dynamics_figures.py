@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Five steps of viridis, dark for the hardest: in order also in grey and for colour-blind eyes; and five dashes.
 ORDERED = ("#440154", "#3b528b", "#21918c", "#5ec962", "#d8c40f")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 0.8)), "-")
+# Above which there is none, where there is such a value; below 0 there is none of either.
+ENDS = {"avh": 1.0, "confidence": 1.0}
 PANELS = {"norm": "feature norm", "avh": "AVH", "correct": "accuracy", "confidence": "confidence in the label"}
 
 
@@ -43,7 +45,7 @@ def draw_dynamics(results: Mapping[str, Any]) -> dict[str, "Figure"]:
 
 
 def draw_groups(networks: Mapping[str, Any], grouping: Grouping) -> "Figure":
-    """Norm, AVH and accuracy by group (Figs. 4, 11, 12); bands are one standard deviation of the images."""
+    """Norm, AVH and accuracy by group (Figs. 4, 11, 12); bands are one standard deviation of the images, cut."""
     shown = {name: one for name, one in networks.items() if grouping.name in one["curves"]}
     quantities = ("norm", "avh", "correct")
     top = _highest(shown, grouping, "correct")
@@ -86,7 +88,7 @@ def draw_together(networks: Mapping[str, Any]) -> "Figure":
                 times = np.arange(1, len(curves[quantity]) + 1)
                 axes.plot(times, curves[quantity], color=colour, linewidth=1.6)
                 if quantity != "correct":
-                    _band(axes, times, curves, quantity, colour)
+                    draw_band(axes, times, curves, quantity, colour)
                 settled = axes.axvline(measures["plateau"]["mean"], color=INK, linestyle="--", linewidth=1.0)
                 best = axes.axvline(measures["best_time"]["mean"], color=INK, linestyle=":", linewidth=1.4)
                 _name(axes, name, quantity)
@@ -151,14 +153,19 @@ def _line(axes: "Axes", curves: Mapping[str, Sequence[float | None]], quantity: 
     times = np.arange(1, len(values) + 1)
     axes.plot(times, values, color=ORDERED[group], linestyle=DASHES[group], linewidth=1.5)
     if quantity != "correct":
-        _band(axes, times, curves, quantity, ORDERED[group])
+        draw_band(axes, times, curves, quantity, ORDERED[group])
 
 
-def _band(
+def draw_band(
     axes: "Axes", times: np.ndarray, curves: Mapping[str, Sequence[float | None]], quantity: str, colour: str
 ) -> None:
+    """One standard deviation of the images about their mean, cut where the quantity ends.
+
+    A skewed quantity may deviate by more than its mean, and still no norm is negative.
+    """
     values, apart = (np.array(curves[name], dtype=np.float64) for name in (quantity, f"{quantity}_sd"))
-    axes.fill_between(times, values - apart, values + apart, color=colour, alpha=0.12, linewidth=0)
+    low, high = np.maximum(values - apart, 0.0), np.minimum(values + apart, ENDS.get(quantity, np.inf))
+    axes.fill_between(times, low, high, color=colour, alpha=0.12, linewidth=0)
 
 
 def _legend(figure: "Figure", grouping: Grouping, network: Mapping[str, Any]) -> None:

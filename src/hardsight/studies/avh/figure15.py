@@ -21,6 +21,7 @@ from hardsight import records
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.models import Classifier
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing
+from hardsight.studies.avh.dynamics_figures import draw_band
 from hardsight.studies.avh.groups import ALL
 from hardsight.studies.avh.looking import curves_of, group_statistics, look, mean_curves
 from hardsight.studies.avh.plateau import broken_stick, phases, settling_time
@@ -169,8 +170,7 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
             times = np.arange(1, len(values) + 1)
             axes.plot(times, values, color=colour, linewidth=1.8)
             if name != "correct":
-                apart = np.array(curves[f"{name}_sd"], dtype=np.float64)
-                axes.fill_between(times, values - apart, values + apart, color=colour, alpha=0.15, linewidth=0)
+                draw_band(axes, times, curves, name, colour)
             axes.axvline(settled, color=INK, linestyle="--", linewidth=1.0, label="AVH has settled")
             axes.set_xlabel("iteration")
             axes.set_ylabel(title)
@@ -180,8 +180,9 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
 
 ABOUT = """A LeNet with 64 features on MNIST, SGD with learning rate 0.05 and momentum 0.9, batch 64; after each of the
 first 60 iterations test images are looked at. Lines are means over images and seeds, bands one standard deviation of
-the images. A training that ends below an accuracy of 20 %, twice a guess's, is left out and counted. A curve has
-*settled* at the first iteration from which it stays within a tenth of its whole range of its last value."""
+the images, cut at 0, below which there is no norm and no AVH. A training that ends below an accuracy of 20 %, twice a
+guess's, is left out and counted. A curve has *settled* at the first iteration from which it stays within a tenth of its
+whole range of its last value."""
 
 FIGURE_15 = Study(
     id="avh-figure15",

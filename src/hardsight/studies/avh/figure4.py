@@ -90,10 +90,11 @@ def worth(cell: Cell, file: str) -> int | None:
     return {"epochs.parquet": 0, LEVELS: 0}.get(file)
 
 
-_RULES = """Lines are means over the images of a bin, bands one standard deviation of the images. The schedule is the
-paper's, shortened: a tenth of the learning rate after each third of the epochs; SGD, momentum 0.9, weight decay 5e-4. A
-curve has *settled*, or reached its plateau, at the first epoch from which it stays within a tenth of its whole range of
-its last value; the *knot* is that of the continuous line of two pieces nearest to the curve."""
+_RULES = """Lines are means over the images of a bin, bands one standard deviation of the images, cut where the quantity
+ends: no norm lies below 0, no AVH or confidence outside [0, 1]. The schedule is the paper's, shortened: a tenth of the
+learning rate after each third of the epochs; SGD, momentum 0.9, weight decay 5e-4. A curve has *settled*, or reached
+its plateau, at the first epoch from which it stays within a tenth of its whole range of its last value; the *knot* is
+that of the continuous line of two pieces nearest to the curve."""
 ABOUT = f"""Every network trains on CIFAR-10's training images and is looked at on the test images, which it never
 trains on, after every epoch: as they are, in five bins of human selection frequency (CIFAR-10H), and some of them at
 five levels of uniform noise and of contrast.

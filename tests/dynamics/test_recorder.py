@@ -366,7 +366,7 @@ def test_angles_asked_for_need_norms():
 
 
 def test_bad_policies_are_refused():
-    with pytest.raises(ValueError, match="repeats must be one of 'mean', 'last', 'refuse'; got 'first'"):
+    with pytest.raises(ValueError, match="repeats must be one of mean, last, refuse; got 'first'"):
         Recorder(5, repeats="first")
     with pytest.raises(ValueError, match="num_samples must be at least 1"):
         Recorder(0)

@@ -117,6 +117,11 @@ def results_of(last: dict[tuple[str, str], float]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def test_an_anchor_far_below_the_papers_says_that_the_protocol_is_not_all() -> None:
+    said = table(results_of({(ANCHOR, "cce"): 88.5}))
+    assert "88.5 (paper: 91.8). 3.3 points short: what is printed is not all of the paper's training." in said
+
+
 def test_sentences_follow_the_numbers() -> None:
     strong = gr(16, 1)
     printed = table(
@@ -132,7 +137,7 @@ def test_sentences_follow_the_numbers() -> None:
             }
         )
     )
-    assert "Clean anchor, CCE on right labels: 91.1 (paper: 91.8)." in printed
+    assert "Clean anchor, CCE on right labels: 91.1 (paper: 91.8).\n" in printed
     assert (
         "GR (β = 16, λ = 1) ends at 20.0 as printed. What moves it most, in points: weight decay 5e-4 +60.0" in printed
     )

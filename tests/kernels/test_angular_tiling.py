@@ -39,7 +39,7 @@ def test_the_splits_cover_all_tiles_and_none_is_empty(
 
 @pytest.mark.parametrize(
     ("shape", "group", "splits"),
-    [((65_536, 2048, 1000), 33, 4), ((16_384, 2048, 21_841), 33, 4), ((4096, 512, 1_048_576), 32, 33)],
+    [((65_536, 2048, 2000), 33, 4), ((16_384, 2048, 21_841), 33, 4), ((4096, 512, 1_048_576), 32, 33)],
 )
 def test_the_samples_at_work_fit_the_cache_and_all_processors_have_work(
     shape: tuple[int, int, int], group: int, splits: int, hopper: torch.device
@@ -48,6 +48,19 @@ def test_the_samples_at_work_fit_the_cache_and_all_processors_have_work(
     found = tiling._divide(HOPPER, samples, classes, 2 * dim, hopper)
     assert (found.group, found.splits) == (group, splits)
     assert found.group * 128 * 2 * dim <= 20 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("shape", "splits"), [((65_536, 2048, 1000), 2), ((32_768, 4096, 1000), 2), ((512, 4096, 1000), 4)]
+)
+def test_an_item_has_more_tiles_than_the_one_its_norms_are_taken_from(
+    shape: tuple[int, int, int], splits: int, hopper: torch.device
+) -> None:
+    # Four blocks of samples are few: there all processors having work counts for more.
+    samples, dim, classes = shape
+    found = tiling._divide(HOPPER, samples, classes, 2 * dim, hopper)
+    assert found.splits == splits
+    assert found.group * found.splits <= 132
 
 
 def test_only_described_half_precision_of_some_size_takes_the_kernel_for_hopper(

@@ -62,6 +62,8 @@ def _divide(tiling: Tiling, samples: int, classes: int, row_bytes: int, device: 
     # processors that are left take other splits of the same blocks.
     cache = torch.cuda.get_device_properties(device).L2_cache_size
     least = -(-processors // max(1, cache // 3 // (tiling.samples * row_bytes)))
+    # Norms are taken from an item's first tile, which delays it: two tiles an item, though the blocks fill more of it.
+    least = min(least, -(-tiles // 2))
     group = min(blocks, max(1, processors // least))
     least = min(tiles, max(least, processors // group))
     return Division(group, *_split(blocks, tiles, processors, range(least, min(tiles, 16 * least) + 1)))

@@ -46,6 +46,23 @@ def test_every_op_has_a_benchmark_of_its_name() -> None:
     }
 
 
+def test_variants_are_timed_in_turns_so_that_all_meet_a_cool_and_a_warm_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[str] = []
+
+    def timed(work: Callable[[], str]) -> list[float]:
+        turns.append(work())
+        return [float(len(turns))] * 5
+
+    monkeypatch.setattr(benchmark, "_peak", lambda work: math.nan if work() == "too large" else 1.0)
+    monkeypatch.setattr(benchmark, "_times", timed)
+    works = {"floor": lambda: "floor", "ours": lambda: "ours", "plain": lambda: "too large"}
+    found = benchmark.measure(works)
+    assert turns == ["floor", "ours"] * benchmark.ROUNDS
+    assert found["floor"] == ([3.0, 1.0, 5.0], 1.0), "median and percentiles of all rounds"
+    assert found["ours"][0] == [4.0, 2.0, 6.0]
+    assert all(math.isnan(one) for one in (*found["plain"][0], found["plain"][1]))
+
+
 def test_an_unknown_op_is_refused_in_one_sentence() -> None:
     code, said = run("--only", "angles")
     assert code == 2

@@ -9,7 +9,7 @@ import csv
 import functools
 import math
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from hardsight.kernels.pairwise_angular_contrast import reference as plain_pairs
 from hardsight.kernels.rescaled_cross_entropy import reference as plain_rescaled
 
 RESULTS = Path("benchmarks") / "results.csv"
+ROUNDS = 3
 SCORING = [
     (65_536, 2_048, 1_000),
     (16_384, 2_048, 21_841),
@@ -169,18 +170,46 @@ def pairs(samples: int, dim: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(work: Callable[[], Any]) -> tuple[list[float], float]:
-    """Median, 20 and 80 percentile in milliseconds; the peak of memory beyond what was there, in MiB."""
+def measure(works: Mapping[str, Callable[[], Any]]) -> dict[str, tuple[list[float], float]]:
+    """Of each: median, 20 and 80 percentile in milliseconds, and the peak of memory beyond what was there, in MiB.
+
+    In rounds, since a device slows down by a fifth as it warms up: each is timed when it is cool and when it is warm.
+    """
+    peaks = {name: _peak(work) for name, work in works.items()}
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            if not math.isnan(peaks[name]):
+                times[name] += _times(work)
+    return {name: (_quantiles(times[name]), peaks[name]) for name in works}
+
+
+def _peak(work: Callable[[], Any]) -> float:
+    """NaN where the device does not hold it."""
+    try:
+        work()
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        work()
+        torch.cuda.synchronize()
+    except torch.OutOfMemoryError:
+        return math.nan
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def _times(work: Callable[[], Any]) -> list[float]:
     from triton.testing import do_bench
 
-    work()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    torch.cuda.synchronize()
-    peak = (torch.cuda.max_memory_allocated() - before) / 2**20
-    return do_bench(work, warmup=50, rep=300, quantiles=[0.5, 0.2, 0.8]), peak
+    return do_bench(work, warmup=50, rep=120, return_mode="all")
+
+
+def _quantiles(times: list[float]) -> list[float]:
+    if not times:
+        return [math.nan] * 3
+    return (
+        torch.tensor(times, dtype=torch.float64).quantile(torch.tensor([0.5, 0.2, 0.8], dtype=torch.float64)).tolist()
+    )
 
 
 def run(
@@ -206,13 +235,8 @@ def run(
     rows = []
     for op, shape, make in cases(only):
         torch.compiler.reset()
-        for variant, work in make().items():
-            if not compiled and "compiled" in variant:
-                continue
-            try:
-                times, peak = measure(work)
-            except torch.OutOfMemoryError:
-                times, peak = [math.nan] * 3, math.nan
+        works = {variant: work for variant, work in make().items() if compiled or "compiled" not in variant}
+        for variant, (times, peak) in measure(works).items():
             median, low, high = (round(one, 4) for one in times)
             row = Measured(op, shape, "bfloat16", variant, median, low, high, round(peak, 1), **about)
             rows.append(row)

@@ -30,6 +30,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hardsight.files import plain_file, read_text
+
 # The only way to read the mask is to set it, for the whole process: once, before there are threads that write.
 _UMASK = os.umask(0)
 os.umask(_UMASK)
@@ -82,7 +84,7 @@ def write_json(path: Path | str, value: Any) -> None:
 def read_json(path: Path | str) -> Any:
     """What a JSON file holds; ValueError where it is none."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     # Nested a thousand deep, a file ends the parser's patience, not its grammar.
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path} is not readable JSON: {problem}") from None
@@ -105,6 +107,11 @@ def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
     if not isinstance(held, dict):
         raise ValueError(f"{path} must hold what a run says of itself, with its results; it does not")
     write_json(path, details | {"results": held | dict(results)})
+
+
+def read_table(path: Path | str) -> pa.Table:
+    """The table of a Parquet file; pyarrow's own error where it is damaged."""
+    return pq.read_table(plain_file(path))
 
 
 def write_table(path: Path | str, table: pa.Table) -> None:

@@ -45,9 +45,9 @@ def test_ids_left_out_are_positions_and_counts_leave_out_the_unlabelled():
 def test_a_domain_is_a_subset():
     dataset = small(domains=torch.tensor([0, 1, 0, 1, 1]), domain_names=("sketch", "photo"))
     assert dataset.in_domain("photo").ids.tolist() == [1, 3, 4]
-    with pytest.raises(ValueError, match=r"domain must be one of \['sketch', 'photo'\]; got 'paint'"):
+    with pytest.raises(ValueError, match=r"domain must be one of sketch, photo; got 'paint'"):
         dataset.in_domain("paint")
-    with pytest.raises(ValueError, match=r"domain must be one of \[\]"):
+    with pytest.raises(ValueError, match="of which there are none; got 'photo'"):
         small().in_domain("photo")
 
 

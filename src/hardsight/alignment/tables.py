@@ -16,11 +16,14 @@ import pyarrow.parquet as pq
 from hardsight.alignment.inputs import refuse_unusable
 from hardsight.alignment.matching import Match, match_ids
 from hardsight.alignment.turning import Column
+from hardsight.files import plain_file, read_text
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
 _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})
 # The names under which people keep what people said, in the order they are looked for.
 _HUMAN_NAMES = ("human_selection_frequency", "selection_frequency", "hsf", "human")
+# Of a file without an end of line, no more than this is looked at for what separates.
+_LONGEST_HEADER = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def read_coarse(path: Path | str) -> dict[str, str]:
     path = Path(path)
     if path.suffix.lower() == ".json":
         try:
-            groups = json.loads(path.read_text(encoding="utf-8"))
+            groups = json.loads(read_text(path))
         except (ValueError, RecursionError) as problem:
             raise ValueError(f"{path} is not readable JSON: {problem}") from None
         if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
@@ -122,8 +125,8 @@ def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
 
 def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     """A CSV file; commas, semicolons and tabs separate alike, because spreadsheets save with any of them."""
-    with path.open("rb") as file:
-        header = file.readline()
+    with plain_file(path).open("rb") as file:
+        header = file.readline(_LONGEST_HEADER)
     separator = max(b",", b";", b"\t", key=header.count).decode()
     try:
         table = pyarrow.csv.read_csv(
@@ -148,7 +151,7 @@ def _refuse_repeated(names: Sequence[str], path: Path) -> None:
 def _opened(path: Path) -> pa.NativeFile:
     """The file as pyarrow's own: a thread that lets go of something of Python's may abort a process that ends."""
     # Python names a missing file, or a folder, in words a person knows.
-    path.open("rb").close()
+    plain_file(path).open("rb").close()
     return pa.OSFile(str(path))
 
 

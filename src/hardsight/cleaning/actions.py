@@ -30,6 +30,7 @@ from torch import Tensor
 
 from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.columns import require_column
+from hardsight.files import LARGEST_TEXT, read_bytes
 from hardsight.names import check_name, unknown_name
 from hardsight.records import write_text
 
@@ -85,7 +86,7 @@ def read_actions(path: Path | str) -> list[Action]:
     """
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_bytes(path, LARGEST_TEXT).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8 text; byte {error.start} is not") from None
     lines = io.StringIO(text, newline="")

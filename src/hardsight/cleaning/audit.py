@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 
 from hardsight.cleaning.actions import Applied, apply_actions, read_actions, write_actions
 from hardsight.cleaning.columns import labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
-from hardsight.records import read_json, write_json, write_table
+from hardsight.records import read_json, read_table, write_json, write_table
 
 ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
 
@@ -174,7 +173,7 @@ def _written_names(table: pa.Table, path: Path) -> Any:
 
 def _read_table(path: Path) -> pa.Table:
     try:
-        table = pq.read_table(path)
+        table = read_table(path)
     except (pa.ArrowException, OSError) as problem:
         if path.suffix in (".npy", ".npz", ".csv", ".json"):
             raise ValueError(

@@ -159,9 +159,9 @@ def _thumbnails(scored: Any, images: Any, ids: Sequence[str]) -> Any:
     recorded = scored.path / "thumbnails.parquet"
     if not recorded.is_file():
         return None
-    import pyarrow.parquet as pq
+    from hardsight.records import read_table
 
-    return pq.read_table(recorded)
+    return read_table(recorded)
 
 
 def _rows(issues: Any, scored: Any, top: int) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import lzma
 import os
 import shutil
@@ -15,6 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hardsight.datasets.paths import stays_inside
+from hardsight.files import plain_file
+
+# Bytes, all of them zero, that the usual programs write after the last file of a tar.
+_ENDS_A_TAR = 1 << 14
 
 
 def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
@@ -24,8 +29,9 @@ def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
     is there already. A truncated archive leaves nothing behind.
     """
     archive, folder = Path(archive).expanduser(), Path(folder).expanduser()
-    if not archive.is_file():
+    if not archive.exists():
         raise FileNotFoundError(f"the archive {archive} is not there")
+    plain_file(archive)
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -57,13 +63,17 @@ def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
             raise ValueError(f"{archive} is truncated or is not a zip or tar archive") from error
         names = sorted(entry.name for entry in Path(place).iterdir())
         if not names:
-            raise ValueError(f"{archive} holds nothing: download it again")
+            raise ValueError(_nothing(archive))
         for name in names:
             shutil.move(Path(place) / name, folder / name)
     return tuple(names)
 
 
 def _extract(archive: Path, place: Path, folder: Path) -> None:
+    with archive.open("rb") as file:
+        # To the reader of xz zeros are no end: it would go through a sparse file of any size.
+        if not any(file.read(_ENDS_A_TAR)) and archive.stat().st_size > _ENDS_A_TAR:
+            raise _RefusedError(_nothing(archive))
     # A tar by its beginning, before a zip by its end: a tar whose last file is a zip has the end of one.
     if not tarfile.is_tarfile(archive):
         with zipfile.ZipFile(archive) as opened:
@@ -77,10 +87,14 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
             # The file ended where a header, or the block of zeros that ends every tar, was to be read.
             raise EOFError
         # The sum that a compressed file keeps of itself is its last word, after the end of the tar in it.
-        while opened.fileobj is not None and opened.fileobj.read(1 << 20):
+        while not isinstance(opened.fileobj, io.BufferedReader | None) and opened.fileobj.read(1 << 20):
             pass
         _check(archive, folder, ((member.name, _plain_tar(member)) for member in members))
         opened.extractall(place, members, filter="data")
+
+
+def _nothing(archive: Path) -> str:
+    return f"{archive} holds nothing: download it again"
 
 
 def _check_count(archive: Path, found: int) -> None:

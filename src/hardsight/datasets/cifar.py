@@ -19,6 +19,7 @@ from hardsight.datasets.cifar_classes import (
 )
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.pickles import load_arrays
+from hardsight.files import read_bytes
 
 _PIXELS = 3 * 32 * 32
 _CIFAR10_FILES = {"train": tuple(f"data_batch_{part}" for part in range(1, 6)), "test": ("test_batch",)}
@@ -85,7 +86,7 @@ def _read(folder: Path, files: Mapping[str, tuple[str, ...]], split: str, label_
     if split not in files:
         raise ValueError(f'split must be "train" or "test"; got {split!r}')
     names = files[split]
-    if any((folder / f"{name}.bin").is_file() for name in names):
+    if any((folder / f"{name}.bin").exists() for name in names):
         parts = [_read_binary(folder / f"{name}.bin", label_bytes) for name in names]
     else:
         parts = [_read_python(folder / name) for name in names]
@@ -99,7 +100,7 @@ def _read(folder: Path, files: Mapping[str, tuple[str, ...]], split: str, label_
 
 def _read_binary(path: Path, label_bytes: int) -> _Rows:
     record = label_bytes + _PIXELS
-    raw = np.fromfile(path, np.uint8)
+    raw = np.frombuffer(read_bytes(path), np.uint8)
     if not len(raw) or len(raw) % record:
         raise ValueError(f"{path} is truncated: it must hold whole records of {record} bytes; got {len(raw)} bytes")
     rows = raw.reshape(-1, record)

@@ -11,6 +11,7 @@ from torch import Tensor
 from hardsight.datasets.decoding import EXTENSIONS
 from hardsight.datasets.interface import FileDataset, Size, Skipped
 from hardsight.datasets.paths import Below, is_text, printable, quoted
+from hardsight.files import read_text
 
 
 def read_image_folder(
@@ -123,7 +124,7 @@ def parse_list(
 def text_lines(path: Path | str) -> list[str]:
     """The lines of a text file that are not blank; a file that is not text is refused."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be a text file; it is not UTF-8") from error
     return [line.strip() for line in lines if line.strip()]

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from hardsight.datasets.paths import quoted
+from hardsight.files import LARGEST_TEXT, plain_file, read_text
 from hardsight.names import check_name
 
 
@@ -99,7 +100,7 @@ def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
 
 def _json_groups(path: Path) -> dict[str, list[str]]:
     try:
-        groups = json.loads(path.read_text(encoding="utf-8"))
+        groups = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not readable JSON: {error}") from None
     lists = list(groups.values()) if isinstance(groups, dict) else [None]
@@ -110,7 +111,7 @@ def _json_groups(path: Path) -> dict[str, list[str]]:
 
 def _csv_groups(path: Path) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
+    with plain_file(path, LARGEST_TEXT).open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         if not {"fine", "coarse"} <= set(rows.fieldnames or ()):
             raise ValueError(f"{path} must have the columns fine and coarse; got {quoted(rows.fieldnames)}")

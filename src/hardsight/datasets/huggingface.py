@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from hardsight.datasets.interface import FileDataset, Size
+from hardsight.files import plain_file
 
 # A larger number is no class but an identity, a hash or a date.
 _MOST_CLASSES = 1_000_000
@@ -151,7 +152,7 @@ def _split_of(path: Path) -> str:
 
 def _schema(file: Path) -> pa.Schema:
     with _refusing(file, "truncated or is not a Parquet file"):
-        schema = pq.read_schema(file)
+        schema = pq.read_schema(plain_file(file))
     for name in schema.names:
         if schema.names.count(name) > 1:
             raise ValueError(f"{file} must name each column once; it has {name!r} more than once")

@@ -18,6 +18,7 @@ from torch import Tensor
 from hardsight.datasets.cifar import read_cifar10, read_cifar100
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.pickles import RefusedError, finished, stand_ins
+from hardsight.files import plain_file
 from hardsight.names import check_name
 
 # Beside the images, beside their folder, or in a clone of the repository that publishes them.
@@ -99,19 +100,19 @@ def _find(folder: Path, names: tuple[str, ...]) -> Path:
 
 
 def _load_npy(path: Path) -> np.ndarray:
-    with _refusing(path), path.open("rb") as file:
+    with _refusing(plain_file(path)), path.open("rb") as file:
         return np.asarray(np.load(file, allow_pickle=False))
 
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
     # Opened here because NumPy leaves the file open when it turns out to be no archive.
-    with _refusing(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+    with _refusing(plain_file(path)), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return {key: archive[key] for key in archive.files}
 
 
 def _load_pt(path: Path) -> dict[str, np.ndarray]:
     # NumPy's own words would set whatever flags a file gives a number type.
-    with _refusing(path), torch.serialization.safe_globals(stand_ins()):
+    with _refusing(plain_file(path)), torch.serialization.safe_globals(stand_ins()):
         _check_sums(path)
         content = finished(torch.load(path, map_location="cpu", weights_only=True))
     if not isinstance(content, dict) or not all(map(_is_column, content.values())):

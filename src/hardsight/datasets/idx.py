@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from hardsight.datasets.interface import ArrayDataset
+from hardsight.files import LARGEST_READ, plain_file
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
@@ -44,7 +45,7 @@ def read_kmnist(folder: Path | str, split: str = "train") -> ArrayDataset:
 
 def read_idx(path: Path | str) -> np.ndarray:
     """The array in an IDX file; one that is shorter or longer than its header says is refused."""
-    path = Path(path)
+    path = plain_file(path, LARGEST_READ)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _parse(file, path)

@@ -18,6 +18,7 @@ import torch
 from hardsight.datasets.folders import collect, images_below, parse_list, read_image_folder, subfolders
 from hardsight.datasets.interface import FileDataset, Size
 from hardsight.datasets.paths import quoted
+from hardsight.files import LARGEST_TEXT, plain_file
 
 _WNID = re.compile(r"n\d{8}")
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
@@ -77,7 +78,7 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
     CSV with a header: an image column, a frequency column, optionally `wnid`. JSON: {image: share},
     {image: {wnid: share}}, {wnid: {image: share}} or a list of records with the columns of the CSV.
     """
-    path = Path(path)
+    path = plain_file(path, LARGEST_TEXT)
     try:
         table: dict[str, dict[str, float]] = {}
         for image, wnid, share in _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path):
@@ -117,7 +118,7 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
 
 def _kaggle(path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with plain_file(path, LARGEST_TEXT).open(newline="", encoding="utf-8") as file:
             rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]
     except (KeyError, IndexError, AttributeError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} must be a CSV of ImageId and PredictionString, a wnid first in it") from error

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from hardsight.datasets import decoding
 from hardsight.datasets.paths import follow
+from hardsight.files import LARGEST_IMAGE, read_bytes
 from hardsight.names import unknown_name
 
 Size = int | tuple[int, int] | None
@@ -152,7 +153,7 @@ class FileDataset(_Labelled):
 
     def read_bytes(self, index: int) -> bytes:
         """The encoded image, as it lies on disk. A link that leads outside the root is refused."""
-        return follow(self.root, self.paths[index]).read_bytes()
+        return read_bytes(follow(self.root, self.paths[index]), LARGEST_IMAGE)
 
     def decode(self, index: int) -> Tensor:
         """Image `index` as uint8 [3, H, W]; ValueError in one sentence where it cannot be had."""

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hardsight.files import LARGEST_READ, plain_file
+
 
 def load_matlab(path: Path | str, key: str) -> np.ndarray:
     """The numeric array `key` of a .mat file; damaged, foreign and version 7.3 files are refused in a sentence."""
@@ -12,8 +14,9 @@ def load_matlab(path: Path | str, key: str) -> np.ndarray:
     from scipy.io.matlab import MatReadError
 
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path} is not there")
+    plain_file(path, LARGEST_READ)
     try:
         found = loadmat(path, variable_names=[key]).get(key)
     except NotImplementedError as error:

@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from hardsight.datasets.paths import quoted
+from hardsight.files import read_bytes
 
 
 def load_arrays(path: Path | str) -> Any:
@@ -21,9 +22,9 @@ def load_arrays(path: Path | str) -> Any:
 
     Byte strings written by Python 2 stay bytes.
     """
-    path = Path(path)
+    content = io.BytesIO(read_bytes(path))
     try:
-        return finished(_ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load())
+        return finished(_ArrayUnpickler(content, encoding="bytes").load())
     except RefusedError as refusal:
         raise ValueError(f"{path} is refused: {refusal}") from None
     # Damaged bytes end in whatever the machine of opcodes trips over first.

@@ -19,6 +19,7 @@ from hardsight.datasets import decoding
 from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptions
 from hardsight.datasets.interface import Skipped, check_fit, reason_of
 from hardsight.datasets.paths import follow
+from hardsight.files import LARGEST_IMAGE, read_bytes
 
 
 class StreamingLoader(EpochLoader):
@@ -110,7 +111,7 @@ class StreamingLoader(EpochLoader):
             if self._decode is not None:
                 return _checked(self._decode(path))
             file = Path(path) if self._root is None else follow(self._root, path)
-            return decoding.decode(file.read_bytes(), self._size, self._fit)
+            return decoding.decode(read_bytes(file, LARGEST_IMAGE), self._size, self._fit)
         except (OSError, ValueError) as error:
             self._unreadable[place] = Skipped(path, reason_of(error), self._ids_on_host[place])
             return self._unreadable[place]

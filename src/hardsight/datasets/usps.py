@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from hardsight.datasets.interface import ArrayDataset
+from hardsight.files import plain_file, read_bytes
 
 _FILES = {"train": "usps", "test": "usps.t"}
 _SIDE = 16
@@ -50,9 +51,9 @@ def _parse(text: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _text(path: Path) -> bytes:
     if path.suffix != ".bz2":
-        return path.read_bytes()
+        return read_bytes(path, _MOST_BYTES)
     try:
-        with bz2.open(path) as file:
+        with bz2.open(plain_file(path)) as file:
             text = file.read(_MOST_BYTES + 1)
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{path} is truncated or damaged: it does not decompress") from error

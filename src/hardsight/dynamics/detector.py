@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight.dynamics.history import PHASES, History
+from hardsight.files import LARGEST_MAPPED, plain_file
 from hardsight.records import atomic_path
 
 
@@ -51,7 +52,7 @@ class NoiseDetector(nn.Module):
     def load(cls, path: Path | str) -> "NoiseDetector":
         """The detector that `save` wrote, of whatever size."""
         try:
-            state = safetensors.torch.load_file(path)
+            state = safetensors.torch.load_file(plain_file(path, LARGEST_MAPPED))
             layers = sum(name.startswith("recurrent.weight_hh") for name in state)
             detector = cls(int(state["points"]), state["head.weight"].shape[1], layers)
             detector.load_state_dict(state)

@@ -17,7 +17,7 @@ import torch
 
 from hardsight.dynamics.ledger import EpochValues, Frame
 from hardsight.dynamics.measures import MEASURES
-from hardsight.records import atomic_path
+from hardsight.records import atomic_path, read_table
 
 PHASES = ("epoch", "second")
 _KEY = b"hardsight.dynamics"
@@ -63,7 +63,7 @@ class History:
         """
         path = self.path(phase, epoch)
         try:
-            table = pq.read_table(path)
+            table = read_table(path)
             frame = _frame(json.loads((table.schema.metadata or {})[_KEY]))
         except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
             raise ValueError(

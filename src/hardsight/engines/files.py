@@ -32,6 +32,7 @@ from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
 from hardsight.engines.streaming import ScoreColumns, id_column
+from hardsight.files import LARGEST_MAPPED, plain_file
 from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
@@ -158,8 +159,9 @@ def _as_table(tensors: dict[str, Tensor], ids: Sequence[Any] | None) -> pa.Table
 
 def _read(path: Path) -> dict[str, Any]:
     path = _known(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"the file {path} is not there")
+    plain_file(path, LARGEST_MAPPED)
     arrays = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}[path.suffix](path)
     for one, many in _SINGULAR.items():
         if one in arrays and many in arrays:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardsight.files import LARGEST_MAPPED, plain_file
 from hardsight.models import first_mismatch
 
 # Where trainers put the weights inside a checkpoint, and what wrappers put before the names.
@@ -39,8 +40,9 @@ def _shared_prefix(tensors: Mapping[str, Tensor]) -> str | None:
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
     """The named tensors of a weights file; nothing in it can run."""
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"the weights file {path} is not there")
+    plain_file(path, LARGEST_MAPPED)
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.torch import load_file

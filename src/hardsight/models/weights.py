@@ -6,6 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from hardsight.files import LARGEST_MAPPED, plain_file
 from hardsight.models.cifar_resnet import DEPTHS, CifarResNet
 
 
@@ -21,7 +22,7 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
         raise ValueError(f"path must be a safetensors file; {path} is a folder")
     prefix = f"resnet{depth}."
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(plain_file(path, LARGEST_MAPPED), framework="pt") as file:
             tensors = {key.removeprefix(prefix): file.get_tensor(key) for key in file.keys() if key.startswith(prefix)}  # noqa: SIM118
     # A RuntimeError: sides that torch cannot count.
     except (SafetensorError, KeyError, RuntimeError) as error:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hardsight.records import read_json
+from hardsight.files import plain_file
+from hardsight.records import read_json, read_table
 
 Direction = Literal["harder", "easier"]
 
@@ -73,7 +74,7 @@ class Samples:
     def __init__(self, path: Path) -> None:
         self.path = path
         with _readable(path):
-            self._file = pq.ParquetFile(path)
+            self._file = pq.ParquetFile(plain_file(path))
             self.schema: pa.Schema = self._file.schema_arrow
         if "id" not in self.schema.names:
             raise ValueError(f"{path} must have a column 'id'; it has {', '.join(self.schema.names) or 'none'}")
@@ -169,7 +170,7 @@ class Run:
             return {}
         wanted, pictures = pa.array(sorted(set(ids))), {}
         with _readable(path):
-            for batch in pq.ParquetFile(path).iter_batches(batch_size=1024, columns=["id", "png"]):
+            for batch in pq.ParquetFile(plain_file(path)).iter_batches(batch_size=1024, columns=["id", "png"]):
                 names = batch.column("id").cast(pa.string())
                 chosen = pc.is_in(names, wanted)
                 for name, png in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
@@ -185,7 +186,7 @@ def read_run(folder: Path | str) -> Run:
     if not folder.exists():
         raise ValueError(f"there is no run record at {folder}: no such folder")
     path = folder / "run.json"
-    if not path.is_file():
+    if not path.exists():
         hint = f"; hardsight audit {folder} writes the page of a table of scores" if folder.suffix == ".parquet" else ""
         raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json{hint}")
     details = read_json(path)
@@ -193,10 +194,10 @@ def read_run(folder: Path | str) -> Run:
         raise ValueError(f"{path} must hold a JSON object; it holds a {type(details).__name__}")
     samples, epochs = folder / "samples.parquet", folder / "epochs.parquet"
     table = None
-    if epochs.is_file():
+    if epochs.exists():
         with _readable(epochs):
-            table = pq.read_table(epochs)
-    return Run(folder, details, Samples(samples) if samples.is_file() else None, table)
+            table = read_table(epochs)
+    return Run(folder, details, Samples(samples) if samples.exists() else None, table)
 
 
 def class_name(value: Any, class_names: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from hardsight import records
 from hardsight.dynamics.processes import together
+from hardsight.files import plain_file
 from hardsight.training.states import own_copy, read_state, read_tensors, write_state
 
 _NAME = re.compile(r"step-(\d+)$")
@@ -225,7 +226,7 @@ def _sync(folder: Path) -> None:
 
 def _checksum(path: Path) -> str:
     sums = 0
-    with path.open("rb") as file:
+    with plain_file(path).open("rb") as file:
         while block := file.read(1 << 20):
             sums = zlib.crc32(block, sums)
     return f"{sums:08x}"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hardsight.files import read_text
 from hardsight.names import check_name, nearest_names, unknown_name
 
 Settings = TypeVar("Settings")
@@ -21,7 +22,7 @@ Settings = TypeVar("Settings")
 def read_settings(kind: type[Settings], path: Path | str, changes: Iterable[str] = ()) -> Settings:
     """The settings of a TOML file with `key=value` changes on top; keys of tables are written with dots."""
     try:
-        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tree = tomllib.loads(read_text(path))
     # Also of numbers of thousands of digits, and of tables nested a thousand deep.
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path} must be a TOML file: {problem}") from None

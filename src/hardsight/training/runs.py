@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hardsight.files import plain_file
 from hardsight.records import read_run
 
 
@@ -44,6 +45,6 @@ def _epochs(folder: Path) -> int | None:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(folder / "epochs.parquet").num_rows
+        return pq.read_metadata(plain_file(folder / "epochs.parquet")).num_rows
     except (OSError, ValueError):
         return None

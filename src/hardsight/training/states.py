@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from hardsight import records
+from hardsight.files import read_bytes
 
 # One-key objects of the JSON that stand for what JSON has not; a plain dictionary never starts with a `$`.
 _TENSOR, _TUPLE, _PAIRS = "$tensor", "$tuple", "$pairs"
@@ -43,7 +44,7 @@ def read_state(stem: Path) -> Any:
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, on the CPU."""
     try:
-        return safetensors.torch.load(Path(path).read_bytes())
+        return safetensors.torch.load(read_bytes(path))
     # A KeyError: a kind of number that torch has not; a RuntimeError: sides that it cannot count.
     except (SafetensorError, KeyError, RuntimeError) as problem:
         raise ValueError(f"{path} must be a safetensors file: {problem}") from None

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
 from hardsight.domains.selection import Selection
+from hardsight.records import read_table
 from hardsight.training.checkpoints import (
     Checkpoints,
     check_fits,
@@ -93,7 +93,7 @@ def _selected_before(done: int, path: Path) -> list[pa.Table]:
     if not path.is_file():
         return []
     try:
-        table = pq.read_table(path)
+        table = read_table(path)
     except pa.ArrowInvalid as damage:
         raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
     return [table.filter(pa.compute.less(table["round"], done))]

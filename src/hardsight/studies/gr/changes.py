@@ -7,7 +7,16 @@ shares of the training: a shortened protocol, to find what matters, not to be th
 import dataclasses
 from typing import Any
 
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_DROPS, RELEASED_EPSILON, TINY, Protocol, gr
+from hardsight.studies.gr.trainings import (
+    DIGITS,
+    PRINTED,
+    RELEASED_DROPS,
+    RELEASED_EPSILON,
+    RELEASED_TRAINING,
+    TINY,
+    Protocol,
+    gr,
+)
 from hardsight.training import Cell
 
 RATE, METHODS = 0.4, ("cce", gr(8, 0.5), gr(16, 1))
@@ -19,7 +28,9 @@ BASES = {
     "cpu": dataclasses.replace(TINY, epsilon=0.0),
     "paper": dataclasses.replace(PRINTED, model="resnet20", epochs=30, epsilon=0.0),
 }
-PRINTED_AS_IT_IS, RIGHT_LABELS, ANCHOR = "printed", "right-labels", "clean-anchor"
+PRINTED_AS_IT_IS, RIGHT_LABELS = "printed", "right-labels"
+ANCHOR, RELEASED_ANCHOR = "clean-anchor", "clean-anchor-released"
+ANCHORS = (ANCHOR, RELEASED_ANCHOR)
 # What is printed of each change.
 TITLES = {
     PRINTED_AS_IT_IS: "as printed",
@@ -44,19 +55,21 @@ TITLES = {
     "late-epsilon": "twice as long, rate falls at 3/4 and 7/8, fitted samples let go",
     RIGHT_LABELS: "no noise",
     ANCHOR: "clean labels, full length",
+    RELEASED_ANCHOR: "clean labels, as the authors' code trains on CIFAR-100, full length",
 }
 # What changes GR's loss, and the change whose CCE it is compared with: all but the loss is the same there.
 OF_GR_ALONE = {
     "mean": PRINTED_AS_IT_IS, "mean-lr-tenth": "lr-tenth", "epsilon": PRINTED_AS_IT_IS,
     "released-epsilon": "released", "late-epsilon": "late-falls",
 }  # fmt: skip
-FACTORS = [change for change in TITLES if change not in (PRINTED_AS_IT_IS, RIGHT_LABELS, ANCHOR)]
+FACTORS = [change for change in TITLES if change not in (PRINTED_AS_IT_IS, RIGHT_LABELS, *ANCHORS)]
 
 
 def changed(base: Protocol, change: str) -> Protocol:
     """The base protocol with one change."""
     falls, decay = {"drops": RELEASED_DROPS}, {"weight_decay": 5e-4}
     balanced, let_go = {"balanced": (8, base.batch_size // 8)}, {"epsilon": RELEASED_EPSILON}
+    real = base.data == PRINTED.data and base.limit is None
     slower, late = {"lr": base.lr / 10}, {"epochs": 2 * base.epochs, "drops": (3 / 4, 7 / 8)}
     of: dict[str, dict[str, Any]] = {
         PRINTED_AS_IT_IS: {},
@@ -80,7 +93,8 @@ def changed(base: Protocol, change: str) -> Protocol:
         "late-falls": late,
         "late-epsilon": {**late, **let_go},
         RIGHT_LABELS: {},
-        ANCHOR: {"epochs": PRINTED.epochs if base.data == PRINTED.data and base.limit is None else base.epochs},
+        ANCHOR: {"epochs": PRINTED.epochs} if real else {},
+        RELEASED_ANCHOR: RELEASED_TRAINING if real else {},
     }
     return dataclasses.replace(base, **of[change])
 
@@ -114,8 +128,8 @@ def cells(preset: str) -> list[Cell]:
     pairs += [("falls-and-decay", mild), ("released", cce), ("clip", mild)]
     pairs += [("released", mild), ("mean-lr-tenth", strong)]
     pairs += [("float32", strong), ("mean", strong), ("decay-5e-4", cce), (RIGHT_LABELS, cce)]
-    pairs.append((ANCHOR, cce))
-    rest = [(change, method) for change in TITLES if change != ANCHOR for method in METHODS]
+    pairs += [(anchor, cce) for anchor in ANCHORS]
+    rest = [(change, method) for change in TITLES if change not in ANCHORS for method in METHODS]
     rest = [pair for pair in rest if not (pair[0] in OF_GR_ALONE and pair[1] == cce)]
     told = [(PRINTED_AS_IT_IS, one) for one in (strong, cce, mild)] + [("epsilon", mild), ("epsilon", strong)]
     told += [("released-epsilon", mild), ("released-epsilon", strong), ("released", cce)]

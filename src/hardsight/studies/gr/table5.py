@@ -19,7 +19,7 @@ from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.judged import KINDS, judge_cells, kind_of, kinds_of, mean_of, shown_last_and_best
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_DROPS, TINY, gr, title_of
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_TRAINING, TINY, gr, title_of
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ PROTOCOLS = {
     "cpu": TINY,
     "paper": dataclasses.replace(PRINTED, data="cifar100", model="resnet44"),
 }
-# As their code trains: 30,000 iterations (154 epochs of 195), batches of 32 classes by the given labels.
-RELEASED_PROTOCOL = dataclasses.replace(
-    PROTOCOLS["paper"], epochs=154, drops=RELEASED_DROPS, batch_size=256, balanced=(32, 8), weight_decay=5e-4
-)
+# As their code trains, in batches of 32 classes by the given labels.
+RELEASED_PROTOCOL = dataclasses.replace(PROTOCOLS["paper"], **RELEASED_TRAINING, balanced=(32, 8))
 
 
 def cells(preset: str) -> list[Cell]:

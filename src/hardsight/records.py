@@ -36,6 +36,8 @@ from hardsight.files import plain_file, read_text
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 
+_SKIPPED = b"skipped"
+
 
 def check_writable(path: Path | str) -> None:
     """Refuse, before the work, a path that could not be written after it; nothing is made."""
@@ -118,6 +120,21 @@ def write_table(path: Path | str, table: pa.Table) -> None:
     """Write a table as Parquet."""
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
+
+
+def with_skipped(table: pa.Table, skipped: Iterable[str]) -> pa.Table:
+    """The table, with the files that were left out of it, each with the reason, in the metadata of its schema."""
+    # Once each: a split may be read twice.
+    once = list(dict.fromkeys(skipped))
+    if not once:
+        return table
+    said = {_SKIPPED: json.dumps(once, ensure_ascii=False).encode("utf-8", "backslashreplace")}
+    return table.replace_schema_metadata((table.schema.metadata or {}) | said)
+
+
+def skipped_in(table: pa.Table) -> list[str]:
+    """The files that a table says were left out of it, each with the reason."""
+    return json.loads((table.schema.metadata or {}).get(_SKIPPED, b"[]"))
 
 
 def write_thumbnails(path: Path | str, ids: Sequence[Any], images: Iterable[np.ndarray]) -> None:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from hardsight import records
 from hardsight.records import atomic_path, check_writable, read_run, update_run, write_json, write_table, write_text
 
 
@@ -125,3 +126,12 @@ def test_results_that_are_none_are_not_added_to(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", {"name": "one"})
     update_run(tmp_path, {"accuracy": 1.0})
     assert read_run(tmp_path) == {"name": "one", "results": {"accuracy": 1.0}}
+
+
+def test_files_left_out_are_said_once_each_beside_what_a_table_says_already() -> None:
+    table = pa.table({"id": [1]}).replace_schema_metadata({"classes": "2"})
+    assert records.skipped_in(table) == []
+    assert records.with_skipped(table, []) is table
+    said = records.with_skipped(table, ["b.png: no such file", "ä.png: empty", "b.png: no such file"])
+    assert records.skipped_in(said) == ["b.png: no such file", "ä.png: empty"]
+    assert said.schema.metadata[b"classes"] == b"2"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
-from hardsight.cli.skipped import left_out, tell_left_out
+from hardsight.cli.skipped import tell_left_out
 
 # A side beyond this is a slip of the pen, and one image of it is gigabytes.
 _MOST_PIXELS = 8192
@@ -139,8 +139,10 @@ def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
 
 
 def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> None:
+    from hardsight.records import skipped_in
+
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    skipped = left_out(table)
+    skipped = skipped_in(table)
     labels, predicted = table.column("label"), table.column("predicted")
     summary = {
         "output": str(output),

@@ -1,12 +1,4 @@
-"""Images that could not be read, as a table of samples names them."""
-
-import json
-from typing import Any
-
-
-def left_out(table: Any) -> list[str]:
-    """The files that a table's metadata says were left out, each with the reason."""
-    return json.loads((table.schema.metadata or {}).get(b"skipped", b"[]"))
+"""Images that could not be read, as a command names them."""
 
 
 def tell_left_out(skipped: list[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
-from hardsight.cli.skipped import left_out, tell_left_out
+from hardsight.cli.skipped import tell_left_out
 
 
 def train(
@@ -28,7 +28,7 @@ def train(
 
     Example: hardsight train digits.toml --set epochs=5 --set noise.rate=0.4
     """
-    from hardsight.records import plain
+    from hardsight.records import plain, skipped_in
     from hardsight.training import TrainingConfig, read_settings
     from hardsight.training import train as run
 
@@ -37,7 +37,7 @@ def train(
         fitted = run(settings, resume=not restart, progress=False if quiet else None)
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes speaks for all
-    skipped = [] if fitted.samples is None else left_out(fitted.samples)
+    skipped = [] if fitted.samples is None else skipped_in(fitted.samples)
     if as_json:
         print(json.dumps(plain({"folder": str(fitted.folder), **fitted.results, "skipped": skipped})))
         return

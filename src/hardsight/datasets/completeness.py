@@ -78,8 +78,7 @@ def _read(known: Source, folder: Path, split: str, expected: int | None, decode:
     if isinstance(samples, FileDataset):
         skipped = samples.skipped + (samples.unreadable() if decode else ())
         if skipped:
-            first = f"{skipped[0].path}: {skipped[0].reason}"
-            return len(samples), f"{len(skipped)} files cannot be used, the first {first}"
+            return len(samples), f"{len(skipped)} files cannot be used, the first {skipped[0]}"
     if expected is not None and len(samples) != expected:
         return len(samples), f"{len(samples)} samples instead of {expected}"
     return len(samples), None

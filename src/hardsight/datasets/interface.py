@@ -34,6 +34,9 @@ class Skipped:
     reason: str
     id: int
 
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
 
 def _positions() -> Tensor:
     return torch.empty(0, dtype=torch.int64)

@@ -22,6 +22,7 @@ from hardsight.engines.preprocessing import Preprocessing
 from hardsight.engines.streaming import score_model
 from hardsight.hardness.scoring import DEFAULT_SCORES
 from hardsight.names import check_name
+from hardsight.records import with_skipped
 
 Images = ArrayDataset | FileDataset
 _ANYWHERE = ("folder", "huggingface")
@@ -192,14 +193,11 @@ def _with_facts(
     if images.domains is not None:
         domains = [images.domain_names[number] for number in images.domains[rows].tolist()]
         table = table.append_column("domain", pa.array(domains))
-    unreadable = [*(f"{each.path}: {each.reason}" for each in images.skipped), *skipped]
     facts = {"data": images.name, **said}
     if names is not None:
         facts["class names"] = json.dumps(list(names), ensure_ascii=False)
-    if unreadable:
-        facts["skipped"] = json.dumps(unreadable, ensure_ascii=False)
     present = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    return table.replace_schema_metadata(present | facts)
+    return with_skipped(table.replace_schema_metadata(present | facts), [*map(str, images.skipped), *skipped])
 
 
 def same_images(images: Images, table: pa.Table) -> bool:

@@ -61,8 +61,7 @@ class Sets(NamedTuple):
 
     def skipped(self) -> tuple[str, ...]:
         """The files of both sets that could not be read, each with the reason, once."""
-        both = (*self.train.skipped, *self.test.skipped)
-        return tuple(dict.fromkeys(f"{each.path}: {each.reason}" for each in both))
+        return tuple(dict.fromkeys(map(str, (*self.train.skipped, *self.test.skipped))))
 
     def statistics(self) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel over the training images, as shares of full brightness."""

@@ -1,6 +1,5 @@
 """Every training sample at the end, and how well the model fits the right and the wrong labels on the way there."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.hardness.registry import SCORES
+from hardsight.records import with_skipped
 from hardsight.training.evaluation import fitting, samples_table, score_samples
 
 
@@ -57,9 +57,7 @@ class SampleScores:
                 )
             columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
         table = samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
-        if self.skipped:
-            said = {"skipped": json.dumps(self.skipped, ensure_ascii=False)}
-            table = table.replace_schema_metadata({**(table.schema.metadata or {}), **said})
+        table = with_skipped(table, self.skipped)
         if self.paths is None:
             return table
         return table.append_column("path", pa.array(self._files(columns["id"].tolist()), pa.string()))

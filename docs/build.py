@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
+from hardsight.studies.gr.human_noise import UNKNOWN_NOISE
 from hardsight.studies.gr.protocol import compared_with_cce
 from hardsight.studies.gr.table3_numbers import BARE, PAPER, RATES, best_in_paper, ends, under
 from hardsight.studies.gr.table5 import RELEASED
@@ -204,6 +205,7 @@ def rescaling() -> Iterator[str]:
     )
     yield _without_augmentation(noise)
     yield _as_the_authors_train()
+    yield _peoples_errors()
 
 
 def _as_the_authors_train() -> str:
@@ -225,6 +227,20 @@ def _as_the_authors_train() -> str:
         "released code does, for three times as many epochs, their result comes out: cross-entropy ends at "
         f"{shown(cce)}, rescaling at {shown(rescaled)} (one seed); their logs end at {shown(theirs[0])} and "
         f"{shown(theirs[1])} ([gr-table5](docs/studies/gr-table5.md))."
+    )
+
+
+def _peoples_errors() -> str:
+    found = results_of("gr-human-noise-paper")["accuracies"]
+    kinds = ("worse", "random1", "aggre", "cifar100n")
+    ends = [
+        [100 * found[f"labels={kind},method={method}"]["last"]["mean"] for kind in kinds]
+        for method in ("cce", UNKNOWN_NOISE)
+    ]
+    return (
+        "Under people's errors in CIFAR-10N (40 / 17 / 9 % wrong) and CIFAR-100N (40 %), in trainings of 20 epochs, "
+        f"which learn few of them by heart, cross-entropy ends at {shown(ends[0])}, rescaling at {shown(ends[1])} "
+        "(ResNet-20, one seed; [gr-human-noise](docs/studies/gr-human-noise.md))."
     )
 
 

@@ -25,7 +25,7 @@ from hardsight.training.reading import build
 def test_every_cell_is_a_configuration(preset: str) -> None:
     for cell in cells(preset):
         config = build(TrainingConfig, configure(preset, cell))
-        assert config.clip == 1.0, "the same for every loss"
+        assert config.clip == (None if "protocol" in cell.settings else 1.0), "the same for every loss"
         if preset != "smoke":
             assert (config.noise.kind, config.data.test_name) == ("human", config.data.name[:-1])
 
@@ -56,6 +56,25 @@ def test_the_table_names_the_winner() -> None:
     assert "digits" not in printed
     assert HUMAN_NOISE.figures is not None
     assert HUMAN_NOISE.figures(results) == {}
+
+
+def test_long_trainings_have_a_table_of_their_own() -> None:
+    number = {"mean": 0.7, "sd": None, "values": [0.7]}
+    better = {"mean": 0.8, "sd": None, "values": [0.8]}
+    results = {
+        "preset": "paper", "cells": 2, "cells_planned": 72, "seeds": [0], "hardware": ["H"], "date": "d",
+        "versions": {"torch": "2"}, "curves": {}, "failed": {}, "choices": {},
+        "accuracies": {"labels=worse,method=cce": {"last": number}},
+    }  # fmt: skip
+    assert "As long as" not in table(results)
+    for method, one in (("cce", number), (UNKNOWN_NOISE, better)):
+        results["accuracies"] |= {f"labels=worse,method={method},protocol=released": {"last": one}}
+    short, long = table(results).split("As long as")
+    assert "80.0" not in short
+    assert long.count("| CIFAR-10N worse (40 %) |") == 3
+    assert "GR (β = 8, λ = 0.5) ends best (80.0); GR (β = 8, λ = 0.5) 10.0 points above CCE (70.0)." in long
+    cell = next(cell for cell in cells("paper") if cell.settings.get("protocol") == "released")
+    assert configure("paper", cell)["epochs"] == 154
 
 
 @pytest.mark.data

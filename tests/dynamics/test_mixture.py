@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from sklearn.mixture import GaussianMixture
 
-from hardsight.dynamics import small_loss_mixture
+from hardsight.dynamics import mixture, small_loss_mixture
 from hardsight.dynamics.mixture import KINDS
 
 
@@ -62,6 +62,20 @@ def test_betas_are_those_of_a_slow_loop():
     ours = small_loss_mixture(losses, "beta").double()
     inner = [i for i in order if 0.2 < values[i] < 0.75]
     torch.testing.assert_close(ours[inner], torch.tensor(high, dtype=torch.float64)[inner], atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_losses_are_gathered_and_fitted_as_if_they_were_not(kind, monkeypatch):
+    losses, _ = two_heaps(kind, 3 * mixture._CELLS)
+    looked_at, moments = [], mixture._moments
+    monkeypatch.setattr(
+        mixture, "_moments", lambda values, shares: looked_at.append(len(values)) or moments(values, shares)
+    )
+    gathered = small_loss_mixture(losses, kind)
+    # All of them once, to put the components in order; never in a round of the fit.
+    assert sorted(looked_at)[-2] <= mixture._CELLS + 1 < sorted(looked_at)[-1]
+    monkeypatch.setattr(mixture, "_CELLS", 2**62)
+    torch.testing.assert_close(gathered, small_loss_mixture(losses, kind), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,6 +20,10 @@ _SETTLED = 1e-6
 # Betas have no density at 0 and 1 themselves; Gaussians narrower than this would grow on single points.
 _EDGE = 1e-4
 _NARROWEST_VARIANCE = 1e-6
+# Of more losses than this, those that agree to so small a part of their range are fitted as one: no component is
+# narrower than sixty such parts, and every round of the fit goes over all of them.
+_CELLS = 2**16
+_UNIT = 2.0**30
 
 
 def small_loss_mixture(losses: Float[Tensor, "samples"], kind: str = "gaussian") -> Float[Tensor, "samples"]:
@@ -55,15 +59,37 @@ def _fit(values: Tensor, kind: str) -> Tensor:
         # More than half of the losses are the largest: what is not the largest is the low half.
         high = (values == values.max()).double()
     densities = _beta_log_densities if kind == "beta" else _gaussian_log_densities
+    fitted, masses, high = _gathered(values, high)
     for _ in range(_ROUNDS):
-        shares = torch.stack([1 - high, high])
-        weights = shares.mean(1, keepdim=True)
-        logs = densities(values, shares) + weights.clamp(min=1e-12).log()
+        shares = torch.stack([1 - high, high]) * masses
+        weights = (shares.sum(1, keepdim=True) / len(values)).clamp(min=1e-12).log()
+        moments = _moments(fitted, shares)
+        logs = densities(fitted, *moments) + weights
         before, high = high, torch.sigmoid(logs[1] - logs[0])
         # Not by the likelihood: a fit by moments need not raise it at every round.
         if float((high - before).abs().max()) < _SETTLED:
             break
-    return high
+    if len(fitted) == len(values):
+        return high
+    logs = densities(values, *moments) + weights
+    return torch.sigmoid(logs[1] - logs[0])
+
+
+def _gathered(values: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The values in [0, 1] to be fitted, how many each stands for, and the mean of `high` over those."""
+    if len(values) <= _CELLS:
+        return values, torch.ones_like(values), high
+    places = values * _CELLS
+    cells = places.long()
+    counts = torch.bincount(cells, minlength=_CELLS + 1)
+    used = counts.nonzero().squeeze(1)
+    masses = counts[used].double()
+    # Sums of whole numbers: on a GPU those of others depend on which comes first.
+    inside, above = (
+        torch.zeros_like(counts).scatter_add_(0, cells, (part * _UNIT).long())[used] / masses / _UNIT
+        for part in (places - cells, high)
+    )
+    return (used + inside) / _CELLS, masses, above
 
 
 def _moments(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,15 +98,13 @@ def _moments(values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (shares * (values - mean).square()).sum(1, keepdim=True) / mass
 
 
-def _gaussian_log_densities(values: Tensor, shares: Tensor) -> Tensor:
-    mean, variance = _moments(values, shares)
+def _gaussian_log_densities(values: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     variance = variance.clamp(min=_NARROWEST_VARIANCE)
     return -(values - mean).square() / (2 * variance) - 0.5 * (2 * math.pi * variance).log()
 
 
-def _beta_log_densities(values: Tensor, shares: Tensor) -> Tensor:
+def _beta_log_densities(values: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """Betas by their moments, as Arazo et al. fit them: alpha + beta = mean (1 - mean) / variance - 1."""
-    mean, variance = _moments(values, shares)
     mean = mean.clamp(_EDGE, 1 - _EDGE)
     variance = torch.minimum(variance.clamp(min=_NARROWEST_VARIANCE), 0.99 * mean * (1 - mean))
     strength = mean * (1 - mean) / variance - 1

@@ -1,4 +1,4 @@
-"""Two processes with unequal batches take the step of one, with every loss and what is made of several losses."""
+"""Two processes with unequal batches take the step of one and report its loss, with every loss and sums of losses."""
 
 import json
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from torch import nn
 from hardsight import losses
 from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.losses.registry import LOSSES, Sizes
+from hardsight.training.evaluation import add_up
 from hardsight.training.network import Network, Objective
 from hardsight.training.ready import ready_step
 
@@ -74,11 +75,22 @@ CASES = {name: (lambda name=name: of_registry(name)) for name in LOSSES} | {
     "class weights": lambda: nn.CrossEntropyLoss(class_weights),
     "class weights and centres": lambda: Objective(nn.CrossEntropyLoss(class_weights), losses.CenterLoss(6, 5)),
     "another label to ignore": lambda: losses.CrossEntropy(ignore_index=2),
+    "another label to ignore, rescaling": lambda: losses.GradientRescaling(ignore_index=2),
+    "centres that ignore a label": lambda: Objective(None, losses.CenterLoss(6, 5, ignore_index=2)),
+    "centres, summed": lambda: Objective(None, losses.CenterLoss(6, 5, reduction="sum")),
+    "AMC, summed": lambda: Objective(None, losses.AMCLoss(odd="drop_last", reduction="sum")),
+    "class weights, smoothed": lambda: nn.CrossEntropyLoss(class_weights, label_smoothing=0.2),
+    "class weights, some 0": lambda: nn.CrossEntropyLoss(torch.tensor([1.0, 0.0, 3.0, 0.0, 2.0])),
+    "pseudo-labels, summed": lambda: pseudo(nn.CrossEntropyLoss(reduction="sum")),
 }
 
 
 def given(name, slices):
     own = torch.where(labels < 0, 0, labels) if "ignore" in name or "soft" in name else labels
+    if "some 0" in name:
+        own = own.clone()
+        # The first process has nothing that counts in the second batch.
+        own[12:15] = 1
     return [(inputs[part], own[part], ids[part]) for part in slices]
 
 
@@ -102,7 +114,10 @@ def stepped(network, name, slices, accumulated):
     groups = [given(name, slices)] if accumulated else [[one] for one in given(name, slices)]
     for group in groups:
         step(group)
-    return {key: value for key, value in network.state_dict().items() if value.is_floating_point()}
+    # As the loop puts an epoch's numbers together.
+    loss, correct, count = add_up(torch.stack([step.meter.loss, step.meter.correct, step.meter.count]))
+    state = {key: value for key, value in network.state_dict().items() if value.is_floating_point()}
+    return state | {"train_loss": loss / count, "train_accuracy": correct / count}
 
 
 def attempt(act):

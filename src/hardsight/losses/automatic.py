@@ -109,6 +109,7 @@ class AutomaticRescaling(nn.Module):
     settings without bounds. Everything is in the state, and a captured step reads it anew.
     """
 
+    value_over: Over = "labels"
     beta: Tensor
     lam: Tensor
     rate: Tensor

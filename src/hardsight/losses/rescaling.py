@@ -127,6 +127,11 @@ class GradientRescaling(nn.Module):
             return "nothing"
         return "processes" if self.reduction == "weight" and self.across_processes else "labels"
 
+    @property
+    def value_over(self) -> Over:
+        """What the value is a mean over."""
+        return "nothing" if self.reduction == "sum" else "labels"
+
     def forward(
         self,
         logits: Tensor,

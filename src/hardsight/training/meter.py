@@ -27,22 +27,24 @@ class Meter:
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
         self.bad_ids = torch.full((batch_size,), -1, dtype=torch.int64, device=device)
 
-    def add(self, loss: Tensor, logits: Tensor, labels: Tensor, ids: Tensor | None) -> None:
-        """Count a batch in; `loss` is its mean over the samples that have a label."""
-        size = len(labels)
-        if not size:
-            # The last batch of an epoch may be empty for one of several processes; its mean is no number.
-            return
-        known = (labels != IGNORED).sum()
+    def add(
+        self, loss: Tensor, logits: Tensor, labels: Tensor, ids: Tensor | None, known: Tensor | None = None
+    ) -> None:
+        """Count a batch in; it counts by its samples that have a label, `known` of them in all processes.
+
+        Of several processes each gives its summand of the loss of their common batch.
+        """
+        own = (labels != IGNORED).sum()
+        known = own if known is None else known
         # A batch without a label has no mean, and nothing to follow.
         loss = torch.where(known > 0, loss.detach(), 0.0)
         self.loss += loss * known
         self.correct += (logits.detach().argmax(1) == labels).sum()
-        self.count += known
+        self.count += own
         first = ~torch.isfinite(loss) & (self.bad_step < 0)
         self.bad_step.copy_(torch.where(first, self.steps, self.bad_step))
         if ids is not None:
-            kept = min(size, len(self.bad_ids))
+            kept = min(len(labels), len(self.bad_ids))
             self.bad_ids[:kept] = torch.where(first, ids[:kept].to(torch.int64), self.bad_ids[:kept])
 
     def end_step(self) -> None:

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from hardsight.heads import observe
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
 from hardsight.losses.processes import sum_over_processes
-from hardsight.losses.terms import Over, mean_over
+from hardsight.losses.terms import Over, Term, mean_over, value_of, value_over
 from hardsight.models.classifier import Classifier
 
 PAIR_LOSSES = (AMCLoss, ContrastiveLoss)
@@ -71,50 +71,63 @@ class Objective(nn.Module):
     def forward(
         self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"
     ) -> "Losses":
-        """The loss to follow, scaled to its part of the whole batch, and the loss to report."""
-        (loss, over), *others = self._terms(logits, features, labels, ids)
-        followed = loss * part.of(over)
-        for value, over in others:
-            loss, followed = loss + value, followed + value * part.of(over)
-        if self.feature_loss is None:
-            return Losses(followed, loss)
-        # Predictions are handed over as logits, whose argmax they are; only losses on pairs know what to do with them.
-        compared = logits if self.pairs == "predictions" and isinstance(self.feature_loss, PAIR_LOSSES) else labels
-        extra = self.feature_weight * self.feature_loss(features, compared)
-        over = mean_over(self.feature_loss)
-        # How the loss counts labels is its own affair.
-        return Losses(followed + extra * part.of("samples" if over == "labels" else over), loss + extra)
+        """The loss to follow, scaled to its part of the whole step, and the loss to report, to that of its batch."""
+        first, *others = (part.losses(term) for term in self._terms(logits, features, labels, ids))
+        if self.feature_loss is not None:
+            # Predictions go as logits, whose argmax they are; only losses on pairs know what to do with them.
+            compared = logits if self.pairs == "predictions" and isinstance(self.feature_loss, PAIR_LOSSES) else labels
+            extra = self.feature_weight * self.feature_loss(features, compared)
+            # Each of the two losses may have a label of its own to ignore.
+            own = part._replace(labels=part.feature_labels)
+            others.append(own.losses(Term(extra, mean_over(self.feature_loss), value_over(self.feature_loss))))
+        followed, reported = first
+        for one in others:
+            followed, reported = followed + one.followed, reported + one.reported
+        return Losses(followed, reported)
 
-    def _terms(
-        self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None
-    ) -> Sequence[tuple[Tensor, Over]]:
+    def _terms(self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None) -> Sequence[Term]:
         first, names = features if self._on_features else logits, {"ids": ids} if self._by_id else {}
         terms = getattr(self.loss, "terms", None)
         if terms is not None:
             return terms(first, labels, **names)
-        return [(self.loss(first, labels, **names), mean_over(self.loss))]
+        assert first is not None
+        return [Term(value_of(self.loss, first, labels, **names), mean_over(self.loss), value_over(self.loss))]
 
 
 class Losses(NamedTuple):
-    """The loss to follow and the loss to report."""
+    """The loss to follow and the loss to report: summed over the processes, that is the loss of their common batch."""
 
     followed: Tensor
     reported: Tensor
 
 
+class Share(NamedTuple):
+    """How much of something a batch holds: of the whole step, times the processes; of the batches of all processes."""
+
+    of_step: Tensor | float = 1.0
+    of_batch: Tensor | float = 1.0
+
+
 class Part(NamedTuple):
     """How much a batch counts where it is a part of a larger one, so that a sum of means is the mean of all samples.
 
-    `samples`: its labelled samples times the number of processes, over those of the whole step; `labels`: the same of
-    its labels as the loss counts them. `rows`: its rows here; `of_rows`: those of the whole step, where that has
-    several batches.
+    `samples`: its share of the labelled samples; `labels` and `feature_labels`: of the labels as the loss and the loss
+    on features count them. `known`: the labelled samples of the batch in all processes. `rows`: its rows here;
+    `of_rows`: those of the whole step, where that has several batches.
     """
 
-    samples: Tensor | float = 1.0
-    labels: Tensor | float = 1.0
+    samples: Share = Share()
+    labels: Share = Share()
+    feature_labels: Share = Share()
+    known: Tensor | None = None
     rows: Tensor | None = None
     of_rows: Tensor | None = None
     processes: int = 1
+
+    def losses(self, term: Term) -> Losses:
+        """A summand of the loss, as it is followed and as it is reported."""
+        value = term.value
+        return Losses(value * self.of(term.over), self._reported(value.detach(), term.value_over or term.over))
 
     def of(self, over: Over) -> Tensor | float:
         """The factor for a mean over that; all processes ask together for one over all of them."""
@@ -125,7 +138,20 @@ class Part(NamedTuple):
         if over == "nothing":
             # The gradients of the processes will be averaged, and are to be added.
             return float(self.processes)
-        return 1.0 if over == "step" else self.labels if over == "labels" else self.samples
+        return 1.0 if over == "step" else self._share(over).of_step
+
+    def _reported(self, value: Tensor, over: Over) -> Tensor:
+        if over == "nothing":
+            return value
+        if over in ("processes", "step"):
+            # All processes have the same.
+            return value / self.processes
+        share = self._share(over).of_batch
+        # The mean of a batch without labels is no number, and no part of anything.
+        return torch.where(share > 0, value * share, 0.0) if isinstance(share, Tensor) else value
+
+    def _share(self, over: Over) -> Share:
+        return self.labels if over == "labels" else self.samples
 
 
 _WHOLE = Part()

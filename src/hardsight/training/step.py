@@ -20,7 +20,7 @@ from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.terms import label_count
 from hardsight.training.averaging import WeightAverage
 from hardsight.training.meter import IGNORED, Meter
-from hardsight.training.network import Network, Part
+from hardsight.training.network import Network, Part, Share
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
@@ -44,7 +44,7 @@ class Step:
 
     def __call__(self, group: Sequence[Batch]) -> None:
         """Take one step on a group of batches."""
-        parts = self._parts([labels for _, labels, _ in group])
+        parts = self.parts([labels for _, labels, _ in group])
         for index, (batch, part) in enumerate(zip(group, parts, strict=True)):
             with self._unsynchronised(index + 1 < len(group)):
                 self._follow(batch, part)
@@ -56,14 +56,20 @@ class Step:
             seen = self.call(images, labels, ids, part)
         followed = seen.losses.followed
         (followed if self.scaler is None else self.scaler.scale(followed)).backward()
-        self.account(seen.losses.reported, seen.logits, seen.features, labels, ids)
+        self.account(seen.losses.reported, seen.logits, seen.features, labels, ids, part.known)
 
     @torch.no_grad()
     def account(
-        self, loss: Tensor, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None
+        self,
+        loss: Tensor,
+        logits: Tensor,
+        features: Tensor | None,
+        labels: Tensor,
+        ids: Tensor | None,
+        known: Tensor | None = None,
     ) -> None:
-        """Count a batch in: the sums of the epoch, and the recorder."""
-        self.meter.add(loss, logits, labels, ids)
+        """Count a batch in: the sums of the epoch, and the recorder; `known` as the meter has it."""
+        self.meter.add(loss, logits, labels, ids, known)
         if self.recorder is not None:
             self._record(ids, logits, labels, features)
 
@@ -99,26 +105,32 @@ class Step:
         features_norm, weight_norm = (torch.linalg.vector_norm(rows.float(), dim=1) for rows in (features, head.weight))
         self.recorder.update(ids, logits, labels, features_norm=features_norm, weight_norm=weight_norm, bias=head.bias)
 
-    def _parts(self, group: Sequence[Tensor]) -> list[Part]:
+    def parts(self, group: Sequence[Tensor]) -> list[Part]:
         """How much each batch of labels counts in a step of all batches of the group, in all processes."""
         if len(group) == 1 and not several():
             return [Part()]
-        loss, processes = self.network.objective.loss, rank_and_count()[1]
+        objective, processes = self.network.objective, rank_and_count()[1]
         wide = torch.float32 if group[0].device.type == "mps" else torch.float64
         # A mean runs over the samples that have a label, or over what the loss makes of them.
         known = torch.stack([(labels != IGNORED).sum() for labels in group]).to(wide)
-        counted = torch.stack([label_count(loss, labels) for labels in group]).to(wide)
-        rows = torch.tensor([len(labels) for labels in group], dtype=wide, device=known.device)
-        counts = torch.stack([known, counted, rows])
-        total = counts.sum(1, keepdim=True)
-        if several():
-            dist.all_reduce(total)
-        shares = counts * processes / total.where(total != 0, 1.0)
-        of_rows = total[2, 0] if len(group) > 1 else None
-        return [
-            Part(share, labels, own, of_rows, processes)
-            for share, labels, own in zip(shares[0], shares[1], rows, strict=True)
+        counted = [
+            torch.stack([label_count(loss, labels) for labels in group]).to(wide)
+            for loss in (objective.loss, objective.feature_loss)
         ]
+        rows = torch.tensor([len(labels) for labels in group], dtype=wide, device=known.device)
+        counts = torch.stack([known, *counted, rows])
+        batches = counts.clone()
+        if several():
+            dist.all_reduce(batches)
+        step = batches.sum(1, keepdim=True)
+        of_step = counts * processes / step.where(step != 0, 1.0)
+        of_batch = counts / batches.where(batches != 0, 1.0)
+        of_rows = step[3, 0] if len(group) > 1 else None
+        parts = []
+        for at in range(len(group)):
+            samples, labels, feature_labels = (Share(of_step[row, at], of_batch[row, at]) for row in range(3))
+            parts.append(Part(samples, labels, feature_labels, batches[0, at], rows[at], of_rows, processes))
+        return parts
 
     def _unsynchronised(self, wanted: bool) -> Any:
         hold = getattr(self.call, "no_sync", None)
@@ -146,6 +158,7 @@ class _Accumulated(nn.Module):
     """Gradient rescaling whose sum of weights runs over all parts of a step."""
 
     mean_over = "step"
+    value_over = "labels"
 
     def __init__(self, loss: GradientRescaling, network: Network) -> None:
         super().__init__()
@@ -154,3 +167,7 @@ class _Accumulated(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self._summed(logits, labels)
+
+    def label_count(self, labels: Tensor) -> Tensor:
+        """By what the mean that is reported divides."""
+        return label_count(self.inner, labels)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hardsight.geometry import widen
 from hardsight.losses.inputs import reduce
-from hardsight.losses.terms import Term, label_count, mean_over
+from hardsight.losses.terms import Term, label_count, mean_over, value_of, value_over
 from hardsight.training.meter import IGNORED
 
 
@@ -51,11 +51,12 @@ class PseudoLabelLoss(nn.Module):
         self, logits: Float[Tensor, "batch classes"], labels: Int[Tensor, "batch"], ids: Int[Tensor, "batch"]
     ) -> list[Term]:
         """The loss and the divergence: the one may be normalised over all processes, the other is not."""
-        over, target = mean_over(self.loss), labels
+        overs, target = (mean_over(self.loss), value_over(self.loss)), labels
         if self.soft is not None:
             # Soft labels count one each, whatever their class.
-            over, target = "samples" if over == "labels" else over, self._shares(logits, labels, ids)
-        terms = [Term(self.loss(logits, target), over)]
+            over, of_value = ("samples" if over == "labels" else over for over in overs)
+            overs, target = (over, of_value), self._shares(logits, labels, ids)
+        terms = [Term(value_of(self.loss, logits, target), *overs)]
         if self.divergence_weight:
             divergence = torch.where(ids >= self.first_target, -widen(logits).log_softmax(1).mean(1), 0.0)
             mean = reduce(divergence, "mean", weight=(labels != IGNORED).to(divergence.dtype))

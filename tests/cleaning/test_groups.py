@@ -70,6 +70,18 @@ def test_same_seed_same_bits_in_any_block_size(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(once, bootstrap_means(values, 100, seeded(7)))
 
 
+def test_same_seed_same_bits_with_any_number_of_threads() -> None:
+    values, threads = np.random.default_rng(3).random(200_000), torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(bootstrap_means(values, 1, seeded(7)))
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(*found)
+
+
 def test_single_missing_and_unnamed_members(make_table: Callable[..., pa.Table]) -> None:
     table = make_table({"id": [0, 1, 2, 3], "avh": [0.5, float("nan"), 0.25, 0.75], "place": ["x", "y", None, None]})
     found = {row["group"]: row for row in hardness_by_group(table, "avh", "place", generator=seeded()).to_pylist()}

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardsight.cleaning import find_label_issues
 from hardsight.cleaning.columns import rank_average, share_below, share_below_within
@@ -280,34 +279,6 @@ def test_probabilities_may_come_from_a_graph(noisy: tuple[np.ndarray, ...], make
     assert find_label_issues(table, probabilities=attached).table.equals(
         find_label_issues(table, probabilities=probabilities).table
     )
-
-
-class LargestMade(TorchDispatchMode):
-    """Notes the elements of the largest tensor that is made anew."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        given = {one.untyped_storage().data_ptr() for one in args if isinstance(one, torch.Tensor)}
-        for one in made if isinstance(made, tuple) else (made,):
-            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in given:
-                self.elements = max(self.elements, one.numel())
-        return made
-
-
-def test_probabilities_are_never_copied_whole(
-    noisy: tuple[np.ndarray, ...], make_table: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A million samples of a thousand classes are gigabytes: once is enough."""
-    probabilities, labels, _ = noisy
-    table = make_table({"id": np.arange(len(labels)), "label": labels})
-    whole = find_label_issues(table, probabilities=probabilities)
-    monkeypatch.setattr("hardsight.cleaning.confident._PIECE", 64 * 4)
-    with LargestMade() as watch:
-        pieces = find_label_issues(table, probabilities=probabilities)
-    assert pieces.table.equals(whole.table)
-    assert watch.elements <= len(labels)
 
 
 def test_equal_samples_keep_their_order(make_table: Make) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hardsight.cleaning.columns import rank_average
-from hardsight.cleaning.confident import confident_joint
+from hardsight.cleaning.confident import confident_joint, in_pieces
 from hardsight.geometry import directions, widen
 from hardsight.hardness import el2n, prototype_angle
 
@@ -58,7 +58,10 @@ def snapshot_el2n(
 
 def mean_beliefs(logits: Float[Tensor, "snapshots samples classes"]) -> Float[Tensor, "samples classes"]:
     """The softmax averaged over snapshots: an ensemble of one run, which has memorised less than its last epoch."""
-    return torch.stack([one.float().softmax(1) for one in logits]).mean(0)
+    total = torch.zeros_like(logits[0], dtype=torch.float32)
+    for one in logits:
+        total += one.float().softmax(1)
+    return total.div_(len(logits))
 
 
 def smooth(
@@ -87,14 +90,19 @@ def posterior_doubt(
     probabilities by the confident joint. An often mistaken pair of classes weighs more than a rare one.
     """
     if transition is None:
-        joint = confident_joint(probabilities.double().cpu(), labels.cpu())
+        joint = confident_joint(probabilities.cpu(), labels.cpu())
         transition = (joint / joint.sum(0).clamp_min(1e-12)).T.contiguous()
-    columns = transition.to(probabilities)[:, labels.long()].T
-    joint_with_label = probabilities * columns
-    kept = joint_with_label.gather(1, labels.long().unsqueeze(1)).squeeze(1)
-    total = joint_with_label.sum(1)
-    # No class explains the label: nothing speaks for it.
-    return torch.where(total > 0, 1 - kept / total.clamp_min(torch.finfo(total.dtype).tiny), 1.0)
+    # A row for each label: that of the classes it may stand for.
+    standing_for = transition.to(probabilities).T.contiguous()
+
+    def doubt(rows: Tensor, own: Tensor) -> tuple[Tensor]:
+        joint_with_label = rows * standing_for[own.squeeze(1)]
+        kept = joint_with_label.gather(1, own).squeeze(1)
+        total = joint_with_label.sum(1)
+        # No class explains the label: nothing speaks for it.
+        return (torch.where(total > 0, 1 - kept / total.clamp_min(torch.finfo(total.dtype).tiny), 1.0),)
+
+    return in_pieces(doubt, probabilities, labels)[0]
 
 
 def combined_scores(

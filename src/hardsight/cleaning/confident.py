@@ -5,6 +5,7 @@ The probabilities should come from models that did not train on the sample (cros
 memorised a wrong label is confident in it, and the count comes out too low.
 """
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -27,11 +28,7 @@ def class_thresholds(
 ) -> Float[Tensor, "classes"]:
     """Mean probability of class j over the samples labelled j; 1 for a class that labels nothing."""
     check_probabilities(probabilities, labels)
-    own = probabilities.gather(1, labels.long().unsqueeze(1)).squeeze(1).double()
-    classes = probabilities.shape[1]
-    sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels.long(), own)
-    counts = torch.bincount(labels.long(), minlength=classes)
-    return torch.where(counts > 0, sums / counts.clamp(min=1), 1.0)
+    return _thresholds(probabilities, labels)
 
 
 def confident_class(
@@ -41,18 +38,8 @@ def confident_class(
 
     Of equally probable ones the label itself: a model that tells two classes apart by nothing contradicts no label.
     """
-    # Means are sums of roundings: a class all of whose members share one probability must reach its own mean. In
-    # parts of the threshold, which may be smaller than a rounding of 1; and the mean of halves is no half.
-    slack = 1e-9 + min(torch.finfo(dtype).eps for dtype in (probabilities.dtype, torch.float32))
-    thresholds = class_thresholds(probabilities, labels).clamp(min=_LEAST_THRESHOLD) * (1 - slack)
-
-    def choose(rows: Tensor, own: Tensor) -> tuple[Tensor]:
-        confident = torch.where(rows >= thresholds, rows, -1.0)
-        highest, best = confident.max(1)
-        best = torch.where(confident.gather(1, own).squeeze(1) == highest, own.squeeze(1), best)
-        return (torch.where(highest >= 0, best, -1),)
-
-    return in_pieces(choose, probabilities, labels)[0]
+    check_probabilities(probabilities, labels)
+    return _confident(probabilities, labels)
 
 
 def confident_joint(
@@ -72,8 +59,15 @@ def confident_joint(
         return _joint_by_cleanlab(probabilities, labels)
     if engine != "hardsight":
         raise ValueError(f'engine must be "hardsight" or "cleanlab"; got {engine!r}')
+    return joint_of_checked(probabilities, labels)
+
+
+def joint_of_checked(
+    probabilities: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]
+) -> Float[Tensor, "classes classes"]:
+    """`confident_joint` of probabilities that were looked at already: of a million samples each look takes seconds."""
     classes = probabilities.shape[1]
-    truth = confident_class(probabilities, labels)
+    truth = _confident(probabilities, labels)
     counted = truth >= 0
     cells = labels.long()[counted] * classes + truth[counted]
     counts = torch.bincount(cells, minlength=classes * classes).reshape(classes, classes).double()
@@ -81,6 +75,29 @@ def confident_joint(
     counts[unseen, unseen] += 1
     label_counts = torch.bincount(labels.long(), minlength=classes).double()
     return counts * (label_counts / counts.sum(1)).unsqueeze(1)
+
+
+def _thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
+    own = probabilities.gather(1, labels.long().unsqueeze(1)).squeeze(1).double()
+    classes = probabilities.shape[1]
+    sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels.long(), own)
+    counts = torch.bincount(labels.long(), minlength=classes)
+    return torch.where(counts > 0, sums / counts.clamp(min=1), 1.0)
+
+
+def _confident(probabilities: Tensor, labels: Tensor) -> Tensor:
+    # Means are sums of roundings: a class all of whose members share one probability must reach its own mean. In
+    # parts of the threshold, which may be smaller than a rounding of 1; and the mean of halves is no half.
+    slack = 1e-9 + min(torch.finfo(dtype).eps for dtype in (probabilities.dtype, torch.float32))
+    thresholds = _thresholds(probabilities, labels).clamp(min=_LEAST_THRESHOLD) * (1 - slack)
+
+    def choose(rows: Tensor, own: Tensor) -> tuple[Tensor]:
+        confident = torch.where(rows >= thresholds, rows, -1.0)
+        highest, best = confident.max(1)
+        best = torch.where(confident.gather(1, own).squeeze(1) == highest, own.squeeze(1), best)
+        return (torch.where(highest >= 0, best, -1),)
+
+    return in_pieces(choose, probabilities, labels)[0]
 
 
 def expected_issues(joint: Float[Tensor, "classes classes"]) -> float:
@@ -115,13 +132,16 @@ def check_probabilities(probabilities: Tensor, labels: Tensor) -> None:
         )
     if len(probabilities) == 0:
         raise ValueError("probabilities must not be empty; got no samples")
-    check_finite("probabilities", probabilities)
-    low, high = float(probabilities.min()), float(probabilities.max())
+    check_labels(labels, len(probabilities), probabilities.shape[1])
+    # All while a piece is in the cache; and a sum in doubles makes doubles of what it sums.
+    lowest, highest, sums = in_pieces(
+        lambda rows, own: (*rows.aminmax(dim=1), rows.sum(1, dtype=torch.float64)), probabilities, labels
+    )
+    low, high = float(lowest.min()), float(highest.max())
+    if not math.isfinite(low) or not math.isfinite(high):
+        check_finite("probabilities", probabilities)
     if low < 0 or high > 1 + 1e-3:
         raise ValueError(f"probabilities must lie in [0, 1]; got {low:g} to {high:g} (logits need a softmax first)")
-    check_labels(labels, len(probabilities), probabilities.shape[1])
-    # In pieces, because a sum in doubles makes doubles of everything first.
-    (sums,) = in_pieces(lambda rows, own: (rows.sum(1, dtype=torch.float64),), probabilities, labels)
     off = (sums - 1).abs() > 1e-2
     if bool(off.any()):
         first = int(off.nonzero()[0])

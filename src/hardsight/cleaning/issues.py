@@ -18,7 +18,7 @@ from hardsight.cleaning.columns import (
     score_names,
     share_below,
 )
-from hardsight.cleaning.confident import check_probabilities, confident_joint, expected_issues, in_pieces
+from hardsight.cleaning.confident import check_probabilities, expected_issues, in_pieces, joint_of_checked
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.cleaning.reasons import reasons_of
@@ -169,9 +169,11 @@ def _labelled(table: pa.Table, given: Tensor | np.ndarray | None) -> tuple[pa.Ta
     places = np.flatnonzero(known)
     if len(places) < len(known):
         table, beliefs = table.take(pa.array(places)), None if beliefs is None else beliefs[places]
-    if beliefs is not None:
+    scored = with_scores(table, beliefs)
+    if beliefs is not None and scored is table:
+        # Where scores were made of them, they have been looked at.
         check_probabilities(beliefs, torch.from_numpy(labels_of(table).astype(np.int64)))
-    return with_scores(table, beliefs), beliefs, places
+    return scored, beliefs, places
 
 
 def _estimate(
@@ -183,7 +185,7 @@ def _estimate(
     if how == "confident_joint":
         if beliefs is None:
             raise ValueError('estimate="confident_joint" needs probabilities; got none')
-        return round(expected_issues(confident_joint(beliefs, torch.from_numpy(labels.astype(np.int64))))), how
+        return round(expected_issues(joint_of_checked(beliefs, torch.from_numpy(labels.astype(np.int64))))), how
     if how == "disagreement":
         return _disagreements(table, labels), how
     # Ranks are spread evenly by construction: humps are looked for in each score itself.

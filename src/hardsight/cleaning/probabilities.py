@@ -15,7 +15,7 @@ COLUMN = "probabilities"
 def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Tensor | None:
     """Probabilities [samples, classes]: those given, else those of the table's list column; None without either."""
     if given is None and COLUMN in table.column_names:
-        given = _matrix(table.column(COLUMN).combine_chunks())
+        given = _matrix(table.column(COLUMN))
     if given is None:
         return None
     beliefs = torch.as_tensor(given).detach().cpu()
@@ -53,7 +53,8 @@ def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
     return beliefs.gather(1, column).squeeze(1), torch.linalg.vector_norm(error, dim=1)
 
 
-def _matrix(column: pa.Array) -> np.ndarray:
+def _matrix(column: pa.ChunkedArray) -> np.ndarray:
+    """The lists as rows, copied once and in the precision they have: of a million samples that is gigabytes."""
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise TypeError(f"column {COLUMN!r} must hold a list of numbers for each sample; it holds {kind}")
@@ -62,4 +63,11 @@ def _matrix(column: pa.Array) -> np.ndarray:
         raise ValueError("table must have at least one row; it has none")
     if len(lengths) != 1 or not lengths[0]:
         raise ValueError(f"column {COLUMN!r} must hold one list for each sample, all of one length")
-    return column.flatten().to_numpy(zero_copy_only=False).astype(np.float64).reshape(len(column), -1)
+    narrow = kind.value_type in (pa.float16(), pa.float32())
+    matrix = np.empty((len(column), lengths[0]), np.float32 if narrow else np.float64)
+    start = 0
+    for chunk in column.chunks:
+        rows = chunk.flatten().to_numpy(zero_copy_only=False)
+        matrix[start : start + len(chunk)] = rows.reshape(len(chunk), lengths[0])
+        start += len(chunk)
+    return matrix

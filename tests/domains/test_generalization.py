@@ -4,11 +4,13 @@ import dataclasses
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from hardsight import losses
 from hardsight.datasets import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.generalization import (
@@ -22,9 +24,10 @@ from hardsight.domains.generalization import (
 )
 from hardsight.domains.generalization.backbone import EfficientNetLite0, missing_packages
 from hardsight.domains.generalization.batches import DomainBatches
-from hardsight.domains.generalization.meta_learning import meta_gradients
+from hardsight.domains.generalization.meta_learning import meta_gradients, train_by_mldg
 from hardsight.domains.rows import RowBatches
 from hardsight.losses.angular import AngularLinear
+from hardsight.training import Objective, Session
 
 PROBE = Recipe("probe", epochs=6, batch_size=24, lr=0.1)
 
@@ -372,6 +375,23 @@ def test_every_training_domain_plays_the_unseen_one() -> None:
     chosen = [[step.left_out(number) for number in range(60)] for step in steps]  # type: ignore[union-attr]
     assert min(chosen[0].count(place) for place in range(3)) > 8
     assert chosen[0] != chosen[1]
+
+
+def test_mldg_refuses_what_its_steps_would_leave_out() -> None:
+    def session(loss: Any = None, **options: Any) -> Session:
+        model = nn.Linear(1, 3)
+        parts = DomainBatches([rows_of(8, 0), rows_of(8, 100)])
+        return Session(model, parts, loss, epochs=1, capture=False, device="cpu", progress=False, **options)
+
+    for made, options, sentence in (
+        (session(Objective(None, losses.CenterLoss(1, 3))), {}, "loss must be one on logits alone for MLDG"),
+        (session(losses.SAdaptation(3)), {}, "no parameters of its own for MLDG; SAdaptation learns some"),
+        (session(losses.GradientRescaling()), {"second_order": True}, "second_order must be False with gradient resc"),
+        (session(accumulate=2), {}, "accumulate must be 1 for MLDG; got 2"),
+        (session(precision="fp16"), {}, "precision must be float32 or bf16 for MLDG"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            train_by_mldg(made, 2, inner_rate=0.1, **options)
 
 
 def test_every_domain_is_left_out_and_summed_up() -> None:

@@ -1,4 +1,4 @@
-"""Batch normalization over the batch of all processes, on any backend: several processes then equal one.
+"""What makes several processes equal one: gradients averaged, and batch normalization over the batch of all of them.
 
 Each process sees a slice of the batch, and statistics of slices are not those of the batch. Here they are: sums
 travel between the processes, forward and backward. (torch's own SyncBatchNorm does this on GPUs only.)
@@ -6,12 +6,15 @@ travel between the processes, forward and backward. (torch's own SyncBatchNorm d
 
 import functools
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from hardsight.dynamics.processes import rank_and_count, several
 
 if dist.is_available():
     # DistributedDataParallel imports it when it is made, and its functions then hold the process group of that moment
@@ -57,7 +60,7 @@ class SharedStatistics:
 
 
 class _SumOverProcesses(torch.autograd.Function):
-    """Sum over the processes; what each of them does with it flows back to all."""
+    """Sum over the processes; what each of them does with it flows back to all, as do derivatives of that."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -67,9 +70,20 @@ class _SumOverProcesses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        total = grad.contiguous().clone()
-        dist.all_reduce(total)
-        return total
+        return _SumOverProcesses.apply(grad.contiguous())
+
+
+def average_gradients(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The mean of each over the processes, for those who take gradients without `data_parallel`; None stays None.
+
+    It can be followed further: what is made of it flows back to the gradients of all processes.
+    """
+    held = [gradient for gradient in gradients if gradient is not None]
+    if not held or not several():
+        return list(gradients)
+    total = _SumOverProcesses.apply(torch.cat([gradient.reshape(-1) for gradient in held]))
+    means = iter((total / rank_and_count()[1]).split([gradient.numel() for gradient in held]))
+    return [None if gradient is None else next(means).view_as(gradient) for gradient in gradients]
 
 
 def data_parallel(network: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from hardsight.domains.baselines.methods import Baseline, MakeOptimizer, make_baseline
+from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
 from hardsight.training.devices import chosen_device
@@ -80,10 +82,12 @@ def adapt_baseline(
     labels) or (images, labels, ids), a `DeviceLoader` each, say; the target's labels are never looked at. `test`:
     labelled batches, evaluated after every epoch for the record alone. `optimizer` makes an optimiser of parameters;
     a method with two players has two. `plan`: how the learning rate changes. `seed`: weights and dropout that the
-    method draws. `precision`: "float32", "bf16", or "auto" (bf16 on CUDA). `folder`: where the record goes.
+    method draws. `precision`: "float32", "bf16", or "auto" (bf16 on CUDA). `folder`: where the record goes. One process
+    trains: several that were joined are refused.
     """
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1; got {epochs!r}")
+    _check_one_process()
     playing = make_baseline(method) if isinstance(method, str) else method
     device = chosen_device(device)
     if not hasattr(source, "__len__"):
@@ -261,6 +265,14 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield
+
+
+def _check_one_process() -> None:
+    """Refuse several: pairs and batch statistics of two domains would be those of each process alone."""
+    Accelerator()  # joins the processes that were launched together, if any were
+    _, joined = rank_and_count()
+    if joined > 1:
+        raise ValueError(f"a baseline must be trained by one process; got {joined} that were joined, as torchrun does")
 
 
 def _autocast(precision: str, device: torch.device) -> Callable[[], Any]:

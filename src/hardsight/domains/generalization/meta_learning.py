@@ -13,14 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from hardsight.dynamics.processes import several
 from hardsight.geometry import widen
+from hardsight.losses.automatic import AutomaticRescaling
+from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training.capture import Replay, make_capturable
 from hardsight.training.fitting import Session
 from hardsight.training.loop import Training
-from hardsight.training.step import Batch
+from hardsight.training.network import Losses, Part
+from hardsight.training.processes import average_gradients
+from hardsight.training.step import Batch, Step
 
-Pair = tuple[Tensor, Tensor]
-_Loss = Callable[[Tensor, Tensor], Tensor]
+# Inputs, and what the loss compares the outputs with: labels, if it is none of one's own.
+Pair = tuple[Tensor, Any]
+_Loss = Callable[[Tensor, Any], Tensor]
 
 
 class MetaGradients(NamedTuple):
@@ -47,14 +53,15 @@ def meta_gradients(
 
     With `second_order` it is exact: G is followed through the inner step. Without, grad G at the moved parameters is
     taken as if they were the parameters themselves (first order), which leaves out the Hessian of F and costs half.
-    Nothing is changed but the statistics of batch normalization, which see both sides.
+    Nothing is changed but the statistics of batch normalization, which see both sides. Of several processes F and G
+    are the means of theirs, and all get the same gradients.
     """
     measure = _cross_entropy if loss is None else loss
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     parameters = list(named.values())
     train_logits = model(meta_train[0])
     train_loss = measure(train_logits, meta_train[1])
-    inner = torch.autograd.grad(train_loss, parameters, create_graph=second_order, allow_unused=True)
+    inner = average_gradients(torch.autograd.grad(train_loss, parameters, create_graph=second_order, allow_unused=True))
     moved = {
         name: parameter if slope is None else parameter - inner_rate * slope
         for (name, parameter), slope in zip(named.items(), inner, strict=True)
@@ -65,8 +72,8 @@ def meta_gradients(
     test_loss = measure(test_logits, meta_test[1])
     if second_order:
         total = torch.autograd.grad(train_loss + weight * test_loss, parameters, allow_unused=True)
-        return MetaGradients(list(total), train_loss, test_loss, train_logits, test_logits)
-    outer = torch.autograd.grad(test_loss, list(moved.values()), allow_unused=True)
+        return MetaGradients(average_gradients(total), train_loss, test_loss, train_logits, test_logits)
+    outer = average_gradients(torch.autograd.grad(test_loss, list(moved.values()), allow_unused=True))
     sums = [_plus(one, other, weight) for one, other in zip(inner, outer, strict=True)]
     return MetaGradients(sums, train_loss, test_loss, train_logits, test_logits)
 
@@ -75,7 +82,8 @@ class MetaStep:
     """Takes the steps of a training on batches whose equal parts are domains, as `DomainBatches` makes them.
 
     Which domain plays the unseen one is drawn from the seed and the number of the step, so a training that was
-    interrupted goes on as it would have. On CUDA the step is replayed from a graph.
+    interrupted goes on as it would have. On CUDA the step is replayed from a graph. Several processes, each with its
+    part of every domain of a batch, take the step of one.
     """
 
     def __init__(
@@ -100,7 +108,7 @@ class MetaStep:
         ids = torch.full_like(labels, -1) if ids is None else ids
         order = self._order(len(labels), self.left_out(self.training.counters.step)).to(labels.device)
         batch = [part.index_select(0, order) for part in (images, labels, ids)]
-        if not images.is_cuda:
+        if not images.is_cuda or several():
             self._held = batch
             self._take()
             return
@@ -123,33 +131,51 @@ class MetaStep:
     def _take(self) -> None:
         step, (images, labels, ids) = self.step, self._held
         split = len(labels) - len(labels) // self.domains
+        train, test = (_Side(step, labels[some], ids[some]) for some in (slice(split), slice(split, None)))
         with torch.autocast(images.device.type, step.precision, enabled=step.precision != torch.float32):
             found = meta_gradients(
                 step.network.model,
-                (images[:split], labels[:split]),
-                (images[split:], labels[split:]),
+                (images[:split], train),
+                (images[split:], test),
                 inner_rate=self.inner_rate,
                 weight=self.weight,
                 second_order=self.second_order,
-                loss=lambda logits, given: step.network.objective.loss(widen(logits), given),
+                loss=lambda logits, side: side.loss(logits),
             )
         trained = [parameter for parameter in step.network.model.parameters() if parameter.requires_grad]
         for parameter, slope in zip(trained, found.gradients, strict=True):
             parameter.grad = slope
         share = split / len(labels)
         step.account(
-            share * found.train_loss + (1 - share) * found.test_loss,
+            share * train.reported + (1 - share) * test.reported,
             torch.cat([found.train_logits, found.test_logits]),
             None,
             labels,
             ids,
+            None if train.part.known is None or test.part.known is None else train.part.known + test.part.known,
         )
         step.update()
+
+
+class _Side:
+    """One side of a batch, meta-train or meta-test: its loss to follow, and then the one to report."""
+
+    def __init__(self, step: Step, labels: Tensor, ids: Tensor) -> None:
+        self.objective, self.labels, self.ids = step.network.objective, labels, ids
+        self.part: Part
+        (self.part,) = step.parts([labels])
+        self.reported: Tensor
+
+    def loss(self, logits: Tensor) -> Tensor:
+        losses: Losses = self.objective(widen(logits), None, self.labels, self.ids, self.part)
+        self.reported = losses.reported
+        return losses.followed
 
 
 def train_by_mldg(session: Session, domains: int, **options: Any) -> Session:
     """Let a session, made with `capture=False` and `DomainBatches`, take its steps by `MetaStep`; returns it."""
     training = session.training
+    _check_session(training, bool(options.get("second_order")))
     if training.device.type == "cuda":
         make_capturable(training.step.optimizer, training.device)
     training.take_step = MetaStep(training, domains, **options)
@@ -173,3 +199,23 @@ def _check(domains: int, inner_rate: float, weight: float) -> None:
         raise ValueError(f"inner_rate must be positive; got {inner_rate!r}")
     if not weight >= 0:
         raise ValueError(f"weight must be at least 0; got {weight!r}")
+
+
+def _check_session(training: Training, second_order: bool) -> None:
+    """Refuse what the steps of MLDG would leave out without a word."""
+    objective, step = training.step.network.objective, training.step
+    if objective.needs_features:
+        raise ValueError("loss must be one on logits alone for MLDG; got one that looks at features")
+    if any(parameter.requires_grad for parameter in objective.parameters()):
+        raise ValueError(
+            f"loss must have no parameters of its own for MLDG; {type(objective.loss).__name__} learns some"
+        )
+    rescaled = any(isinstance(one, GradientRescaling | AutomaticRescaling) for one in objective.modules())
+    if second_order and rescaled:
+        raise ValueError(
+            "second_order must be False with gradient rescaling, whose gradient has no derivative; got True"
+        )
+    if training.feed.accumulate > 1:
+        raise ValueError(f"accumulate must be 1 for MLDG; got {training.feed.accumulate}")
+    if step.scaler is not None:
+        raise ValueError("precision must be float32 or bf16 for MLDG, which does not scale its losses; got fp16")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import nn
 
 from hardsight import models
@@ -28,6 +29,7 @@ from hardsight.domains.generalization.meta_learning import train_by_mldg
 from hardsight.domains.generalization.splits import Split
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.self_training.data import fingerprint
+from hardsight.dynamics.processes import rank_and_count, several
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
 from hardsight.training import Plan, Session
@@ -79,7 +81,9 @@ def make_session(
 ) -> Session:
     """A training ready to run; its results hold `test_accuracy` (of the domain left out) and `validation_accuracy`."""
     _check_method(method, scale)
-    device = chosen_device(device)
+    # First of all: started by torchrun, this is what makes the processes know each other.
+    own = Accelerator().device
+    device = own if device is None and several() else chosen_device(device)
     head: Any = nn.Linear if scale is None else partial(AngularLinear, scale=scale)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -187,8 +191,9 @@ class _Feeds:
 
     def _training(self, data: ArrayDataset, batch_size: int, seed: int) -> DeviceLoader | RowBatches:
         moved = {"augmentation": Augmentation(shift=self.recipe.shift, flip=self.recipe.flip)} if self.pixels else {}
+        rank, world = rank_and_count()
         # An incomplete batch would have statistics of its own, of one sample at worst.
-        return self._loader(data, batch_size, seed=seed, drop_last=True, **moved)
+        return self._loader(data, batch_size, seed=seed, drop_last=True, rank=rank, world_size=world, **moved)
 
     def _loader(self, data: ArrayDataset, batch_size: int, **options: Any) -> DeviceLoader | RowBatches:
         if self.pixels:

@@ -90,7 +90,21 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
         while not isinstance(opened.fileobj, io.BufferedReader | None) and opened.fileobj.read(1 << 20):
             pass
         _check(archive, folder, ((member.name, _plain_tar(member)) for member in members))
-        opened.extractall(place, members, filter="data")
+        for member in members:
+            _write(opened, member, place / member.name)
+
+
+def _write(opened: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """The content alone: `extractall` takes over owners and modes, too, unless told otherwise from Python 3.11.4 on."""
+    if member.size < 0:
+        raise tarfile.ReadError
+    source = opened.extractfile(member)
+    if source is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with source, path.open("wb") as file:
+        shutil.copyfileobj(source, file)
 
 
 def _nothing(archive: Path) -> str:

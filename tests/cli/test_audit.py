@@ -167,6 +167,42 @@ def test_a_training_on_a_folder_of_images_names_its_files(photos: Path, tmp_path
     assert "are not those that were scored" in run("audit", record, "--data", photos).stderr
 
 
+def test_a_page_without_pictures_says_what_to_add_for_them(photos: Path, tmp_path: Path) -> None:
+    record = tmp_path / "run"
+    record.mkdir()
+    columns = {"id": [1, 3, 8], "label": [0, 1, 2], "predicted": [1, 1, 2], "avh": [0.9, 0.2, 0.1]}
+    pq.write_table(pa.table(columns), record / "samples.parquet")
+
+    def said(data: dict[str, str | None], *more: str | Path) -> list[str]:
+        (record / "run.json").write_text(json.dumps({"config": {"data": data}, "class_names": ["cat", "dog", "frog"]}))
+        result = run("audit", record, *more)
+        assert result.exit_code == 0, result.output
+        return [line for line in result.stdout.splitlines() if line.startswith("pictures: ")]
+
+    none = "pictures: none, the images are not at hand: add --data"
+    assert said({"name": "folder", "root": str(photos)}) == [f"{none} {photos}"]
+    assert said({"name": "cifar10", "root": None, "train": "test"}) == [f"{none} FOLDER --layout cifar10 --split test"]
+    assert said({"name": "digits", "root": None}) == [f"{none} . --layout digits"]
+    page = record / "audit" / "report.html"
+    assert "<img" not in page.read_text(encoding="utf-8")
+    assert json.loads(run("audit", record, "--json").stdout)["pictures"] is False
+
+    assert said({"name": "folder", "root": None}, "--data", photos) == []
+    assert "<img" in page.read_text(encoding="utf-8")
+    assert json.loads(run("audit", record, "--json", "--data", photos).stdout)["pictures"] is True
+    # Pictures of an earlier audit may be of other images.
+    assert said({"name": "folder", "root": None}) == [f"{none} FOLDER"]
+    assert "<img" not in page.read_text(encoding="utf-8")
+
+
+def test_scores_of_no_images_have_no_pictures_to_speak_of(scores: Path) -> None:
+    assert "pictures" not in run("audit", scores).stdout
+    table = pq.read_table(scores)
+    gone = table.replace_schema_metadata({"root": "/nowhere/photos", "layout": "folder"})
+    pq.write_table(gone, scores)
+    assert "pictures: none, the images are not at hand: add --data FOLDER" in run("audit", scores).stdout
+
+
 def test_other_images_than_those_scored_are_refused(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")

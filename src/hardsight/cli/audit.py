@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -70,14 +71,36 @@ def audit(
         scored = _with_paths(scored, images)
         write_audit(folder, scored, issues)
         written = _page(folder, scored, images) if page else "left out"
+        pictured = page and (folder / "thumbnails.parquet").is_file()
     if as_json:
         from hardsight.records import plain
 
-        summary = plain(_summary(scored, issues, folder, written, top, groups))
+        summary = plain(_summary(scored, issues, folder, written, top, groups) | {"pictures": pictured})
         # Ids and groups may be days or bytes, which JSON has no word for.
         print(json.dumps(summary, ensure_ascii=False, default=str))
         return
     _print(scored, issues, folder, written, top, groups, by)
+    if page and not pictured and left_out() is None and (wanted := _data_options(scored)):
+        print(f"pictures: none, the images are not at hand: add {wanted}")
+
+
+def _data_options(scored: Any) -> str | None:
+    """What to add for the page to have pictures; None where nothing says that the samples are images."""
+    from hardsight.datasets.registry import names, source
+    from hardsight.records import read_run
+
+    said = {key.decode(): value.decode() for key, value in (scored.table.schema.metadata or {}).items()}
+    config = (read_run(scored.path) or {}).get("config")
+    data = config.get("data") if isinstance(config, dict) else None
+    data = data if isinstance(data, dict) else {}
+    layout = data.get("name") or said.get("layout")
+    if not (layout or "root" in said or "path" in scored.table.column_names):
+        return None
+    options = f"--data {quote(str(data.get('root') or 'FOLDER'))}"
+    if layout in names() and layout not in ("folder", "huggingface"):
+        options = f"{options if source(layout).folders else '--data .'} --layout {layout}"
+    split = data.get("train") or said.get("split")
+    return f"{options} --split {quote(str(split))}" if split else options
 
 
 def _apply(scored: Any, actions: Path, folder: Path, as_json: bool) -> None:
@@ -144,7 +167,10 @@ def _page(folder: Path, scored: Any, images: Any) -> str:
     from hardsight.report import samples_shown, write_report
 
     pictures = _thumbnails(scored, images, samples_shown(folder))
-    if pictures is not None:
+    if pictures is None:
+        # Those of an earlier audit may be of other images.
+        (folder / "thumbnails.parquet").unlink(missing_ok=True)
+    else:
         from hardsight.records import write_table
 
         write_table(folder / "thumbnails.parquet", pictures)

@@ -116,7 +116,7 @@ def test_every_value_arrives_typed(config_file):
         ("record.tracker=tensorbord", "record.tracker must be one of"),
         ("epochs", "a change must be written key=value; got 'epochs'"),
         (["noise.kind=human", "noise.rate=0.0"], "noise.column must name a column of the data"),
-        ("noise.kind=none", "noise.kind must be one with a rate where a rate is given, 0.2; got 'none'"),
+        ("noise.kind=none", "noise.kind must be symmetric, say, where a rate is given, 0.2; got 'none'"),
         ("noise.seed=-1", "noise.seed must lie in [0, "),
         ("seed=99999999999999999999", "seed must lie in [0, 9223372036854775807]; got 99999999999999999999"),
         ("data.limit=0", "data.limit must be at least 1; got 0"),

@@ -26,7 +26,9 @@ def train(
 ) -> None:
     """Train a classifier from a configuration and leave a record; started again, it goes on where it stopped.
 
-    Example: hardsight train digits.toml --set epochs=5 --set noise.rate=0.4
+    The least that a configuration holds: epochs = 5, data = "digits", model = "digits_cnn", a line each.
+
+    Example: hardsight train digits.toml --set noise.kind=symmetric --set noise.rate=0.4
     """
     from hardsight.records import plain, skipped_in
     from hardsight.training import TrainingConfig, read_settings

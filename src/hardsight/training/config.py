@@ -67,7 +67,7 @@ class NoiseConfig:
         if not 0 <= self.rate <= 1:
             raise ValueError(f"rate must lie in [0, 1], the share of labels to change; got {self.rate!r}")
         if self.rate and self.kind in ("none", "human"):
-            raise ValueError(f"kind must be one with a rate where a rate is given, {self.rate!r}; got {self.kind!r}")
+            raise ValueError(f"kind must be symmetric, say, where a rate is given, {self.rate!r}; got {self.kind!r}")
         _check_seed(self.seed)
 
 

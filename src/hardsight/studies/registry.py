@@ -20,7 +20,7 @@ def get_study(id: str) -> Study:
     found = [study for study in _STUDIES if study.id == id] or _with_number(id)
     if found:
         return found[0]
-    raise unknown_name("study", id, [study.id for study in _STUDIES], "studies", "listed by `hardsight study`")
+    raise unknown_name("study", id, [study.id for study in _STUDIES], "studies", "listed by `hardsight study list`")
 
 
 def _with_number(id: str) -> list[Study]:

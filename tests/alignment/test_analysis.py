@@ -56,6 +56,12 @@ def test_the_whole_says_what_its_parts_say(data: dict[str, Any]) -> None:
     assert found["coarse"] is None
 
 
+def test_pairs_of_scores_are_correlated_once(data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hardsight.alignment.agreement.correlation_matrix", None)
+    found = _align(data, resamples=0)
+    assert found["agreement"]["matrix"][0][1] == found["comparisons"][0]["between"]
+
+
 def test_results_are_plain_and_repeatable(data: dict[str, Any]) -> None:
     first, again = json.dumps(_align(data)), json.dumps(_align(data))
     assert first == again

@@ -28,17 +28,20 @@ class RankAgreement:
     n: int
 
 
-def rank_agreement(scores: Mapping[str, Any], method: str = "spearman") -> RankAgreement:
+def rank_agreement(
+    scores: Mapping[str, Any], method: str = "spearman", *, matrix: Float[np.ndarray, "rankings rankings"] | None = None
+) -> RankAgreement:
     """All correlations between named scores of the same samples, and Kendall's W over all of them, corrected for ties.
 
-    Turn the scores one way first (larger is harder, say): W of two opposite rankings is 0.
+    Turn the scores one way first (larger is harder, say): W of two opposite rankings is 0. `matrix`: the correlations,
+    where they are known already.
     """
     check_name("method", method, METHODS)
     if len(scores) < 2:
         raise ValueError(f"scores must name at least 2 rankings to compare; got {len(scores)}")
     columns = as_pairs(**{str(name): values for name, values in scores.items()})
     w, p_value = _concordance(np.stack([ranks(column) for column in columns]))
-    matrix = correlation_matrix(columns, method)
+    matrix = correlation_matrix(columns, method) if matrix is None else matrix
     return RankAgreement(tuple(map(str, scores)), method, matrix, w, p_value, len(columns[0]))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hardsight.alignment.agreement import rank_agreement
 from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations
-from hardsight.alignment.coefficients import COEFFICIENTS
+from hardsight.alignment.coefficients import correlation_matrix
 from hardsight.alignment.comparison import compared, holm
 from hardsight.alignment.correlation import correlate
 from hardsight.alignment.groups import (
@@ -22,7 +22,7 @@ from hardsight.alignment.groups import (
     correlate_in_bins,
 )
 from hardsight.alignment.histograms import equal_edges, human_range, joint_histogram
-from hardsight.alignment.inputs import METHODS, as_values, check_resampling
+from hardsight.alignment.inputs import METHODS, as_groups, as_values, check_resampling
 from hardsight.alignment.partial import partial_correlation
 from hardsight.alignment.turning import Column, Turned, turn
 from hardsight.names import check_name
@@ -81,6 +81,7 @@ def align_scores(
             raise ValueError(f"correct must be 1 or 0 for each of {len(data.human)} samples; got {len(correct)} values")
     edges = _edges(data.human) if edges is None else tuple(edges)
     drawn = {each: plan.draw(data, each) for each in METHODS}
+    matrix = correlation_matrix([*data.scores, data.human], method)
     rows = [
         _describe(score, data, at, edges)
         | {"correlations": _correlations(data, at, drawn, plan)}
@@ -94,11 +95,11 @@ def align_scores(
         "resamples": resamples,
         "human": {"name": human.name, "title": human.title or human.name, "direction": human.direction or "easier"},
         "scores": rows,
-        "comparisons": _comparisons(data, drawn[method], plan),
+        "comparisons": _comparisons(data, matrix, drawn[method], plan),
         "bins": _in_bins(data, edges, plan),
         "classes": None if labels is None else _by_class(data, labels, plan),
         "coarse": None if coarse_of is None else _by_coarse(data, labels, coarse_of, plan),
-        "agreement": _agreement(data, method) if len(scores) > 1 else None,
+        "agreement": _agreement(data, method, matrix[:-1, :-1]) if len(scores) > 1 else None,
     }
 
 
@@ -143,15 +144,17 @@ def _given_correctness(data: Turned, at: int, correct: Any, plan: _Plan) -> dict
         return {"coefficient": None, "reason": str(refusal)}
 
 
-def _comparisons(data: Turned, drawn: Bootstrap | None, plan: _Plan) -> list[dict[str, Any]]:
-    """Every pair of scores, stronger first, with p-values adjusted for the number of pairs."""
-    coefficient = COEFFICIENTS[plan.method]
-    strength = [coefficient(x, data.human) for x in data.scores]
+def _comparisons(data: Turned, matrix: np.ndarray, drawn: Bootstrap | None, plan: _Plan) -> list[dict[str, Any]]:
+    """Every pair of scores, stronger first, with p-values adjusted for the number of pairs.
+
+    `matrix` holds the coefficients of all scores and, last, the human column.
+    """
+    strength = matrix[-1, :-1].tolist()
     order = sorted(range(len(strength)), key=lambda at: -strength[at])
     found: list[dict[str, Any]] = []
     for first, second in itertools.combinations(order, 2):
         interval = drawn.difference(first, second, level=plan.level) if drawn else None
-        between = coefficient(data.scores[first], data.scores[second])
+        between = float(matrix[first, second])
         try:
             tested = compared(
                 plan.method, strength[first], strength[second], between, len(data.human), interval=interval
@@ -193,10 +196,11 @@ def _by_coarse(data: Turned, labels: Any, coarse_of: Mapping[Any, Any], plan: _P
     if labels is None:
         raise ValueError("labels must be given where coarse_of says which coarse class each belongs to; got none")
     names = np.asarray(labels)
+    fine, codes = as_groups(names, len(data.human))
     return _grouped(
         data,
         lambda x: correlate_by_granularity(x, data.human, names, coarse_of, plan.method),
-        lambda group: np.array([coarse_of[one] == group for one in names.tolist()]),
+        lambda group: np.array([coarse_of[one] == group for one in fine.tolist()])[codes],
         plan,
     )
 
@@ -224,6 +228,6 @@ def _grouped(
     return grouped
 
 
-def _agreement(data: Turned, method: str) -> dict[str, Any]:
-    found = rank_agreement(dict(zip(data.names, data.scores, strict=True)), method)
+def _agreement(data: Turned, method: str, matrix: np.ndarray) -> dict[str, Any]:
+    found = rank_agreement(dict(zip(data.names, data.scores, strict=True)), method, matrix=matrix)
     return dataclasses.asdict(found) | {"matrix": found.matrix.tolist(), "names": list(found.names)}

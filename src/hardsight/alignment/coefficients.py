@@ -50,7 +50,7 @@ def whole(coefficient: float) -> float:
 
 def pearson(x: Values, y: Values) -> float:
     """Covariance over the product of the standard deviations, in [-1, 1]."""
-    return whole(float(unit_deviations(x) @ unit_deviations(y)))
+    return _product(unit_deviations(x), unit_deviations(y))
 
 
 def spearman(x: Values, y: Values) -> float:
@@ -70,11 +70,21 @@ COEFFICIENTS = {"spearman": spearman, "pearson": pearson, "kendall": kendall}
 
 
 def correlation_matrix(columns: Sequence[Values], method: str) -> Float[np.ndarray, "columns columns"]:
-    """The coefficient of every two columns; 1 on the diagonal."""
+    """The coefficient of every two columns; 1 on the diagonal. A column is ranked once, not once for each other."""
+    if method == "kendall":
+        prepared, coefficient = list(columns), kendall
+    else:
+        prepared = [unit_deviations(ranks(one) if method == "spearman" else one) for one in columns]
+        coefficient = _product
     matrix = np.eye(len(columns))
     for column, row in itertools.combinations(range(len(columns)), 2):
-        matrix[row, column] = matrix[column, row] = COEFFICIENTS[method](columns[row], columns[column])
+        matrix[row, column] = matrix[column, row] = coefficient(prepared[row], prepared[column])
     return matrix
+
+
+def _product(x: Values, y: Values) -> float:
+    """Pearson's coefficient of what are unit deviations already."""
+    return whole(float(x @ y))
 
 
 def ranks(values: Values) -> Values:

@@ -10,7 +10,7 @@ from jaxtyping import Integer
 
 from hardsight.alignment.coefficients import Correlation
 from hardsight.alignment.correlation import correlate
-from hardsight.alignment.inputs import as_groups, as_pairs
+from hardsight.alignment.inputs import as_groups, as_pairs, rows_of_groups
 
 FIVE_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -58,7 +58,7 @@ def correlate_in_bins(
     x, y = as_pairs(score=score, human=human)
     bins = bin_of(y, edges)
     bounds = itertools.pairwise(edges)
-    return [_within(bound, x, y, bins == at, method, options) for at, bound in enumerate(bounds)]
+    return [_within(bound, x, y, np.flatnonzero(bins == at), method, options) for at, bound in enumerate(bounds)]
 
 
 def correlate_by_group(
@@ -67,7 +67,8 @@ def correlate_by_group(
     """Correlation within each group, in sorted order: per class, per domain, right and wrong predictions, ..."""
     x, y = as_pairs(score=score, human=human)
     names, codes = as_groups(groups, len(x))
-    return [_within(name.item(), x, y, codes == at, method, options) for at, name in enumerate(names)]
+    members = rows_of_groups(codes, len(names))
+    return [_within(name.item(), x, y, rows, method, options) for name, rows in zip(names, members, strict=True)]
 
 
 def correlate_by_granularity(
@@ -94,11 +95,11 @@ def correlate_by_granularity(
 
 
 def _within(
-    name: Any, x: np.ndarray, y: np.ndarray, inside: np.ndarray, method: str, options: Mapping[str, Any]
+    name: Any, x: np.ndarray, y: np.ndarray, rows: np.ndarray, method: str, options: Mapping[str, Any]
 ) -> GroupCorrelation:
-    count = int(inside.sum())
+    count = len(rows)
     try:
-        score, human = as_pairs(score=x[inside], human=y[inside])
+        score, human = as_pairs(score=x[rows], human=y[rows])
     except ValueError as refusal:
         # A group may be small or constant without the data being bad.
         return GroupCorrelation(name, count, None, str(refusal))

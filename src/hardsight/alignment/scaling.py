@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.inputs import as_groups, as_values
+from hardsight.alignment.inputs import as_groups, as_values, rows_of_groups
 
 
 def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
@@ -31,6 +31,6 @@ def scale_within_groups(values: Any, groups: Any) -> Float[np.ndarray, "samples"
     array = as_values("values", values)
     names, codes = as_groups(groups, len(array))
     scaled = np.empty_like(array)
-    for at in range(len(names)):
-        scaled[codes == at] = scale_linearly(array[codes == at])
+    for rows in rows_of_groups(codes, len(names)):
+        scaled[rows] = scale_linearly(array[rows])
     return scaled

@@ -121,13 +121,15 @@ def apply_actions(
         raise ValueError(f"ids must be one for each label and all different; got {len(where)} for {len(labels)} labels")
     classes, most = _Classes(class_names), torch.iinfo(labels.dtype).max
     new, kept = labels.clone(), torch.ones_like(labels, dtype=torch.bool)
+    # As numbers once: one by one, a tensor takes longer to look into than a line to read.
+    present = labels.tolist()
     for one in actions:
         if one.id not in where:
             raise ValueError(f"line {one.line}: id must be one of the data's; {one.id!r} is not there")
         at = where[one.id]
-        if classes.number(one.label, one.line, "label") != int(labels[at]):
+        if classes.number(one.label, one.line, "label") != present[at]:
             raise ValueError(
-                f"line {one.line}: label must be the sample's present one, {classes.name(int(labels[at]))!r}; "
+                f"line {one.line}: label must be the sample's present one, {classes.name(present[at])!r}; "
                 f"got {one.label!r}, so the list was written for other labels"
             )
         if one.action == "relabel":
@@ -151,6 +153,7 @@ class _Classes:
         self.names = None if names is None else [str(name) for name in names]
         if self.names is not None and len(set(self.names)) != len(self.names):
             raise ValueError("class_names must all be different, or a name in the list could mean two classes")
+        self._numbers = {name: at for at, name in enumerate(self.names or ())}
 
     def name(self, number: int) -> str:
         return self.names[number] if self.names is not None and 0 <= number < len(self.names) else str(number)
@@ -160,8 +163,8 @@ class _Classes:
             if re.fullmatch(r"-?\d+", text):
                 return int(text)
             raise ValueError(f"line {line}: {column} must be a class number; got {text!r}")
-        if text in self.names:
-            return self.names.index(text)
+        if text in self._numbers:
+            return self._numbers[text]
         raise unknown_name(f"line {line}: {column}", text, self.names, "class names")
 
 

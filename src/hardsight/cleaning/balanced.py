@@ -51,13 +51,12 @@ class ClassBalancedSampler(EpochSampler):
         generator = self._generator(epoch)
         turns = self._turns(generator)
         needed = torch.bincount(turns.flatten(), minlength=len(self.members)) * self.samples_per_class
-        supply = [_cycle(own, int(many), generator) for own, many in zip(self.members, needed.tolist(), strict=True)]
-        taken = [0] * len(supply)
-        pieces = []
-        for one in turns.flatten().tolist():
-            pieces.append(supply[one][taken[one] : taken[one] + self.samples_per_class])
-            taken[one] += self.samples_per_class
-        return torch.cat(pieces)
+        supply = [_cycle(own, many, generator) for own, many in zip(self.members, needed.tolist(), strict=True)]
+        # Class after class, the supply is in the order of each class's turns; here it goes back to the turns' own.
+        in_turns = turns.flatten().argsort(stable=True)
+        order = torch.empty(len(in_turns), self.samples_per_class, dtype=torch.int64)
+        order[in_turns] = torch.cat(supply).view(-1, self.samples_per_class)
+        return order.flatten()
 
     def __iter__(self) -> Iterator[int]:
         batches = self._own(torch.arange(self.batches))
@@ -78,7 +77,8 @@ class ClassBalancedSampler(EpochSampler):
             if len(waiting) < self.classes_per_batch:
                 # A new round; classes still waiting from the last one go first and not twice into this batch.
                 fresh = torch.randperm(classes, generator=generator).tolist()
-                waiting += [one for one in fresh if one not in waiting] + [one for one in fresh if one in waiting]
+                left = set(waiting)
+                waiting += [one for one in fresh if one not in left] + [one for one in fresh if one in left]
             turns.append(waiting[: self.classes_per_batch])
             waiting = waiting[self.classes_per_batch :]
         return torch.tensor(turns)

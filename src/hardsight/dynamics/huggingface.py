@@ -20,11 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, default_data_collator
 
 from hardsight.dynamics.recorder import Recorder
 from hardsight.heads import observe
 from hardsight.records import atomic_path
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, default_data_collator
+except ImportError as error:
+    raise ImportError("the Hugging Face adapter needs transformers: pip install 'hardsight[huggingface]'") from error
 
 ID, LABEL = "sample_id", "sample_label"
 

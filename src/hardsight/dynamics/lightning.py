@@ -4,11 +4,15 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
 from hardsight.dynamics.recorder import Recorder
 from hardsight.heads import Seen, observe
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise ImportError("the Lightning callback needs lightning: pip install 'hardsight[lightning]'") from error
 
 Unpack = Callable[[Any], tuple[Tensor, Tensor]]
 

@@ -5,9 +5,13 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torchmetrics import Metric
 
 from hardsight.hardness import angular_visual_hardness
+
+try:
+    from torchmetrics import Metric
+except ImportError as error:
+    raise ImportError("the metrics need torchmetrics: pip install 'hardsight[lightning]'") from error
 
 
 class MeanAngularVisualHardness(Metric):

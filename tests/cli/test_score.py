@@ -165,6 +165,7 @@ def test_bad_files_and_options(tmp_path: Path) -> None:
     out = ("-o", tmp_path / "scores.parquet")
     path = write(tmp_path / "f.npz")
     refused(run(tmp_path / "none.npz", *out), "is not there", tmp_path)
+    refused(run(tmp_path, *out), "is a folder: score its images by --model and --data", tmp_path)
     refused(run(path, "-o", tmp_path / "scores.csv"), "--output must end in .parquet", tmp_path)
     refused(run(path, *out, "--score", "avhh"), "did you mean 'avh'?", tmp_path)
     refused(run(*out), "give either a FILE of features, or --model and --data", tmp_path)

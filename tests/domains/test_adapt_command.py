@@ -98,8 +98,9 @@ def test_bad_domains_are_one_sentence(folders: tuple[Path, Path, Path], tmp_path
     (tmp_path / "empty").mkdir()
     for target, sentence in (
         (night, "the source has no 'below'"),
-        ("nowhere", "a domain must be a folder of images that is there, or a data set, digits, mnist"),
-        ("", "a domain must be a folder of images that is there, or a data set, digits, mnist"),
+        ("mnst", "got 'mnst', did you mean 'mnist'"),
+        ("nowhere", "a domain that is no folder of images must be one of digits, mnist"),
+        ("", "a domain that is no folder of images must be one of digits, mnist"),
         (tmp_path / "empty", "empty must hold images, or one folder of them for each class; it holds none"),
     ):
         done = run(day, target, "-m", "digits_cnn", *QUICK, "-o", tmp_path / "run")

@@ -175,7 +175,7 @@ def test_domains_are_read_by_name_by_folder_and_without_labels(tmp_path: Path) -
     assert colour is source
     with pytest.raises(ValueError, match="digits must be followed by one of its splits or domains, all; got 'test'"):
         read_domain("digits:test")
-    with pytest.raises(ValueError, match="a domain must be a folder of images that is there, or a data set, digits"):
+    with pytest.raises(ValueError, match="a domain that is no folder of images must be one of digits"):
         read_domain("nowhere")
 
 

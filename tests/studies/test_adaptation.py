@@ -222,7 +222,7 @@ def test_what_is_not_at_hand_is_left_for_another_machine(tmp_path: Path, monkeyp
     cell = Cell({"pair": "mnist-usps", "method": "avh", "seed": 0})
     compute_cell(family, Pair("mnist", "svhn"), cell, tmp_path / "cell", Options(device="cpu", say=said.append))
     assert not (tmp_path / "cell").exists()
-    assert said[0].startswith("left out pair=mnist-usps,method=avh,seed=0: root must be given")
+    assert said[0].startswith("left out pair=mnist-usps,method=avh,seed=0: $HARDSIGHT_DATA must be set, or root given")
 
 
 def test_features_made_in_pieces_are_those_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

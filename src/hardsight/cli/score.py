@@ -93,6 +93,8 @@ def score(
             "interpolation": interpolation,
         }
         assumed: dict[str, Any] = {}
+        if file is not None and file.is_dir():
+            raise ValueError(f"FILE must hold features, and {file} is a folder: score its images by --model and --data")
         if file is not None:
             from hardsight.engines.files import score_file
 

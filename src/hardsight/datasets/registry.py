@@ -54,7 +54,7 @@ def data_root(root: Path | str | None, known: Source) -> Path:
     if not chosen:
         content = "the images" if known.folders == (".",) else known.folders[0]
         raise ValueError(
-            f"root must be given, or ${ROOT_VARIABLE} set, to the folder that holds {content}; got neither"
+            f"${ROOT_VARIABLE} must be set, or root given, to the folder that holds {content}; got neither"
         )
     return Path(chosen).expanduser()
 

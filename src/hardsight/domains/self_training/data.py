@@ -14,6 +14,7 @@ from hardsight import datasets
 from hardsight.datasets.folders import collect, images_below, subfolders
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.pixels import pixel_statistics
+from hardsight.names import unknown_name
 
 
 def target_labels(source: ArrayDataset, target: ArrayDataset, name: str = "target") -> Tensor:
@@ -114,10 +115,7 @@ def find_domain(
     try:
         splits = datasets.source(known).splits
     except ValueError:
-        raise ValueError(
-            f"a domain must be a folder of images that is there, or a data set, {', '.join(datasets.names())}; "
-            f"got {name!r}"
-        ) from None
+        raise unknown_name("a domain that is no folder of images", name, datasets.names(), "data sets") from None
     if not part or part in splits:
         return datasets.load(known, part or None, root)
     every = datasets.load(known, None, root)

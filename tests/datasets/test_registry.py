@@ -92,7 +92,7 @@ def test_the_root_comes_from_the_environment(build, monkeypatch):
 
 def test_no_root_at_all_says_how_to_set_it(monkeypatch):
     monkeypatch.delenv("HARDSIGHT_DATA", raising=False)
-    with pytest.raises(ValueError, match=r"HARDSIGHT_DATA must be set, or root given, to the folder that holds MNIST/raw"):
+    with pytest.raises(ValueError, match=r"DATA must be set, or root given, to the folder that holds MNIST/raw"):
         datasets.load("mnist")
 
 

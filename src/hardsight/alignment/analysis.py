@@ -183,11 +183,11 @@ def _in_bins(data: Turned, edges: Sequence[float], plan: _Plan) -> dict[str, Any
 
 
 def _by_class(data: Turned, labels: Any, plan: _Plan) -> Grouped:
-    names = np.asarray(labels)
+    classes = as_groups(labels, len(data.human))
     return _grouped(
         data,
-        lambda x: correlate_by_group(x, data.human, names, plan.method),
-        lambda group: names == group,
+        lambda x: correlate_by_group(x, data.human, classes, plan.method),
+        lambda group: (classes.names == group)[classes.codes],
         plan,
     )
 
@@ -195,12 +195,11 @@ def _by_class(data: Turned, labels: Any, plan: _Plan) -> Grouped:
 def _by_coarse(data: Turned, labels: Any, coarse_of: Mapping[Any, Any], plan: _Plan) -> Grouped:
     if labels is None:
         raise ValueError("labels must be given where coarse_of says which coarse class each belongs to; got none")
-    names = np.asarray(labels)
-    fine, codes = as_groups(names, len(data.human))
+    fine = as_groups(labels, len(data.human))
     return _grouped(
         data,
-        lambda x: correlate_by_granularity(x, data.human, names, coarse_of, plan.method),
-        lambda group: np.array([coarse_of[one] == group for one in fine.tolist()])[codes],
+        lambda x: correlate_by_granularity(x, data.human, fine, coarse_of, plan.method),
+        lambda group: np.array([coarse_of[one] == group for one in fine.names.tolist()])[fine.codes],
         plan,
     )
 

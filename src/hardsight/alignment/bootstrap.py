@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from hardsight.alignment.coefficients import COEFFICIENTS, Interval, kendall
 from hardsight.alignment.inputs import METHODS, as_pairs, check_resampling
+from hardsight.alignment.parts import drawn_in_parts, replicates_of_parts
 from hardsight.names import check_name
 
 KINDS = ("bca", "percentile")
@@ -57,11 +58,21 @@ def bootstrap_correlations(
     resamples: int = 2000,
     generator: np.random.Generator,
 ) -> Bootstrap:
-    """Correlate every score with the human column on `resamples` draws of whole samples, with replacement."""
+    """Correlate every score with the human column on `resamples` draws of whole samples, with replacement.
+
+    Rank coefficients of more than 131,072 samples come from draws of 16,384 each, and are narrowed to what all would
+    give.
+    """
     check_name("method", method, METHODS)
     check_resampling(resamples, 0.5, generator)
     *columns, human = as_pairs(**{f"score {at}": score for at, score in enumerate(scores)}, human=human)
     scores = np.stack(columns)
+    coefficient = COEFFICIENTS[method]
+    estimates = np.array([coefficient(score, human) for score in scores])
+    if drawn_in_parts(method, human, *scores):
+        found = replicates_of_parts(scores, human, estimates, method, resamples=resamples, generator=generator)
+        # Of so many samples the acceleration is smaller than what blocks can tell of it.
+        return Bootstrap(estimates, found, np.empty((len(scores), 0)))
     weighted = _WEIGHTED[method](scores, human)
     samples = len(human)
     replicates = np.empty((len(scores), resamples))
@@ -82,8 +93,6 @@ def bootstrap_correlations(
         for row, block in zip(weights, some, strict=True):
             row[block] = 0
         left_out[:, start : start + len(some)] = weighted(weights)
-    coefficient = COEFFICIENTS[method]
-    estimates = np.array([coefficient(score, human) for score in scores])
     return Bootstrap(estimates, replicates, left_out)
 
 

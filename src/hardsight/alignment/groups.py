@@ -10,7 +10,7 @@ from jaxtyping import Integer
 
 from hardsight.alignment.coefficients import Correlation
 from hardsight.alignment.correlation import correlate
-from hardsight.alignment.inputs import as_groups, as_pairs, rows_of_groups
+from hardsight.alignment.inputs import Groups, as_groups, as_pairs, rows_of_groups
 
 FIVE_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -87,7 +87,8 @@ def correlate_by_granularity(
             f"first {missing[0]!r}"
         )
     parents = [coarse_of[name.item()] for name in names]
-    found = correlate_by_group(score, human, np.array(parents)[codes], method, **options)
+    coarse, of_fine = as_groups(parents, len(parents))
+    found = correlate_by_group(score, human, Groups(coarse, of_fine[codes]), method, **options)
     found_granular = [
         GranularCorrelation(one.group, one.n, one.correlation, one.reason, parents.count(one.group)) for one in found
     ]

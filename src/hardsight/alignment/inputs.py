@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -59,8 +59,17 @@ def refuse_unusable(
         raise ValueError(f"{name} must vary to be correlated; all {len(values)} values are tied at {values[0]:g}")
 
 
-def as_groups(groups: Any, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """The names that occur, sorted, and for each sample the place of its own among them."""
+class Groups(NamedTuple):
+    """The names of groups, and for each sample the place of its own among them."""
+
+    names: np.ndarray
+    codes: np.ndarray
+
+
+def as_groups(groups: Any, samples: int) -> Groups:
+    """The names that occur, sorted, and for each sample its own; what is known already is not looked for again."""
+    if isinstance(groups, Groups):
+        return groups
     array = np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
     if array.shape != (samples,):
         raise ValueError(f"groups must name one group for each of {samples} samples; got shape {list(array.shape)}")
@@ -72,7 +81,7 @@ def as_groups(groups: Any, samples: int) -> tuple[np.ndarray, np.ndarray]:
     except TypeError:
         kinds = sorted({type(one).__name__ for one in array.tolist()})
         raise ValueError(f"groups must be all text or all numbers; got {' and '.join(kinds)}") from None
-    return names, codes
+    return Groups(names, codes)
 
 
 def rows_of_groups(codes: Integer[np.ndarray, "samples"], groups: int) -> list[Integer[np.ndarray, "members"]]:

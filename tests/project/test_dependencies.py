@@ -1,0 +1,47 @@
+"""What the package says it needs is what it imports: no more, and no less."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+IMPORTED_AS = {"scikit-learn": "sklearn", "pillow": "PIL"}
+# The first comes with jinja2. Of the others, the sentence that asks for one names it.
+UNDECLARED = {"markupsafe", "cleanlab", "torchvision", "umap"}
+
+
+def modules(requirements: list[str]) -> set[str]:
+    names = (re.match(r"[\w.-]+", one)[0] for one in requirements)
+    return {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names}
+
+
+def imported(source: str) -> set[str]:
+    """The first names of what is imported anywhere in a source, that of the package itself apart."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).split(".")[0])
+    return found - {"hardsight"}
+
+
+IMPORTS = {path: imported(source) for path, source in SOURCES.items()}
+EXTRAS = {name: modules(wanted) for name, wanted in PROJECT["optional-dependencies"].items() if name != "dev"}
+DECLARED = modules(PROJECT["dependencies"]).union(*EXTRAS.values())
+
+
+@pytest.mark.parametrize("module", sorted(DECLARED))
+def test_every_dependency_is_used(module: str) -> None:
+    assert any(module in names or f'_import("{module}"' in SOURCES[path] for path, names in IMPORTS.items())
+
+
+def test_every_import_is_declared() -> None:
+    known = DECLARED | UNDECLARED | sys.stdlib_module_names
+    assert {path.name: others for path, names in IMPORTS.items() if (others := names - known)} == {}

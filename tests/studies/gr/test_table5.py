@@ -79,12 +79,15 @@ def test_the_gain_as_the_authors_code_trains_stands_beside_that_of_their_logs() 
     assert "As their code trains, at" not in table(results | alone)
 
 
-def test_what_trained_as_the_authors_code_does_is_drawn_in_a_row_of_its_own() -> None:
+def test_what_trained_as_the_authors_code_does_is_drawn_by_itself_beside_their_logs() -> None:
     curve = {"epoch": [1, 2, 3], "test": [0.1, 0.2, 0.3], "train": [0.1, 0.2, 0.3]}
     keys = ["rate=0.4,method=cce", f"rate=0.2,method={gr(6, 0.5)},protocol=released"]
     results = {"preset": "paper", "seeds": [0], "accuracies": {}, "curves": dict.fromkeys(keys, curve)}
-    titles = [axes.get_title(loc="left") for axes in figures(results)["curves"].axes]
-    assert titles == ["40 % noise"] * 2 + ["20 % noise, as the authors' code trains"] * 2
+    titles = {name: {axes.get_title(loc="left") for axes in one.axes} for name, one in figures(results).items()}
+    assert titles == {"curves": {"40 % noise"}, "released": {"20 % noise, as the authors' code trains"}}
+    test = figures(results)["released"].axes[1]
+    assert "their logs', at the end" in test.get_legend_handles_labels()[1]
+    assert [64.4] in [[*line.get_ydata()] for line in test.lines], "where their log ends"
 
 
 def test_one_training_under_two_titles_is_counted_once() -> None:

@@ -39,13 +39,14 @@ def learning_curves(
     rows: Mapping[str, Sequence[tuple[str, str]]],
     printed: Mapping[str, float] | None = None,
     name: str = "curves",
+    whose: str = "paper's",
 ) -> "dict[str, Figure]":
     """One row of panels for each title, with a curve for each (name in the legend, kind of cell) that is measured.
 
     The figure by its `name`; none where nothing is measured.
 
-    `printed`: the paper's last test accuracy in percent by kind of cell, a cross at the end of the curve; drawn of the
-    paper's preset alone, since no other compares.
+    `printed`: the paper's last test accuracy in percent by kind of cell, or that of those `whose` it is, a cross at the
+    end of the curve; drawn of the paper's preset alone, since no other compares.
     """
     there = _measured(results, rows, printed if printed and results["preset"] == "paper" else {})
     if not there:
@@ -54,7 +55,7 @@ def learning_curves(
         for row, (title, lines) in enumerate(there.items()):
             for column, kind in enumerate(_KINDS):
                 axes = figure.axes[row * len(_KINDS) + column]
-                _draw(axes, lines, kind)
+                _draw(axes, lines, kind, whose)
                 axes.set_title(title)
                 axes.set_xlabel("epoch, first seed" if several_seeds(results) else "epoch")
             # One legend a row, beside it: the panels of a row show the same methods, and curves fill them.
@@ -85,7 +86,7 @@ def _measured(
     return {title: lines for title, lines in there.items() if lines}
 
 
-def _draw(axes: "Axes", lines: Sequence[_Line], kind: str) -> None:
+def _draw(axes: "Axes", lines: Sequence[_Line], kind: str, whose: str) -> None:
     for line in lines:
         epochs, values = line.curve["epoch"], [100 * value for value in line.curve[kind]]
         marker = "o" if len(epochs) < 3 else None
@@ -93,7 +94,7 @@ def _draw(axes: "Axes", lines: Sequence[_Line], kind: str) -> None:
         if kind == "test" and line.printed is not None:
             axes.plot(epochs[-1], line.printed, "x", color=line.style["color"], markersize=7, markeredgewidth=1.8)
     if kind == "test" and any(line.printed is not None for line in lines):
-        axes.plot([], [], "x", color=INK, label="paper's, at the end")
+        axes.plot([], [], "x", color=INK, label=f"{whose}, at the end")
     axes.set_ylabel(_KINDS[kind])
     axes.tick_params(color=FAINT)
     axes.locator_params(axis="x", integer=True)

@@ -151,6 +151,14 @@ def test_the_margin_of_the_logits_counts_first_and_a_tie_is_no_disagreement(make
     assert (once.estimated, once.one_look) == (4, True)
 
 
+def test_suspects_counted_over_training_that_the_model_agrees_with(make_table: Make) -> None:
+    columns = {"id": [0, 1, 2, 3], "label": [0] * 4, "aum": [-2.0, -1.0, 3.0, 4.0]}
+    assert find_label_issues(make_table(columns)).agreed is None
+    issues = find_label_issues(make_table(columns | {"predicted": [0, 1, 0, 1]}))
+    assert (issues.estimated, issues.agreed) == (2, 1)
+    assert repr(issues) == "LabelIssues(2 of 4 labels, by disagreement; ranked by aum)"
+
+
 def test_no_more_issues_are_estimated_than_samples_are_ranked(make_table: Make) -> None:
     columns = {"id": [0, 1, 2], "label": [0, 1, 2], "predicted": [1, 2, 0], "el2n": [None, 0.4, None]}
     issues = find_label_issues(make_table(columns))

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,14 @@ class Scored:
     def output(self) -> Path:
         """Where its audit goes when nobody says: `RUN/audit`, or `NAME-audit` beside the table."""
         return self.path / "audit" if self.path.is_dir() else self.path.with_name(f"{self.path.stem}-audit")
+
+    def named(self, names: Sequence[str]) -> "Scored":
+        """With these class names, where it has none of its own and they name every class that it speaks of."""
+        columns = [self.table.column(name) for name in ("label", "predicted") if name in self.table.column_names]
+        if self.class_names or not columns or not all(pa.types.is_integer(column.type) for column in columns):
+            return self
+        largest = max(pc.max(column).as_py() or 0 for column in columns)
+        return replace(self, class_names=_distinct(list(names))) if largest < len(names) else self
 
 
 def read_scored(path: Path | str) -> Scored:

@@ -55,6 +55,9 @@ class LabelIssues:
     suspicion and rank null. `estimate` names how the number was found, `one_look` is true where that was the
     disagreement with a single prediction of each sample, so that the model's own mistakes count too; `order` holds each
     row's place in the table that was given.
+
+    `agreed` is how many of the suspects the trained model agrees with, where they were counted over the training and it
+    is known: they were learned late, or are wrong and were learned by heart, which no count can tell apart.
     """
 
     table: pa.Table
@@ -63,6 +66,11 @@ class LabelIssues:
     scores: tuple[str, ...]
     order: np.ndarray
     one_look: bool = False
+    agreed: int | None = None
+
+    def __repr__(self) -> str:
+        ranked = f"ranked by {', '.join(self.scores)}"
+        return f"LabelIssues({self.estimated} of {len(self.table)} labels, by {self.estimate}; {ranked})"
 
     def suspects(self) -> pa.Table:
         """The rows estimated to be wrong, most suspicious first."""
@@ -122,7 +130,9 @@ def find_label_issues(
         "reasons": reasons_of(table, names, labels, disagrees).take(pa.array(order)),
     }
     one_look = how == "disagreement" and _mean_margin(table) is None
-    return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order], one_look)
+    over_training = how == "disagreement" and not one_look
+    agreed = int((~disagrees[order[:estimated]]).sum()) if over_training and not expected.null_count else None
+    return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order], one_look, agreed)
 
 
 def _check_kinds(table: pa.Table) -> None:

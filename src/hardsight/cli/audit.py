@@ -1,7 +1,7 @@
 """`hardsight audit`: which labels of a scored data set are probably wrong, why, and a list to act on."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -33,7 +33,9 @@ def audit(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="The images, for the page and the files' names. [default: where they were scored]"),
+        typer.Option(
+            "--data", help="The images, for pictures, files' and classes' names. [default: where they were scored]"
+        ),
     ] = None,
     layout: Annotated[
         str | None, typer.Option("--layout", help="How the data lies on disk: `hardsight data list`.")
@@ -63,12 +65,12 @@ def audit(
         folder = output or scored.output
         if apply is not None:
             images = None if data is None else _images(scored, data, layout, split)
-            _apply(_with_paths(scored, images), apply, folder, as_json)
+            _apply(_with_images(scored, images), apply, folder, as_json)
             return
+        images = _images(scored, data, layout, split) if page or data is not None else None
+        scored = _with_images(scored, images)
         issues = find(scored, scores or None, estimate)
         groups = _groups(scored, issues.scores[0], by)
-        images = _images(scored, data, layout, split) if page or data is not None else None
-        scored = _with_paths(scored, images)
         write_audit(folder, scored, issues)
         written = _page(folder, scored, images) if page else "left out"
         pictured = page and (folder / "thumbnails.parquet").is_file()
@@ -150,13 +152,13 @@ def _images(scored: Any, data: Path | None, layout: str | None, split: str | Non
     return images
 
 
-def _with_paths(scored: Any, images: Any) -> Any:
-    """A training keeps the numbers of its samples; with the images at hand a person is told the files."""
+def _with_images(scored: Any, images: Any) -> Any:
+    """A training keeps numbers of samples and classes; with the images at hand a person is told files and names."""
     if images is None:
         return scored
     from hardsight.engines.images import with_paths
 
-    return replace(scored, table=with_paths(scored.table, images))
+    return replace(scored, table=with_paths(scored.table, images)).named(images.class_names)
 
 
 def _page(folder: Path, scored: Any, images: Any) -> str:
@@ -216,6 +218,7 @@ def _summary(scored: Any, issues: Any, folder: Path, written: str, top: int, gro
         "samples": issues.table.num_rows,
         "estimated_issues": issues.estimated,
         "estimate": issues.estimate,
+        "suspects_agreed_with": issues.agreed,
         "scores": list(issues.scores),
         "page": written,
         "suspects": _rows(issues, scored, top),
@@ -243,10 +246,23 @@ def _print(
         f"about {issues.estimated:,} of {issues.table.num_rows:,} labels ({share:.1%}) are probably wrong, "
         f"by {issues.estimate.replace('_', ' ')}; ranked by {', '.join(issues.scores)}"
     )
-    if issues.one_look:
-        print("counted by one look at a model, whose own mistakes are among them: believe the order before the number")
+    for caution in _cautions(issues, share):
+        print(caution)
     print(f"actions: {folder / ACTIONS_FILE}")
     print(f"page: {written}")
+
+
+def _cautions(issues: Any, share: float) -> Iterator[str]:
+    """What the count is worth."""
+    if issues.estimate == "disagreement" and share > 0.5:
+        yield "that is more than half: a model that has not learned the classes disagrees with right labels too"
+    if issues.one_look:
+        yield "counted by one look at a model, whose own mistakes are among them: believe the order before the number"
+    if issues.agreed and issues.agreed >= issues.estimated / 4:
+        yield (
+            f"the trained model agrees with {issues.agreed:,} of these {issues.estimated:,}: learned late, or wrong "
+            "and learned by heart; believe the order before the number"
+        )
 
 
 def _number(value: float | None) -> str:

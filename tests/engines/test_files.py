@@ -295,3 +295,20 @@ def test_scores_beyond_float32_are_its_largest_number(tmp_path: Path) -> None:
 def test_one_array_alone_is_refused_with_the_way_to_put_them_together(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"got 'features.npy'; np.savez\('features.npz', features=..., weight=..."):
         score_file(tmp_path / "features.npy")
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 64)])
+def test_features_in_parquet_are_never_held_twice(kind: pa.DataType, tmp_path: Path) -> None:
+    """Those of a million samples are gigabytes, and a row group holds them all."""
+    values = np.random.default_rng(0).random((100_000, 64), np.float32)
+    column = pa.FixedSizeListArray.from_arrays(values.reshape(-1), 64).cast(kind)
+    pq.write_table(pa.table({"features": column}), tmp_path / "f.parquet")
+    np.savez(tmp_path / "head.npz", weight=values[:3])
+    usual, counting = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counting)
+    try:
+        read = read_features(tmp_path / "f.parquet", tmp_path / "head.npz")
+    finally:
+        pa.set_memory_pool(usual)
+    np.testing.assert_array_equal(read.features.numpy(), values)
+    assert counting.max_memory() < values.nbytes / 2

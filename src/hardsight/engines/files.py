@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from safetensors import SafetensorError
@@ -42,6 +43,8 @@ from hardsight.records import atomic_path
 HEAD_KEY = b"hardsight.head"
 ENDINGS = (".npz", ".safetensors", ".parquet")
 _SINGULAR = {"label": "labels", "id": "ids"}
+# Rows and bytes of a Parquet file that are read in one go.
+_ROWS, _BUFFER = 2**12, 2**20
 _NAMES = frozenset({"features", "weight", "bias", "labels", "ids", *_SINGULAR})
 
 
@@ -244,41 +247,62 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 def _read_parquet(path: Path) -> dict[str, Any]:
     try:
-        schema = pq.read_schema(path)
-        wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
-        table = pq.read_table(path, columns=wanted)
+        # Bytes are asked for as they are needed: a row group may be gigabytes.
+        with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
+            schema = file.schema_arrow
+            wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
+            table = file.read(columns=[name for name in wanted if name != "features"])
+            features = _matrix(file, path) if "features" in wanted else None
     except (pa.ArrowException, OSError):
         raise ValueError(f"{path} is truncated or is not a Parquet file") from None
     # What is not read is named all the same, so that a refusal can say what the file holds; a column is never the head.
     arrays: dict[str, Any] = {name: None for name in schema.names if name not in (*wanted, "weight", "bias")}
     for name in wanted:
-        column = table.column(name).combine_chunks()
-        if column.null_count:
-            raise ValueError(f"column {name!r} of {path} must be filled; {column.null_count} of {len(column)} are null")
         if name == "features":
-            arrays[name] = _matrix(column, path)
-        else:
-            numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-            labels = numbers and _SINGULAR.get(name, name) == "labels"
-            arrays[name] = _tensor(column.to_numpy()) if labels else column.to_pylist()
+            arrays[name] = features
+            continue
+        column = table.column(name).combine_chunks()
+        _refuse_gaps(name, column.null_count, len(column), path)
+        numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        labels = numbers and _SINGULAR.get(name, name) == "labels"
+        arrays[name] = _tensor(column.to_numpy()) if labels else column.to_pylist()
     return arrays | _head_of(schema, path)
 
 
-def _matrix(column: pa.Array, path: Path) -> Tensor:
-    kind = column.type
+def _refuse_gaps(name: str, missing: int, rows: int, path: Path) -> None:
+    if missing:
+        raise ValueError(f"column {name!r} of {path} must be filled; {missing} of {rows} are null")
+
+
+def _matrix(file: pq.ParquetFile, path: Path) -> Tensor:
+    """The features, some rows after others: the column beside the matrix would be the same gigabytes again."""
+    kind, rows = file.schema_arrow.field("features").type, file.metadata.num_rows
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise ValueError(f"column 'features' of {path} must be a list of numbers for each sample; it is {kind}")
-    if len(column) == 0:
+    if rows == 0:
         raise ValueError(f"{path} must hold at least one sample; it holds none")
-    values = column.flatten()
-    if not pa.types.is_fixed_size_list(kind) and len(set(np.diff(np.asarray(column.offsets)).tolist())) > 1:
-        raise ValueError(f"column 'features' of {path} must have lists of one length; they differ")
-    if values.null_count:
-        raise ValueError(f"column 'features' of {path} must be filled; {values.null_count} numbers are null")
-    if not len(values):
+    matrix, filled, gaps, missing = None, 0, 0, 0
+    for batch in file.iter_batches(_ROWS, columns=["features"]):
+        column = batch.column(0)
+        values = column.flatten()
+        gaps, missing = gaps + column.null_count, missing + values.null_count
+        if gaps or missing:
+            continue
+        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(lengths) > 1 or (matrix is not None and lengths[0] != matrix.shape[1]):
+            raise ValueError(f"column 'features' of {path} must have lists of one length; they differ")
+        part = _tensor(values.to_numpy()).reshape(len(column), lengths[0])
+        if matrix is None:
+            matrix = part.new_empty(rows, lengths[0])
+        matrix[filled : filled + len(part)] = part
+        filled += len(part)
+    _refuse_gaps("features", gaps, rows, path)
+    if missing or matrix is None:
+        raise ValueError(f"column 'features' of {path} must be filled; {missing} numbers are null")
+    if not matrix.shape[1]:
         raise ValueError(f"column 'features' of {path} must have at least one number a sample; it has none")
-    return _tensor(values.to_numpy()).reshape(len(column), -1)
+    return matrix
 
 
 def _head_of(schema: pa.Schema, path: Path) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardsight.alignment import Column, align_scores, compare_correlations, correlate, partial_correlation
+from hardsight.alignment import Column, align_scores, analysis, compare_correlations, correlate, partial_correlation
 from hardsight.alignment.notices import notices
 
 N = 200
@@ -60,6 +60,21 @@ def test_pairs_of_scores_are_correlated_once(data: dict[str, Any], monkeypatch: 
     monkeypatch.setattr("hardsight.alignment.agreement.correlation_matrix", None)
     found = _align(data, resamples=0)
     assert found["agreement"]["matrix"][0][1] == found["comparisons"][0]["between"]
+
+
+def test_the_scores_are_not_copied_for_every_class(data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand classes of a million samples would be copies of a hundred gigabytes."""
+    copied, replace = [], analysis.dataclasses.replace
+
+    def watched(one: Any, **changes: Any) -> Any:
+        copied.extend(value.size for value in changes.values() if isinstance(value, np.ndarray))
+        return replace(one, **changes)
+
+    monkeypatch.setattr(analysis.dataclasses, "replace", watched)
+    _align(data, labels=np.arange(N) // 5, resamples=0)
+    assert not copied
+    _align(data, resamples=20)
+    assert max(copied) < 2 * N
 
 
 def test_results_are_plain_and_repeatable(data: dict[str, Any]) -> None:

@@ -42,15 +42,20 @@ class _Plan:
     level: float
     generator: np.random.Generator | None
 
-    def draw(self, data: Turned, method: str, inside: np.ndarray | None = None) -> Bootstrap | None:
-        """Resamples of all scores, or of those samples that are inside; None where no interval is asked for."""
+    def draw(self, data: Turned, method: str) -> Bootstrap | None:
+        """Resamples of all scores; None where no interval is asked for."""
         if not self.resamples or self.generator is None:
             return None
         count = self.resamples
         if method == "kendall" and self.method != "kendall":
             count = max(1, count // _KENDALL_SHARE)
-        scores, human = (data.scores, data.human) if inside is None else (data.scores[:, inside], data.human[inside])
-        return bootstrap_correlations(scores, human, method, resamples=count, generator=self.generator)
+        return bootstrap_correlations(data.scores, data.human, method, resamples=count, generator=self.generator)
+
+    def draw_within(self, data: Turned, usable: list[int], inside: np.ndarray) -> Bootstrap | None:
+        """The same of the usable scores, for those samples that are inside."""
+        rows = np.flatnonzero(inside)
+        part = dataclasses.replace(data, scores=data.scores[np.array(usable)[:, None], rows], human=data.human[rows])
+        return self.draw(part, self.method)
 
 
 def align_scores(
@@ -212,12 +217,11 @@ def _grouped(
 ) -> Grouped:
     """The correlations of every score within each group; all scores share a group's resamples."""
     found = [within(x) for x in data.scores]
+    with_intervals = plan.resamples > 0 and len(found[0]) <= _MOST_INTERVALS
     grouped: Grouped = {name: [] for name in data.names}
     for ones in zip(*found, strict=True):
         usable = [at for at, one in enumerate(ones) if one.correlation is not None]
-        few = len(found[0]) <= _MOST_INTERVALS
-        part = dataclasses.replace(data, scores=data.scores[usable])
-        drawn = plan.draw(part, plan.method, members(ones[0].group)) if usable and few else None
+        drawn = plan.draw_within(data, usable, members(ones[0].group)) if usable and with_intervals else None
         for at, (name, one) in enumerate(zip(data.names, ones, strict=True)):
             plain = dataclasses.asdict(one)
             if drawn is not None and at in usable:

@@ -122,6 +122,8 @@ def _worker(rank: int, store: Path, work: Callable[[int], None], answers) -> Non
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+        # One that is done at once would hang up on the other, which is still connecting.
+        dist.barrier()
         work(rank)
         dist.destroy_process_group()
         answers.put("done")

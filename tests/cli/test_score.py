@@ -91,6 +91,19 @@ def test_what_the_model_does_not_say_is_said(photos: Path, tmp_path: Path, monke
     assert "was taken" not in told.stdout
 
 
+def test_a_model_that_has_learned_nothing_is_noticed(tmp_path: Path) -> None:
+    labels = torch.arange(3).repeat_interleave(40)
+    right = torch.eye(3, 4)[labels]
+    path = write(tmp_path / "f.npz", features=right, weight=torch.eye(3, 4), labels=labels)
+    assert "the model agrees with 100.0% of the labels\n" in run(path, "-o", tmp_path / "s.parquet").stdout
+    path = write(tmp_path / "f.npz", features=right, weight=torch.eye(3, 4), labels=labels.roll(40))
+    said = run(path, "-o", tmp_path / "s.parquet").stdout
+    assert "agrees with 0.0% of the labels, no more than chance (the commonest class has 33.3%)" in said
+    assert "is it trained, are its classes in this order, are its images prepared as in training?" in said
+    told = json.loads(run(path, "-o", tmp_path / "s.parquet", "--json").stdout)
+    assert told["commonest_class"] == pytest.approx(1 / 3)
+
+
 def test_several_images_that_do_not_decode(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
     for name in ("a.jpg", "b.jpg"):
         (photos / "dog" / name).write_bytes(b"no image")

@@ -152,6 +152,7 @@ def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> N
         "classes": int(metadata["classes"]),
         "hardness_against": metadata["hardness against"],
         "agreement": None if labels.null_count else _share(labels, predicted),
+        "commonest_class": None if labels.null_count else _commonest(labels),
         "assumed": assumed,
         "skipped": skipped,
         "scores": [name for name in table.column_names if name not in ("id", "label", "predicted", "path", "domain")],
@@ -163,7 +164,7 @@ def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> N
         f"{table.num_rows:,} samples, {summary['classes']:,} classes, scored against the {metadata['hardness against']}"
     )
     if summary["agreement"] is not None:
-        print(f"the model agrees with {summary['agreement']:.1%} of the labels")
+        print(_agreement(summary["agreement"], summary["commonest_class"], table.num_rows))
     if assumed:
         print(f"the model does not say how it wants its images, so this was taken: {_said(assumed)}")
     tell_left_out(skipped)
@@ -181,6 +182,25 @@ def _said(assumed: dict[str, Any]) -> str:
 
 def _share(labels: Any, predicted: Any) -> float:
     return float((labels.to_numpy() == predicted.to_numpy()).mean())
+
+
+def _commonest(labels: Any) -> float:
+    """The share of the labels that the commonest class has: what a model gets right that always names it."""
+    import pyarrow.compute as pc
+
+    counts = pc.value_counts(labels.combine_chunks()).field("counts")
+    return pc.max(counts).as_py() / len(labels)
+
+
+def _agreement(share: float, commonest: float, samples: int) -> str:
+    said = f"the model agrees with {share:.1%} of the labels"
+    # Two standard errors: a guess is sometimes lucky.
+    if share == 1 or share > commonest + 2 * (commonest * (1 - commonest) / samples) ** 0.5:
+        return said
+    return (
+        f"{said}, no more than chance (the commonest class has {commonest:.1%}): is it trained, are its classes in "
+        "this order, are its images prepared as in training?"
+    )
 
 
 def _groups(path: Path) -> dict[str, Any]:

@@ -42,6 +42,19 @@ def test_ids_left_out_are_positions_and_counts_leave_out_the_unlabelled():
     assert dataset.class_counts().tolist() == [1, 2, 1]
 
 
+def test_it_is_said_in_one_line_whatever_its_size(tmp_path):
+    data = ArrayDataset(
+        name="dots",
+        split="train",
+        images=torch.zeros(2000, 1, 4, 4, dtype=torch.uint8),
+        labels=torch.zeros(2000, dtype=torch.int64),
+        class_names=("a", "b"),
+    )
+    assert repr(data) == "ArrayDataset('dots', 'train', samples=2000, classes=2, images=[2000, 1, 4, 4])"
+    many = files(tmp_path, [f"a/{at}.png" for at in range(3)])
+    assert repr(many) == f"FileDataset('f', 'all', samples=3, classes=1, root='{tmp_path}')"
+
+
 def test_a_domain_is_a_subset():
     dataset = small(domains=torch.tensor([0, 1, 0, 1, 1]), domain_names=("sketch", "photo"))
     assert dataset.in_domain("photo").ids.tolist() == [1, 3, 4]

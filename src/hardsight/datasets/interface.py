@@ -42,7 +42,7 @@ def _positions() -> Tensor:
     return torch.empty(0, dtype=torch.int64)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Labelled(Dataset[tuple[Tensor, int, int]]):
     """What both kinds share. One row a sample in `labels`, `ids`, `domains` and every column."""
 
@@ -81,6 +81,14 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        """One line: a data set may have a million paths."""
+        counts = f"samples={len(self)}, classes={self.num_classes}"
+        return f"{type(self).__name__}({self.name!r}, {self.split!r}, {counts}, {self._place()})"
+
+    def _place(self) -> str:
+        raise NotImplementedError
+
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
@@ -113,7 +121,7 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ArrayDataset(_Labelled):
     """A data set in memory: `images` is uint8 [N, C, H, W] (the toy sets: float32 points [N, D])."""
 
@@ -129,6 +137,9 @@ class ArrayDataset(_Labelled):
             )
         self._check(len(self.images))
 
+    def _place(self) -> str:
+        return f"images={list(self.images.shape)}"
+
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.images[index], int(self.labels[index]), int(self.ids[index])
 
@@ -136,7 +147,7 @@ class ArrayDataset(_Labelled):
         return super()._rows(chosen) | {"images": self.images[chosen]}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FileDataset(_Labelled):
     """A data set on disk: `paths` are relative to `root` and decoded (RGB, upright) when asked for."""
 
@@ -150,6 +161,9 @@ class FileDataset(_Labelled):
     def __post_init__(self) -> None:
         check_fit(self.size, self.fit)
         self._check(len(self.paths))
+
+    def _place(self) -> str:
+        return f"root={str(self.root)!r}"
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.decode(index), int(self.labels[index]), int(self.ids[index])

@@ -68,6 +68,8 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
         load_model("my_networks:number")
     with pytest.raises(ValueError, match="it has no 'missing' to call"):
         load_model("my_networks:missing")
+    with pytest.raises(ValueError, match="module 'my_networks'; it has no 'gray' to call, did you mean 'grey'"):
+        load_model("my_networks:gray")
     assert isinstance(load_model("my_networks:lazy").model, nn.Linear)
     assert isinstance(load_model("my_networks:built").model, nn.Linear)
     with pytest.raises(ValueError, match=r"needy\(\) must build a model; TypeError: .*'width'$"):

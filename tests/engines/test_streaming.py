@@ -219,6 +219,13 @@ def test_a_data_set_in_the_place_of_a_loader_is_refused_in_a_sentence() -> None:
     data = TensorDataset(torch.rand(4, 3), torch.zeros(4, dtype=torch.int64))
     with pytest.raises(ValueError, match="loader must yield batches, as a DataLoader does"):
         hs.score_model(nn.Linear(3, 2), [data[at] for at in range(4)])
+    # Before the model is asked, which might end in anything.
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2))
+    digits = hs.datasets.load("digits").subset(range(3))
+    with pytest.raises(
+        ValueError, match=r"loader must yield batches, .*: put it into a torch\.utils\.data\.DataLoader"
+    ):
+        hs.score_model(network, [digits[at] for at in range(3)])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hardsight.hardness import SCORES, Score, get_score, model_scores, score
 from hardsight.hardness.registry import register
+from hardsight.hardness.scoring import choose_scores
 
 # Which laws hold for which score. A new score must be put here, or `test_every_score_is_classified` fails.
 UNCHANGED_BY_FEATURE_SCALE = {"avh", "avc", "angular_margin", "class_norm"}
@@ -198,6 +199,8 @@ def test_names_are_unique_and_unknown_ones_get_a_hint() -> None:
         get_score("entropie")
     with pytest.raises(ValueError, match="scores must be one of "):
         get_score("zzz")
+    with pytest.raises(ValueError, match=r"got 'zzz'; scores of a training run come from a Recorder$"):
+        choose_scores(["zzz"])
 
 
 def test_entropy_is_bounded_by_the_log_of_the_classes() -> None:

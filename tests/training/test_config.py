@@ -75,6 +75,7 @@ def test_every_value_arrives_typed(config_file):
             "optimizer.momentun=0.5",
             "nesterov, weight_decay, beta1, beta2; got 'momentun', did you mean 'momentum'?",
         ),
+        ("data.split=train", "got 'split': splits are chosen by data.train and data.test"),
         ("loss.beta=8.0", "got 'beta': options are written loss.options.beta"),
         ("epoch=3", "a key of the configuration must be one of the 19 keys; got 'epoch', did you mean 'epochs'?"),
         ("optimizer.lr=fast", "optimizer.lr must be a number; got 'fast'"),

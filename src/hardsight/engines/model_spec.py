@@ -25,6 +25,7 @@ from torch import nn
 from hardsight.engines.preprocessing import Preprocessing, from_huggingface, from_timm, from_torchvision
 from hardsight.engines.weights import load_weights
 from hardsight.models import create
+from hardsight.names import nearest_names
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,12 @@ def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_cla
             ) from error
         factory = getattr(module, factory_name, None)
         if not callable(factory):
-            raise ValueError(f"model must name a function of {module_name}; it has no {factory_name!r} to call")
+            near = nearest_names(factory_name, [name for name, one in vars(module).items() if callable(one)])
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                "model must name a class, a function or a model of the module "
+                f"{module_name!r}; it has no {factory_name!r} to call{hint}"
+            )
         try:
             # A model that is built already is also callable, and not meant to be called without images.
             model = factory if isinstance(factory, nn.Module) else factory()

@@ -20,6 +20,10 @@ from hardsight.heads import Seen, evaluating, observe, unwrap
 
 _LABEL_KEYS = ("labels", "label")
 _ID_KEYS = ("ids", "id")
+_ONE_SAMPLE = (
+    "loader must yield batches, as a DataLoader does; got single samples, as a data set has them: put it into a "
+    "torch.utils.data.DataLoader"
+)
 
 
 def score_model(
@@ -79,9 +83,7 @@ def _prepared(seen: Seen) -> Head:
 def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozenset[Part], batch: int) -> ClassSummary:
     features, logits = seen.features, seen.logits
     if features.ndim == 1:
-        raise ValueError(
-            "loader must yield batches, as a DataLoader does and a data set does not; the model's head sees one sample"
-        )
+        raise ValueError(_ONE_SAMPLE)
     if features.ndim != 2:
         raise ValueError(
             f"model must give one feature vector a sample; its head {seen.name!r} sees features of shape "
@@ -159,6 +161,8 @@ def _take_apart(batch: Any, device: torch.device, dtype: torch.dtype) -> tuple[A
         inputs, labels, ids = _moved(batch, device, dtype), None, None
     elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3 and isinstance(batch[0], Tensor | np.ndarray):
         inputs, labels, ids = _moved(batch[0], device, dtype), *(*batch[1:], None, None)[:2]
+        if isinstance(labels, int):
+            raise ValueError(_ONE_SAMPLE)
     else:
         kind = type(batch).__name__
         if isinstance(batch, tuple | list):

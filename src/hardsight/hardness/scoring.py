@@ -8,6 +8,7 @@ from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.registry import Score, get_score, model_scores, parts_of
 from hardsight.hardness.summary import summarise
 from hardsight.hardness.validation import check_features_and_weight, check_labels
+from hardsight.names import nearest_names
 
 DEFAULT_SCORES = ("avh", "confidence", "norm")
 
@@ -47,13 +48,22 @@ def choose_scores(names: Iterable[str]) -> list[Score]:
     if not names:
         raise ValueError("scores must name at least one score; got none")
     given_by_models = [one.name for one in model_scores()]
-    chosen = [get_score(name, given_by_models) for name in names]
+    chosen = [_get(name, given_by_models) for name in names]
     for one in chosen:
         if one.from_summary is None:
             raise ValueError(
                 f"scores must be ones that a model gives sample by sample; {one.name!r} needs {_needs(one)}"
             )
     return chosen
+
+
+def _get(name: str, among: list[str]) -> Score:
+    try:
+        return get_score(name, among)
+    except ValueError as unknown:
+        if nearest_names(name, among):
+            raise
+        raise ValueError(f"{unknown}; scores of a training run come from a Recorder") from None
 
 
 def scores_of_summary(summary: ClassSummary, chosen: Iterable[Score]) -> dict[str, Tensor]:

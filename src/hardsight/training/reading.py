@@ -88,6 +88,8 @@ def _unknown_key(key: str, known: Mapping[str, Any], prefix: str) -> ValueError:
     """The refusal of a key; one that is like none may be an option that lacks its table."""
     table = f"a key of {prefix.removesuffix('.')}" if prefix else "a key of the configuration"
     refusal = unknown_name(table, key, known, "keys")
+    if key == "split" and {"train", "test"} <= known.keys():
+        return ValueError(f"{refusal}: splits are chosen by {prefix}train and {prefix}test")
     if "options" in known and not nearest_names(key, known):
         return ValueError(f"{refusal}: options are written {prefix}options.{key}")
     return refusal

@@ -133,9 +133,10 @@ def check_probabilities(probabilities: Tensor, labels: Tensor) -> None:
     if len(probabilities) == 0:
         raise ValueError("probabilities must not be empty; got no samples")
     check_labels(labels, len(probabilities), probabilities.shape[1])
-    # All while a piece is in the cache; and a sum in doubles makes doubles of what it sums.
+    # All while a piece is in the cache; halves are summed in more digits than they have.
+    wide = torch.promote_types(probabilities.dtype, torch.float32)
     lowest, highest, sums = in_pieces(
-        lambda rows, own: (*rows.aminmax(dim=1), rows.sum(1, dtype=torch.float64)), probabilities, labels
+        lambda rows, own: (rows.amin(1), rows.amax(1), rows.sum(1, dtype=wide)), probabilities, labels
     )
     low, high = float(lowest.min()), float(highest.max())
     if not math.isfinite(low) or not math.isfinite(high):

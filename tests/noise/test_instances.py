@@ -4,6 +4,7 @@ import jaxtyping
 import pytest
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardsight import noise
 from hardsight.noise.instances import _scaled_to_mean, _truncated_normal
@@ -86,6 +87,27 @@ def test_margin_equals_a_loop_over_samples(kind, seeded):
     scaled = _scaled_to_mean(torch.tensor(chances, dtype=torch.float64), 0.3)
     expected = torch.where(draws < scaled, torch.tensor(targets), labels)
     assert torch.equal(noisy, expected)
+
+
+def test_margins_of_many_samples_are_taken_block_by_block(seeded, monkeypatch):
+    """The probabilities of a million samples are gigabytes, and more in doubles."""
+    probabilities = torch.randn(400, 6, generator=seeded(1)).softmax(1)
+    labels, made = torch.randint(6, (400,), generator=seeded(2)), []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            made.extend(
+                one.numel() for one in (found if isinstance(found, tuple) else (found,)) if torch.is_tensor(one)
+            )
+            return found
+
+    whole = noise.flip_by_margin(labels, probabilities, 0.3, generator=seeded(3))
+    monkeypatch.setattr("hardsight.noise.instances._BLOCK", 50 * 6)
+    with Watch():
+        blocks = noise.flip_by_margin(labels, probabilities, 0.3, generator=seeded(3))
+    assert torch.equal(blocks.labels, whole.labels)
+    assert max(made) <= len(labels)
 
 
 @pytest.mark.parametrize("mean", [0.01, 0.2, 0.5, 0.9, 0.999])

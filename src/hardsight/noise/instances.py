@@ -80,12 +80,7 @@ def flip_by_margin(
     check_labels(labels, num_classes, generator)
     check_rows("probabilities", probabilities, labels)
     check_rate(rate)
-    table = probabilities.to(labels.device).double()
-    if not bool(((table >= 0) & (table <= 1)).all()):
-        raise ValueError("probabilities must lie in [0, 1]; got a value outside or NaN")
-    index = labels.long().unsqueeze(1)
-    rival, target = table.scatter(1, index, -1.0).max(1)
-    margin = (table.gather(1, index).squeeze(1) - rival).clamp_min(0)
+    margin, target = _margins(probabilities, labels)
     polynomials = {
         "quadratic": (1 - margin**2) / 2,
         "cubic": 1 - margin**3,
@@ -95,6 +90,22 @@ def flip_by_margin(
     draws = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
     noisy = torch.where(draws < _scaled_to_mean(polynomials[kind], rate), target.to(labels.dtype), labels)
     return NoisyLabels(noisy, noisy != labels)
+
+
+def _margins(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """How far each label's probability is above that of the likeliest other class, at least 0, and that class."""
+    margin = torch.empty(labels.shape, dtype=torch.float64, device=labels.device)
+    target = torch.empty_like(margin, dtype=torch.int64)
+    rows = max(1, _BLOCK // probabilities.shape[1])
+    for start in range(0, len(labels), rows):
+        block = slice(start, start + rows)
+        table = probabilities[block].to(labels.device).double()
+        if not bool(((table >= 0) & (table <= 1)).all()):
+            raise ValueError("probabilities must lie in [0, 1]; got a value outside or NaN")
+        index = labels[block].long().unsqueeze(1)
+        rival, target[block] = table.scatter(1, index, -1.0).max(1)
+        margin[block] = (table.gather(1, index).squeeze(1) - rival).clamp_min(0)
+    return margin, target
 
 
 def _scaled_to_mean(chances: Tensor, mean: float) -> Tensor:

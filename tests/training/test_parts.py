@@ -81,6 +81,7 @@ CASES = {name: (lambda name=name: of_registry(name)) for name in LOSSES} | {
     "AMC, summed": lambda: Objective(None, losses.AMCLoss(odd="drop_last", reduction="sum")),
     "class weights, smoothed": lambda: nn.CrossEntropyLoss(class_weights, label_smoothing=0.2),
     "class weights, some 0": lambda: nn.CrossEntropyLoss(torch.tensor([1.0, 0.0, 3.0, 0.0, 2.0])),
+    "joint optimisation, summed": lambda: losses.JointOptimisation(19, 5, reduction="sum"),
     "pseudo-labels, summed": lambda: pseudo(nn.CrossEntropyLoss(reduction="sum")),
 }
 

@@ -141,3 +141,68 @@ dist.destroy_process_group()
 
 def test_a_batch_of_one_sample_leaves_finite_statistics(in_two_processes):
     assert in_two_processes(SINGLE) == [{"finite": True, "variance": pytest.approx([0.9] * 3)}] * 2
+
+
+UNREACHED = """
+import json, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from hardsight import losses, models, training
+
+rank, rendezvous = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+torch.manual_seed(0)
+
+
+def ended(act):
+    try:
+        return str(act())
+    except Exception as problem:
+        return f"{type(problem).__name__}: {problem}"
+
+
+def trained(loss, frozen=False):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    model[1].requires_grad_(not frozen)
+    # One step: the next one would be refused by torch, in a sentence about its own options.
+    batches = [(torch.randn(4 + rank, 3), torch.arange(4 + rank) % 2)]
+    return training.fit(model, batches, loss, epochs=1, device="cpu", progress=False).model[0].weight.sum().isfinite()
+
+
+def stacked():
+    batches = [(torch.randn(4, 1, 8, 8), torch.arange(4) % 2)]
+    sessions = [
+        training.Session(models.create("digits_cnn", 2, 1), batches, epochs=1, device="cpu", progress=False)
+        for _ in range(2)
+    ]
+    training.run_together(sessions, stacked=True)
+
+
+weights = nn.CrossEntropyLoss(torch.tensor([0.0, 1.0]), label_smoothing=0.1)
+report = {
+    "head": ended(lambda: trained(losses.AVHLoss(4, 2))),
+    "frozen head": ended(lambda: trained(losses.AVHLoss(4, 2), frozen=True)),
+    "weights of 0": ended(lambda: trained(weights)),
+    "stacked": ended(stacked),
+}
+print(json.dumps(report))
+dist.destroy_process_group()
+"""
+
+
+def test_what_several_processes_cannot_do_as_one_is_refused(in_two_processes):
+    first, second = in_two_processes(UNREACHED)
+    assert first == second
+    assert first == {
+        "head": (
+            "ValueError: every parameter must have a part in the loss where several processes train, or be set aside "
+            "by requires_grad_(False); model.1.weight has none"
+        ),
+        "frozen head": "tensor(True)",
+        "weights of 0": (
+            "ValueError: label_smoothing must be 0 with a class weight of 0, where a batch comes in parts or in "
+            "several processes; got 0.1"
+        ),
+        "stacked": "ValueError: stacked must be False in several processes; got True in 2",
+    }

@@ -118,9 +118,14 @@ class JointOptimisation(nn.Module):
     def terms(self, logits: Tensor, labels: Tensor, *, ids: Int[Tensor, "batch"]) -> list[Term]:
         """The mean over this process's samples, and the divergence, which is of all processes' samples."""
         rows, losses, divergence = self._summands(logits, labels, None, ids)
-        if self.reduction != "mean" or not self.across_processes:
+        if not self.across_processes:
             return [Term(rows.reduce(losses + divergence, self.reduction), mean_over(self))]
-        return [Term(rows.reduce(losses, "mean"), "labels"), Term(divergence, "processes")]
+        if self.reduction == "mean":
+            return [Term(rows.reduce(losses, "mean"), "labels"), Term(divergence, "processes")]
+        samples = torch.tensor(len(losses), device=losses.device) if rows.weight is None else rows.weight.sum()
+        if processes.wants_gradient(logits):
+            samples = processes.sum_over_processes(samples, self.process_group)
+        return [Term(rows.reduce(losses, self.reduction), "nothing"), Term(samples * divergence, "step")]
 
     def _summands(
         self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None, ids: Tensor

@@ -13,7 +13,7 @@ from hardsight.training.capture import CapturedStep, can_capture, make_capturabl
 from hardsight.training.meter import Meter
 from hardsight.training.network import Network, Objective
 from hardsight.training.processes import data_parallel, share_batch_statistics
-from hardsight.training.step import Step, accumulated
+from hardsight.training.step import Step, accumulated, check_parts
 
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -57,6 +57,8 @@ def ready_step(
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", float(group["lr"]))
+    if accumulate > 1 or several():
+        check_parts(network)
     if accumulate > 1:
         accumulated(network, accumulate)
     call: nn.Module = network

@@ -55,7 +55,11 @@ class Step:
         with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
             seen = self.call(images, labels, ids, part)
         followed = seen.losses.followed
-        (followed if self.scaler is None else self.scaler.scale(followed)).backward()
+        if self.scaler is not None:
+            # Without the factor for the average over processes, which `update` brings back: twice as large as in one
+            # process, a gradient in fp16 would overflow where that one's does not, and the step be left out.
+            followed = self.scaler.scale(followed / rank_and_count()[1])
+        followed.backward()
         self.account(seen.losses.reported, seen.logits, seen.features, labels, ids, part.known)
 
     @torch.no_grad()
@@ -75,6 +79,11 @@ class Step:
 
     def update(self) -> None:
         """Follow the gradients that the parameters hold, and let go of them."""
+        if several():
+            self._check_reached()
+        if self.scaler is not None and several():
+            held = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
+            torch._foreach_mul_(held, rank_and_count()[1])
         if self.clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -132,9 +141,30 @@ class Step:
             parts.append(Part(samples, labels, feature_labels, batches[0, at], rows[at], of_rows, processes))
         return parts
 
+    def _check_reached(self) -> None:
+        """Refuse a parameter without gradient: averages that wait for its gradient are never taken."""
+        for name, parameter in self.network.named_parameters():
+            if parameter.requires_grad and parameter.grad is None:
+                raise ValueError(
+                    "every parameter must have a part in the loss where several processes train, or be set aside by "
+                    f"requires_grad_(False); {name} has none"
+                )
+
     def _unsynchronised(self, wanted: bool) -> Any:
         hold = getattr(self.call, "no_sync", None)
         return hold() if wanted and hold is not None else contextlib.nullcontext()
+
+
+def check_parts(network: Network) -> None:
+    """Refuse a loss whose value for a batch cannot be put together from those of its parts."""
+    for loss in network.objective.modules():
+        weight = loss.weight if isinstance(loss, nn.CrossEntropyLoss) else None
+        if weight is not None and loss.label_smoothing and bool((weight == 0).any()):
+            # A part in which nothing counts divides by 0 what smoothing leaves of it.
+            raise ValueError(
+                "label_smoothing must be 0 with a class weight of 0, where a batch comes in parts or in several "
+                f"processes; got {loss.label_smoothing}"
+            )
 
 
 def accumulated(network: Network, accumulate: int) -> None:

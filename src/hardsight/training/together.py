@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from hardsight.dynamics.processes import rank_and_count
 from hardsight.training.checkpoints import (
     device_random_states,
     random_states,
@@ -32,6 +33,9 @@ def run_together(sessions: Sequence[Session], *, stacked: bool = False) -> list[
     """
     if not sessions:
         return []
+    _, processes = rank_and_count()
+    if stacked and processes > 1:
+        raise ValueError(f"stacked must be False in several processes; got True in {processes}")
     with current(sessions[0].training.device):
         before = random_states()
         try:

@@ -248,7 +248,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 def _read_parquet(path: Path) -> dict[str, Any]:
     try:
         # Bytes are asked for as they are needed: a row group may be gigabytes.
-        with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
+        with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
             schema = file.schema_arrow
             wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
             table = file.read(columns=[name for name in wanted if name != "features"])

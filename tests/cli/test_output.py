@@ -35,6 +35,16 @@ def test_a_name_that_is_no_utf8_is_said_to_be_none(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "hardsight: paths and names must be UTF-8; got 'caf\\udce9': rename it\n"
 
 
+def test_a_name_that_is_taken_for_ascii_need_not_be_renamed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    with pytest.raises(typer.Exit), one_sentence():
+        "d\udcc3\udcb6g".encode()
+    said = "hardsight: paths and names must be UTF-8, and Python takes them for ascii here: set PYTHONUTF8=1\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("folder", ["d\xf6g \u732b \U0001f600", "caf\udce9"])
 def test_letters_that_the_output_lacks_are_escaped_and_json_stays_json(

@@ -161,12 +161,23 @@ def test_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "package"), [("timm:resnet50", "timm"), ("torchvision:resnet50", "torchvision.models")]
+    ("spec", "module", "wanted"),
+    [
+        ("timm:resnet50", "timm", r"'hardsight\[timm\]'"),
+        ("torchvision:resnet50", "torchvision.models", "torchvision"),
+    ],
 )
-def test_libraries_that_are_not_there(spec: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=f"{spec} needs .* pip install it"):
+def test_libraries_that_are_not_there(spec: str, module: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"{spec} needs \w+, which does not import .*: pip install {wanted}$"):
         load_model(spec)
+
+
+def test_a_library_of_a_folder_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match=r"needs transformers, .*: pip install 'hardsight\[huggingface\]'$"):
+        load_model(f"hf:{tmp_path}")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")

@@ -35,5 +35,8 @@ def _sentence(refusal: Exception) -> str:
         where = f": {refusal.filename}" if refusal.filename else ""
         return f"{refusal.strerror}{where}"
     if isinstance(refusal, UnicodeEncodeError):
+        encoding = sys.getfilesystemencoding()
+        if encoding != "utf-8":
+            return f"paths and names must be UTF-8, and Python takes them for {encoding} here: set PYTHONUTF8=1"
         return f"paths and names must be UTF-8; got {refusal.object!r}: rename it"
     return " ".join(str(refusal).split())

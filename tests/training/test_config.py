@@ -13,13 +13,15 @@ import pytest
 import torch
 import typer
 from PIL import Image
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from hardsight import training
+from hardsight import datasets, models, training
 from hardsight.cli.train import _table, runs, train
 from hardsight.losses.registry import LOSSES, Sizes
 from hardsight.training import TrainingConfig, assembly, locks, objectives, read_settings
 from hardsight.training.config import OptimizerConfig, ScheduleConfig
+from hardsight.training.reading import build
 from hardsight.training.schedules import Position
 
 CONFIG = """
@@ -486,3 +488,19 @@ def test_what_is_drawn_between_epochs_follows_the_seed_of_the_run(config_file):
         return assembly.make_loaders(config, sets, torch.device("cpu"), channels_last=False).samples.seed
 
     assert (seed(3), seed(4)) == (3, 4)
+
+
+def test_the_record_says_how_an_image_becomes_the_networks_input(tmp_path: Path) -> None:
+    """Whoever has the record and an image can ask the network: by what else would it know the mean?"""
+    settings = {"data": {"name": "digits", "limit": 200}, "model": {"name": "digits_cnn"}, "epochs": 1}
+    config = build(TrainingConfig, settings | {"folder": str(tmp_path / "run")})
+    training.train(config, progress=False)
+    said = json.loads((tmp_path / "run" / "run.json").read_text())["preprocessing"]
+    assert said["size"] == [8, 8]
+    model = models.create("digits_cnn").eval()
+    model.load_state_dict(load_file(tmp_path / "run" / "checkpoint" / "last.safetensors"))
+    samples = pq.read_table(tmp_path / "run" / "samples.parquet")
+    images = datasets.load("digits").images[samples["id"].to_pylist()].float() / 255
+    mean, std = (torch.tensor(said[name]).view(-1, 1, 1) for name in ("mean", "std"))
+    with torch.no_grad():
+        assert model((images - mean) / std).argmax(1).tolist() == samples["predicted"].to_pylist()

@@ -268,11 +268,12 @@ def make_plan(config: ScheduleConfig, beta1: float = 0.9) -> Plan:
 
 
 class Loaders(NamedTuple):
-    """Training batches, the training set as it is, and the test set."""
+    """Training batches, the training set as it is, and the test set; and how an image becomes the network's input."""
 
     train: DeviceLoader
     samples: DeviceLoader
     test: DeviceLoader
+    preprocessing: dict[str, list[int] | list[float]]
 
 
 def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, channels_last: bool) -> Loaders:
@@ -299,7 +300,8 @@ def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, ch
         )
     # The same memory: the set lies on the device once.
     samples = DeviceLoader(train.images, sets.labels, train.ids, seed=config.seed, **plain)
-    return Loaders(train, samples, DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain))
+    test = DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain)
+    return Loaders(train, samples, test, {"size": list(train.images.shape[-2:]), "mean": mean, "std": std})
 
 
 def augmentation_of(data: DataConfig) -> Augmentation:

@@ -109,6 +109,7 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
         "seed": config.seed,
         "config": config.as_dict(),
         "class_names": sets.train.class_names,
+        "preprocessing": loaders.preprocessing,
         "device": device,
     }
 

@@ -77,8 +77,9 @@ class Session:
     steps. `resume`: go on from the last one. A loss that is no finite number stops the training
     (`NonFiniteLossError`), noticed within `check_every` steps. `after_epoch(epoch, row)` is called with every epoch's
     numbers, before they are written; `measure(model)` at the end with the network that is evaluated: what it returns
-    joins the results. `head` names the last linear layer where a model leaves a choice. `name`, `seed`, `config` and
-    `class_names` go into the record. `progress`: None shows a bar on a terminal and lines elsewhere.
+    joins the results. `head` names the last linear layer where a model leaves a choice. `name`, `seed`, `config`,
+    `class_names` and `preprocessing` (what was done to the images, for who meets the weights later) go into the record.
+    `progress`: None shows a bar on a terminal and lines elsewhere.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Session:
         seed: int | None = None,
         config: Mapping[str, Any] | None = None,
         class_names: Sequence[str] | None = None,
+        preprocessing: Mapping[str, Any] | None = None,
         head: str | None = None,
         progress: bool | None = None,
         device: torch.device | str | None = None,
@@ -152,6 +154,7 @@ class Session:
             "config": dict(config or {}),
             "device": device_name(device),
             "class_names": list(class_names or []),
+            **({} if preprocessing is None else {"preprocessing": dict(preprocessing)}),
         }
         rank, _ = rank_and_count()
         self.record = RunRecord(self.folder if rank == 0 else None)

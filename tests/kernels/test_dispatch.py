@@ -39,6 +39,13 @@ def draw(device: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what tracing itself does
+def test_a_setting_of_the_process_is_a_constant_to_tracing() -> None:
+    torch.compiler.reset()
+    doubled = torch.compile(lambda x: x if dispatch.tf32_is_allowed() else 2 * x, backend="aot_eager", fullgraph=True)
+    assert doubled(torch.ones(3)).tolist() == [2, 2, 2]
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what tracing itself does
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # advice that this project does not take
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_as_one_graph_equals_eager(device: str, name: str, request: pytest.FixtureRequest) -> None:

@@ -39,6 +39,17 @@ def test_importing_hardsight_imports_nothing_heavy() -> None:
     assert "hardsight" in added
 
 
+def test_no_public_name_waits_for_the_compiler() -> None:
+    """`torch._dynamo` takes longer than all of the package; calls that compile import it themselves."""
+    script = (
+        "import sys, torch, hardsight; before = set(sys.modules)\n"
+        "for name in hardsight.__all__: getattr(hardsight, name)\n"
+        "print(sorted({'torch._dynamo', 'sympy'} & (set(sys.modules) - before)))"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out == "[]\n"
+
+
 def test_a_commands_help_does_not_wait_for_torch() -> None:
     script = "import sys, hardsight, hardsight.cli; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

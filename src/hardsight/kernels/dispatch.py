@@ -119,8 +119,11 @@ def _comes_out_wide(operand: Tensor) -> bool:
     return _WIDE_PRODUCTS and operand.device.type == "cuda" and operand.dtype in (torch.float16, torch.bfloat16)
 
 
-# Tracing cannot follow the question, and the answer is a setting of the process.
-@torch.compiler.assume_constant_result
 def tf32_is_allowed() -> bool:
     """Whether the user lets float32 products run in TF32."""
     return torch.get_float32_matmul_precision() != "highest"
+
+
+# Tracing cannot follow the question, and the answer is a setting of the process. This is all that
+# `torch.compiler.assume_constant_result` does, after importing a compiler that takes seconds and few will use.
+tf32_is_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -109,6 +109,7 @@ def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Pat
     assert samples.column("confidence").to_pylist() == [0.0, 0.9]
     assert samples.column("el2n").to_pylist() == pytest.approx([2**0.5, 0.02**0.5])
     assert samples.column("predicted").to_pylist() == [0, 0]
+    assert "probabilities" not in samples.column_names
     assert scored.table.column("confidence").null_count == 1
     for column, sentence in (([0.1, 0.2, 0.3], "must hold a list of numbers"), ([[0.1], [0.2, 0.8], [1.0]], "length")):
         pq.write_table(table.set_column(2, "probabilities", pa.array(column)), tmp_path / "bad.parquet")

@@ -15,6 +15,7 @@ import torch
 from hardsight.cleaning.actions import Applied, apply_actions, read_actions, write_actions
 from hardsight.cleaning.columns import labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
+from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.records import read_json, read_table, write_json, write_table
 
@@ -80,7 +81,9 @@ def write_audit(folder: Path | str, scored: Scored, issues: LabelIssues, *, acti
     _refuse_to_overwrite(folder, scored.path)
     # Pictures of an earlier audit would stand beside the wrong samples.
     (folder / "thumbnails.parquet").unlink(missing_ok=True)
-    samples = scored.table.take(pa.array(issues.order))
+    # Probabilities stay in the table that was audited: a number for each sample and class would be the whole record.
+    kept = [name for name in scored.table.column_names if name != PROBABILITIES]
+    samples = scored.table.select(kept).take(pa.array(issues.order))
     for name in ("expected", "suspicion", "rank", "issue", "reasons"):
         if name in samples.column_names:
             samples = samples.drop_columns([name])

@@ -232,7 +232,7 @@ def _tensor(values: np.ndarray) -> Tensor:
     if values.dtype.kind == "u":
         values = values.astype(np.int64)
     # Arrow's memory is read-only, which torch has no word for.
-    return torch.from_numpy(np.array(values, order="C", copy=None if values.flags.writeable else True))
+    return torch.from_numpy(np.require(values, requirements=("C", "W")))
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:

@@ -439,6 +439,17 @@ def test_an_estimate_from_one_look_is_not_said_twice(make_record: Maker) -> None
     assert "labels the model disagrees with" in words
 
 
+def test_an_estimate_over_training_says_what_the_model_has_learned_since(make_record: Maker) -> None:
+    columns = {"id": [1, 2, 3, 4], "label": [0, 1, 1, 0], "predicted": [1, 1, 0, 0], "aum": [-0.6, 0.1, -0.7, -0.1]}
+    columns |= {"expected": [1, 1, 0, 0], "suspicion": [0.5, 0.0, 1.0, 0.2]}
+    issues = {"estimated": 3, "estimate": "disagreement", "agreed": 1}
+    words = _check_harmless(_read(write_report(make_record(columns, results={"label_issues": issues})))).words
+    assert "labels are suspects; the trained model agrees with 1 of them by now" in words
+    issues |= {"agreed": 0}
+    words = _check_harmless(_read(write_report(make_record(columns, results={"label_issues": issues})))).words
+    assert "labels are probably wrong" in words
+
+
 def test_a_recorder_alone_expects_nothing_and_the_page_says_so(make_record: Maker) -> None:
     columns = {"id": [1, 2, 3], "label": [0, 1, 1], "avh": [0.6, 0.1, 0.7], "suspicion": [0.5, 0.0, 1.0]}
     words = _check_harmless(_read(write_report(make_record(columns)))).words

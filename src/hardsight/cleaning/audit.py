@@ -163,6 +163,8 @@ def _distinct(names: Any) -> list[str] | None:
 
 def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
     found = {"estimated": issues.estimated, "estimate": issues.estimate, "ranked_by": list(issues.scores)}
+    if issues.agreed is not None:
+        found["agreed"] = issues.agreed
     return {
         "name": f"audit of {scored.name}",
         "kind": "audit",

@@ -49,6 +49,8 @@ def tiles(view: View) -> list[tuple[str, str]]:
         meaning = f"labels are probably wrong{known}"
         if _counts_one_look(view):
             meaning = "labels are suspects: the model disagrees with them, and is itself wrong about some"
+        elif (agreed := _agreed(view)) is not None:
+            meaning = f"labels are suspects; the trained model agrees with {agreed:,} of them by now"
         found.append((f"{view.estimated:,}", meaning))
     accuracy = view.run.section("results").get("test_accuracy")
     if _is_number(accuracy):
@@ -101,6 +103,14 @@ def _counts_one_look(view: View) -> bool:
     """Whether the estimate is no more than the number of disagreements with one prediction of each sample."""
     by_disagreement = view.run.section("results", "label_issues").get("estimate") == "disagreement"
     return by_disagreement and view.wrong is None and view.confusion is not None and view.estimated == _apart(view)
+
+
+def _agreed(view: View) -> int | None:
+    """How many suspects the model has learned since, where that is a quarter or more and nobody knows the truth."""
+    agreed = view.run.section("results", "label_issues").get("agreed")
+    if view.wrong is not None or not isinstance(agreed, int) or not view.estimated or agreed < view.estimated / 4:
+        return None
+    return agreed
 
 
 def _suspects(view: View) -> str:

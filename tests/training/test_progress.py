@@ -8,6 +8,7 @@ from accelerate.tracking import GeneralTracker
 from hardsight import training
 from hardsight.training import tracking
 from hardsight.training.config import DataConfig, ModelConfig, TrainingConfig
+from hardsight.training.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -31,6 +32,23 @@ def test_a_bar_on_a_terminal(problem, small, monkeypatch):
     assert "[/a] run" in shown
     assert "12/12" in shown
     assert "epoch 1/2" not in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_the_numbers_of_an_epoch_leave_room_for_name_bar_and_count(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    row = dict.fromkeys(("train_accuracy", "test_accuracy", "corrupted_accuracy", "intact_accuracy"), 0.5)
+    with Progress("a run", epochs=1, steps=12) as progress:
+        for _ in range(12):
+            progress.advance()
+        progress.epoch({"epoch": 1, "train_loss": 0.25, **row, "seconds": 1.0})
+    last = terminal.getvalue().rpartition("\x1b[2K")[2]
+    assert "a run " in last
+    assert "12/12" in last
+    assert "train loss 0.2500" in last
+    assert columns < 200 or "intact accuracy 50.00 %" in last
 
 
 def test_one_bar_and_lines_for_several_at_once(problem, small, monkeypatch):

@@ -22,11 +22,14 @@ class Progress:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
+            from rich.table import Column
 
             # Without markup: a run may be called what rich takes for a tag.
             name = TextColumn("{task.description}", markup=False)
-            columns = (name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Bar(*columns, TextColumn("{task.fields[latest]}"), console=Console(stderr=True))
+            columns = (name, BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn())
+            # The numbers get what is left of the line: else they push out the bar, and all but a letter of the name.
+            latest = TextColumn("{task.fields[latest]}", table_column=Column(ratio=1, no_wrap=True))
+            self._bar = Bar(*columns, latest, console=Console(stderr=True), expand=True)
             self._task = self._bar.add_task(self.name, total=self.epochs * self.steps, completed=self.done, latest="")
             self._bar.start()
             Progress._shown = True

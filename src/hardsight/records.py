@@ -6,8 +6,8 @@ A run is a folder of plain files:
 |---|---|
 | `run.json` | configuration, seed, versions, device, status |
 | `epochs.parquet` | one row an epoch: `epoch`, losses, accuracies |
-| `samples.parquet` | one row a sample: `id`, `label`, `predicted`, one column a score, `path` where it is a file |
-| `dynamics.parquet` | on request, one row a sample and epoch |
+| `samples.parquet` | one row per sample: `id`, `label`, `predicted`, one column per score, `path` where it is a file |
+| `dynamics.parquet` | on request, one row per sample and epoch |
 | `thumbnails.parquet` | `id` and `png`: small pictures of the samples that a page shows |
 | `checkpoint/` | weights as safetensors |
 | `figures/`, `report.html` | made from the files above |

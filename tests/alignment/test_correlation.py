@@ -151,7 +151,7 @@ def test_the_papers_p_values() -> None:
         ),
         ([1, 2, 3, 4], [1, 2, 3, np.inf], "human must be finite; 1 of 4 values are not, first inf at position 3"),
         ([1, 2, 3, 4], [1, 2, 3, 4, 5], "human must have one value for each of score's 4; got 5"),
-        ([[1, 2], [3, 4]], [1, 2], r"score must be one number a sample, of shape \[n\]; got shape \[2, 2\]"),
+        ([[1, 2], [3, 4]], [1, 2], r"score must be one number per sample, of shape \[n\]; got shape \[2, 2\]"),
     ],
 )
 def test_bad_columns_are_one_sentence(score: list, human: list, sentence: str) -> None:

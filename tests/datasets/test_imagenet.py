@@ -58,7 +58,7 @@ def test_one_folder_with_a_list(build, kind):
 
 
 def test_neither_folders_nor_a_list(tmp_path):
-    with pytest.raises(FileNotFoundError, match="must hold one folder a class"):
+    with pytest.raises(FileNotFoundError, match="must hold one folder per class"):
         read_imagenet_val(tmp_path)
 
 

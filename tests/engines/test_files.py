@@ -278,7 +278,7 @@ def test_two_columns_for_one_thing_are_refused(ending: str, tmp_path: Path) -> N
 
 def test_parquet_features_of_no_numbers_are_refused(tmp_path: Path) -> None:
     for column, sentence in (
-        (pa.array([[], []], pa.list_(pa.float32())), "must have at least one number a sample"),
+        (pa.array([[], []], pa.list_(pa.float32())), "must have at least one number per sample"),
         (pa.array([["a"], ["b"]]), "must be a list of numbers for each sample; it is list"),
     ):
         pq.write_table(pa.table({"features": column}), tmp_path / "f.parquet")

@@ -15,14 +15,14 @@ ALTERNATIVES = ("two-sided", "greater", "less")
 
 
 def as_values(name: str, values: Any) -> Float[np.ndarray, "samples"]:
-    """One number a sample as float64; a tensor may live on any device."""
+    """One number per sample as float64; a tensor may live on any device."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold numbers; got {array.dtype}")
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one number a sample, of shape [n]; got shape {list(array.shape)}")
+        raise ValueError(f"{name} must be one number per sample, of shape [n]; got shape {list(array.shape)}")
     return array.astype(np.float64)
 
 

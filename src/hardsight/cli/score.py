@@ -26,7 +26,7 @@ def score(
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of images: one folder a class, or a known set.")
+        Path | None, typer.Option("--data", help="Folder of images: one folder per class, or a known set.")
     ] = None,
     layout: Annotated[
         str | None, typer.Option("--layout", help="How the data lies on disk: a name of `hardsight data list`.")

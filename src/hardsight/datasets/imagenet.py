@@ -112,7 +112,7 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
             paths, labels = parse_list(place / "val.txt", 1000)
             return paths, labels, tuple(str(label) for label in range(1000))
     raise FileNotFoundError(
-        f"{folder} must hold one folder a class (n01440764, ...), or val.txt or LOC_val_solution.csv; it holds none"
+        f"{folder} must hold one folder per class (n01440764, ...), or val.txt or LOC_val_solution.csv; it holds none"
     )
 
 

@@ -49,7 +49,7 @@ class Recorder:
     `"last"`, or is refused (`"refuse"`). `strays`: ids out of range are refused (`"refuse"`) or left out (`"ignore"`).
     Both are noticed at the end of the epoch, because a look at the values would make every step wait for the GPU;
     `validate=True` looks at once. Rows with a negative label are left out. `early_epochs` is how many epochs
-    `el2n_early` averages. `history` is a folder that gets one Parquet file an epoch. `compile` fuses the step by
+    `el2n_early` averages. `history` is a folder that gets one Parquet file per epoch. `compile` fuses the step by
     `torch.compile`, which costs some seconds once. `group` is the process group whose processes record together; by
     default all.
     """
@@ -213,7 +213,7 @@ class Recorder:
         return {score.name: score.definition(aggregates) for score in self._chosen()}
 
     def table(self) -> pa.Table:
-        """One row a sample: id, label, epochs it was seen in, measurements thrown away, one column a score."""
+        """One row per sample: id, label, epochs it was seen in, measurements thrown away, one column per score."""
         standing = self._begun()
         if not any(standing.finished):
             raise ValueError("an epoch must have ended before there are scores: call end_epoch() after each; got none")

@@ -8,7 +8,7 @@
 | `labels` | [samples], integer | optional: without them, against the predicted class |
 | `ids` | [samples], integer or, in npz and Parquet, text | optional: without them, positions from 0 |
 
-An `.npz` or `.safetensors` file holds arrays of these names. A Parquet file holds one row a sample in the columns
+An `.npz` or `.safetensors` file holds arrays of these names. A Parquet file holds one row per sample in the columns
 `features` (a list, all of one length), `labels` and `ids`; its head lies in a second file (`.npz` or `.safetensors`
 with `weight` and `bias`), or in the schema's metadata under `hardsight.head`: a safetensors file of both, in base64.
 Singular names, `label` and `id`, are read too. Nothing is unpickled.
@@ -60,7 +60,7 @@ class FeatureFile:
 
 
 def score_file(path: Path | str, scores: Sequence[str] = DEFAULT_SCORES, *, head: Path | str | None = None) -> pa.Table:
-    """Every sample's scores as a table, the same as `score_model` gives: id, label, predicted, one column a score."""
+    """Every sample's scores as a table, the same as `score_model` gives: id, label, predicted, one column per score."""
     chosen = choose_scores(scores)
     read = read_features(path, head)
     check_features_and_weight(read.features, read.weight, read.bias)
@@ -301,7 +301,7 @@ def _matrix(file: pq.ParquetFile, path: Path) -> Tensor:
     if missing or matrix is None:
         raise ValueError(f"column 'features' of {path} must be filled; {missing} numbers are null")
     if not matrix.shape[1]:
-        raise ValueError(f"column 'features' of {path} must have at least one number a sample; it has none")
+        raise ValueError(f"column 'features' of {path} must have at least one number per sample; it has none")
     return matrix
 
 

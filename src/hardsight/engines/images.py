@@ -36,7 +36,7 @@ def open_images(
     """The images below `root`, by the reader that `layout` names (`hardsight data list`).
 
     Left out, the layout is told by what is there: the folder of a known data set by its name, Parquet files of a
-    Hugging Face data set, else one folder a class; images without class folders are taken where they need not be
+    Hugging Face data set, else one folder per class; images without class folders are taken where they need not be
     `labelled`. `split` left out is the layout's first.
     """
     root = Path(root)
@@ -74,7 +74,7 @@ def score_images(
     progress: bool | None = None,
     origin: Mapping[str, str] | None = None,
 ) -> pa.Table:
-    """Every image's scores: id, label, predicted, one column a score, and path and domain where the data has them.
+    """Every image's scores: id, label, predicted, one column per score, and path and domain where the data has them.
 
     Classes are matched as `match_classes` says; label and predicted are classes of the data. Without `labelled`
     hardness is against the model's own prediction, in the model's classes. Images that do not decode are left out and

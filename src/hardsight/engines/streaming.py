@@ -1,4 +1,4 @@
-"""Scoring in this process: run a model over a loader and keep only a few numbers a sample."""
+"""Scoring in this process: run a model over a loader and keep only a few numbers per sample."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,13 +35,16 @@ def score_model(
     head: str | None = None,
     progress: bool | None = None,
 ) -> pa.Table:
-    """Every sample's scores as a table: id, label, predicted, one column a score.
+    """Every sample's scores as a table: id, label, predicted, one column per score.
 
-    The loader yields images, (images, labels), (images, labels, ids), or dictionaries as Hugging Face's do, of tensors
-    or arrays. Without labels hardness is measured against the predicted class: `label` is null then and the table's
-    metadata says so. Without ids, samples are counted from 0. The model runs in evaluation mode on `device` (its own by
-    default), is left as and where it was, and its last layer is found by `observe`. Progress is shown on a terminal
-    unless switched off.
+    The loader yields batches: images, (images, labels), (images, labels, ids), or dictionaries as Hugging Face's do, of
+    tensors or arrays. Without labels hardness is measured against the predicted class; `label` is then null, and the
+    table's metadata says so. Without ids, samples are counted from 0 in the order of the loader, so it must not
+    shuffle. `scores` are names of `hardsight.hardness.SCORES`.
+
+    The model runs in evaluation mode on `device` (by default where it is) and is left as and where it was. `observe`
+    finds its last linear layer; `head` names it where the model leaves a choice. `progress` shows a bar or none; by
+    default a bar on a terminal.
     """
     chosen = choose_scores(scores)
     unwrap(model)  # refuses what is no model
@@ -86,7 +89,7 @@ def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozens
         raise ValueError(_ONE_SAMPLE)
     if features.ndim != 2:
         raise ValueError(
-            f"model must give one feature vector a sample; its head {seen.name!r} sees features of shape "
+            f"model must give one feature vector per sample; its head {seen.name!r} sees features of shape "
             f"{list(features.shape)}"
         )
     check_finite(f"features of batch {batch}", features)
@@ -98,7 +101,7 @@ def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozens
 
 
 class ScoreColumns:
-    """Grows by a few numbers a sample; becomes the table at the end."""
+    """Grows by a few numbers per sample; becomes the table at the end."""
 
     def __init__(self) -> None:
         self.summaries = SummaryColumns(0)

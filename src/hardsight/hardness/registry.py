@@ -12,7 +12,7 @@ from hardsight.names import unknown_name
 
 @dataclass(frozen=True)
 class Score:
-    """One number a sample. `name` is its column in a table; `needs` names the arguments of `definition`, in order.
+    """One number per sample. `name` is its column in a table; `needs` names the arguments of `definition`, in order.
 
     `from_summary` computes the same from a `ClassSummary` and reads only its `parts`; a score of training dynamics
     has none, nor one that needs the features of other samples. `low` and `high` bound the values for `classes` classes.

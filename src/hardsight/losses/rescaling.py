@@ -41,7 +41,7 @@ def gradient_rescaling(
     Reductions of the gradient: "weight" divides by the sum of the weights over all processes (what the authors' code
     does), "mean" by the number of samples here, "sum" by nothing, "none" keeps one loss a sample. `normaliser` is a
     sum of weights known beforehand, of all processes and of all parts of an accumulated batch. `value` replaces the
-    logged cross-entropy: a function of logits [rows, classes] and labels that gives one number a sample. `epsilon` is
+    logged cross-entropy: a function of logits [rows, classes] and labels that gives one number per sample. `epsilon` is
     added to 2 (1 - p_y), as the authors' code does (1e-6): a sample is then let go once 1 - p_y falls below it. With 0,
     Eq. 6 to the letter, a fitted sample pulls with weight 1 for ever and logits grow without end.
     """
@@ -95,9 +95,11 @@ def rescaling_weights(
 class GradientRescaling(nn.Module):
     """`gradient_rescaling` as a module: forward(logits, labels).
 
-    Large `beta` spreads the weights, `lam` moves the emphasis towards easier samples (focus lam / (1 + lam)): the
-    paper uses (8, 0.5) when the noise is unknown and larger values for more noise. For gradient accumulation see
-    `AccumulatedRescaling`; for several processes nothing is needed.
+    A larger `beta` makes the weights differ more; a larger `lam` moves the emphasis towards easier samples (the largest
+    weight is at the probability lam / (1 + lam)). The paper uses (8, 0.5) when the noise is unknown and larger values
+    for more noise. Set `epsilon=1e-6`, as the authors' code does, unless you study the equation itself: without it a
+    fitted sample pulls for ever. For gradient accumulation see `AccumulatedRescaling`; for several processes nothing is
+    needed.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def read_domain(
 ) -> ArrayDataset:
     """A domain in memory: a data set's name, with `:split` or `:domain` behind it, or a folder of images.
 
-    `usps`, `usps:test`, `office-caltech10:amazon`, `pacs:photo`; a folder holds one folder a class or, where
+    `usps`, `usps:test`, `office-caltech10:amazon`, `pacs:photo`; a folder holds one folder per class or, where
     `class_names` are given (the source's), images directly, without labels. `size`: height and width.
     """
     return in_memory(find_domain(name, root, class_names=class_names), size)

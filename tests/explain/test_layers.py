@@ -62,7 +62,7 @@ def test_a_layer_by_name_and_by_module() -> None:
 
 
 def test_a_model_of_one_layer_has_no_nearest_ones() -> None:
-    with pytest.raises(ValueError, match="got 'body', Linear has none"):
+    with pytest.raises(ValueError, match="layers of Linear, of which there are none; got 'body'"):
         find_layer(nn.Linear(2, 2), "body")
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from hardsight.alignment.coefficients import kendall, pearson, ranks
 
 # More samples than the first are drawn in parts of the second.
-MOST_WHOLE, PART = 2**17, 2**14
+MOST_WHOLE, PART = 2**16, 2**14
 # A value that so many share leaves a part too few others: they are drawn whole, however many they are.
 _MOST_TIED = 0.95
 

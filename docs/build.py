@@ -25,9 +25,10 @@ DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEAD = """# Scores
 
-One number a sample. `hs.score(features, weight, labels, bias, scores=(...))` and `hs.score_model(model, loader,
-scores=(...))` compute those of a model; a `Recorder` those of a training run ([how](dynamics.md)). Each is registered
-with its range, its direction and its source, and is a pure function in `hardsight.hardness` or `hardsight.dynamics`.
+A score is one number per sample. `hs.score_model(model, loader, scores=(...))` and `hs.score(features, weight, labels,
+bias, scores=(...))` compute the scores of a model; a `Recorder` computes those of a training run
+([how](dynamics.md)). Each score is registered with its range, its direction and its source, and is a pure function in
+`hardsight.hardness` or `hardsight.dynamics`.
 
 ```python
 import torch
@@ -38,25 +39,33 @@ scores = hs.score(torch.randn(50, 8), torch.randn(4, 8), torch.randint(0, 4, (50
 assert SCORES["avh"].larger_is_harder and scores["avh"].shape == (50,)
 ```
 
-Which one? Wrong labels: leave the choice to [`find_label_issues`](cleaning.md#which-labels-are-wrong). Samples that are
-hard and rightly labelled: `avh` (chance is 1/C for C classes), among those whose label the model agrees with. Ambiguous
-ones: `variability` of a training run, `entropy` of a model. Close to people: [measured](studies/avh-agreement.md).
+Which one should you use?
+
+| you look for | use |
+|---|---|
+| wrong labels | [`find_label_issues`](cleaning.md#which-labels-are-wrong), which chooses among the scores you have |
+| hard samples with a right label | `avh`, where the model agrees with the label (chance is 1/C, for C classes) |
+| ambiguous samples | `variability` of a training run, `entropy` of a model |
+| what people find hard | see [what was measured](studies/avh-agreement.md) |
 
 """
-AT_ONCE = """`prototype_angle` needs all samples at once, so it is no column of `hs.score`: call
+AT_ONCE = """`prototype_angle` needs all samples at once, so `hs.score` does not compute it: call
 `hardsight.hardness.prototype_angle(features, labels)`.
 
 """
 COSTS = """## What scoring costs
 
-Times the matrix product alone in float32, both measured in turn in one run (median, 20th to 80th percentile;
-`benchmarks/scoring.py`). A score needs a dozen passes over samples x classes, a product does 2 x dim operations for
-each entry: where dim is large the product is what one pays for. All samples x all classes never exists: a million
-samples x 1,000 classes take no more memory than the features and the scores. Features may stay on disk,
-`torch.from_numpy(np.load("features.npy", mmap_mode="c"))`: of 2,000,000 x 512 the scoring took 105 MB beside them, with
-10 and with 1,000 classes. They are read twice, first to see that all are finite.
+The table gives the time of scoring divided by that of the matrix product features x weights alone, in float32, both
+measured in turn in one run (median, 20th to 80th percentile; `benchmarks/scoring.py`). A score needs a dozen passes
+over samples x classes, while the product does 2 x dim operations for each entry: where dim is large, nearly all of the
+time is the product.
 
-On a GPU half precision goes through the fused kernel, [measured apart](kernels.md#measured); float32 goes chunk
+The matrix of all samples x all classes is never stored: a million samples x 1,000 classes take no more memory than the
+features and the scores. Features may stay on disk, `torch.from_numpy(np.load("features.npy", mmap_mode="c"))`: for
+2,000,000 x 512 of them, scoring took 105 MB of memory of its own, with 10 and with 1,000 classes. They are read twice,
+the first time to check that all are finite.
+
+On a GPU, half precision goes through the fused kernel, [measured separately](kernels.md#measured); float32 goes chunk
 by chunk and has not been measured there in this form.
 
 """

@@ -74,10 +74,13 @@ def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int
 def check_strays(name: str, count: int, limit: int, epoch: int, uncounted: bool) -> None:
     """No id (or label) of the epoch was out of range."""
     if count:
-        ignore = " (strays='ignore' leaves them out)" if name == "ids" else ""
-        raise ValueError(
-            f"{name} must lie in [0, {limit}){ignore}; in epoch {epoch} {'some' if uncounted else count} did not"
-        )
+        said = f"{name} must lie in [0, {limit}); in epoch {epoch} {'some' if uncounted else count} did not"
+        if name == "ids":
+            said += (
+                ": num_samples must exceed the largest id, which in a part of a data set is that of the whole, or "
+                "strays='ignore' leaves them out"
+            )
+        raise ValueError(said)
 
 
 def check_no_repeats(often: Tensor, first_id: int, epoch: int) -> None:

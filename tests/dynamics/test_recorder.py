@@ -121,7 +121,9 @@ def test_ids_out_of_range_are_refused_or_left_out(stray, repeats):
     logits, labels = torch.eye(2), torch.tensor([0, 1])
     recorder = Recorder(4, repeats=repeats)
     recorder.update(torch.tensor([2, stray]), logits, labels)
-    with pytest.raises(ValueError, match=r"ids must lie in \[0, 4\); in epoch 0 1 did not: num_samples must exceed"):
+    with pytest.raises(
+        ValueError, match=r"ids must lie in \[0, 4\); in epoch 0 (1|some) did not: num_samples must exceed"
+    ):
         recorder.end_epoch()
     recorder = Recorder(4, repeats=repeats, strays="ignore")
     recorder.update(torch.tensor([2, stray]), logits, labels)

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 HEAD = """# Studies
 
-Each study is one command, and its module in `hardsight/studies` opens with the claim and the paper's number. Its cells
-are records: running it again computes only what is missing, on any number of machines. What is printed on their pages
-is made from the files in `results/`, which hold every number with its seeds, spread, hardware, versions and date.
+A study repeats one table or figure of a paper, or asks a question of its own. Each is one command, and its module in
+`hardsight/studies` opens with the claim and the paper's number. A study consists of cells, one training or measurement
+each, and every cell leaves a record: running the study again computes only what is missing, on any number of machines.
+The studies' pages are made from the files in `results/`, which hold every number with its seeds, spread, hardware,
+versions and date.
 
 ```console
 $ hardsight study list
@@ -26,18 +28,25 @@ $ hardsight study table avh-figure3
 $ hardsight study figures avh-figure3                 # PNG files, where a study has figures
 ```
 
-A paper's number finds its study too: `avh-figure12` is part of `avh-figure4`.
-`--preset cpu` takes minutes on two cores, on real data below `$HARDSIGHT_DATA`; `--preset paper` wants a GPU.
-`--limit-seconds N` stops cleanly in time, `--at-once K` trains K cells together,
-`--cells method=cce,seed=0` picks the cells with these parts in their names, a cell's whole name that one alone. Several
-processes may work on one folder; start each with `OMP_NUM_THREADS=2`, or their waiting threads take the processor from
-each other. Computed elsewhere, records come home in a few files: `--pack-to FOLDER` there, which packs whatever is
-finished whenever something is, and `hardsight study import` here.
+The number of any figure or table finds its study: `avh-figure12` is part of `avh-figure4`.
 
-Whoever has the results of other cells, but not their records, loses none: what a results file of the same settings
-holds and the records do not, stays, and so does what rests on more seeds than the records. To begin anew, remove the
-file, or write elsewhere (`--results`). A results file of other settings is replaced, and so are those of avh-figure15
-and avh-table3, whose numbers are over all cells.
+| option of `study run` | effect |
+|---|---|
+| `--preset smoke` | takes seconds |
+| `--preset cpu` | takes minutes on two cores, on real data below `$HARDSIGHT_DATA` |
+| `--preset paper` | wants a GPU |
+| `--limit-seconds N` | stops cleanly in time |
+| `--at-once K` | trains K cells together |
+| `--cells method=cce,seed=0` | only the cells with these parts in their names; a cell's whole name picks it alone |
+| `--pack-to FOLDER` | packs what is finished into a few files, which `hardsight study import` reads elsewhere |
+
+Several processes may work on one folder. Start each with `OMP_NUM_THREADS=2`, or their waiting threads take the
+processor from each other.
+
+A results file may hold cells whose records you do not have. If its settings are the same, these results are kept, and
+so are those that rest on more seeds than your records. To start again, remove the file, or write elsewhere
+(`--results`). A results file of other settings is replaced, and so are those of avh-figure15 and avh-table3, whose
+numbers are over all cells.
 
 """
 

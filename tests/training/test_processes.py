@@ -179,12 +179,20 @@ def stacked():
     training.run_together(sessions, stacked=True)
 
 
+def with_own_statistics():
+    layer = nn.InstanceNorm1d(2, track_running_stats=True)
+    model = nn.Sequential(nn.Linear(3, 8), nn.Unflatten(1, (2, 4)), layer, nn.Flatten(), nn.Linear(8, 2))
+    batches = [(torch.randn(4 + rank, 3), torch.arange(4 + rank) % 2)]
+    training.fit(model, batches, epochs=1, device="cpu", progress=False)
+
+
 weights = nn.CrossEntropyLoss(torch.tensor([0.0, 1.0]), label_smoothing=0.1)
 report = {
     "head": ended(lambda: trained(losses.AVHLoss(4, 2))),
     "frozen head": ended(lambda: trained(losses.AVHLoss(4, 2), frozen=True)),
     "weights of 0": ended(lambda: trained(weights)),
     "stacked": ended(stacked),
+    "statistics": ended(with_own_statistics),
 }
 print(json.dumps(report))
 dist.destroy_process_group()
@@ -205,4 +213,8 @@ def test_what_several_processes_cannot_do_as_one_is_refused(in_two_processes):
             "several processes; got 0.1"
         ),
         "stacked": "ValueError: stacked must be False in several processes; got True in 2",
+        "statistics": (
+            "ValueError: every buffer of the model must be filled alike by the processes, as those of batch "
+            "normalization are; 2.running_mean differs between them"
+        ),
     }

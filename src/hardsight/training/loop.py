@@ -22,6 +22,7 @@ from hardsight.training.checkpoints import (
 from hardsight.training.data import Feed
 from hardsight.training.evaluation import add_up, evaluate, gather
 from hardsight.training.meter import NonFiniteLossError
+from hardsight.training.processes import check_buffers
 from hardsight.training.progress import Progress
 from hardsight.training.record import Row, RunRecord
 from hardsight.training.resident import Place
@@ -122,6 +123,7 @@ class Training:
             )
         self.check()
         self._check_weights(group)
+        check_buffers(self.model)
         self.counters.seconds = time.perf_counter() - began
 
     def _due(self, every: int | None) -> bool:

@@ -41,7 +41,8 @@ class SharedStatistics:
     """Goes before a batch normalization's class: its forward in training mode, over all processes' samples."""
 
     def forward(self: Any, inputs: Tensor) -> Tensor:
-        if not self.training and self.running_mean is not None:
+        if not self.training:
+            # Evaluated batches are shared out whole, whether running statistics are kept for them or not.
             return super().forward(inputs)  # type: ignore[misc]
         self._check_input_dim(inputs)
         rows = inputs.transpose(0, 1).reshape(inputs.shape[1], -1).to(torch.promote_types(inputs.dtype, torch.float32))
@@ -71,6 +72,27 @@ class _SumOverProcesses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return _SumOverProcesses.apply(grad.contiguous())
+
+
+@torch.no_grad()
+def check_buffers(model: nn.Module) -> None:
+    """Refuse a model whose buffers differ between the processes: each would evaluate its own, and one be saved."""
+    named = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point() and buffer.numel()}
+    if not named or not several():
+        return
+    largest = torch.cat([buffer.reshape(-1).float() for buffer in named.values()])
+    least = -largest
+    for extreme in (largest, least):
+        dist.all_reduce(extreme, dist.ReduceOp.MAX)
+    # Statistics of batch normalization are of the same bits on machines that round alike.
+    differ = largest + least > 1e-3 * torch.maximum(largest.abs(), least.abs()) + 1e-6
+    if bool(differ.any()):
+        parts = differ.split([buffer.numel() for buffer in named.values()])
+        name = next(name for name, part in zip(named, parts, strict=True) if bool(part.any()))
+        raise ValueError(
+            "every buffer of the model must be filled alike by the processes, as those of batch normalization are; "
+            f"{name} differs between them"
+        )
 
 
 def average_gradients(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))}
@@ -45,3 +46,12 @@ def test_every_dependency_is_used(module: str) -> None:
 def test_every_import_is_declared() -> None:
     known = DECLARED | UNDECLARED | sys.stdlib_module_names
     assert {path.name: others for path, names in IMPORTS.items() if (others := names - known)} == {}
+
+
+def test_the_torch_that_make_installs_may_bring_its_own_triton() -> None:
+    """Builds of torch with CUDA ask for one release of triton: where another is pinned, nothing can be installed."""
+    asks_for = {"2.13.0": "3.7.1"}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {one.name: one.specifier for line in lines if not line.startswith("#") for one in [Requirement(line)]}
+    (torch,) = pinned["torch"]
+    assert asks_for[torch.version] in pinned["triton"]

@@ -60,7 +60,7 @@ def bootstrap_correlations(
 ) -> Bootstrap:
     """Correlate every score with the human column on `resamples` draws of whole samples, with replacement.
 
-    Rank coefficients of more than 65,536 samples come from draws of 16,384 each, and are narrowed to what all would
+    Rank coefficients of more than 65,536 samples come from draws of 8,192 each, and are narrowed to what all would
     give.
     """
     check_name("method", method, METHODS)

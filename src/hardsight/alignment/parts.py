@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from hardsight.alignment.coefficients import kendall, pearson, ranks
 
-# More samples than the first are drawn in parts of the second. So short a product is made by one thread: to wake another
-# for each of thousands takes longer than they do.
+# More samples than the first are drawn in parts of the second. A product so short is made by one thread: to wake
+# another for each of thousands takes longer than they do.
 MOST_WHOLE, PART = 2**16, 2**13
 # A value that so many share leaves a part too few others: they are drawn whole, however many they are.
 _MOST_TIED = 0.95

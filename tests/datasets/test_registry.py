@@ -85,6 +85,22 @@ def test_an_absent_set_names_the_path_and_the_root(source, tmp_path):
     assert "$HARDSIGHT_DATA" in sentence
 
 
+def test_an_option_that_no_reader_takes_is_refused_by_the_name_of_the_set(tmp_path):
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(
+        ValueError, match=r"an option of folder must be one of .*size.*; got 'sizee', did you mean 'size'"
+    ):
+        datasets.load("folder", root=tmp_path, sizee=32)
+
+
+def test_a_folder_of_ones_own_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"the folder {tmp_path / 'photos'} is not there$"):
+        datasets.load("folder", root=tmp_path / "photos")
+    (tmp_path / "photos").write_text("")
+    with pytest.raises(FileNotFoundError, match=r"photos is a file$"):
+        datasets.load("folder", root=tmp_path / "photos")
+
+
 def test_the_root_comes_from_the_environment(build, monkeypatch):
     monkeypatch.setenv("HARDSIGHT_DATA", str(build("mnist")))
     assert datasets.load("mnist").name == "mnist"
@@ -94,6 +110,13 @@ def test_no_root_at_all_says_how_to_set_it(monkeypatch):
     monkeypatch.delenv("HARDSIGHT_DATA", raising=False)
     with pytest.raises(ValueError, match=r"DATA must be set, or root given, to the folder that holds MNIST/raw"):
         datasets.load("mnist")
+
+
+def test_every_data_set_is_said_in_one_line(miniature):
+    for name, split in SPLITS:
+        data = datasets.load(name, split, miniature(name))
+        assert repr(data).startswith(f"{type(data).__name__}({data.name!r}, {data.split!r}, samples={len(data)}, ")
+        assert len(repr(data)) < 400
 
 
 def test_names_are_forgiving_about_case_and_dashes():

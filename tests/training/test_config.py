@@ -108,6 +108,10 @@ def test_every_value_arrives_typed(config_file):
             "loss.options of gradient_rescaling must be one of ",
         ),
         (
+            "model.name=mine:Net",
+            "got 'mine:Net'; a model of your own is trained by hardsight.training.fit",
+        ),
+        (
             "model.name=digit_cnn",
             "model: name must be one of the 17 networks; got 'digit_cnn', did you mean 'digits_cnn'?",
         ),

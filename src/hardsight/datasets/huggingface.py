@@ -34,7 +34,7 @@ _LABEL_NAMES = ("label", "labels", "fine_label")
 _READING = threading.Lock()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ParquetDataset(FileDataset):
     """Images encoded in Parquet files; `paths` are `file#row`, and a few row groups are kept at a time."""
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,15 @@ def load(
     split = next(iter(known.splits)) if split is None else split
     check_name(f"split of {known.name}", split, known.splits)
     folder = find(known, data_root(root, known)) if known.folders else Path()
-    return reader(known)(folder, split, **options)
+    read = reader(known)
+    for option in options:
+        check_name(f"an option of {known.name}", option, _options_of(read), "options")
+    return read(folder, split, **options)
+
+
+def _options_of(read: Callable[..., Any]) -> list[str]:
+    """What a reader takes besides the folder and the split."""
+    return list(inspect.signature(read).parameters)[2:]
 
 
 def reader(known: Source) -> Callable[..., ArrayDataset | FileDataset]:
@@ -64,6 +73,8 @@ def find(known: Source, root: Path) -> Path:
     for folder in known.folders:
         if (root / folder).is_dir():
             return root / folder
+    if known.folders == (".",):
+        raise FileNotFoundError(f"the folder {root} is {'a file' if root.exists() else 'not there'}")
     looked = " or ".join(str(root / folder) for folder in known.folders)
     raise FileNotFoundError(
         f"{known.name} was looked for in {looked} and is not there: "

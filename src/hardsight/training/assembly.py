@@ -16,6 +16,7 @@ from hardsight.dynamics import Recorder
 from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
+from hardsight.names import unknown_name
 from hardsight.training.checkpoints import check_fits
 from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
 from hardsight.training.objectives import cosine_head
@@ -210,6 +211,9 @@ def make_model(config: TrainingConfig, sets: Sets) -> nn.Module:
     if doubled is not None:
         raise ValueError(f"model.options.{doubled} must be left out: the data and model.head say it")
     with about("model"):
+        if ":" in config.model.name:
+            known = unknown_name("name", config.model.name, models.names(), "networks")
+            raise ValueError(f"{known}; a model of your own is trained by hardsight.training.fit")
         model = models.create(config.model.name, **settled, **config.model.options)
     if config.model.weights is not None:
         with about("model.weights"):

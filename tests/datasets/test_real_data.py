@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from hardsight import datasets
 from hardsight.datasets.cifar_classes import CIFAR10_HIERARCHY, CIFAR100_HIERARCHY
@@ -103,12 +104,17 @@ def test_check_finds_the_published_bytes(data_root):
     assert len(states["cifar10"].checksums) == 6
 
 
-def test_the_examples_of_the_page_run(data_root, monkeypatch):
+def test_the_examples_of_the_page_run(data_root, monkeypatch, tmp_path):
     monkeypatch.setenv("HARDSIGHT_DATA", str(data_root))
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / "train" / name).mkdir(parents=True)
+        Image.new("RGB", (60, 50)).save(tmp_path / "photos" / "train" / name / "first.png")
+    monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python[^\n]*\n(.*?)```", page, re.DOTALL)
     seen: dict = {}
     for block in blocks:
         exec(block.replace('"~/data"', repr(str(data_root))), seen)
+    assert len(seen["photos"]) == 2
     assert seen["few"].ids.tolist() == [5, 3, 9]
     assert seen["coarse"].mean() > seen["frequency"].mean()

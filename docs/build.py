@@ -12,9 +12,11 @@ import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
 from hardsight.studies.gr.human_noise import UNKNOWN_NOISE
+from hardsight.studies.gr.judged import kind_of
 from hardsight.studies.gr.protocol import compared_with_cce
 from hardsight.studies.gr.table3_numbers import BARE, PAPER, RATES, best_in_paper, ends, under
-from hardsight.studies.gr.table5 import RELEASED
+from hardsight.studies.gr.table5 import LOGS
+from hardsight.studies.gr.trainings import RELEASED
 from hardsight.studies.page import write_pages
 
 if TYPE_CHECKING:
@@ -222,13 +224,13 @@ def _as_the_authors_train() -> str:
     found = results_of("gr-table5-paper")["accuracies"]
 
     def end(rate: float, method: str) -> float | None:
-        one = found.get(f"rate={rate},method={method},protocol=released")
+        one = found.get(kind_of(rate, method, RELEASED))
         return None if one is None else 100 * one["last"]["mean"]
 
     # Of each rate CCE's and GR's: ours, then that of their logs.
     rows = [
         (rate, *(end(rate, method) for method in [*logged][:2]), *[*logged.values()][:2])
-        for rate, logged in sorted(RELEASED.items())
+        for rate, logged in sorted(LOGS.items())
     ]
     rates, cce, rescaled, *theirs = zip(*(row for row in rows if None not in row), strict=True)
     return (

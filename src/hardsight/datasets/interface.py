@@ -81,13 +81,10 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __repr__(self) -> str:
-        """One line: a data set may have a million paths."""
+    def _in_one_line(self, where: str) -> str:
+        """A data set may have a million paths."""
         counts = f"samples={len(self)}, classes={self.num_classes}"
-        return f"{type(self).__name__}({self.name!r}, {self.split!r}, {counts}, {self._place()})"
-
-    def _place(self) -> str:
-        raise NotImplementedError
+        return f"{type(self).__name__}({self.name!r}, {self.split!r}, {counts}, {where})"
 
     @property
     def num_classes(self) -> int:
@@ -137,8 +134,8 @@ class ArrayDataset(_Labelled):
             )
         self._check(len(self.images))
 
-    def _place(self) -> str:
-        return f"images={list(self.images.shape)}"
+    def __repr__(self) -> str:
+        return self._in_one_line(f"images={list(self.images.shape)}")
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.images[index], int(self.labels[index]), int(self.ids[index])
@@ -162,8 +159,8 @@ class FileDataset(_Labelled):
         check_fit(self.size, self.fit)
         self._check(len(self.paths))
 
-    def _place(self) -> str:
-        return f"root={str(self.root)!r}"
+    def __repr__(self) -> str:
+        return self._in_one_line(f"root={str(self.root)!r}")
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.decode(index), int(self.labels[index]), int(self.ids[index])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hardsight.studies.framework import Options, run_details
-from hardsight.studies.gr.table3 import OTHER_PROTOCOLS, TABLE3, cells, figures, table
+from hardsight.studies.gr.table3 import OTHERS, TABLE3, cells, figures, table
 from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, SPREADS, best_in_paper, ends
 from hardsight.studies.gr.trainings import gr, knobs
 from hardsight.studies.results_file import read_results
@@ -136,7 +136,7 @@ def test_cells_as_the_authors_code_trains_have_a_table_of_their_own() -> None:
     assert {(0.4, "cce"), (0.4, gr(16, 1)), (0.4, gr(12, 0.5))} <= {
         (cell.settings["rate"], cell.settings["method"]) for cell in planned
     }
-    tree = OTHER_PROTOCOLS["released"].tree_of(planned[0])
+    tree = OTHERS["released"].protocol.tree_of(planned[0])
     assert (tree["epochs"], tree["schedule"]["milestones"]) == (154, [77, 113])
     assert (tree["data"]["batch_size"], tree["optimizer"]["weight_decay"]) == (256, 5e-4)
     results = results_of({(0.4, "cce"): 60.9})

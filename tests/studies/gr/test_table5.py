@@ -7,7 +7,7 @@ import pytest
 
 from hardsight.studies.framework import Options
 from hardsight.studies.gr import table5
-from hardsight.studies.gr.table5 import RELEASED, cells, compute, figures, table
+from hardsight.studies.gr.table5 import LOGS, cells, compute, figures, table
 from hardsight.studies.gr.trainings import gr
 from hardsight.training import Cell
 
@@ -21,7 +21,7 @@ def configured(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_the_authors_training_is_that_of_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     released = [cell for cell in cells("paper") if "protocol" in cell.settings]
-    assert len(released) == sum(len(logged) for logged in RELEASED.values()) == 12
+    assert len(released) == sum(len(logged) for logged in LOGS.values()) == 12
     tree = configured(released[1], monkeypatch)
     assert (tree["data"]["batch_size"], tree["data"]["class_balanced"]) == (256, [32, 8])
     assert tree["optimizer"]["weight_decay"] == 5e-4

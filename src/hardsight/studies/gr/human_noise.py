@@ -26,11 +26,21 @@ from hardsight.studies.gr.choosing import (
 from hardsight.studies.gr.clothing1m import PAPER
 from hardsight.studies.gr.collapse import weakest_classes
 from hardsight.studies.gr.curves import learning_curves
-from hardsight.studies.gr.judged import KINDS, judge_cells, kinds_of, number_of, percent, several_seeds, shown_accuracy
+from hardsight.studies.gr.judged import (
+    KINDS,
+    judge_cells,
+    kinds_of,
+    number_of,
+    percent,
+    several_seeds,
+    shown_accuracy,
+    under_protocol,
+)
 from hardsight.studies.gr.tables import page, standing
 from hardsight.studies.gr.trainings import (
     DIGITS,
     PRINTED,
+    RELEASED,
     RELEASED_DROPS,
     RELEASED_EPSILON,
     RELEASED_TRAINING,
@@ -79,7 +89,7 @@ COMMON = ("cce", UNKNOWN_NOISE, "gce", "sl", AUTO)
 # The first forms of GR, kept with what was measured of them.
 FORMER = (TO_THE_LETTER, AUTO_AS_PRINTED)
 # As long as the authors' code trains on CIFAR-100: where wrong labels can be learnt by heart.
-LONG, LONG_METHODS = "released", ("cce", UNKNOWN_NOISE, "gce")
+LONG_METHODS = ("cce", UNKNOWN_NOISE, "gce")
 # Shortened: 20 epochs, the rate's falls where the authors' released code has them.
 _SHORT = dataclasses.replace(PRINTED, model="resnet20", epochs=20, drops=RELEASED_DROPS, weight_decay=5e-4)
 PROTOCOLS: dict[str, Protocol] = {
@@ -105,7 +115,7 @@ def cells(preset: str) -> list[Cell]:
     seeds = (0, 1, 2) if preset == "paper" else (0,)
     planned = [_cell(kind, method, seed) for seed in seeds for kind, method in pairs]
     if preset == "paper":
-        planned += [_cell(kind, method, 0, LONG) for kind in kinds for method in LONG_METHODS]
+        planned += [_cell(kind, method, 0, RELEASED) for kind in kinds for method in LONG_METHODS]
     former = [(kind, TO_THE_LETTER) for kind in kinds[:3]] + [(kind, AUTO_AS_PRINTED) for kind in kinds[:2]]
     return planned + [_cell(kind, method, 0) for kind, method in former]
 
@@ -144,7 +154,7 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 
 def _key(kind: str, method: str, protocol: str = "") -> str:
-    return f"labels={kind},method={method}" + (f",protocol={protocol}" if protocol else "")
+    return under_protocol(f"labels={kind},method={method}", protocol)
 
 
 def _methods(kind: str) -> tuple[str, ...]:
@@ -170,8 +180,8 @@ def table(results: Mapping[str, Any]) -> str:
         ),
         *(_verdict(results, kind) for kind in LABELS),
     ]
-    if any(f"protocol={LONG}" in key for key in results["accuracies"]):
-        parts += [_LONG_HEAD, _beside(results, LONG), *(_verdict(results, kind, LONG) for kind in LABELS)]
+    if any(_key(kind, method, RELEASED) in results["accuracies"] for kind in LABELS for method in LONG_METHODS):
+        parts += [_LONG_HEAD, _beside(results, RELEASED), *(_verdict(results, kind, RELEASED) for kind in LABELS)]
     return page(results, parts, legend)
 
 
@@ -230,7 +240,7 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         for kind, labels in LABELS.items()
     }
     rows |= {
-        f"{labels.title}, long": [(_title(method), _key(kind, method, LONG)) for method in _methods(kind)]
+        f"{labels.title}, long": [(_title(method), _key(kind, method, RELEASED)) for method in _methods(kind)]
         for kind, labels in LABELS.items()
     }
     return learning_curves(results, rows)

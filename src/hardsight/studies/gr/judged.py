@@ -34,9 +34,14 @@ def key_of(cell: Cell) -> str:
     return Cell({name: value for name, value in cell.settings.items() if name != "seed"}).name
 
 
-def kind_of(rate: float, method: str) -> str:
-    """The same of cells that a rate and a method name."""
-    return f"rate={rate},method={method}"
+def kind_of(rate: float, method: str, protocol: str = "") -> str:
+    """The same of cells that a rate, a method and, where it is not the study's own, a protocol name."""
+    return under_protocol(f"rate={rate},method={method}", protocol)
+
+
+def under_protocol(kind: str, protocol: str) -> str:
+    """A kind of cell under a protocol that is not the study's own."""
+    return f"{kind},protocol={protocol}" if protocol else kind
 
 
 def kinds_of(cells: Iterable[Cell]) -> list[str]:

@@ -14,7 +14,7 @@ is the study `gr-protocol`.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hardsight.studies.configured import Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
@@ -34,7 +34,6 @@ from hardsight.studies.gr.table3_numbers import (
     COLUMNS,
     PAPER,
     RATES,
-    RELEASED,
     SPREADS,
     best_in_paper,
     ends,
@@ -43,7 +42,18 @@ from hardsight.studies.gr.table3_numbers import (
     under,
 )
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_TRAINING, TINY, gr, knobs, recalls, title_of
+from hardsight.studies.gr.trainings import (
+    DIGITS,
+    PRINTED,
+    RELEASED,
+    RELEASED_TRAINING,
+    TINY,
+    Protocol,
+    gr,
+    knobs,
+    recalls,
+    title_of,
+)
 from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 
@@ -51,10 +61,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROTOCOLS = {"smoke": DIGITS, "cpu": TINY, "paper": PRINTED}
+
+
 # Without crops and flips; and as the authors' code trains on CIFAR-100. All ten classes are in every batch anyway.
-OTHER_PROTOCOLS = {
-    BARE: dataclasses.replace(PRINTED, shift=0, flip=False),
-    RELEASED: dataclasses.replace(PRINTED, **RELEASED_TRAINING),
+class _Other(NamedTuple):
+    """A protocol that is not the paper's, what its table says above it, and what its figure calls it."""
+
+    protocol: Protocol
+    head: str
+    title: str
+
+
+OTHERS = {
+    BARE: _Other(
+        dataclasses.replace(PRINTED, shift=0, flip=False),
+        "Without crops and flips, where wrong labels can be learnt by heart (the paper's numbers are with them):",
+        "no augmentation",
+    ),
+    RELEASED: _Other(
+        dataclasses.replace(PRINTED, **RELEASED_TRAINING),
+        "As the authors' code trains on CIFAR-100: 30,000 iterations of batch 256, the rate's falls after 15,000 and "
+        "22,000, weight decay 5e-4, crops and flips:",
+        "as the authors' code trains",
+    ),
 }
 
 
@@ -71,7 +100,7 @@ def cells(preset: str) -> list[Cell]:
     pairs = [(0.4, "cce"), (0.4, gr(16, 1)), (0.4, gr(12, 0.5))]
     pairs += [(rate, method) for rate in order for method in ("cce", best_in_paper(rate))]
     first = dict.fromkeys([*pairs, (0.4, gr(8, 0.5))])
-    others = [_cell(rate, method, 0, protocol) for protocol in OTHER_PROTOCOLS for rate, method in first]
+    others = [_cell(rate, method, 0, protocol) for protocol in OTHERS for rate, method in first]
     pairs += [pair for rate in order for pair in PAPER if pair[0] == rate]
     every = [gr(beta, lam) for lam, betas in SPREADS.items() for beta in betas]
     found = [_cell(rate, method, 0) for rate, method in dict.fromkeys(pairs)]
@@ -88,7 +117,8 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
     """Train these cells together."""
 
     def configure(cell: Cell) -> Tree:
-        return OTHER_PROTOCOLS.get(cell.settings.get("protocol", ""), PROTOCOLS[preset]).tree_of(cell)
+        named = cell.settings.get("protocol")
+        return (PROTOCOLS[preset] if named is None else OTHERS[named].protocol).tree_of(cell)
 
     train_cells(mine, options, configure, Hooks(measure=recalls))
 
@@ -102,18 +132,11 @@ def table(results: Mapping[str, Any]) -> str:
     """Ours beside the paper's, and what holds of the paper's two claims; then the same under other protocols."""
     printed = under(results, "")
     parts = [_beside(printed, _listed(printed)), _other_spreads(printed), _trend(printed), *_sentences(printed)]
-    for protocol, head in _HEADS.items():
-        other = under(results, protocol)
-        if measured(other):
-            parts += [head, _beside(other, measured(other)), *_sentences(other)]
+    for name, other in OTHERS.items():
+        theirs = under(results, name)
+        if measured(theirs):
+            parts += [other.head, _beside(theirs, measured(theirs)), *_sentences(theirs)]
     return page(results, parts, "Accuracies in percent; – is not measured yet.")
-
-
-_HEADS = {
-    BARE: "Without crops and flips, where wrong labels can be learnt by heart (the paper's numbers are with them):",
-    RELEASED: "As the authors' code trains on CIFAR-100: 30,000 iterations of batch 256, the rate's falls after 15,000 "
-    "and 22,000, weight decay 5e-4, crops and flips:",
-}
 
 
 def _beside(results: Mapping[str, Any], pairs: Sequence[tuple[float, str]]) -> str:
@@ -209,15 +232,15 @@ def _trend(results: Mapping[str, Any]) -> str:
 
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     """Figures 2 and 6: CCE and the five focuses; Figures 7 to 10: the spreads of each focus, by rate."""
-    others = {protocol: under(results, protocol) for protocol in OTHER_PROTOCOLS}
+    others = {name: under(results, name) for name in OTHERS}
     results = under(results, "")
     methods = {rate: [method for one, method in PAPER if one == rate] for rate in RATES}
     rows = {f"{100 * rate:.0f} % noise": _lines(rate, methods[rate]) for rate in RATES}
     last = {kind_of(*pair): numbers[COLUMNS.index("last")] for pair, numbers in PAPER.items()}
     drawn = learning_curves(results, rows, last)
-    for protocol, theirs in others.items():
-        titled = {f"{title}, {_PICTURED[protocol]}": lines for title, lines in rows.items()}
-        drawn |= learning_curves(theirs, titled, last, protocol)
+    for name, theirs in others.items():
+        titled = {f"{title}, {OTHERS[name].title}": lines for title, lines in rows.items()}
+        drawn |= learning_curves(theirs, titled, last, name)
     for rate in RATES:
         spreads = {
             f"{100 * rate:.0f} % noise, λ = {lam:g}": _lines(rate, [gr(beta, lam) for beta in betas])
@@ -228,9 +251,6 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
         }
         drawn |= learning_curves(results, several, name=f"spreads{100 * rate:.0f}")
     return drawn
-
-
-_PICTURED = {BARE: "no augmentation", RELEASED: "as the authors' code trains"}
 
 
 def _lines(rate: float, methods: Sequence[str]) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hardsight.studies.gr.judged import kind_of, mean_of
+from hardsight.studies.gr.judged import kind_of, mean_of, under_protocol
 from hardsight.studies.gr.trainings import gr, knobs
 
 RATES = (0.2, 0.4, 0.6, 0.8)
@@ -44,8 +44,6 @@ SPREADS: dict[int | float, tuple[int | float, ...]] = {
 }
 # Not the paper's: where wrong labels can be learnt by heart (`gr-protocol`), at the table's own size.
 BARE = "no-augmentation"
-# Nor this: as the authors' later code trains.
-RELEASED = "released"
 
 
 def best_in_paper(rate: float) -> str:
@@ -75,7 +73,7 @@ def _focus(method: str) -> tuple[float, float]:
 
 def under(results: Mapping[str, Any], protocol: str) -> dict[str, Any]:
     """The results of the cells of one protocol, under the names that they have as printed."""
-    mark = f",protocol={protocol}" if protocol else ""
+    mark = under_protocol("", protocol)
 
     def kept(of: Mapping[str, Any]) -> dict[str, Any]:
         mine = (name for name in of if (mark in name if mark else ",protocol=" not in name))

@@ -19,7 +19,7 @@ from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.judged import KINDS, judge_cells, kind_of, kinds_of, mean_of, shown_last_and_best
 from hardsight.studies.gr.tables import accuracy_table, page, ranking
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED_TRAINING, TINY, gr, title_of
+from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED, RELEASED_TRAINING, TINY, gr, title_of
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PAPER: dict[float, str] = {
     0.6: "30.1±0.2 41.0±0.2 41.2±0.3 34.5±0.2 36.7±0.3 32.3±0.1 42.3±0.2 41.5±0.0 49.9±0.3 49.9±0.3",
 }
 # Last accuracy in the authors' released logs, by rate; their β is 6 where there is little noise.
-RELEASED = {
+LOGS = {
     0.4: {"cce": 50.8, GR: 59.9, "gce": 58.4},
     0.2: {"cce": 58.8, gr(6, 0.5): 64.4, "gce": 62.4},
     0.6: {"cce": 38.7, GR: 50.8, "gce": 50.4},
@@ -63,8 +63,8 @@ def cells(preset: str) -> list[Cell]:
     first += [(rate, method) for rate in order for method in (*COMPETITORS, GR, CHOSEN[rate])]
     pairs = list(dict.fromkeys(first))
     released = [
-        Cell({"rate": rate, "method": method, "protocol": "released", "seed": 0})
-        for rate, logged in RELEASED.items()
+        Cell({"rate": rate, "method": method, "protocol": RELEASED, "seed": 0})
+        for rate, logged in LOGS.items()
         for method in logged
     ]
     return [_cell(*pair, seed) for seed in range(5) for pair in pairs] + released
@@ -130,22 +130,18 @@ def _printed(rate: float) -> dict[str, float]:
     }
 
 
-def _released_kind(rate: float, method: str) -> str:
-    return f"{kind_of(rate, method)},protocol=released"
-
-
 def _released(results: Mapping[str, Any]) -> str:
     """Ours as printed and as the authors' code trains, beside their logs; for the real data alone."""
     if results["preset"] != "paper":
         return ""
     planned = kinds_of(cells("paper"))
     rows = []
-    for rate, logged in sorted(RELEASED.items()):
+    for rate, logged in sorted(LOGS.items()):
         for method, number in logged.items():
             key = kind_of(rate, method)
             ours = (
                 shown_last_and_best(results, one) if one in planned else ""
-                for one in (key, _released_kind(rate, method))
+                for one in (key, kind_of(rate, method, RELEASED))
             )
             rows.append([f"{100 * rate:.0f} %", title_of(method), *ours, str(number)])
     heads = ["noise", "method", "ours, as printed", "ours, as the authors' code trains", "their logs, last"]
@@ -155,10 +151,10 @@ def _released(results: Mapping[str, Any]) -> str:
 
 def _released_gains(results: Mapping[str, Any]) -> Iterator[str]:
     """Where CCE and GR end as the authors' code trains, what they fit, and the gain beside that of their logs."""
-    for rate, logged in sorted(RELEASED.items()):
+    for rate, logged in sorted(LOGS.items()):
         told, ends, methods = [], [], [*logged][:2]
         for method, of in zip(methods, (" of the wrong labels", ""), strict=True):
-            key = _released_kind(rate, method)
+            key = kind_of(rate, method, RELEASED)
             wrong, last, best = (mean_of(results, key, one) for one in ("noisy", "last", "best"))
             if wrong is not None and last is not None and best is not None:
                 told.append(f"{title_of(method)} fits {wrong:.1f} %{of} and ends at {last:.1f} after {best:.1f}")
@@ -174,12 +170,12 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     shown = ("cce", "gce", "forward", "d2l", "sl", GR)
     rows = {f"{100 * rate:.0f} % noise": [(title_of(one), kind_of(rate, one)) for one in shown] for rate in RATES}
     printed = {kind_of(rate, _methods(rate)[title]): last for rate in RATES for title, last in _printed(rate).items()}
-    logs = {_released_kind(rate, one): last for rate, logged in RELEASED.items() for one, last in logged.items()}
+    logs = {kind_of(rate, one, RELEASED): last for rate, logged in LOGS.items() for one, last in logged.items()}
     theirs = {
         f"{100 * rate:.0f} % noise, as the authors' code trains": [
-            (title_of(one), _released_kind(rate, one)) for one in logged
+            (title_of(one), kind_of(rate, one, RELEASED)) for one in logged
         ]
-        for rate, logged in sorted(RELEASED.items())
+        for rate, logged in sorted(LOGS.items())
     }
     return learning_curves(results, rows, printed) | learning_curves(results, theirs, logs, "released", "their logs'")
 

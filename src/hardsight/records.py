@@ -37,8 +37,8 @@ _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 _SKIPPED = b"skipped"
-# Of a table with lists, the rows and bytes that are read in one go.
-_ROWS_OF_LISTS, _BUFFER = 2**12, 2**20
+# Rows of a column of lists that are read in one go, and bytes of any.
+ROWS_OF_LISTS, _BUFFER = 2**12, 2**20
 
 
 def check_writable(path: Path | str) -> None:
@@ -113,13 +113,18 @@ def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
     write_json(path, details | {"results": held | dict(results)})
 
 
+def open_parquet(path: Path | str) -> pq.ParquetFile:
+    """A Parquet file whose bytes are read as they are needed: a row group may be gigabytes."""
+    return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
+
+
 def read_table(path: Path | str) -> pa.Table:
     """The table of a Parquet file; pyarrow's own error where it is damaged."""
     path = plain_file(path)
-    with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+    with open_parquet(path) as file:
         if any(pa.types.is_nested(field.type) for field in file.schema_arrow):
             # Lists some rows after others: read at once, their numbers are held more than four times.
-            return pa.Table.from_batches(file.iter_batches(_ROWS_OF_LISTS), file.schema_arrow)
+            return pa.Table.from_batches(file.iter_batches(ROWS_OF_LISTS), file.schema_arrow)
     return pq.read_table(path)
 
 

@@ -38,13 +38,11 @@ from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
 from hardsight.hardness.validation import check_features_and_weight, check_labels
-from hardsight.records import atomic_path
+from hardsight.records import ROWS_OF_LISTS, atomic_path, open_parquet
 
 HEAD_KEY = b"hardsight.head"
 ENDINGS = (".npz", ".safetensors", ".parquet")
 _SINGULAR = {"label": "labels", "id": "ids"}
-# Rows and bytes of a Parquet file that are read in one go.
-_ROWS, _BUFFER = 2**12, 2**20
 _NAMES = frozenset({"features", "weight", "bias", "labels", "ids", *_SINGULAR})
 
 
@@ -247,8 +245,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 def _read_parquet(path: Path) -> dict[str, Any]:
     try:
-        # Bytes are asked for as they are needed: a row group may be gigabytes.
-        with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+        with open_parquet(path) as file:
             schema = file.schema_arrow
             wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
             table = file.read(columns=[name for name in wanted if name != "features"])
@@ -283,7 +280,7 @@ def _matrix(file: pq.ParquetFile, path: Path) -> Tensor:
     if rows == 0:
         raise ValueError(f"{path} must hold at least one sample; it holds none")
     matrix, filled, gaps, missing = None, 0, 0, 0
-    for batch in file.iter_batches(_ROWS, columns=["features"]):
+    for batch in file.iter_batches(ROWS_OF_LISTS, columns=["features"]):
         column = batch.column(0)
         values = column.flatten()
         gaps, missing = gaps + column.null_count, missing + values.null_count

@@ -10,7 +10,9 @@ import pytest
 
 from hardsight.studies.framework import Options, run_details
 from hardsight.studies.gr import table11
-from hardsight.studies.gr.table11 import AGAIN, FIRST, PAPER, TABLE11, cells, compute, follows, judge, table
+from hardsight.studies.gr.table3 import TABLE3
+from hardsight.studies.gr.table3_trainings import cell_of
+from hardsight.studies.gr.table11 import AGAIN, PAPER, TABLE11, again_of, cells, compute, follows, judge, table
 from hardsight.studies.gr.trainings import gr
 from hardsight.studies.results_file import read_results
 from hardsight.studies.running import run_study
@@ -64,9 +66,32 @@ def test_the_table_says_what_was_repaired(smoke: Path) -> None:
     assert f"| {100 * said['test_accuracy']:.1f} ({best:.1f}) [89.3] |" in printed
 
 
+@pytest.mark.parametrize("preset", ["smoke", "cpu", "paper"])
+def test_no_first_training_is_made_twice(preset: str) -> None:
+    """Those of the paper's size are Table 3's, down to the folder of their records."""
+    first = [cell for cell in cells(preset) if "stage" not in cell.settings]
+    assert all(again_of(cell).name in {one.name for one in cells(preset)} or preset == "smoke" for cell in first)
+    if preset == "paper":
+        assert {cell.name for cell in first} <= {cell.name for cell in TABLE3.cells("paper")}
+    assert TABLE11.records == TABLE3.id
+
+
+def test_trainings_as_long_as_the_authors_code_have_a_table_of_their_own(smoke: Path) -> None:
+    results = read_results(TABLE11, smoke / "results", "smoke")
+    for name in list(results["accuracies"]):
+        results["accuracies"][name.replace("method=cce", "method=cce,protocol=long")] = results["accuracies"][name]
+    results["preset"] = "paper"
+    printed = table(results)
+    _, _, longer = printed.partition("As long as that, with the weight decay that the paper prints, 1e-4:")
+    last = 100 * results["accuracies"]["rate=0.2,method=cce"]["last"]["mean"]
+    assert f"| {last:.1f} [76.8] |" in longer
+    assert "| 40 % | GR (β = 12, λ = 0.5) | – | – |" in longer
+    assert "As the authors' code trains" not in printed
+
+
 def test_corrections_are_judged_over_seeds(tmp_path: Path) -> None:
     for seed, after in ((0, 10), (1, 30)):
-        cell = Cell({"rate": 0.4, "method": "cce", "stage": AGAIN, "seed": seed})
+        cell = again_of(cell_of(0.4, "cce", seed))
         record = RunRecord(tmp_path / cell.name)
         record.begin(name=cell.name, seed=seed, config={}, device="cpu", class_names=[])
         numbers = {"correction_samples": 100, "correction_wrong_before": 40, "correction_wrong_after": after}
@@ -96,8 +121,12 @@ def test_a_first_training_that_failed_keeps_only_its_own_second_one_back(
     """`known`: whether its record says so from the start, or it fails in the same call."""
     trained: list[str] = []
 
-    def place(stage: str, method: str) -> tuple[Cell, Path]:
-        cell = Cell({"rate": 0.4, "method": method, "stage": stage, "seed": 0})
+    def first(method: str) -> tuple[Cell, Path]:
+        cell = cell_of(0.4, method, 0)
+        return cell, tmp_path / cell.name
+
+    def again(method: str) -> tuple[Cell, Path]:
+        cell = again_of(cell_of(0.4, method, 0))
         return cell, tmp_path / cell.name
 
     def record(cell: Cell, folder: Path) -> None:
@@ -118,12 +147,10 @@ def test_a_first_training_that_failed_keeps_only_its_own_second_one_back(
     monkeypatch.setattr(table11, "train_cells", train_cells)
     if known:
         for method in ("cce", gr(16, 1)):
-            record(*place(FIRST, method))
+            record(*first(method))
     said: list[str] = []
-    compute("smoke", [place(AGAIN, method) for method in (gr(16, 1), "cce")], Options(say=said.append))
-    assert place(AGAIN, "cce")[0].name in trained
-    assert place(AGAIN, gr(16, 1))[0].name not in trained
-    assert (place(FIRST, gr(16, 1))[0].name in trained) == (not known), "it has failed for good"
-    assert said == [
-        f"skipped {place(AGAIN, gr(16, 1))[0].name}: the training whose predictions it would learn has failed"
-    ]
+    compute("smoke", [again(method) for method in (gr(16, 1), "cce")], Options(say=said.append))
+    assert again("cce")[0].name in trained
+    assert again(gr(16, 1))[0].name not in trained
+    assert (first(gr(16, 1))[0].name in trained) == (not known), "it has failed for good"
+    assert said == [f"skipped {again(gr(16, 1))[0].name}: the training whose predictions it would learn has failed"]

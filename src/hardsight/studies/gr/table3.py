@@ -11,12 +11,12 @@ CCE and GR with five emphasis focuses, for each the paper's best of four spreads
 is the study `gr-protocol`.
 """
 
-import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from hardsight.studies.configured import Hooks, Tree, train_cells
+from hardsight.studies.configured import Hooks, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.judged import (
@@ -30,7 +30,6 @@ from hardsight.studies.gr.judged import (
     shown_classes,
 )
 from hardsight.studies.gr.table3_numbers import (
-    BARE,
     COLUMNS,
     PAPER,
     RATES,
@@ -41,86 +40,40 @@ from hardsight.studies.gr.table3_numbers import (
     place,
     under,
 )
+from hardsight.studies.gr.table3_trainings import OTHERS, PROTOCOLS, cell_of, configure
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.trainings import (
-    DIGITS,
-    PRINTED,
-    RELEASED,
-    RELEASED_TRAINING,
-    TINY,
-    Protocol,
-    gr,
-    knobs,
-    recalls,
-    title_of,
-)
+from hardsight.studies.gr.trainings import gr, knobs, recalls, title_of
 from hardsight.studies.wording import above_or_below
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PROTOCOLS = {"smoke": DIGITS, "cpu": TINY, "paper": PRINTED}
-
-
-# Without crops and flips; and as the authors' code trains on CIFAR-100. All ten classes are in every batch anyway.
-class _Other(NamedTuple):
-    """A protocol that is not the paper's, what its table says above it, and what its figure calls it."""
-
-    protocol: Protocol
-    head: str
-    title: str
-
-
-OTHERS = {
-    BARE: _Other(
-        dataclasses.replace(PRINTED, shift=0, flip=False),
-        "Without crops and flips, where wrong labels can be learnt by heart (the paper's numbers are with them):",
-        "no augmentation",
-    ),
-    RELEASED: _Other(
-        dataclasses.replace(PRINTED, **RELEASED_TRAINING),
-        "As the authors' code trains on CIFAR-100: 30,000 iterations of batch 256, the rate's falls after 15,000 and "
-        "22,000, weight decay 5e-4, crops and flips:",
-        "as the authors' code trains",
-    ),
-}
-
 
 def cells(preset: str) -> list[Cell]:
     """CCE against the paper's best GR, 40 % first; then the rest of the table; then the other spreads and seeds.
 
-    Last, or at any time by `--cells protocol=no-augmentation` and `protocol=released`, the first of them under those.
+    Last, or at any time by `--cells protocol=released` and the like, the first of them under the other protocols.
     """
     if preset != "paper":
         rates = (0.4,) if preset == "cpu" else (0.2, 0.4)
         few = ("cce", gr(12, 0.5), gr(16, 1)) if preset == "cpu" else ("cce", gr(12, 0.5))
-        return [_cell(rate, method, 0) for rate in rates for method in few]
+        return [cell_of(rate, method, 0) for rate in rates for method in few]
     order = (0.4, 0.2, 0.6, 0.8)
     pairs = [(0.4, "cce"), (0.4, gr(16, 1)), (0.4, gr(12, 0.5))]
     pairs += [(rate, method) for rate in order for method in ("cce", best_in_paper(rate))]
     first = dict.fromkeys([*pairs, (0.4, gr(8, 0.5))])
-    others = [_cell(rate, method, 0, protocol) for protocol in OTHERS for rate, method in first]
+    others = [cell_of(rate, method, 0, protocol) for protocol in OTHERS for rate, method in first]
     pairs += [pair for rate in order for pair in PAPER if pair[0] == rate]
     every = [gr(beta, lam) for lam, betas in SPREADS.items() for beta in betas]
-    found = [_cell(rate, method, 0) for rate, method in dict.fromkeys(pairs)]
-    found += [_cell(rate, method, seed) for seed in (1, 2) for rate, method in dict.fromkeys(pairs)]
-    return found + [_cell(rate, one, 0) for rate in order for one in every if (rate, one) not in PAPER] + others
-
-
-def _cell(rate: float, method: str, seed: int, protocol: str = "") -> Cell:
-    named = {"protocol": protocol} if protocol else {}
-    return Cell({"rate": rate, "method": method, **named, "seed": seed})
+    found = [cell_of(rate, method, 0) for rate, method in dict.fromkeys(pairs)]
+    found += [cell_of(rate, method, seed) for seed in (1, 2) for rate, method in dict.fromkeys(pairs)]
+    return found + [cell_of(rate, one, 0) for rate in order for one in every if (rate, one) not in PAPER] + others
 
 
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
     """Train these cells together."""
-
-    def configure(cell: Cell) -> Tree:
-        named = cell.settings.get("protocol")
-        return (PROTOCOLS[preset] if named is None else OTHERS[named].protocol).tree_of(cell)
-
-    train_cells(mine, options, configure, Hooks(measure=recalls))
+    train_cells(mine, options, functools.partial(configure, preset), Hooks(measure=recalls))
 
 
 def judge(preset: str, folder: Path) -> dict[str, Any]:
@@ -265,8 +218,8 @@ training images against the given and against the true labels. CCE weighs hard e
 alike, and λ moves the focus of GR to λ/(1+λ). Fitted samples are let go as in the authors' code, which adds 1e-6 to
 the 2(1 − p) that GR divides by (`gr-protocol` says why). A class counts as learnt where more than half of its test
 images are recognised. As printed, CCE learns no wrong label by heart; without crops and flips it can, and a table
-of its own asks what GR saves there. The last table is trained as the authors' code trains on CIFAR-100, which
-`gr-table5` found to carry their result there."""
+of its own asks what GR saves there. Two more tables train three times as long, as the authors' code does on CIFAR-100,
+which `gr-table5` found to carry their result there: with the weight decay of that code, and with the printed one."""
 
 TABLE3 = Study(
     id="gr-table3",

@@ -42,8 +42,6 @@ SPREADS: dict[int | float, tuple[int | float, ...]] = {
     1: (8, 12, 16, 20),
     2: (12, 16, 20, 24),
 }
-# Not the paper's: where wrong labels can be learnt by heart (`gr-protocol`), at the table's own size.
-BARE = "no-augmentation"
 
 
 def best_in_paper(rate: float) -> str:

@@ -72,6 +72,17 @@ def test_correctness_held_fixed_removes_what_correctness_explains(made_up: Answe
     assert agreement_bins.judge_network([made_up], 20)["scores"]["avh"]["given_correctness"]["mean"] > 0.6
 
 
+def test_the_page_of_table_1_says_which_score_is_closest_to_people(made_up: Answers) -> None:
+    network = agreement_bins.judge_network([made_up], 20)
+    said = agreement_bins.result({"resnet20": network})
+    assert "AVH agrees with people most closely in 1 of 1 network. AVH is ahead of confidence in 1;" in said
+    turned = {**network["scores"], "avh": network["scores"]["confidence"], "confidence": network["scores"]["avh"]}
+    said = agreement_bins.result({"resnet20": {**network, "scores": turned}})
+    assert (
+        "model confidence agrees with people most closely in 1 of 1 network. AVH is ahead of confidence in 0;" in said
+    )
+
+
 def test_a_network_that_is_always_right_has_no_correctness_to_hold_fixed(made_up: Answers) -> None:
     perfect = dataclasses.replace(made_up, correct=np.ones(600, bool))
     found = agreement_bins.judge_network([perfect], 20)

@@ -7,7 +7,7 @@ import pytest
 
 from hardsight.alignment import compare_correlations, correlate
 from hardsight.studies.avh.agreement import Answers
-from hardsight.studies.avh.hypotheses import judge_network, sentences
+from hardsight.studies.avh.hypotheses import judge_network, result, sentences
 
 
 def swapped(answers: Answers, **scores: str) -> Answers:
@@ -43,6 +43,7 @@ def test_what_the_paper_claims_is_said_to_hold_where_it_does(judged: dict[str, A
     assert "holds: AVH's is significantly the larger in 1 of 1 run" in third
     # As in the paper: the norm says nothing about people.
     assert "does not hold: ρ from" in fourth
+    assert result({"resnet20": judged}).startswith("**Result.** H1 holds, H2 holds, H3 holds and H4 does not hold.")
 
 
 def test_the_contrary_is_said_plainly(made_up: Answers, judged: dict[str, Any]) -> None:
@@ -50,10 +51,11 @@ def test_the_contrary_is_said_plainly(made_up: Answers, judged: dict[str, Any]) 
     sentence = sentences({"resnet20": turned})[2]
     assert "is contradicted: AVH's is significantly the larger in 0 of 1 run, confidence's in 1" in sentence
     assert "Z from −" in sentence
+    assert "H3 is contradicted and H4 holds." in result({"resnet20": turned})
     assert "holds: ρ from" in sentences({"resnet20": turned})[3]
     assert (
-        "By Pearson's coefficient, of values instead of ranks, AVH's is the larger for 0 and confidence's for 1 of 1 "
-        "network (95 % intervals over images, which ask for no normal values)."
+        "By Pearson's coefficient, which compares values instead of ranks, AVH's is the larger for 0 and confidence's "
+        "for 1 of 1 network (95 % bootstrap intervals over images, which do not assume normal values)."
     ) in sentence
     mixed = sentences({"resnet20": judged, "cnn13": turned})[2]
     assert "does not hold throughout: AVH's is significantly the larger in 1 of 2 runs, confidence's in 1" in mixed

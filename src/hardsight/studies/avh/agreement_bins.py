@@ -11,6 +11,7 @@ cells: `people`. Intervals are over images, the spread is over seeds.
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ from hardsight.studies.avh.agreement import (
     signed,
     with_interval,
 )
+from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
 from hardsight.studies.framework import markdown_table, provenance, spread
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import listed, plural
 
 SCORES = {"avh": "AVH", "confidence": "model confidence", "class_norm": "norm within class"}
 # Total, then the five bins from the hardest.
@@ -99,16 +101,34 @@ def _given_correctness(answers: Answers, name: str) -> float | None:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Table 1 for every network beneath the paper's rows; then classes and correctness; then what it says."""
+    """What came out; Table 1 for every network beneath the paper's rows; then classes and correctness."""
     networks = results["networks"]
     parts = [
+        result(networks),
         provenance(results),
         *seeds_sentence(results),
+        _LEGEND,
         _bins_table(results),
-        _sentence(networks),
+        _CHECKS,
         _further_table(networks),
+        _limits(networks),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+_LEGEND = """**How to read the table.** A number is Spearman's ρ between human selection frequency and the score of its
+row; positive is agreement with people. Rows in italics are the numbers that the paper prints, without a sign.
+
+- `z`: Fisher's transform of ρ (its inverse hyperbolic tangent), as the paper gives it.
+- `in all [95 %]`: ρ over all images; ± is the standard deviation over seeds, the brackets are a 95 % bootstrap interval
+  over images.
+- `[0, 0.2)` and so on: ρ among the images whose human selection frequency lies in this range. The first range holds the
+  images that people find hardest.
+- Rows `images`: how many images each range holds."""
+_CHECKS = """**Two checks of the numbers over all images.** `within a class` computes ρ in each class separately, so
+that differences between classes cannot make it: the mean over the classes, and the lowest and highest of them.
+`correctness held fixed` is the partial ρ given whether the network classifies the image as labelled: what agreement
+is left beyond right and wrong."""
 
 
 def _bins_table(results: Mapping[str, Any]) -> str:
@@ -135,8 +155,9 @@ def _bins_table(results: Mapping[str, Any]) -> str:
     return markdown_table(heads, rows)
 
 
-def _sentence(networks: Mapping[str, Any]) -> str:
+def result(networks: Mapping[str, Any]) -> str:
     """For how many networks AVH comes before confidence, in all and within the bins."""
+    totals = {name: [one["scores"][name]["total"]["mean"] for one in networks.values()] for name in SCORES}
     pairs = [
         (avh["mean"], confidence["mean"])
         for network in networks.values()
@@ -146,14 +167,24 @@ def _sentence(networks: Mapping[str, Any]) -> str:
         if avh and confidence
     ]
     ahead = sum(avh > confidence for avh, confidence in pairs)
-    total = sum(
-        one["scores"]["avh"]["total"]["mean"] > one["scores"]["confidence"]["total"]["mean"]
-        for one in networks.values()
-    )
+    total = sum(avh > confidence for avh, confidence in zip(totals["avh"], totals["confidence"], strict=True))
+    spans = [f"{min(totals[name]):.3f} to {max(totals[name]):.3f} for {title}" for name, title in SCORES.items()]
+    best = Counter(max(SCORES, key=lambda name: totals[name][at]) for at in range(len(networks)))
+    favourite, times = best.most_common(1)[0]
     return (
-        f"In the paper AVH is ahead of confidence in all and in every bin. Here it is ahead in all for {total} of "
-        f"{plural(len(networks), 'network')}, and in {ahead} of the {len(pairs)} bins of all of them; the "
-        f"smallest bin holds {plural(min(min(one['counts']) for one in networks.values()), 'image')}."
+        f"**Result.** Over all images {SCORES[favourite]} agrees with people most closely in {times} of "
+        f"{plural(len(networks), 'network')}. AVH is ahead of confidence in {total}; in the paper it is ahead, over "
+        f"all images and within every range. Spearman's ρ is {listed(spans)}. Within the ranges of human selection "
+        f"frequency AVH is ahead of confidence in {ahead} of {len(pairs)} comparisons."
+    ).replace(" -", " −")
+
+
+def _limits(networks: Mapping[str, Any]) -> str:
+    """How unevenly the images lie in the bins, and what else to keep in mind."""
+    counts = next(iter(networks.values()))["counts"]
+    return (
+        f"**What one may conclude.** The last range holds {counts[-1] / sum(counts):.0%} of the images, and the "
+        f"smallest one {plural(min(counts), 'image')}: a ρ within a range of few images is mostly chance. {SCOPE}"
     )
 
 
@@ -177,12 +208,15 @@ def _further_table(networks: Mapping[str, Any]) -> str:
     return markdown_table(heads, rows)
 
 
-ABOUT = f"""Spearman's coefficient between human selection frequency and AVH, model confidence and the norm scaled
-within each class, in all and within the paper's five bins; positive is agreement, and `z` is Fisher's transform of it.
-Below it, the mean over the classes of the coefficient within a class, and the partial coefficient given whether the
-network is right.
+ABOUT = f"""Are the images that people find hard also hard for a network, and which score of the network shows it best?
+This study ranks images by three scores and by people's answers, and says how alike the rankings are: over all images,
+and within five ranges from hard to easy for people.
 
-{people.CELLS}"""
+{terms(AVH, CONFIDENCE, CLASS_NORM, HSF, SPEARMAN)}
+
+{TURNED}
+
+{CELLS}"""
 
 TABLE_1 = people.study(
     id="avh-table1",

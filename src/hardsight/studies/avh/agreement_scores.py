@@ -42,6 +42,7 @@ from hardsight.studies.avh.agreement_choice import (
 )
 from hardsight.studies.avh.agreement_figures import by_origin, figures, mean_coefficients
 from hardsight.studies.avh.people_looks import FOLLOWED
+from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
 from hardsight.studies.framework import finished_cells, markdown_table, provenance, spread
 from hardsight.studies.wording import listed, plural
 
@@ -127,31 +128,33 @@ def _curves(preset: str, folder: Path) -> dict[str, dict[str, list[float]]]:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """What was found in words, every score by network, and the halves."""
+    """What was found in words, the halves, and every score by network."""
     networks: Mapping[str, Any] = results["networks"]
     parts = [
+        *sentences(results),
         provenance(results),
         *seeds_sentence(results),
-        *sentences(results),
         _halves_table(networks),
         _scores_table(networks),
+        f"**What one may conclude.** {SCOPE}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def sentences(results: Mapping[str, Any]) -> list[str]:
-    """The ceiling, the best score of the trained networks and of the public ones, and AVH's place."""
-    networks: Mapping[str, Any] = results["networks"]
+    """The best score of the public networks and of the trained ones, AVH's place, and the ceiling."""
+    groups = by_origin(results["networks"])
+    said = [_best(group, title) for title, group in groups.items() if group]
     halves = results["people_with_people"]
     # Spearman and Brown: from two halves to the whole crowd, and from the crowd to what it is a sample of.
     ceiling = math.sqrt(2 * halves / (1 + halves))
-    said = [
-        f"Two random halves of the people agree with each other by ρ = {halves:.3f} on the {results['images']:,} "
-        f"images: so many are easy that much of their order is chance. A score that knew what an endless crowd would "
-        f"say could reach about {ceiling:.2f} with this one (Spearman and Brown's formula)."
-    ]
-    groups = by_origin(networks)
-    return said + [_best(group, title) for title, group in groups.items() if group]
+    ceiling_text = (
+        "**How much agreement is possible.** Two random halves of the people agree with each other by ρ = "
+        f"{halves:.3f} on the {results['images']:,} images. Most images are easy, so much of their order is chance. By "
+        "the Spearman-Brown formula, even a score that knew what endlessly many people would say could reach only "
+        f"about {ceiling:.2f}."
+    )
+    return [f"**Result.** {' '.join(said)}", ceiling_text]
 
 
 def _best(networks: Mapping[str, Any], title: str) -> str:
@@ -165,7 +168,7 @@ def _best(networks: Mapping[str, Any], title: str) -> str:
         picked.update(one["singles"])
     favourite, times = picked.most_common(1)[0]
     beside = (
-        f" The best score's difference to confidence has an interval above zero for {ahead} of "
+        f" The best score is ahead of confidence by more than chance (95 % interval) for {ahead} of "
         f"{plural(len(networks), 'network')}."
     )
     # What is first or second is said once.
@@ -174,13 +177,30 @@ def _best(networks: Mapping[str, Any], title: str) -> str:
         for name in ("confidence", "avh")
         if name not in order[:2]
     ]
+    behind = f"; {listed(places)}" if places else ""
+    ahead_of_it = "" if order[0] == "confidence" else beside
     return (
-        f"Of the {title} ({len(networks)}), the score that agrees best is `{order[0]}` (mean ρ "
-        f"{means[order[0]]:.3f}), before `{order[1]}` ({means[order[1]]:.3f}){'; ' if places else ''}"
-        f"{listed(places) if places else ''}."
-        f"{'' if order[0] == 'confidence' else beside} Halves of the images choose `{favourite}` in {times} of "
-        f"{choices} cases, and what they combine is significantly ahead of confidence on the other half in {combined}."
+        f"Of the {title} ({len(networks)}), the score that agrees best with people, of those that all have, is "
+        f"`{order[0]}` (mean ρ {means[order[0]]:.3f}), followed by `{order[1]}` ({means[order[1]]:.3f}){behind}."
+        f"{ahead_of_it} Where one half of the images chooses a score, it takes `{favourite}` most often ({times} of "
+        f"{choices} times); on the other half the combination that it chooses is significantly ahead of confidence "
+        f"{combined} times."
     )
+
+
+_HALVES = """**Chosen on one half, judged on the other.** The best of many scores on some images is flattered by these
+images. So a random half of the images chooses the scores, and the table gives Spearman's ρ on the other half, as a mean
+over all choices; ± is the standard deviation over seeds.
+
+- `AVH`, `confidence`: these two scores, for comparison.
+- `single score chosen`: the score with the largest ρ on the half that chooses.
+- `combination chosen`: the mean of the ranks of up to three scores, chosen there too.
+- The last two columns: what was chosen, and how often."""
+_SCORES = """**Every score on all images.** A number is Spearman's ρ with human selection frequency; positive is
+agreement. ± is the standard deviation over seeds, the brackets are a 95 % bootstrap interval over images. Scores are
+sorted by how far they are ahead of confidence on average. An empty cell is a score that was not measured for this
+network; where only some of its seeds have a score, their number stands beside it. Public networks have no scores of
+training."""
 
 
 def _halves_table(networks: Mapping[str, Any]) -> str:
@@ -200,7 +220,7 @@ def _halves_table(networks: Mapping[str, Any]) -> str:
         "network", "AVH", "confidence", "single score chosen", "combination chosen", "single scores, times chosen",
         "combination chosen most",
     ]  # fmt: skip
-    return "On the half of the images that did not choose:\n\n" + markdown_table(heads, rows)
+    return f"{_HALVES}\n\n{markdown_table(heads, rows)}"
 
 
 def _scores_table(networks: Mapping[str, Any]) -> str:
@@ -223,7 +243,7 @@ def _scores_table(networks: Mapping[str, Any]) -> str:
         for name in sorted(names, key=lambda name: -mean(name))
     ]
     heads = ["score", *(network_name(key, one["seeds"]) for key, one in networks.items())]
-    return "Spearman's ρ with human selection frequency [95 %], all images:\n\n" + markdown_table(heads, rows)
+    return f"{_SCORES}\n\n{markdown_table(heads, rows)}"
 
 
 def _cell(score: Mapping[str, Any] | None, seeds: int) -> str:
@@ -235,18 +255,31 @@ def _cell(score: Mapping[str, Any] | None, seeds: int) -> str:
     return f"{signed(score['coefficient'])} [{low:.3f}, {high:.3f}]{fewer}".replace("-", "−")
 
 
-ABOUT = f"""Spearman's coefficient with human selection frequency of every registered score: those of one look at a
-network, and those of its training, recorded on the test images. `confidence_t4` is the confidence of the label with
-the logits divided by 4; `entropy_of_mean` the entropy of the probabilities averaged over all epochs. Positive is
-agreement with people. Halves: a random half of the images picks the single score, and the mean of the ranks of up to
-three scores, that agree best with people there; the other half judges them. {SPLITS} splits, both ways. The dashed line
-is how well two random halves of the people agree with each other. `allsh` looks at four copies of each image (`cpu`:
-one), moved by up to 4 pixels and mirrored by chance; `vog` at the gradients in the image at five epochs. Left out are
-`loss`, which ranks as confidence does, the `..._last`, which are the scores of the trained network,
-`second_split_forgetting`, which needs a second training, and `detector`, which is made from known label errors. Where
-fewer seeds have a score than the network has, their number stands beside it; where none has, nothing does.
+ABOUT = f"""Which score that one training run gives is closest to what people find hard? This study compares every score
+of the [list of scores](../scores.md) with people's answers: the scores of a trained network, and those that follow an
+image over the training.
 
-{people.CELLS}"""
+{terms(AVH, CONFIDENCE, HSF, SPEARMAN)}
+
+{TURNED}
+
+Scores that this study adds to the list, or treats in its own way:
+
+- `confidence_t2`, `_t4`, `_t8`, `_t16`: confidence with the logits divided by 2, 4, 8 or 16 (a softer softmax).
+- `confidence_without_norm`: confidence with each image's logits divided by the norm (length) of its features, relative
+  to the mean norm.
+- `entropy_of_mean`: entropy of the probabilities averaged over all epochs.
+- `allsh`: looks at four copies of each image (preset `cpu`: one), shifted by up to 4 pixels and mirrored at random.
+- `vog`: looks at the gradients with respect to the image at five epochs.
+
+Left out are `loss` (same ranking as confidence), the scores `..._last` (those of the trained network),
+`second_split_forgetting` (needs a second training) and `detector` (made from known label errors). Scores of training
+come from looking at the test images after every epoch.
+
+{CELLS} The images are split into halves {SPLITS} times, and each half chooses once.
+
+**Figures.** The ρ of every score for the public networks and for those trained here, then ρ after every epoch. The
+dashed line is how well two random halves of the people agree with each other."""
 
 AGREEMENT = people.study(
     id="avh-agreement",

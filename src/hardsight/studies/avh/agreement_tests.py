@@ -32,6 +32,7 @@ from hardsight.studies.avh.agreement import (
     seeds_sentence,
     signed,
 )
+from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
 from hardsight.studies.framework import Study, markdown_table, provenance, spread
 from hardsight.studies.wording import plural
 from hardsight.training import Cell
@@ -141,8 +142,31 @@ def table(results: Mapping[str, Any]) -> str:
         "network", "coefficient", "AVH", "confidence", "Fisher Z (one-sided p)", "Steiger Z (p)", "Meng Z (p)",
         "AVH − confidence, 95 %",
     ]  # fmt: skip
-    parts = [provenance(results), *seeds_sentence(results), markdown_table(heads, rows), verdict(networks)]
+    parts = [
+        verdict(networks),
+        provenance(results),
+        *seeds_sentence(results),
+        _LEGEND,
+        markdown_table(heads, rows),
+        f"**What one may conclude.** {SCOPE}",
+    ]
     return "\n\n".join(parts) + "\n"
+
+
+_LEGEND = """**How to read the table.** Each network has three rows, one for each coefficient: Spearman's and Kendall's
+compare ranks, Pearson's compares values. Rows in italics are the numbers that the paper prints. Its Z of 6.2 for
+DenseNet-121 and Spearman is a misprint: by the paper's own formula it is 5.30.
+
+- `AVH`, `confidence`: the coefficient of each with human selection frequency; ± is the standard deviation over seeds.
+- `Fisher Z`: the paper's test, which treats the two coefficients as if they came from different images. One-sided: a
+  small p says that AVH's is larger.
+- `Steiger Z`, `Meng Z`: two tests that take into account that both scores rate the same images. Two-sided. A negative Z
+  says that confidence follows people more closely. There are none for Kendall's coefficient.
+- In brackets stands the p-value; with several seeds Z is the mean ± standard deviation over them, and the brackets say
+  in how many seeds p is below 0.05.
+- `AVH − confidence, 95 %`: bootstrap interval, over images, of the difference of the two coefficients (of its mean
+  over seeds). Steiger's and Meng's tests assume normal values, and confidences are far from normal: for Pearson's
+  coefficient trust this interval."""
 
 
 def _paper_rows(kind: str) -> list[list[str]]:
@@ -204,28 +228,28 @@ def verdict(networks: Mapping[str, Any]) -> str:
     intervals = [one["methods"]["pearson"]["difference"] for one in networks.values()]
     above, below = sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)
     return (
-        f"By Spearman's coefficient AVH follows people significantly more closely than confidence in {stronger} of "
-        f"{plural(stronger + weaker + neither, 'run')}, less closely in {weaker}, and {neither} are undecided (Meng, "
-        f"Rosenthal and Rubin, two-sided, p < {SIGNIFICANT}). The test is for normal values, which confidences are "
-        f"not; of Pearson's coefficients the interval of the difference lies above zero for {above} of "
-        f"{plural(len(intervals), 'network')}, below for {below}."
+        f"**Result.** By ranks (Spearman) AVH follows people significantly more closely than confidence in {stronger} "
+        f"of {plural(stronger + weaker + neither, 'run')}, less closely in {weaker}, and {neither} are undecided (test "
+        f"of Meng, Rosenthal and Rubin, two-sided, p < {SIGNIFICANT}). By values (Pearson) the interval of the "
+        f"difference lies above zero for {above} of {plural(len(intervals), 'network')}, below for {below}. In the "
+        "paper AVH is ahead for every network and by every coefficient."
     )
 
 
-ABOUT = f"""Coefficients of AVH and of model confidence with human selection frequency, and the tests of their
-difference: Fisher's as in the paper (for correlations of different samples, one-sided: is AVH's larger?), Steiger's and
-Meng, Rosenthal and Rubin's for correlations of the same images (two-sided), and the bootstrap interval of the
-difference, of its mean over seeds where there are several; there Z is a mean ± standard deviation, with the number of
-seeds whose p is below 0.05. A negative Z says that confidence follows people more closely. Steiger's and Meng's tests
-are for normal values: of Pearson's coefficient, where the values are skewed, believe the interval. The printed Z of
-DenseNet-121's Spearman row is another row's: by the paper's own formula it is 5.30.
+_ABOUT = f"""Does AVH follow people's answers more closely than the network's confidence does, and is the difference
+more than chance? {{networks}}
 
-{people.CELLS}"""
+{terms(AVH, CONFIDENCE, HSF, SPEARMAN)}
+
+{TURNED} Of each network the coefficient of AVH with human selection frequency is compared with that of confidence.
+
+{CELLS}"""
 
 
-def _study(id: str, title: str, reference: str, cells: Callable[[str], list[Cell]]) -> Study:
+def _study(id: str, title: str, reference: str, networks: str, cells: Callable[[str], list[Cell]]) -> Study:
+    about = _ABOUT.format(networks=networks)
     return people.study(
-        id=id, title=title, about=ABOUT, reference=reference, cells=cells, judge=judged_by(cells), table=table
+        id=id, title=title, about=about, reference=reference, cells=cells, judge=judged_by(cells), table=table
     )
 
 
@@ -235,11 +259,16 @@ def _pretrained(preset: str) -> list[Cell]:
 
 
 TABLE_2 = _study(
-    "avh-table2", "AVH against confidence, public ResNets: tests of the difference", "AVH Table 2", _pretrained
+    "avh-table2",
+    "AVH against confidence, public ResNets: tests of the difference",
+    "AVH Table 2",
+    "This page tests the public ResNets; [avh-tables6-9](avh-tables6-9.md) tests the networks trained here.",
+    _pretrained,
 )
 TABLES_6_TO_9 = _study(
     "avh-tables6-9",
     "AVH against confidence, by architecture, over seeds: tests of the difference",
     "AVH Tables 6, 7, 8 and 9",
+    "This page tests the networks trained here; [avh-table2](avh-table2.md) tests the public ResNets.",
     people.trained_cells,
 )

@@ -29,6 +29,7 @@ from hardsight.studies.avh.agreement import (
     seeds_sentence,
     with_interval,
 )
+from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
 from hardsight.studies.framework import markdown_table, provenance, spread
 from hardsight.studies.wording import plural
 
@@ -101,8 +102,32 @@ def table(results: Mapping[str, Any]) -> str:
             ]
         )
     heads = ["network", "accuracy", *(f"{title} [95 %]" for title in SCORES.values()), "AVH − confidence, 95 %"]
-    parts = [provenance(results), *seeds_sentence(results), *sentences(networks), markdown_table(heads, rows)]
+    parts = [
+        result(networks),
+        *sentences(networks),
+        provenance(results),
+        *seeds_sentence(results),
+        _LEGEND,
+        markdown_table(heads, rows),
+        f"**What one may conclude.** {SCOPE}",
+    ]
     return "\n\n".join(parts) + "\n"
+
+
+_LEGEND = """**How to read the table.** A number is Spearman's ρ between human selection frequency and the score
+above it; positive is agreement with people. ± is the standard deviation over seeds, the brackets are a 95 %
+bootstrap interval over images. `accuracy` is the share of test images that the network classifies as labelled. `AVH
+− confidence, 95 %` is the bootstrap interval of the difference of the two ρ: below zero, confidence follows people
+more closely. The row in italics is what the paper prints."""
+
+
+def result(networks: Mapping[str, Any]) -> str:
+    """Which of the four hold."""
+    h1, h2, h4 = (_correlation(networks, score)[0] for score in ("avh", "confidence", "class_norm"))
+    return (
+        f"**Result.** H1 {h1}, H2 {h2}, H3 {_comparison(networks)} and H4 {h4}. In the paper H1, H2 and H3 hold and H4 "
+        "does not."
+    )
 
 
 def sentences(networks: Mapping[str, Any]) -> list[str]:
@@ -111,24 +136,34 @@ def sentences(networks: Mapping[str, Any]) -> list[str]:
         _correlates("H1", "AVH", networks, "avh") + _better_models(networks),
         _correlates("H2", "model confidence", networks, "confidence"),
         _stronger(networks),
-        _correlates("H4", "the class-normalised norm", networks, "class_norm")
-        + f" The paper found none: |ρ| {PAPER['class_norm']:g}.",
+        _correlates("H4", "the norm within class", networks, "class_norm")
+        + f" The paper finds no correlation: its |ρ| is {PAPER['class_norm']:g}.",
     ]
+
+
+def _correlation(networks: Mapping[str, Any], score: str) -> tuple[str, int, int]:
+    """Whether a score's correlation holds in every run; the runs in which it does, and those with the contrary."""
+    found = [network["scores"][score] for network in networks.values()]
+    pairs = [pair for one in found for pair in zip(one["coefficient"]["values"], one["p_values"], strict=True)]
+    agree = sum(value > 0 and p < SIGNIFICANT for value, p in pairs)
+    against = sum(value < 0 and p < SIGNIFICANT for value, p in pairs)
+    return _outcome(agree, len(pairs)), agree, against
+
+
+def _outcome(held: int, runs: int) -> str:
+    return "holds" if held == runs else "does not hold throughout" if held else "does not hold"
 
 
 def _correlates(number: str, title: str, networks: Mapping[str, Any], score: str) -> str:
     found = [network["scores"][score] for network in networks.values()]
     coefficients = [value for one in found for value in one["coefficient"]["values"]]
     p_values = [value for one in found for value in one["p_values"]]
-    agree = sum(value > 0 and p < SIGNIFICANT for value, p in zip(coefficients, p_values, strict=True))
-    against = sum(value < 0 and p < SIGNIFICANT for value, p in zip(coefficients, p_values, strict=True))
-    outcome = "holds" if agree == len(p_values) else "does not hold throughout" if agree else "does not hold"
+    outcome, agree, against = _correlation(networks, score)
     contrary = f", and in {against} significantly against people" if against else ""
     return (
-        f"**{number}** ({title} has a correlation with human selection frequency) {outcome}: ρ from "
-        f"{min(coefficients):.3f} to {max(coefficients):.3f} over {plural(len(coefficients), 'run')} of "
-        f"{plural(len(found), 'network')}, significant and positive in {agree}{contrary} (largest p "
-        f"{p_text(max(p_values))})."
+        f"**{number}** ({title} correlates with human selection frequency) {outcome}: ρ from {min(coefficients):.3f} "
+        f"to {max(coefficients):.3f} over {plural(len(coefficients), 'run')} of {plural(len(found), 'network')}. It is "
+        f"positive and significant in {agree} of them{contrary} (largest p {p_text(max(p_values))})."
     ).replace("from -", "from −")
 
 
@@ -144,26 +179,31 @@ def _better_models(networks: Mapping[str, Any]) -> str:
         claim = "more" if found.coefficient > 0 else "less"
     return (
         f" Better networks agree with people {claim}: over the {len(networks)} networks the rank correlation between "
-        f"accuracy and AVH's coefficient is {found.coefficient:.2f} (p {p_text(found.p_value)}); in the paper it rises."
+        f"accuracy and AVH's ρ is {found.coefficient:.2f} (p {p_text(found.p_value)}). In the paper better networks "
+        "agree more."
     ).replace("is -", "is −")
 
 
 def _stronger(networks: Mapping[str, Any]) -> str:
     """H3 is about ranks, as the paper's headline is; what Pearson's coefficient says stands beside it."""
     stronger, weaker, runs = _count(networks)
-    outcome = "holds" if stronger == runs else "does not hold throughout" if stronger else "does not hold"
-    if weaker > runs / 2:
-        outcome = "is contradicted"
     meng, fisher = (
         [z for one in networks.values() for z in one["tests"]["spearman"][test]] for test in ("meng", "fisher")
     )
     return (
-        f"**H3** (AVH has a stronger correlation with human selection frequency than model confidence) {outcome}: "
-        f"AVH's is significantly the larger in {stronger} of {plural(runs, 'run')}, confidence's in {weaker}, and "
-        f"{runs - stronger - weaker} are undecided (Spearman; Meng, Rosenthal and Rubin, two-sided, p < {SIGNIFICANT}; "
-        f"Z from {min(meng):.2f} to {max(meng):.2f}; the paper's Fisher Z from {min(fisher):.2f} to "
-        f"{max(fisher):.2f}, 4.85 in the paper).{_by_values(networks)}"
+        "**H3** (AVH correlates with human selection frequency more strongly than model confidence does) "
+        f"{_comparison(networks)}: AVH's is significantly the larger in {stronger} of {plural(runs, 'run')}, "
+        f"confidence's in {weaker}, and {runs - stronger - weaker} are undecided. The test is that of Meng, Rosenthal "
+        f"and Rubin on Spearman's ρ, two-sided, p < {SIGNIFICANT}, with Z from {min(meng):.2f} to {max(meng):.2f}. The "
+        f"paper's own test, Fisher's, gives Z from {min(fisher):.2f} to {max(fisher):.2f}; the paper prints "
+        f"4.85.{_by_values(networks)}"
     ).replace(" -", " −")
+
+
+def _comparison(networks: Mapping[str, Any]) -> str:
+    """Whether AVH is ahead of confidence in every run; contradicted, where confidence is in more than half of them."""
+    stronger, weaker, runs = _count(networks)
+    return "is contradicted" if weaker > runs / 2 else _outcome(stronger, runs)
 
 
 def _by_values(networks: Mapping[str, Any]) -> str:
@@ -173,9 +213,9 @@ def _by_values(networks: Mapping[str, Any]) -> str:
     intervals = [one["pearson_difference"] for one in networks.values()]
     larger, smaller = sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)
     return (
-        f" By Pearson's coefficient, of values instead of ranks, AVH's is the larger for {larger} and confidence's "
-        f"for {smaller} of {plural(len(intervals), 'network')} (95 % intervals over images, which ask for no normal "
-        "values)."
+        f" By Pearson's coefficient, which compares values instead of ranks, AVH's is the larger for {larger} and "
+        f"confidence's for {smaller} of {plural(len(intervals), 'network')} (95 % bootstrap intervals over images, "
+        "which do not assume normal values)."
     )
 
 
@@ -188,12 +228,24 @@ def _count(networks: Mapping[str, Any]) -> tuple[int, int, int]:
     return stronger, weaker, len(pairs)
 
 
-ABOUT = f"""The paper's four hypotheses on CIFAR-10H. A hypothesis holds where it does in every run at 5 %: H1, H2 and
-H4 by the p-value of Spearman's coefficient (positive is agreement with people), H3 by Meng, Rosenthal and Rubin's test
-for two correlations of the same images; it is contradicted where confidence is significantly ahead in more than half of
-the runs. Intervals are over images, of the mean over seeds where there are several.
+ABOUT = f"""The AVH paper states four hypotheses about how a network's scores relate to people, and tests them on
+ImageNet. Which of them hold on CIFAR-10?
 
-{people.CELLS}"""
+- **H1**: AVH correlates with human selection frequency.
+- **H2**: model confidence correlates with it, too.
+- **H3**: AVH's correlation is the stronger one.
+- **H4**: the norm within class correlates with it, too.
+
+{terms(AVH, CONFIDENCE, CLASS_NORM, HSF, SPEARMAN)}
+
+{TURNED}
+
+**When a hypothesis holds.** A run is one training of one network. A hypothesis holds if it does in every run, at the 5
+% level. H1, H2 and H4 ask for a positive ρ with p < 0.05. H3 asks for a significant difference by the test of Meng,
+Rosenthal and Rubin, made for two correlations over the same images. H3 is contradicted if confidence is significantly
+ahead in more than half of the runs.
+
+{CELLS}"""
 
 HYPOTHESES = people.study(
     id="avh-hypotheses",

@@ -302,12 +302,3 @@ def study(**parts: Any) -> Study:
         "entries": Entries(("networks",), key_of),
     }
     return Study(**shared | parts)
-
-
-CELLS = """The images are CIFAR-10's 10,000 test images, the answers CIFAR-10H's (about 50 people an image). The public
-ResNets are as published; the others are trained here: SGD with momentum 0.9 and weight decay 5e-4, cosine, batch 128,
-crops and flips, learning rate 0.1 (AlexNet and VGG-19: 0.01), 20 epochs (DenseNet-121: 10), five seeds each. In the
-preset `cpu` there is one of them, with one seed, which sees a fifth of the training images at a quarter of the pixels,
-for 8 epochs. No test image is trained on; scores of training dynamics come from looks at the test images after every
-epoch. Confidence is taken from the loss: in float32 it is exactly 1 for many images, which would tie. All studies of
-this section share their records: what one has computed the others only judge."""

@@ -34,7 +34,7 @@ from hardsight.studies.avh.agreement import (
     signed,
     with_interval,
 )
-from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
 from hardsight.studies.framework import markdown_table, provenance, spread
 from hardsight.studies.wording import listed, plural
 
@@ -184,7 +184,8 @@ def _limits(networks: Mapping[str, Any]) -> str:
     counts = next(iter(networks.values()))["counts"]
     return (
         f"**What one may conclude.** The last range holds {counts[-1] / sum(counts):.0%} of the images, and the "
-        f"smallest one {plural(min(counts), 'image')}: a ρ within a range of few images is mostly chance. {SCOPE}"
+        f"smallest one {plural(min(counts), 'image')}: a ρ within a range of few images is mostly chance. {SCOPE} "
+        f"{SPREADS}"
     )
 
 

@@ -42,7 +42,7 @@ from hardsight.studies.avh.agreement_choice import (
 )
 from hardsight.studies.avh.agreement_figures import by_origin, figures, mean_coefficients
 from hardsight.studies.avh.people_looks import FOLLOWED
-from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
 from hardsight.studies.framework import finished_cells, markdown_table, provenance, spread
 from hardsight.studies.wording import listed, plural
 
@@ -136,7 +136,7 @@ def table(results: Mapping[str, Any]) -> str:
         *seeds_sentence(results),
         _halves_table(networks),
         _scores_table(networks),
-        f"**What one may conclude.** {SCOPE}",
+        f"**What one may conclude.** {SCOPE} {SPREADS}",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -32,7 +32,7 @@ from hardsight.studies.avh.agreement import (
     seeds_sentence,
     signed,
 )
-from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
 from hardsight.studies.framework import Study, markdown_table, provenance, spread
 from hardsight.studies.wording import plural
 from hardsight.training import Cell
@@ -148,7 +148,7 @@ def table(results: Mapping[str, Any]) -> str:
         *seeds_sentence(results),
         _LEGEND,
         markdown_table(heads, rows),
-        f"**What one may conclude.** {SCOPE}",
+        f"**What one may conclude.** {SCOPE} {SPREADS}",
     ]
     return "\n\n".join(parts) + "\n"
 

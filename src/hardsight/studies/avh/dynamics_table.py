@@ -14,14 +14,35 @@ from hardsight.studies.wording import listed, plural, training_images
 
 
 def dynamics_table(results: Mapping[str, Any]) -> str:
-    """When AVH settles, what norm and accuracy do then, and the paper's observations, measured."""
+    """The paper's observations, measured; when AVH settles, and what norm and accuracy do then."""
     networks = [Measured(name, one) for name, one in results["networks"].items()]
     asked = [one for one in networks if one.asked]
-    parts = [f"{provenance(results)} {_trained_on(results['settings'])}"]
-    parts += [_phases_table(networks), _groups_table(asked) if asked else ""]
-    parts += [norm_grows(networks), plateau_first(networks), tells_apart(asked) if asked else ""]
-    parts += [better_is_lower(networks), two_phases(networks)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    said = [norm_grows(networks), plateau_first(networks), tells_apart(asked) if asked else ""]
+    said += [better_is_lower(networks), two_phases(networks)]
+    parts = ["**Result.** The paper makes these observations about training; this is what became of each here."]
+    parts += ["\n".join(f"- {one}" for one in said if one)]
+    parts += [f"{provenance(results)} {_trained_on(results['settings'])}", _LEGEND, _phases_table(networks)]
+    parts += [_GROUPS_LEGEND, _groups_table(asked)] if asked else []
+    return "\n\n".join([*parts, _limits(networks)]) + "\n"
+
+
+_LEGEND = """**How to read the table.** One row for each network, over all test images. Times are epochs.
+
+- `AVH settled at`, `accuracy settled at`: the first epoch from which the curve stays within a tenth of its whole range
+  of its last value (it has reached its *plateau*).
+- `AVH's knot`: where the two pieces meet of the broken line that fits AVH's curve best.
+- `best accuracy at`, `best accuracy`, `accuracy when AVH settled`: accuracy on the test images.
+- `norm growth`: how much the mean norm changes from the first epoch to the last; `norm growth after AVH settled`: from
+  that epoch to the last.
+- `mean AVH at the end`: after the last epoch."""
+_GROUPS_LEGEND = """**Easy and hard images for people.** The images are put into five bins by human selection frequency.
+
+- `epochs with the bins in order of AVH`, `of norm`: the share of epochs after which the means of the five bins stand in
+  people's order.
+- `norm of the easiest bin over the hardest`: by how much the mean norm of the easiest bin exceeds that of the hardest
+  after the last epoch.
+- `ρ of ...`: Spearman's ρ between human selection frequency and a score, after the first and the last epoch. AVH's
+  is turned, so that positive is agreement for all three."""
 
 
 def _trained_on(settings: Mapping[str, Any]) -> str:
@@ -47,6 +68,7 @@ class Measured:
     def __init__(self, name: str, found: Mapping[str, Any]) -> None:
         self.title = TITLES.get(name, name)
         self.row = f"{self.title} ({plural(found['seeds'], 'seed')})"
+        self.seeds = found["seeds"]
         self.epochs, self.shortcuts, self.numbers = found["epochs"], found["shortcuts"], found["measures"]
         self.rho = found["rho"]
 
@@ -102,8 +124,21 @@ def _groups_table(networks: Sequence[Measured]) -> str:
     return markdown_table(heads, rows)
 
 
+def _limits(networks: Sequence[Measured]) -> str:
+    """How many seeds and epochs stand behind the numbers."""
+    fewest, longest = min(one.seeds for one in networks), max(one.epochs for one in networks)
+    seeds = f"Each network has {fewest} seeds or more."
+    once = "Each network is trained once, so another seed may change an epoch or an order."
+    return (
+        "**What one may conclude.** The paper observes this on ImageNet, over 90 epochs; here the images are smaller, "
+        f"and a training has at most {plural(longest, 'epoch')}. {once if fewest == 1 else seeds} When a curve has "
+        "settled depends on the rule that says so, and on the schedule, whose learning rate falls after each third of "
+        "the epochs."
+    )
+
+
 # ---------------------------------------------------------------------------------------------------------------------
-# Each observation ends in a sentence that says whether it holds here.
+# Each observation begins with what became of it here.
 
 
 def norm_grows(networks: Sequence[Measured]) -> str:
@@ -111,8 +146,9 @@ def norm_grows(networks: Sequence[Measured]) -> str:
     grown = sum(one["norm_growth"] > 0 for one in networks)
     texts = [f"{one.title} {one['norm_growth']:+.0%} (up in {one['norm_rises']:.0%} of the steps)" for one in networks]
     sentence = (
-        f"**Observation 1** (the norm keeps growing during training): from the first to the last epoch the mean norm "
-        f"changes by {listed(texts)}; it grows in {grown} of {plural(len(networks), 'network')}."
+        f"**Observation 1** (the norm keeps growing during training): it grows in {grown} of "
+        f"{plural(len(networks), 'network')}. From the first to the last epoch the mean norm changes by "
+        f"{listed(texts)}."
     )
     gaps = [
         f"{one.title} {one['human_norm_gap']:+.0%}{' (shortcuts)' if one.shortcuts else ''}"
@@ -122,8 +158,9 @@ def norm_grows(networks: Sequence[Measured]) -> str:
     if not gaps:
         return sentence
     return (
-        f"{sentence} The paper sees the norms of easy and hard images drawn together by shortcuts and kept apart "
-        f"without: at the end the easiest bin's mean norm exceeds the hardest's by {listed(gaps)}."
+        f"{sentence} The paper finds that the norms of easy and hard images come together in networks with shortcuts "
+        "and stay apart in others. Here, at the end, the mean norm of the images that are easiest for people exceeds "
+        f"that of the hardest by {listed(gaps)}."
     )
 
 
@@ -137,9 +174,9 @@ def plateau_first(networks: Sequence[Measured]) -> str:
     early = sum(one["plateau"] < one["best_time"] for one in networks)
     sooner = sum(one["plateau"] < one["accuracy_settled"] for one in networks)
     return (
-        f"**Observation 2** (AVH reaches a plateau early, while accuracy still improves): AVH settles for "
-        f"{listed(texts)}. It settles before the best accuracy in {early} of {plural(len(networks), 'network')}; by "
-        f"the same rule accuracy itself settles later than AVH in {sooner}."
+        "**Observation 2** (AVH reaches a plateau early, while accuracy still improves): AVH settles before the best "
+        f"accuracy in {early} of {plural(len(networks), 'network')}. By the same rule accuracy itself "
+        f"settles later than AVH in {sooner}. AVH settles for {listed(texts)}."
     )
 
 
@@ -153,10 +190,11 @@ def tells_apart(networks: Sequence[Measured]) -> str:
     always = sum(min(one.agreement("avh"), default=-1.0) > 0 for one in networks)
     ahead = sum(-one["avh_rho_mean"] > one["confidence_rho_mean"] for one in networks)
     return (
-        f"**Observation 3** (AVH follows human frequency throughout training): over the epochs the rank correlation "
-        f"with people, positive where they agree, lies at {listed(texts, '; ')}. AVH's is positive after every epoch "
-        f"in {always} of {plural(len(networks), 'network')}, and ahead of confidence's on average in {ahead}. The five "
-        f"bins stand in people's order by mean AVH in this share of the epochs: {listed(ordered)}."
+        "**Observation 3** (AVH follows people throughout training). This is about Spearman's ρ with human selection "
+        f"frequency, turned so that positive is agreement. AVH's is positive after every epoch in {always} of "
+        f"{plural(len(networks), 'network')}, and ahead of confidence's on average in {ahead}. Over the epochs it lies "
+        f"at {listed(texts, '; ')}. Five bins of images stand in people's order by mean AVH in this share of the "
+        f"epochs: {listed(ordered)}."
     )
 
 
@@ -208,9 +246,9 @@ def two_phases(networks: Sequence[Measured]) -> str:
         held += abs(later) < abs(turning) and after > max(growing, 0)
         texts.append(f"{one.title} AVH {turning:+.1f} % then {later:+.1f} %, norm {growing:+.1f} % then {after:+.1f} %")
     return (
-        f"**Two phases** (first the angles turn while the norm hardly grows, then the angles stand still and the norm "
-        f"grows fast): change an epoch, before AVH has settled and after: {listed(texts, '; ')}. AVH slows down and "
-        f"the norm speeds up in {held} of {plural(len(known), 'network')}."
+        "**Conjecture of two phases** (first the angles turn while the norm hardly grows, then the angles stand still "
+        f"and the norm grows fast): AVH slows down and the norm speeds up in {held} of "
+        f"{plural(len(known), 'network')}. Change per epoch, before AVH has settled and after: {listed(texts, '; ')}."
     )
 
 

@@ -25,6 +25,7 @@ from hardsight.studies.avh.dynamics_figures import draw_band
 from hardsight.studies.avh.groups import ALL
 from hardsight.studies.avh.looking import curves_of, group_statistics, look, mean_curves
 from hardsight.studies.avh.plateau import broken_stick, phases, settling_time
+from hardsight.studies.avh.terms import AVH, NORM, terms
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, provenance, shown, spread
 from hardsight.studies.wording import plural
@@ -130,7 +131,7 @@ def _made(values: Sequence[float], time: int) -> float:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """When norm, AVH and accuracy settle, and a sentence."""
+    """What came out, and when norm, AVH and accuracy settle."""
     of = results["measures"]
     # The median: a seed that ends where it began has no change to share.
     made = {name: f"{statistics.median(of[f'{name}_by_10']['values']):.0%}" for name in QUANTITIES}
@@ -140,15 +141,28 @@ def table(results: Mapping[str, Any]) -> str:
     ]
     flat = "flat by then" if of["avh_settled"]["mean"] <= 10 else "not flat by then"
     pairs = list(zip(of["avh_settled"]["values"], of["norm_settled"]["values"], strict=True))
-    sentence = (
-        f"**Figure 15** (AVH is flat after about 10 iterations, the norm flattens less): by iteration 10 AVH has made "
-        f"{made['avh']} of its change and the norm {made['norm']} (medians): AVH is {flat}. "
-        f"AVH has settled at iteration {shown(of['avh_settled'], 1)}, the norm at {shown(of['norm_settled'], 1)}, AVH "
-        f"first in {sum(avh < norm for avh, norm in pairs)} of {plural(len(pairs), 'seed')}; from then on the norm "
-        f"changes by {of['norm_growth_after']['mean']:+.0%}."
+    result = (
+        "**Result.** In the paper AVH is almost flat after 10 iterations, while the norm flattens only slightly. Here, "
+        f"by iteration 10 AVH has made {made['avh']} of its change and the norm {made['norm']} (medians over seeds): "
+        f"AVH is {flat}. AVH settles at iteration {shown(of['avh_settled'], 1)} and the norm at "
+        f"{shown(of['norm_settled'], 1)}; AVH is first in {sum(avh < norm for avh, norm in pairs)} of "
+        f"{plural(len(pairs), 'seed')}; from then on the norm changes by {of['norm_growth_after']['mean']:+.0%}."
     )
     heads = ("", "settled at iteration", "knot", "made by iteration 10 (median)")
-    return "\n\n".join([f"{provenance(results)} {_looked_at(results)}", markdown_table(heads, rows), sentence]) + "\n"
+    head = f"{provenance(results)} {_looked_at(results)}"
+    return "\n\n".join([result, head, _LEGEND, markdown_table(heads, rows), _LIMITS]) + "\n"
+
+
+_LEGEND = """**How to read the table.** Numbers are means ± standard deviations over seeds, counted in iterations.
+
+- `settled at iteration`: the first iteration from which the curve stays within a tenth of its whole range of its last
+  value.
+- `knot`: where the two pieces meet of the broken line that fits the curve best.
+- `made by iteration 10`: the share of the change from the first to the last iteration that is made by then; the
+  median over seeds."""
+_LIMITS = """**What one may conclude.** When a curve settles depends on the learning rate and the batch size, which
+the paper does not print for this figure; here they are chosen. Sixty iterations are the very beginning of a
+training, and a curve that has settled within them may move later."""
 
 
 def _looked_at(results: Mapping[str, Any]) -> str:
@@ -178,11 +192,17 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     return {"figure15": figure}
 
 
-ABOUT = """A LeNet with 64 features on MNIST, SGD with learning rate 0.05 and momentum 0.9, batch 64; after each of the
-first 60 iterations test images are looked at. Lines are means over images and seeds, bands one standard deviation of
-the images, cut at 0, below which there is no norm and no AVH. A training that ends below an accuracy of 20 %, twice a
-guess's, is left out and counted. A curve has *settled* at the first iteration from which it stays within a tenth of its
-whole range of its last value."""
+ABOUT = f"""What do AVH and the length of the features do in the first steps of a training? The paper sees the angles
+settle within about ten iterations, while the norm flattens only slightly.
+
+{terms(AVH, NORM)}
+
+**How it was made.** A LeNet with 64 features is trained on MNIST by SGD with learning rate 0.05, momentum 0.9 and
+batches of 64. After each of the first 60 iterations it looks at test images. A training that ends below an accuracy of
+20 %, twice that of guessing, has not learned; it is left out and counted.
+
+**Figure.** Lines are means over images and seeds. Bands are one standard deviation of the images, cut at 0, since
+neither norm nor AVH can be negative."""
 
 FIGURE_15 = Study(
     id="avh-figure15",

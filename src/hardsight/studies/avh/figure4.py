@@ -21,6 +21,7 @@ from hardsight.studies.avh.dynamics import (
 )
 from hardsight.studies.avh.dynamics_figures import draw_dynamics
 from hardsight.studies.avh.dynamics_table import dynamics_table
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SPEARMAN, terms
 from hardsight.studies.framework import PRESETS, Options, Study
 from hardsight.studies.keeping import Entries
 from hardsight.training import Cell
@@ -90,21 +91,32 @@ def worth(cell: Cell, file: str) -> int | None:
     return {"epochs.parquet": 0, LEVELS: 0}.get(file)
 
 
-_RULES = """Lines are means over the images of a bin, bands one standard deviation of the images, cut where the quantity
-ends: no norm lies below 0, no AVH or confidence outside [0, 1]. The schedule is the paper's, shortened: a tenth of the
-learning rate after each third of the epochs; SGD, momentum 0.9, weight decay 5e-4. A curve has *settled*, or reached
-its plateau, at the first epoch from which it stays within a tenth of its whole range of its last value; the *knot* is
-that of the continuous line of two pieces nearest to the curve."""
-ABOUT = f"""Every network trains on CIFAR-10's training images and is looked at on the test images, which it never
-trains on, after every epoch: as they are, in five bins of human selection frequency (CIFAR-10H), and some of them at
-five levels of uniform noise and of contrast.
+_TRAINING = """The schedule is the paper's, shortened: SGD with momentum 0.9 and weight decay 5e-4, and a tenth of
+the learning rate after each third of the epochs."""
+_DRAWN = """Lines are means over the images of a group. Bands are one standard deviation of the images, cut where the
+quantity ends: no norm lies below 0, no AVH or confidence outside [0, 1]."""
+ABOUT = f"""What do AVH, confidence and the norm of the features do while a network trains? The paper follows them from
+epoch to epoch and makes four observations and one conjecture; this study follows them on CIFAR-10.
 
-{_RULES}"""
-ABOUT_100 = f"""As [avh-figure4](avh-figure4.md), for CIFAR-100, on whose test images nobody has voted: all of them
-together after every epoch, and some of them at five levels of uniform noise and of contrast. The paper shows the norm
-and AVH of AlexNet, VGG-19 and ResNet-50.
+{terms(AVH, CONFIDENCE, NORM, HSF, SPEARMAN)}
 
-{_RULES}"""
+**How it was made.** Every network trains on CIFAR-10's training images. After every epoch it looks at the test images,
+which it never trains on: at all of them as they are, and at some of them with five levels of uniform noise and of
+contrast. Human selection frequency comes from CIFAR-10H. {_TRAINING}
+
+**Figures.** By their number in the paper: norm, AVH, accuracy and confidence after every epoch, in five groups of
+images by human selection frequency, noise or contrast. `observation3` shows ρ with people after every epoch; figures
+17 and 18 show AVH by level of noise and contrast at the end. {_DRAWN}"""
+ABOUT_100 = f"""Do AVH and the norm of the features behave on CIFAR-100 as they do on [CIFAR-10](avh-figure4.md) while a
+network trains? The paper shows curves for AlexNet, VGG-19 and ResNet-50 and says that they do.
+
+{terms(AVH, NORM)}
+
+**How it was made.** As [avh-figure4](avh-figure4.md), with CIFAR-100. Nobody has asked people about its test images, so
+they are followed all together, and some of them at five levels of uniform noise and of contrast. {_TRAINING}
+
+**Figures.** Norm, AVH and accuracy after every epoch: of all images, then in five groups by noise and by contrast.
+Figures 17 and 18 show AVH by level of noise and contrast at the end. {_DRAWN}"""
 
 FIGURE_4 = _study(
     "avh-figure4",

@@ -29,7 +29,7 @@ from hardsight.studies.avh.agreement import (
     seeds_sentence,
     with_interval,
 )
-from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
 from hardsight.studies.framework import markdown_table, provenance, spread
 from hardsight.studies.wording import plural
 
@@ -109,7 +109,7 @@ def table(results: Mapping[str, Any]) -> str:
         *seeds_sentence(results),
         _LEGEND,
         markdown_table(heads, rows),
-        f"**What one may conclude.** {SCOPE}",
+        f"**What one may conclude.** {SCOPE} {SPREADS}",
     ]
     return "\n\n".join(parts) + "\n"
 

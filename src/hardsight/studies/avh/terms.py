@@ -7,6 +7,9 @@ AVH = """- **AVH** (angular visual hardness): the last layer of a network holds 
 CONFIDENCE = """- **Confidence**: the softmax probability that the network gives to the image's label. Smaller is
   harder."""
 NORM = """- **Norm**: the length of the feature vector."""
+ANGLE = """- **Angle**: the last layer of a network holds one weight vector for each class, and its input is called
+  the features. The angle is that between an image's features and the weights of its label: 0 if they point the same
+  way."""
 CLASS_NORM = """- **Norm within class**: the length of the feature vector, scaled to [0, 1] among the images of one
   class."""
 HSF = """- **Human selection frequency**: people were asked what an image shows; this is the share of them who chose
@@ -26,9 +29,9 @@ many confidences are exactly 1 and would tie. The studies of this section share 
 study has computed, the others reuse."""
 SCOPE = """The numbers speak for CIFAR-10 and for these networks. They do not speak for ImageNet, which the paper
 uses: here the images have 32 x 32 pixels and ten classes, and the networks trained here train for a short time.
-People agree on most of these images, so part of their order is chance. An interval says how much a number depends on
-which images were drawn, and ± how much it depends on the seed. A public network is one training, without a spread
-over seeds."""
+People agree on most of these images, so part of their order is chance."""
+SPREADS = """An interval says how much a number depends on which images were drawn, and ± how much it depends on the
+seed. A public network is one training, without a spread over seeds."""
 
 
 def terms(*definitions: str) -> str:

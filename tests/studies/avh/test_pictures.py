@@ -9,6 +9,7 @@ import torch
 from hardsight import hardness
 from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
 from hardsight.datasets.hierarchy import Hierarchy
+from hardsight.studies.avh import figure19, figure20, figure22_table
 from hardsight.studies.avh.figure3 import ambiguity, train_toy
 from hardsight.studies.avh.figure19 import SHOWN, judge_level, levels_of, sentence
 from hardsight.studies.avh.figure20 import NARROW, WIDE, binary_case
@@ -38,6 +39,9 @@ def test_which_comes_first_is_told_by_the_path_and_not_by_the_attack() -> None:
     turning = judge_paths(path([2 - value for value in [0.4, 0.42, 0.45, 0.6, 1.2]], [1.5 - value for value in early]))
     assert turning["lead"]["mean"] == pytest.approx(-shrinking["lead"]["mean"], abs=1e-3)
     assert turning["norm_first"]["mean"] == 0.0
+    said = figure22_table.result({"one": {"pgd": shrinking}, "other": {"pgd": turning}})
+    assert "this is the order in 1 of 2 networks" in said
+    assert "**one**: the angle comes first." in figure22_table.sentence("one", turning)
 
 
 def test_a_path_that_never_switches_or_grows_says_nothing() -> None:
@@ -105,6 +109,19 @@ def test_where_all_people_agree_no_norm_follows_them() -> None:
     assert said.endswith("a network: nobody disagrees, or too few do.")
     assert "in all of them" not in said
     assert sentence("a network", [group, {**group, "norm": [0.2, 0.001]}]).endswith("here it does in all of them.")
+    assert "nothing can be compared" in figure19.result({"one": {"groups": [group]}})
+    some = [{**group, "norm": [-0.2, 0.001]}, {**group, "norm": [0.3, 0.001]}, {**group, "norm": [0.01, 0.8]}]
+    said = figure19.result({"one": {"groups": some}})
+    assert "in 1 of 3 classes of 1 network, and lies between −0.200 and +0.300." in said
+
+
+def test_the_page_of_lengthened_features_says_what_moves() -> None:
+    still = {"factors": [1.0, 32.0], "right_confidence": [0.9, 0.99], "wrong_confidence": [0.2, 0.1], "wrong": 3}
+    other = {**still, "right_confidence": [0.9, 0.8], "largest_change_of_avh": 1e-7}
+    said = figure20.result({"one": {**still, "largest_change_of_avh": 0.0}, "other": other})
+    assert "in 1 of 2 networks, while no image's AVH moves by more than 1.0e-07" in said
+    never_wrong = {**still, "wrong": 0, "wrong_confidence": [None, None], "largest_change_of_avh": 0.0}
+    assert "in 1 of 1 network, while no image's AVH moves at all" in figure20.result({"one": never_wrong})
 
 
 def test_every_granularity_holds_every_class() -> None:

@@ -13,8 +13,9 @@ from hardsight.studies.avh.levels import judge_levels
 from hardsight.studies.avh.levels_figures import draw_levels
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, SPEARMAN, terms
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.wording import listed, plural
+from hardsight.studies.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,12 +38,29 @@ def measure(subject: Subject) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Means by level, correlations with the level, and a sentence for each figure."""
-    parts = [provenance(results)]
-    for number, grouping in (("17", NOISE), ("18", CONTRAST)):
-        found = {key: one[grouping.name] for key, one in results["networks"].items()}
-        parts += [f"Mean AVH by level of {grouping.title}:", _means(found, grouping), sentence(number, found, grouping)]
-    return "\n\n".join(parts) + "\n"
+    """What came out for each figure, then means by level and correlations with the level."""
+    groupings = {"17": NOISE, "18": CONTRAST}
+    found = {
+        number: {key: one[grouping.name] for key, one in results["networks"].items()}
+        for number, grouping in groupings.items()
+    }
+    said = [sentence(number, found[number], grouping) for number, grouping in groupings.items()]
+    parts = [f"**Result.** {said[0]}", *said[1:], provenance(results), _LEGEND]
+    for number, grouping in groupings.items():
+        parts += [f"Mean AVH by level of {grouping.title}:", _means(found[number], grouping)]
+    return "\n\n".join([*parts, _LIMITS]) + "\n"
+
+
+_LEGEND = """**How to read the tables.** One table for noise, one for contrast; the hardest level stands first.
+
+- Columns with a level: the mean AVH of the images at this level.
+- `ρ`, `r`, `τ`: Spearman's, Pearson's and Kendall's correlation of AVH with the level, over all images at all levels.
+- `mean ρ of an image's own`: Spearman's ρ over the five levels of one image, averaged over images. The correlation over
+  all images mixes what the level does with how images differ; this one does not.
+- `ρ of confidence`, `ρ of norm`: the same as `ρ`, for these two scores."""
+_LIMITS = """**What one may conclude.** The paper shows these figures for ImageNet, as scatter plots without numbers.
+Here are CIFAR-10's images and public networks, each one training. Five levels of two degradations are not the same
+as what people find hard."""
 
 
 def _means(found: Mapping[str, Any], grouping: Grouping) -> str:
@@ -63,12 +81,13 @@ def sentence(number: str, found: Mapping[str, Any], grouping: Grouping) -> str:
     held = sum(value is not None and sign * value > 0 for value in rho.values())
     stronger = {other: sum(_stronger(one["correlations"], other) for one in found.values()) for other in OTHERS}
     way = "rises with the noise" if grouping is NOISE else "falls as contrast rises"
-    texts = [f"{title_of(key)} {_signed(value)}" for key, value in rho.items()]
+    known = [value for value in rho.values() if value is not None]
+    span = f"lies between {_signed(min(known))} and {_signed(max(known))}" if known else "is not defined"
     images = next(iter(found.values()))["images"]
     return (
-        f"**Figure {number}** (AVH {way}): over {images:,} images at five levels Spearman's ρ of AVH with the level is "
-        f"{listed(texts)}; it has the paper's sign in {held} of {plural(len(found), 'network')}, and is stronger than "
-        f"that of confidence in {stronger['confidence']} and than that of the norm in {stronger['norm']}."
+        f"In the paper's Figure {number} AVH {way}. Here, over {images:,} images at five levels, Spearman's ρ of AVH "
+        f"with the level {span}. It has the paper's sign in {held} of {plural(len(found), 'network')}, and is stronger "
+        f"than that of confidence in {stronger['confidence']} and than that of the norm in {stronger['norm']}."
     )
 
 
@@ -91,10 +110,16 @@ def _signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
-ABOUT = """The public ResNets look at CIFAR-10's test images at five levels of uniform noise (0 to 0.4 of a pixel's
-range) and of contrast (1.0 to 0.1), the same images at every level. A correlation over all images and levels mixes what
-a level does with how images differ; the mean of each image's own rank correlation with the level stands beside it. The
-networks trained here are in `avh-figure4`."""
+ABOUT = f"""Does an image become harder by AVH when noise is added or contrast is taken away? If AVH measures visual
+hardness, it must.
+
+{terms(AVH, CONFIDENCE, NORM, SPEARMAN)}
+
+**How it was made.** Public ResNets look at CIFAR-10's test images at five levels of uniform noise (0 to 0.4 of a
+pixel's range) and at five levels of contrast (1.0 to 0.1), the same images at every level. The networks trained here
+are measured in the same way in [avh-figure4](avh-figure4.md).
+
+**Figures.** At each level, the share of images by AVH, with median and quartiles."""
 
 FIGURE_17 = study_of(
     PRESETS,

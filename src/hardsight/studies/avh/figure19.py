@@ -23,8 +23,9 @@ from hardsight.studies.avh.figure5 import draw_counts
 from hardsight.studies.avh.looking import look, short
 from hardsight.studies.avh.people import title_of, voted_images
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SPEARMAN, terms
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.wording import listed
+from hardsight.studies.wording import listed, plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,8 +123,8 @@ def judge_level(
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Each class of each granularity, and a sentence a network."""
-    parts = [provenance(results)]
+    """What came out, then each class of each granularity, and a sentence a network."""
+    parts = [result(results["networks"]), provenance(results), _LEGEND]
     heads = (
         "granularity",
         "class",
@@ -143,7 +144,35 @@ def table(results: Mapping[str, Any]) -> str:
             for of in one["groups"]
         ]  # fmt: skip
         parts += [f"**{title_of(key)}**", markdown_table(heads, rows), sentence(title_of(key), one["groups"])]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, _LIMITS]) + "\n"
+
+
+_LEGEND = """**How to read the tables.** One table for each network, one row for each class.
+
+- `granularity`, `class`, `classes in it`: a kind or family gathers several of CIFAR-10's classes; a `class` is one of
+  them.
+- `all people agree`: the share of images that everyone assigned to this class. Where nearly all people agree, little is
+  left to follow.
+- `ρ of norm (p)`: Spearman's ρ between human selection frequency and the norm, within the class, with its p-value.
+- `ρ of AVH`, `ρ of confidence`: the same for these scores. A negative ρ of AVH is agreement with people, since a
+  large AVH is hard."""
+_LIMITS = """**What one may conclude.** The paper gathers ImageNet's 1,000 classes into 45 and shows scatter plots of
+three of them, without numbers; ten classes leave little to gather. Each network is one training. A small p says that
+ρ is not zero, not that it is large."""
+
+
+def result(networks: Mapping[str, Any]) -> str:
+    """In how many classes the norm follows people, over all networks."""
+    known = [of["norm"] for one in networks.values() for of in one["groups"] if of["norm"]]
+    if not known:
+        return "**Result.** Nobody disagrees, or too few people do: nothing can be compared."
+    follows = [rho for rho, p in known if p < SIGNIFICANT and rho > 0]
+    rho = [one for one, _ in known]
+    return (
+        "**Result.** In the paper's Figure 19 the norm follows people at no granularity. Here its ρ with human "
+        f"selection frequency is positive and significant (p < {SIGNIFICANT}) in {len(follows)} of {len(known)} "
+        f"classes of {plural(len(networks), 'network')}, and lies between {min(rho):+.3f} and {max(rho):+.3f}."
+    ).replace("-", "−")
 
 
 def sentence(title: str, groups: Sequence[Mapping[str, Any]]) -> str:
@@ -158,14 +187,12 @@ def sentence(title: str, groups: Sequence[Mapping[str, Any]]) -> str:
             known += 1
             follows += of["norm"][1] < SIGNIFICANT and of["norm"][0] > 0
     if not known:
-        return (
-            f"**Figure 19** (at no granularity does the norm follow people), {title}: nobody disagrees, or too few do."
-        )
-    verdict = {0: "so it is here", known: "here it does in all of them"}.get(follows, "here it does in some")
+        return f"{title}: nobody disagrees, or too few do."
+    verdict = {0: "here it does not either", known: "here it does in all of them"}.get(follows, "here it does in some")
     return (
-        f"**Figure 19** (at no granularity does the norm follow people), {title}: Spearman's ρ of the norm with human "
-        f"frequency is {listed(texts)}; it is positive and significant in {follows} of {known} classes "
-        f"(p < {SIGNIFICANT}): {verdict}."
+        f"{title}: Spearman's ρ of the norm with human selection frequency is {listed(texts)}. It is positive and "
+        f"significant in {follows} of {known} classes (p < {SIGNIFICANT}). In the paper the norm follows people "
+        f"nowhere; {verdict}."
     )
 
 
@@ -197,11 +224,17 @@ def _with_p(found: Sequence[float] | None) -> str:
     return "" if found is None else f"{_rho(found)} ({p_text(found[1])})"
 
 
-ABOUT = """CIFAR-10's ten classes gathered into kinds and families, after WordNet, as the paper gathers ImageNet's.
-Human selection frequency is counted at the same granularity: of a cat, among the animals, everyone who chose any animal
-(CIFAR-10H). Spearman's ρ within each class, between that frequency and the norm, AVH and model confidence of a public
-ResNet; where nearly all people agree, little is left to follow, and the share of such images stands beside it. The
-panels show the same images at three granularities."""
+ABOUT = f"""Does the length of the features follow what people find hard, if classes are gathered into coarser ones? The
+paper says that it follows people at no granularity, from single classes to groups of 58.
+
+{terms(AVH, CONFIDENCE, NORM, HSF, SPEARMAN)}
+
+**How it was made.** CIFAR-10's ten classes are gathered into families (such as carnivores) and kinds (animals and
+vehicles), after WordNet. Human selection frequency is counted at the same granularity, from CIFAR-10H: for a cat among
+the animals, everyone counts who chose any animal. The networks are public ResNets. Spearman's ρ is computed within each
+class, family and kind.
+
+**Figures.** The same images at three granularities, counted by human selection frequency (across) and norm (up)."""
 
 FIGURE_19 = study_of(
     PRESETS,

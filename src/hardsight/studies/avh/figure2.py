@@ -15,6 +15,7 @@ from hardsight.report.canvas import FAINT, INK, drawing
 from hardsight.studies.avh.figure22 import LENET
 from hardsight.studies.avh.looking import features_of, look_at_features, short
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of, trained_here
+from hardsight.studies.avh.terms import AVH, terms
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -64,23 +65,44 @@ def measure(subject: Subject) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The cones by class, and a sentence."""
-    parts = [provenance(results) + trained_here(results)]
+    """What came out, and the cones by class."""
+    parts = [_result(one) for one in results["networks"].values()]
+    parts += [provenance(results) + trained_here(results), _LEGEND]
     for one in results["networks"].values():
         heads = ("class", "images", "median angle to its weights", "nine in ten within", "mean AVH")
         rows = [
             [name, str(of["images"]), f"{of['median_angle']:.1f}°", f"{of['ninth_decile']:.1f}°", f"{of['avh']:.4f}"]
             for name, of in one["classes"].items()
         ]
-        widest = max(one["classes"], key=lambda name: one["classes"][name]["ninth_decile"])
-        parts += [markdown_table(heads, rows)]
-        parts.append(
-            f"**The cones**: with {one['features']} features the network is right on {one['accuracy']:.1%} of "
-            f"{one['images']:,} test images; the weights nearest by angle alone are the label's for "
-            f"{one['nearest_by_angle']:.1%}. The widest cone is that of {widest}: nine in ten of its images lie within "
-            f"{one['classes'][widest]['ninth_decile']:.1f}° of its weights."
-        )
-    return "\n\n".join(parts) + "\n"
+        parts.append(markdown_table(heads, rows))
+    return "\n\n".join([*parts, _LIMITS]) + "\n"
+
+
+def _result(one: Mapping[str, Any]) -> str:
+    """How wide the cones are, and how far the angle alone goes."""
+    reach = {name: of["ninth_decile"] for name, of in one["classes"].items()}
+    narrowest, widest = min(reach, key=lambda name: reach[name]), max(reach, key=lambda name: reach[name])
+    said = (
+        f"**Result.** With {one['features']} features the network classifies {one['accuracy']:.1%} of "
+        f"{one['images']:,} test images right. The images of a class lie in a cone around the weights of their class: "
+        f"nine in ten are within {reach[narrowest]:.1f}° (class {narrowest}) to {reach[widest]:.1f}° (class {widest}) "
+        "of them."
+    )
+    if one["nearest_by_angle"] >= one["accuracy"]:
+        return said
+    return (
+        f"{said} The angle alone does not decide the class: the weights nearest by angle are those of the label for "
+        f"{one['nearest_by_angle']:.1%} of the images. The logits also contain the lengths of the weights and the "
+        "biases."
+    )
+
+
+_LEGEND = """**How to read the table.** One row for each class, over its test images. `median angle to its weights`
+is the angle between an image's features and the weights of its label; `nine in ten within` is the angle that nine
+tenths of the images do not exceed, the half-width of the cone. `mean AVH` is the mean of the hardness defined above."""
+_LIMITS = """**What one may conclude.** This is a picture of one training with one seed, as in the paper, which
+prints no numbers. Two features make a picture possible; networks in use have hundreds, and this page says nothing
+about them."""
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -128,9 +150,16 @@ def _lowered(number: str) -> str:
     return number.translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
-ABOUT = """A LeNet whose features are two numbers, trained on MNIST with Adam; a point is a test image, a line the
-direction of a class's weights, and a digit stands on the cone of its class. The same network's adversarial examples are
-in `avh-figure22`."""
+ABOUT = f"""What do the features of a classifier look like? If a network may describe an image by two numbers only, they
+can be drawn: the paper's picture shows each class as a cone around the direction of its weights.
+
+{terms(AVH)}
+
+**How it was made.** A LeNet with two features is trained on MNIST with Adam. The same network's adversarial examples
+are in [avh-figure22](avh-figure22.md).
+
+**Figure.** A point is a test image; its coordinates are its two features. A grey line is the direction of a class's
+weights. Left, colours are classes, and each digit stands on the cone of its class; right, colours are AVH."""
 
 FIGURE_2 = study_of(
     PRESETS,

@@ -17,6 +17,7 @@ from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing
 from hardsight.studies.avh.looking import features_of, look_at_features
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, terms
 from hardsight.studies.framework import markdown_table, provenance
 from hardsight.studies.wording import plural
 
@@ -65,23 +66,50 @@ def measure(subject: Subject) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The formula's numbers, the network's, and a sentence."""
+    """What came out, the formula's numbers, and a sentence a network."""
     rows = []
     for norm in (1.0, 5.0, 10.0, 20.0, 50.0):
         right, wrong = (binary_case(np.array([norm]), *pair) for pair in ((NARROW, WIDE), (WIDE, NARROW)))
         rows.append([f"{norm:g}", *(f"{value[0]:.3f}" for value in (*right, *wrong))])
     heads = ("norm", "confidence, right side", "AVH, right side", "confidence, wrong side", "AVH, wrong side")
-    parts = [provenance(results), "Two classes, by the formula:", markdown_table(heads, rows)]
+    parts = [result(results["networks"]), provenance(results), _LEGEND, markdown_table(heads, rows)]
     for key, one in results["networks"].items():
         at = one["factors"].index(1.0)
         parts.append(
-            f"**{title_of(key)}**, {one['images']:,} images, features made {one['factors'][-1]:g} times as long: mean "
+            f"**{title_of(key)}**, {one['images']:,} images, features made {one['factors'][-1]:g} times as long. Mean "
             f"confidence in the label goes from {one['right_confidence'][at]:.3f} to {one['right_confidence'][-1]:.3f} "
-            f"where it was predicted and from {_number(one['wrong_confidence'][at])} to "
-            f"{_number(one['wrong_confidence'][-1])} where it was not ({plural(one['wrong'], 'image')}), while "
-            f"{_moved(one['largest_change_of_avh'])}."
+            f"where the label was predicted, and from {_number(one['wrong_confidence'][at])} to "
+            f"{_number(one['wrong_confidence'][-1])} where another class was ({plural(one['wrong'], 'image')}). "
+            f"Meanwhile {_moved(one['largest_change_of_avh'])}."
         )
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, _LIMITS]) + "\n"
+
+
+def result(networks: Mapping[str, Any]) -> str:
+    """Whether confidence goes to its ends where features are lengthened, and AVH stays."""
+    apart = sum(_goes_to_its_ends(one) for one in networks.values())
+    moved = max(one["largest_change_of_avh"] for one in networks.values())
+    factor = next(iter(networks.values()))["factors"][-1]
+    return (
+        f"**Result.** With all features made {factor:g} times as long, mean confidence rises where the network was "
+        f"right and falls where it was wrong in {apart} of {plural(len(networks), 'network')}, while {_moved(moved)}. "
+        "The formula says the same: confidence depends on the norm, AVH does not."
+    )
+
+
+def _goes_to_its_ends(one: Mapping[str, Any]) -> bool:
+    """Up where it was right, down where it was wrong; of no wrong prediction the first decides."""
+    at = one["factors"].index(1.0)
+    right, wrong = (one[f"{side}_confidence"] for side in ("right", "wrong"))
+    return right[-1] > right[at] and (not one["wrong"] or wrong[-1] < wrong[at])
+
+
+_LEGEND = """**How to read the table.** By the formula, for two classes. `right side`: the features lie nearer to the
+weights of the label; `wrong side`: nearer to those of the other class. Down the rows the features become longer;
+confidence moves, AVH does not."""
+_LIMITS = """**What one may conclude.** That AVH does not depend on the norm follows from its definition; the
+networks show that the computation keeps it. The page does not say which of the two is the better measure of
+hardness: for that see [avh-table1](avh-table1.md)."""
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -134,9 +162,17 @@ def _number(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.3f}"
 
 
-ABOUT = """Two classes with weights of length 1 and a feature at 45° ∓ 2.9° from them, as in the paper: confidence
-depends on the feature's norm, AVH does not. The same with a network's own features: all of them made longer or shorter,
-which changes no prediction (but for the bias, which the longer ones drown)."""
+ABOUT = f"""What happens to AVH and to confidence if the features of an image become longer, but keep their direction?
+The paper draws it from a formula; here the same is done with real networks, too.
+
+{terms(AVH, CONFIDENCE, NORM)}
+
+**How it was made.** The formula has two classes with weights of length 1 and features at 45° ∓ 2.9° from them, as in
+the paper. For the networks, the features of CIFAR-10's test images in public ResNets are made longer and shorter. This
+changes no prediction, apart from the bias, which matters less the longer the features are.
+
+**Figures.** First the formula, then each network: mean confidence and mean AVH of the images that it classified
+right and wrong."""
 
 FIGURE_20 = study_of(
     PRESETS,

@@ -18,10 +18,11 @@ from hardsight.heads import evaluating
 from hardsight.models import Classifier
 from hardsight.studies.avh.attacks import fgsm_path, pgd
 from hardsight.studies.avh.figure22_figures import draw_paths
+from hardsight.studies.avh.figure22_table import table
 from hardsight.studies.avh.looking import short
 from hardsight.studies.avh.people import title_of
-from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of, trained_here
-from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
+from hardsight.studies.avh.terms import ANGLE, NORM, terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -198,58 +199,24 @@ def _plane(subject: Subject, paths: Mapping[str, np.ndarray], right: Tensor) -> 
     }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Results to Markdown and figures.
-
-
-def table(results: Mapping[str, Any]) -> str:
-    """Both attacks on every network, then the remark in a sentence."""
-    heads = (
-        "network", "attack", "radius", "images", "switched", "norm at the switch, share of the first",
-        "share whose norm shrinks", "lowest norm at the switch or before", "norm half-way first, share",
-        "its lead, share of the way",
-    )  # fmt: skip
-    rows, sentences = [], []
-    for key, one in results["networks"].items():
-        for attack in ("pgd", "fgsm"):
-            of = one[attack]
-            numbers = [of[name] for name in ("norm_at_switch", "shrinks", "lowest_before_switch", "norm_first", "lead")]
-            cells = [title_of(key), attack.upper(), f"{one['radius']:.4f}", f"{one['images']:,}", f"{of['switched']:,}"]
-            rows.append([*cells, *map(_interval, numbers)])
-        sentences.append(sentence(title_of(key), one["pgd"]))
-    return "\n\n".join([provenance(results) + trained_here(results), markdown_table(heads, rows), *sentences]) + "\n"
-
-
-def sentence(title: str, of: Mapping[str, Any]) -> str:
-    """Whether the norm shrinks first and the angle turns then, over all examples that PGD switches."""
-    if of["lead"] is None:
-        return f"**The path of {title}**: too few examples switch to say."
-    low, high = of["lead"]["low"], of["lead"]["high"]
-    verdict = "the norm comes first" if low > 0 else "the angle comes first" if high < 0 else "neither comes first"
-    shrinks, first, lead = (_interval(of[name]) for name in ("norm_at_switch", "norm_first", "lead"))
-    return (
-        f"**The path of {title}** (the norm shrinks first, then the angle turns): of {of['switched']:,} examples that "
-        f"PGD takes to another class, {of['shrinks']['mean']:.0%} have a smaller norm at the switch ({shrinks} of the "
-        f"first). Of the {of['compared']:,} whose norm shrinks over two steps or more, it is half-way before the angle "
-        f"in a share of {first}, by {lead} of the way on average (95 % bootstrap): {verdict}."
-    )
-
-
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     """The paths of every network."""
     return {f"figure22-{key}": draw_paths(title_of(key), one) for key, one in results["networks"].items()}
 
 
-def _interval(number: Mapping[str, Any] | None) -> str:
-    return "" if number is None else f"{number['mean']:.3f} [{number['low']:.3f}, {number['high']:.3f}]"
+ABOUT = f"""When an attack changes an image until a network misclassifies it, what gives way first: the length of the
+features, or their direction? The paper shows one example, in which the length shrinks first and the direction turns
+afterwards.
 
+{terms(ANGLE, NORM)}
 
-ABOUT = """Images that a network predicts right are attacked: PGD in twenty steps from the image itself to the radius,
-and FGSM's one step at the same twenty radii. Along the way: the feature's norm, as a share of the first, and its
-angle to the label's weights. *Half-way* is the time at which norm or angle has made half of its change between the
-start and the step at which the prediction switches; the *lead* is by how much of that way the norm is earlier. Only
-paths whose norm shrinks and whose angle grows until then can say which is first. The network of two features shows the
-paths as they are."""
+**How it was made.** Test images that a network classifies right are attacked in two ways. PGD takes twenty small steps
+from the image to the largest allowed change (the radius). FGSM takes one step, at each of twenty radii up to the same
+one. After each step the norm, as a share of that of the unchanged image, and the angle are measured. *Half-way* is the
+time at which norm or angle has made half of its change between the start and the step at which the prediction switches.
+
+**Figures.** Norm and angle by step (median and quartiles), and single paths. For the LeNet, which has only two
+features, the paths are drawn as they are; its training is that of [avh-figure2](avh-figure2.md)."""
 
 FIGURE_22 = study_of(
     PRESETS,

@@ -20,6 +20,7 @@ from hardsight import datasets, models
 from hardsight.alignment import correlate
 from hardsight.report.canvas import BLUE, FAINT, RED, drawing
 from hardsight.studies.avh.looking import Look, look_at_features, short
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, SPEARMAN, terms
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, shown, spread
 from hardsight.studies.wording import plural
 from hardsight.training import Cell
@@ -106,22 +107,33 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The correlations, and a sentence."""
+    """What came out, and the correlations."""
     trials = results["trials"]
     count = len(trials["accuracy"]["values"])
     titles = {"avh_rho": "AVH", "norm_rho": "norm", "confidence_rho": "confidence"}
     rows = [[title, shown(trials[key])] for key, title in titles.items()]
     pairs = zip(trials["norm_rho"]["values"], trials["avh_rho"]["values"], strict=True)
     weaker = sum(abs(norm) < abs(avh) for norm, avh in pairs)
-    less = "the norm shows it less" if weaker > count / 2 else "here the norm shows it no less"
-    sentence = (
-        f"**Figures 3 and 7** (AVH shows the overlap, the norm less): Spearman's ρ with how alike the classes are at a "
-        f"point is {shown(trials['avh_rho'])} for AVH and {shown(trials['norm_rho'])} for the norm; the norm's is "
-        f"weaker in {weaker} of {plural(count, 'seed')}: {less}. The network is right on a share of "
-        f"{shown(trials['accuracy'])}."
+    less = "the norm shows it less" if weaker > count / 2 else "the norm shows it no less"
+    result = (
+        f"**Result.** AVH follows the overlap of the classes with Spearman's ρ = {shown(trials['avh_rho'])}, the norm "
+        f"with {shown(trials['norm_rho'])} and confidence with {shown(trials['confidence_rho'])} (mean ± standard "
+        f"deviation over {plural(count, 'seed')}). In the paper's picture the norm shows the overlap less than AVH. "
+        f"Here the norm's ρ is the weaker of the two in {weaker} of {plural(count, 'seed')}: {less}."
+    )
+    limits = (
+        "**What one may conclude.** This is a toy problem with known answers, not a statement about images. The paper "
+        "does not print the means, the spread and the activation; with others the numbers change. The network "
+        f"classifies a share of {shown(trials['accuracy'])} of the points right. All seeds are trained in one cell, so "
+        "the line above names one seed."
     )
     heads = ("score", f"rank correlation with the overlap, mean ± sd over {count} seeds")
-    return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence]) + "\n"
+    return "\n\n".join([result, provenance(results), _LEGEND, markdown_table(heads, rows), limits]) + "\n"
+
+
+_LEGEND = """**How to read the table.** Spearman's ρ between a score and the overlap of the classes at a point. It is
+positive for AVH (large where the classes overlap) and negative for norm and confidence (small where they overlap);
+the distance from zero counts."""
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -153,9 +165,17 @@ def _circle() -> Any:
     return Circle((0, 0), 1, fill=False, color=FAINT, linewidth=0.8)
 
 
-ABOUT = """Two Gaussians in space, 60° apart, pushed onto the unit sphere, 1,000 points each, and a network of one
-hidden layer with two units, as in the paper's appendix; means, spread (0.35) and the activation (tanh) are this
-project's choice. How much the classes overlap at a point is known here: the difference of its angles to the means."""
+ABOUT = f"""Does AVH show where two classes overlap, and does the length of the features show it as well? In real data
+nobody knows how much classes overlap at a point; in this toy problem it is known.
+
+{terms(AVH, CONFIDENCE, NORM, SPEARMAN)}
+
+**How it was made.** Points are drawn from two Gaussians in space, 60° apart, and pushed onto the unit sphere, 1,000
+points each. A network with one hidden layer of two units classifies them. So far this is the paper's appendix; the
+means, the spread (0.35) and the activation (tanh) are chosen here. The overlap at a point is minus the difference of
+its angles to the two means: it is largest, 0, where both classes are equally likely.
+
+**Figure.** The points seen from between the two classes, coloured by class, by AVH and by norm."""
 
 FIGURE_3 = Study(
     id="avh-figure3",

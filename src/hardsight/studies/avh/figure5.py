@@ -16,6 +16,7 @@ from hardsight.alignment.histograms import joint_histogram
 from hardsight.report.canvas import RED, drawing
 from hardsight.studies.avh.agreement import Answers, answers_by_network
 from hardsight.studies.avh.people import cells, study, title_of
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SCOPE, SPEARMAN, terms
 from hardsight.studies.framework import markdown_table, provenance
 from hardsight.studies.wording import listed, plural
 
@@ -65,7 +66,7 @@ def _median(values: np.ndarray) -> float | None:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The medians by fifth of human frequency, and a sentence."""
+    """What came out, and the medians by fifth of human frequency."""
     heads = ["network", "score", *(f"{low:.1f} to {low + 0.2:.1f}" for low in FIVE_BINS[:-1]), "Spearman's ρ"]
     rows = []
     for key, one in results["networks"].items():
@@ -73,7 +74,16 @@ def table(results: Mapping[str, Any]) -> str:
             of = one["scores"][name]
             medians = ["" if value is None else f"{value:.3f}" for value in of["medians"]]
             rows.append([title_of(key), title, *medians, _signed(of["spearman"])])
-    return "\n\n".join([provenance(results), markdown_table(heads, rows), sentence(results["networks"])]) + "\n"
+    parts = [sentence(results["networks"]), provenance(results), _LEGEND, markdown_table(heads, rows), _LIMITS]
+    return "\n\n".join(parts) + "\n"
+
+
+_LEGEND = """**How to read the table.** The first five columns are ranges of human selection frequency, from the
+images that people find hard to the easy ones; a cell is the median of the score over the images of that range (the
+dots in the figures). The last column is Spearman's ρ between the score and human selection frequency over all
+images. AVH falls where images get easier, so its ρ is negative; confidence and norm rise."""
+_LIMITS = f"""**What one may conclude.** A network that was trained several times is shown by its first seed, so the
+table has no spread over seeds; [avh-table1](avh-table1.md) has it. {SCOPE}"""
 
 
 def sentence(networks: Mapping[str, Any]) -> str:
@@ -83,10 +93,11 @@ def sentence(networks: Mapping[str, Any]) -> str:
         rho = [abs(one["scores"][name]["spearman"] or 0.0) for one in networks.values()]
         texts.append(f"{title.split(',')[0]} {min(rho):.3f} to {max(rho):.3f}")
     norm = [one["scores"]["norm"]["spearman"] or 0.0 for one in networks.values()]
-    seen = "the norm is not without shape here" if min(map(abs, norm)) > 0.05 else "the norm has hardly any shape"
+    seen = "here the norm follows people, too" if min(map(abs, norm)) > 0.05 else "here it hardly does, either"
     return (
-        f"**Figures 5 and 16** (AVH follows human frequency, the norm does not): over "
-        f"{plural(len(networks), 'network')} the absolute rank correlation with people is {listed(texts)}: {seen}."
+        "**Result.** How closely a score follows people, as the absolute value of Spearman's ρ, lies over "
+        f"{plural(len(networks), 'network')} at {listed(texts)}. In the paper's figures AVH follows people and the "
+        f"norm does not; {seen}."
     )
 
 
@@ -134,11 +145,18 @@ def _signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
-ABOUT = """Each panel counts CIFAR-10's test images by how often people chose their class (CIFAR-10H) and by a score of
-the network; AVH is scaled linearly to [0, 1], the norm within each class, as in the paper. Most people agree on most of
-these images: the mass is at the right edge, and the scale of the counts is logarithmic. The table holds the medians
-that the dots show, of the images in each fifth of the frequencies; a network trained several times is shown by its
-first seed. The cells are those of `avh-table1`: with the same `--output` nothing is computed again."""
+ABOUT = f"""Do AVH, confidence and the norm of the features rise or fall with how easily people recognise an image? The
+paper answers with pictures; here they are drawn for CIFAR-10, with the numbers beside them.
+
+{terms(AVH, CONFIDENCE, NORM, HSF, SPEARMAN)}
+
+**How it was made.** The networks and images are those of [avh-table1](avh-table1.md): the 10,000 test images of
+CIFAR-10, with the answers of CIFAR-10H. As in the paper, AVH is scaled linearly to [0, 1] and the norm is scaled to [0,
+1] within each class.
+
+**Figures.** A panel counts the images by human selection frequency (across) and by a score (up); dark is many. Most
+people agree on most images, so most of them lie at the right edge, and the scale of the counts is logarithmic. The
+red dots are the medians of the table."""
 
 FIGURE_5 = study(
     id="avh-figure5",

@@ -1,4 +1,4 @@
-"""One cell of the study: a pair, a method, a seed. All methods of a pair and seed start from the same source model."""
+"""One cell of the study: a pair, a method, a seed. Self-training of a pair and seed starts from one source model."""
 
 import contextlib
 import copy

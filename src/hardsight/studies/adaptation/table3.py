@@ -5,9 +5,10 @@ one ResNet-101 with ImageNet weights. Ours, 17 pairs of other domains, 5 seeds: 
 CBST+AVH ends behind CBST; the study's page has the numbers. VisDA-17 is not measured yet.
 
 Pairs: MNIST and USPS, both ways, LeNet on pixels; the twelve of Office-Caltech10 and PACS from photos, a two-layer
-network on features of a frozen EfficientNet-Lite0; VisDA-17 in the same way. All methods of a pair and seed start from
-the same source model, and baselines take as many steps. Portions as in CBST's public code: 0.20, +0.05 a round, 0.50.
-The target's labels are used for measuring alone; the accuracy is that of the last model, not of the best.
+network on features of a frozen EfficientNet-Lite0; VisDA-17 in the same way. All that self-train start, for a pair and
+seed, from the same source model; baselines start anew and take as many steps in all. Portions as in CBST's public
+code: 0.20, +0.05 a round, 0.50. The target's labels are used for measuring alone; the accuracy is that of the last model, not of
+the best.
 """
 
 import itertools
@@ -89,19 +90,37 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     return judge_cells(cells(preset), folder, PRESETS[preset])
 
 
-ABOUT = """Labels in one domain, none in the other. A model trained on the source labels the target samples that it is
-surest of, and is trained on both; each round takes more. The selectors differ in what "surest" means: softmax
-confidence by class (`cbst`), with soft labels and a divergence in the loss (`crst`: LRENT and MRKLD), or the angle to
-the class's weights (`avh`, Eq. 4: labelled by softmax, kept by angle; `avh-slides`: angle for both; `avh-inclusive`
-keeps the sample at the threshold too, as CBST does). `confidence` and `argmax` do without classes, or without any
-selection. MNIST and USPS: LeNet on 28 x 28 pixels. Office-Caltech10, PACS from photos, VisDA-17 where it is at hand:
-two layers on features of EfficientNet-Lite0 with ImageNet weights, frozen, standardised by the source. All methods of
-a pair and seed start from the same source model; the baselines take as many steps as source training and rounds
-together. Every method has its default settings; entropy minimisation, MCD and ADR, which ask for sure predictions on
-the target, fall into few classes on some pairs. Accuracy is the share of target samples that the last model gets right;
-labels of the target are used for nothing else. Figure 6 is the accuracy after each round. Figure 21 shows samples that
-`avh` takes in its first selection, labelled rightly, and CBST does not: the least confident of each class, with the
-softmax confidence."""
+ABOUT = """How well does a classifier adapt to a new domain without labels, and does it help to trust its predictions by
+angle instead of by softmax probability? The AVH paper finds that its rule, which selects by angle, is the best of
+three.
+
+**How it was made.** One domain, the source, has labels; the other, the target, has none. Self-training goes in rounds:
+the model gives a label of its own (a *pseudo-label*) to the target samples that it is surest of, and is trained on both
+domains; each round takes more samples. The methods differ in what "surest" means:
+
+- `source`: the model trained on the source alone, from which self-training starts.
+- `cbst` (class-balanced self-training): the largest softmax probability, with a threshold for each class.
+- `crst` (confidence-regularised self-training): as `cbst`, with soft labels (LRENT) and a term in the loss that keeps
+  predictions from becoming too sure (MRKLD). `crst-lrent` and `crst-mrkld` have one of the two.
+- `avh`: the paper's rule (Eq. 4). The softmax gives the label, and the angle to the weights of that class decides
+  whether it is kept. `avh-slides` takes the angle for both. `avh-inclusive` also keeps a sample exactly at the
+  threshold, as `cbst` does.
+- `confidence`: the largest softmax probability, with one threshold for all classes. `argmax`: every prediction is kept.
+- `mmd`, `dann`, `entropy`, `mcd`, `adr`: methods that adapt without pseudo-labels. Entropy minimisation, MCD and ADR
+  ask for sure predictions on the target and can collapse into few classes.
+
+*AVH* (angular visual hardness) of a sample is the angle between its features (the input of the last layer) and the
+weights of its class, divided by the sum of the angles to all classes.
+
+Digits (MNIST and USPS): a LeNet on 28 x 28 pixels. Office-Caltech10, PACS from photos, and VisDA-17 where it is
+available: two layers on the features of an EfficientNet-Lite0 with ImageNet weights, which stay fixed. For a pair and
+seed, all self-training starts from the same source model. The methods without pseudo-labels start anew and take as many
+steps as source training and rounds together. Every method has its default settings. Accuracy is that of the last model;
+labels of the target are used for nothing else.
+
+**Figures.** First the accuracy on the target after each round (the paper's Figure 6). Then samples that `avh` takes
+in its first selection, with the right label, and `cbst` does not (Figure 21): the least confident of each class,
+with the softmax confidence."""
 
 TABLE_3 = Study(
     id="avh-table3",

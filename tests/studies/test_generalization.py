@@ -12,7 +12,7 @@ from scipy import stats
 from hardsight.studies import Options, run_study
 from hardsight.studies.framework import PRESETS as PRESET_NAMES
 from hardsight.studies.generalization import STUDIES, table5
-from hardsight.studies.generalization.judging import Outcome, choose_scales, judge_cells, paired_difference
+from hardsight.studies.generalization.judging import Outcome, choose_scales, judge_cells, paired_difference, result
 from hardsight.studies.generalization.printed import PAPER_GAP, PRINTED, print_table, scale_sentence
 from hardsight.studies.generalization.sets import DIGIT_DOMAINS, digit_domains
 from hardsight.training import Cell
@@ -163,6 +163,16 @@ def test_with_one_domain_the_interval_is_the_ordinary_paired_one() -> None:
     ordinary = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert found is not None
     assert (found["low"], found["high"]) == pytest.approx((ordinary.low, ordinary.high), abs=0.006)
+
+
+def test_the_page_says_in_how_many_settings_the_avh_loss_is_ahead() -> None:
+    ahead = {"mean": 2.0, "low": None, "high": None, "pairs": 2, "by_domain": {"p": 5.0, "q": -1.0}}
+    said = result({"frozen": ahead, "scratch": {**ahead, "mean": -0.5}}, 3.52)
+    assert "in 1 of 2 settings; the paper's gap is +3.52 points." in said
+    assert (
+        "- `frozen`: AVH loss minus cross-entropy is +2.00 points (2 pairs of trainings). It is above zero on 1" in said
+    )
+    assert result({}, 3.52) == ""
 
 
 def test_without_a_pair_for_every_domain_there_is_no_difference() -> None:

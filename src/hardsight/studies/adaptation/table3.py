@@ -6,9 +6,9 @@ CBST+AVH ends behind CBST; the study's page has the numbers. VisDA-17 is not mea
 
 Pairs: MNIST and USPS, both ways, LeNet on pixels; the twelve of Office-Caltech10 and PACS from photos, a two-layer
 network on features of a frozen EfficientNet-Lite0; VisDA-17 in the same way. All that self-train start, for a pair and
-seed, from the same source model; baselines start anew and take as many steps in all. Portions as in CBST's public
-code: 0.20, +0.05 a round, 0.50. The target's labels are used for measuring alone; the accuracy is that of the last model, not of
-the best.
+seed, from the same source model; baselines start anew and take as many steps in all. Portions as in CBST's public code:
+0.20, +0.05 a round, 0.50. The target's labels are used for measuring alone; the accuracy is that of the last model, not
+of the best.
 """
 
 import itertools

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hardsight.studies.framework import markdown_table, provenance, shown
-from hardsight.studies.generalization.judging import AVERAGE, difference_sentence
+from hardsight.studies.generalization.judging import AVERAGE, result
 from hardsight.studies.wording import plural
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ METHODS = {"cross_entropy": "cross-entropy", "avh": "AVH loss", "mldg": "MLDG"}
 
 
 def print_table(results: Mapping[str, Any]) -> str:
-    """Accuracy (%) on the domain left out, mean ± standard deviation over seeds, then what the scales do."""
+    """What came out; accuracy (%) on the domain left out; then what the scales do."""
     accuracy: Mapping[str, Any] = results["accuracy"]
     domains = _domains(accuracy)
     rows = [
@@ -40,14 +40,37 @@ def print_table(results: Mapping[str, Any]) -> str:
     if tuple(domains) == PRINTED_DOMAINS:
         rows += [[f"paper: {name}", *(f"{value:.2f}" for value in values)] for name, values in PRINTED.items()]
     parts = [
+        result(results["difference"], PAPER_GAP),
         provenance(results),
+        _LEGEND,
         markdown_table(["accuracy (%) on", *(name.replace("_", " ") for name in domains)], rows),
     ]
-    parts += [difference_sentence(found, begin, PAPER_GAP) for begin, found in results["difference"].items()]
     if any(results["scales"].values()):
-        parts.append("What the scale does, mean over domains and seeds:\n\n" + _scales(results["scales"]))
-        parts += [said for begin in results["scales"] if (said := scale_sentence(results, begin))]
-    return "\n\n".join(parts) + "\n"
+        said = [f"- {one}" for begin in results["scales"] if (one := scale_sentence(results, begin))]
+        parts += [_SCALES, _scales(results["scales"]), "\n".join(said)]
+    return "\n\n".join(part for part in [*parts, _limits(results)] if part) + "\n"
+
+
+_LEGEND = """**How to read the table.** A column is the domain that was left out of training and then tested on; the
+last is the average of the four. Numbers are accuracies in %, mean ± standard deviation over seeds. A row names the
+network, the setting and the method; the paper's rows are its printed numbers."""
+_SCALES = """**What the scale does.** The scale `s` of the AVH loss is chosen by the accuracy on validation samples
+of the training domains (`validation`), because the domain left out may not be looked at. The last column shows what
+each scale would have given there. Numbers are means over domains and seeds."""
+
+
+def _limits(results: Mapping[str, Any]) -> str:
+    """How much is measured, and what the paper does otherwise."""
+    left = results["cells_planned"] - results["cells"]
+    partly = (
+        f" {plural(left, 'planned training')} of {results['cells_planned']:,} are not computed yet." if left else ""
+    )
+    return (
+        "**What one may conclude.** The paper's networks were trained on ImageNet first, and their weights are not "
+        "public. So the accuracies here do not compare with the paper's; the differences between the methods do, with "
+        f"care.{partly} The interval of a difference covers the randomness of training, paired by domain and seed; it "
+        "does not cover the choice of the data set. A setting with one seed has no interval."
+    )
 
 
 def _scales(scales: Mapping[str, Any]) -> str:
@@ -56,7 +79,7 @@ def _scales(scales: Mapping[str, Any]) -> str:
         for begin, by_scale in scales.items()
         for scale, found in by_scale.items()
     ]
-    return markdown_table(["beginning", "scale", "validation (%)", "domain left out (%)"], rows)
+    return markdown_table(["setting", "scale", "validation (%)", "domain left out (%)"], rows)
 
 
 def scale_sentence(results: Mapping[str, Any], begin: str) -> str:

@@ -154,13 +154,28 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     return {"settings": settings, **judge_cells(cells(preset), folder, of.domains)}
 
 
-ABOUT = """Networks trained on all domains but one and tested on that one, which is looked at in the end alone; the
-average over the four domains is the number. `cross_entropy` and `avh` differ in the head alone: linear, or
-`s (pi - angle)` with the scale `s` chosen by the accuracy on validation samples of the training domains. `mldg` is Li
-et al. (2018), first order. Beginnings: `scratch` is the network of the paper's appendix with weights drawn at random
-(the paper's were trained on ImageNet first, and are not public); `frozen` trains a head alone on the features of
-EfficientNet-Lite0 with ImageNet weights, `finetuned` all of it. The interval of the difference treats every training as
-a draw: paired by domain and seed, its variance added up over the domains."""
+ABOUT = """How accurate is a network on a kind of image that it has never seen, and does training on angles help? The
+AVH paper replaces the last layer by one that computes angles, and finds 3.52 points more than with cross-entropy on
+PACS.
+
+**How it was made.** PACS has photos, art paintings, cartoons and sketches of the same seven classes. A network is
+trained on three of these domains and tested on the fourth, which is looked at only in the end. Three methods are
+compared:
+
+- `cross_entropy`: an ordinary linear last layer.
+- `avh`, the AVH loss: the logit of a class is `s (pi - angle)`, with the angle between the features (the input of the
+  last layer) and the weights of the class. Otherwise the training is the same. The scale `s` is chosen by the accuracy
+  on validation samples of the training domains.
+- `mldg`: the meta-learning method of Li et al. (2018), in its first-order form.
+
+There are up to three settings:
+
+- `scratch`: the network of the paper's appendix, with random initial weights. (The paper's were trained on ImageNet
+  first, and are not public.)
+- `frozen`: only a last layer is trained, on the fixed features of an EfficientNet-Lite0 with ImageNet weights.
+- `finetuned`: that network is trained as a whole.
+
+**Figure.** Accuracy by domain left out; a dot is a seed, a bar the mean."""
 
 TABLE_5 = Study(
     id="avh-table5",

@@ -139,9 +139,9 @@ def test_claims_are_counted_where_both_losses_were_measured() -> None:
     losses["other"] = {"size": numbers(0.9), "depth": numbers(0.9), "ink": None}
     _, rows, said = claims_part(claims, losses, {"AMC against other": ("amc", "other"), "absent": ("amc", "gone")})
     assert [line.split(" | ")[0] for line in rows.splitlines()[2:]] == ["| smaller", "| deeper"]
-    assert said == "- AMC against other, 2 claims: 1 yes, 1 no, 0 open."
+    assert said == "- AMC against other: 1 of 2 claims hold (1 contradicted, 0 open)."
     once = {loss: {**row, "size": numbers(0.1, None)} for loss, row in losses.items()}
-    assert "one run, so nothing" in claims_part(claims, once, {"AMC against other": ("amc", "other")})[-1]
+    assert "a single run, so no verdict" in claims_part(claims, once, {"AMC against other": ("amc", "other")})[-1]
     assert claims_part(claims, losses, {"absent": ("amc", "gone")}) == []
 
 

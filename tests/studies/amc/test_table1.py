@@ -13,16 +13,8 @@ from hardsight import datasets
 from hardsight.studies import Options, get_study
 from hardsight.studies.amc.looking import p_value, shown_p
 from hardsight.studies.amc.recipes import LOSSES, SCHEDULES, length_name, recipe
-from hardsight.studies.amc.table1 import (
-    PAPER,
-    PAPER_DEVIATION,
-    PAPER_P,
-    cells,
-    compute,
-    configure,
-    figures,
-    table,
-)
+from hardsight.studies.amc.table1 import cells, compute, configure
+from hardsight.studies.amc.table1_page import PAPER, PAPER_DEVIATION, PAPER_P, figures, table
 from hardsight.studies.framework import run_details
 from hardsight.training import Cell
 from hardsight.training.assembly import make_plan
@@ -65,9 +57,13 @@ def test_a_row_holds_the_papers_numbers_and_both_p_values(smoke: Any) -> None:
     page = table({**smoke.results, "accuracy": {"script 1.0": {"cifar10": row}}})
     assert "| 0.2 | 82.35 ± 0.17 / 82.60 ± 0.21 / 82.97 ± 0.20, p = 0.0214 |" in page
     assert (
-        "CIFAR-10, 5 runs: AMC ends 1.00 points above + Euclidean (p = 0.2, not told apart at 0.05) and 2.00 points "
-        "above cross-entropy (p = 0.01, told apart at 0.05); the paper's 0.37 points above (p = 0.0214) and 0.62 "
-        "points above."
+        "CIFAR-10, 5 runs: AMC ends 1.00 points above + Euclidean (p = 0.2, not significant at 0.05) and 2.00 points "
+        "above cross-entropy (p = 0.01, significant at 0.05). In the paper it ends 0.37 points above (p = 0.0214) and "
+        "0.62 points above."
+    ) in page
+    assert (
+        "above cross-entropy in 1 (significantly, p < 0.05, in 1) and above + Euclidean in 1 (significantly, p < 0.05, "
+        "in 0)."
     ) in page
 
 

@@ -26,6 +26,7 @@ from hardsight.explain.activation_maps import resize
 from hardsight.studies.amc.attention_page import draw_grids, figures, table
 from hardsight.studies.amc.looking import finished, normalised, over_seeds
 from hardsight.studies.amc.recipes import LOSSES, recipe, train_at_hand
+from hardsight.studies.amc.terms import LOSSES as TERMS
 from hardsight.studies.configured import CellTraining, Hooks, Tree
 from hardsight.studies.framework import Options, Study, finished_cells
 from hardsight.studies.keeping import Entries
@@ -184,16 +185,20 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
     return {"length": of.length, "images": of.images, "attention": found}
 
 
-ABOUT = """Grad-CAM of the true class at the last convolution, for cross-entropy, + Euclidean and + AMC (the schedule of
-the authors' script, weight 10), measured over test images and not chosen ones. On MNIST the ink is a true mask: the
-share of the map's energy on it and the pointing game say how much the network looks at the digit, and chance is the
-share of the picture the mask covers. CIFAR-10 has no masks: there, deletion (smaller is better) and insertion (larger
-is better) say whether the places a map points at are those the prediction rests on. Both also fall with a network's
-confidence, so their difference is what is compared; the energy in the middle quarter of the picture (0.25 for a map
-that is the same everywhere) is a stand-in for the object, no more. Half-energy area is the share of the picture that
-holds half of the map: smaller is more compact, 0.5 for a map that is the same everywhere. The coloured maps are maps
-alone, of the first test image of each class; the grids with the images themselves lie beside the records, in
-`figures/`, after a run."""
+ABOUT = f"""Does a network trained with AMC-Loss look more at the object and less at the background? The paper shows
+pictures; here the claim is measured, over test images that nobody chose.
+
+Three losses are compared:
+
+{TERMS}
+
+**How it was made.** Networks are trained by the schedule of the authors' script (weight 10). Grad-CAM maps, for the
+true class and at the last convolution, show which places of an image the network's answer depends on. On MNIST the ink
+of the digit is a true mask of the object. CIFAR-10 has no masks, so there the maps are tested by deleting and inserting
+the places that they point at.
+
+**Figures.** For each data set the measures of every run, and the maps of the first test image of each class. (The
+pictures under their maps are written to `figures/` beside the records after a run.)"""
 
 AMC_FIGURE6 = Study(
     id="amc-figure6",

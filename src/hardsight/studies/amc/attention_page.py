@@ -41,17 +41,41 @@ COMPARISONS = {f"AMC against {NAMES[other].removeprefix('+ ')}": ("amc", other) 
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The measures of each loss, then each claim with its numbers."""
-    parts = [f"{provenance(results)} Trained for {length_name(results['length'])}.{caveat(results['preset'])}"]
+    """What became of each claim, then the measures of each loss, then the claims with their numbers."""
+    said: list[str] = []
+    parts: list[str] = []
     for data, losses in results["attention"].items():
         names = [name for name in COLUMNS if any(row[name] for row in losses.values())]
         rows = [[NAMES[loss], *(four(row[name]) for name in names)] for loss, row in losses.items()]
+        claims = claims_part(CLAIMS, losses, COMPARISONS)
+        # What the claims' table means is said once.
+        legend = claims[:1] if not said else []
+        said += [f"On {TITLES[data]}:", *claims[2:]] if claims else []
         parts += [
             f"{TITLES[data]}, the first {results['images']} test images:",
             markdown_table(["loss", *(COLUMNS[name] for name in names)], rows),
-            *claims_part(CLAIMS, losses, COMPARISONS),
+            *legend,
+            *claims[1:2],
         ]
-    return "\n\n".join(parts) + "\n"
+    if said:
+        said.insert(0, "**Result.** How many claims about AMC-Loss, listed in the tables below, hold.")
+    head = f"{provenance(results)} Trained for {length_name(results['length'])}.{caveat(results['preset'])}"
+    return "\n\n".join([*said, head, _LEGEND, *parts, _LIMITS]) + "\n"
+
+
+_LEGEND = """**How to read the tables.** One row for each loss; numbers are means over the images.
+
+- `energy on the ink`: the share of the map that lies on the digit (MNIST alone); `chance`: the share of the picture
+  that the digit covers, which an even map would get.
+- `pointing game`: how often the largest value of the map lies on the digit.
+- `energy in the middle quarter`: the share of the map in the middle quarter of the picture, 0.25 for an even map.
+  CIFAR-10 has no masks of its objects; this is a stand-in for them, no more.
+- `half-energy area`: the share of the picture that holds half of the map. Smaller is more compact; 0.5 for an even map.
+- `deletion`: how much confidence is left while the places that the map points at are deleted (smaller is better);
+  `insertion`: how much there is while they are inserted (larger is better). Both also depend on how sure a network
+  is, so their difference, `insertion − deletion`, is compared."""
+_LIMITS = """**What one may conclude.** The paper shows maps of images that its authors chose, and no numbers. A
+Grad-CAM map says where a network looks only approximately, and maps of a network that classifies badly say little."""
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:

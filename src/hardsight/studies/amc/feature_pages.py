@@ -9,6 +9,7 @@ from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.amc.looking import Claim, claims_part, four
 from hardsight.studies.amc.recipes import NAMES, TITLES, caveat, length_name
+from hardsight.studies.amc.terms import FEATURE_COLUMNS
 from hardsight.studies.framework import markdown_table, provenance
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ CLAIMS = {
 
 def table1(results: Mapping[str, Any]) -> str:
     """Figure 1: cluster quality as in Figure 4, and V-measure of clusters by direction, of the features, by length."""
-    parts = [_head(results)]
+    said, parts = [], []
     for data, losses in results["features"].items():
         row = next(iter(losses.values()))
         parts.append(f"{TITLES[data]}:")
@@ -53,25 +54,42 @@ def table1(results: Mapping[str, Any]) -> str:
             parts.append(markdown_table(list(heads), [[four(row[name]) for name in names]]))
         by_direction, by_length = row["cluster_v_measure"], row["norm_v_measure"]
         more = by_direction["mean"] > by_length["mean"]
-        parts.append(
-            f"- {TITLES[data]}: the direction of a feature tells the class (V-measure {four(by_direction)}) "
-            f"{'better' if more else 'no better'} than its length ({four(by_length)}): the paper's claim that the "
-            f"distribution is angular {'holds' if more else 'does not hold'} here."
+        said.append(
+            f"On {TITLES[data]} the direction of the features tells the class {'better' if more else 'no better'} than "
+            f"their length does (V-measure {four(by_direction)} against {four(by_length)}). So the paper's claim that "
+            f"the distribution is angular {'holds' if more else 'does not hold'} here."
         )
-    return "\n\n".join(parts) + "\n"
+    head = [f"**Result.** {' '.join(said)}", _head(results), f"**How to read the tables.**\n\n{FEATURE_COLUMNS} {_BY}"]
+    return "\n\n".join([*head, *parts, _LIMITS_1]) + "\n"
+
+
+_BY = """The second table gives the V-measure, against the labels, of three kinds of k-means clusters: by the
+direction of the features, by the features as they are, and by their length alone. The larger it is, the better these
+clusters tell the classes."""
+_LIMITS_1 = """**What one may conclude.** Two features are a picture, not a network in use: with more of them length
+and direction may share the work otherwise. The paper shows the picture without these numbers."""
+_LIMITS_4 = """**What one may conclude.** The verdicts hold for this network, this length of training and these
+weights. A standard error over few runs is itself rough, and the claims of one table are not independent:
+homogeneity, silhouette and angles measure much the same."""
 
 
 def table4(results: Mapping[str, Any]) -> str:
-    """Figures 4 and 5: cluster quality of every loss, and what AMC changes."""
-    parts = [_head(results)]
+    """Figures 4 and 5: what AMC changes, and cluster quality of every loss."""
+    said, parts = [], []
     for data, losses in results["features"].items():
         rows = [[_name(loss), *(four(row[name]) for name in COLUMNS)] for loss, row in losses.items()]
-        parts += [f"{TITLES[data]}:", markdown_table(["loss", *COLUMNS.values()], rows)]
-        parts += claims_part(CLAIMS, losses, _comparisons(losses))
+        claims = claims_part(CLAIMS, losses, _comparisons(losses))
+        said += (
+            [f"**Result.** How many claims about AMC-Loss (listed below) hold on {TITLES[data]}:", *claims[2:]]
+            if claims
+            else []
+        )
+        parts += [f"{TITLES[data]}:", markdown_table(["loss", *COLUMNS.values()], rows), *claims[:2]]
     if results["not_computed"]:
         names = ", ".join(TITLES[data] for data in results["not_computed"])
         parts.append(f"Not computed (the data were not at hand, or the time was over): {names}.")
-    return "\n\n".join(parts) + "\n"
+    legend = f"**How to read the table.** One row for each loss.\n\n{FEATURE_COLUMNS}"
+    return "\n\n".join([*said, _head(results), legend, *parts, _LIMITS_4]) + "\n"
 
 
 def _head(results: Mapping[str, Any]) -> str:

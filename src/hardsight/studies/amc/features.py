@@ -23,6 +23,7 @@ from hardsight.geometry import norms
 from hardsight.studies.amc.feature_pages import figures_of, table1, table4
 from hardsight.studies.amc.looking import finished, look, over_seeds
 from hardsight.studies.amc.recipes import FEW, SCHEDULES, recipe, train_at_hand
+from hardsight.studies.amc.terms import LOSSES
 from hardsight.studies.configured import CellTraining, Hooks, Tree
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.keeping import Entries
@@ -208,18 +209,38 @@ def _not_computed(study: str, preset: str, results: Mapping[str, Any]) -> dict[s
 # The studies.
 
 _ABOUT = {
-    "amc-figure1": """Two features, cross-entropy alone, MNIST: do classes differ by the angle of their features or by
-their length? The picture shows the features of some training and test images of the digits 0, 1, 2, 3 and 6, as the
-paper does, both axes to one scale. The numbers are of all ten digits: those of [Figure 4](amc-figure4.md), and
-V-measure against the labels of k-means clusters of the directions, of the features as they are, and of their lengths
-alone.""",
-    "amc-figure4": """Three features on the unit sphere, MNIST, three losses; weight 10 of the loss on features as in
-the authors' script, 0.1 as the paper prints it. Homogeneity and completeness of the predictions (as the authors'
-script computes them) and of k-means clusters of the directions (as the paper describes); mean angle in radians of two
-test images of one class (`within`) and of two classes (`between`), and the silhouette in angle. The picture shows
-the first run, its numbers are of clusters; what lies behind the sphere is paler.""",
-    "amc-figure5": """128 features by t-SNE, three losses. The paper shows SVHN; where it is not at hand, another data
-set stands for it. Numbers as in `amc-figure4`, of the features themselves and not of the view.""",
+    "amc-figure1": """Does a network that is trained with cross-entropy tell classes apart by the direction of their
+features, or by their length? The AMC-Loss paper says by direction, and builds a loss on angles on it.
+
+**How it was made.** A small network with two features (the input of the last layer) is trained on MNIST with
+cross-entropy alone.
+
+**Figure.** The features of some training and test images of the digits 0, 1, 2, 3 and 6, as in the paper; both axes
+have one scale. The numbers below are of all ten digits.""",
+    "amc-figure4": f"""Does AMC-Loss gather the images of a class closer together and move classes farther apart than
+cross-entropy and than its Euclidean counterpart? The paper shows it with three features, which lie on a sphere.
+
+Three losses are compared:
+
+{LOSSES}
+
+**How it was made.** The paper's small network with three features is trained on MNIST, with pairs made by the true
+labels. The added loss has weight 10, as in the authors' script, or 0.1, as the paper prints.
+
+**Figure.** The features of test images on the unit sphere, in the first run; what lies behind the sphere is paler.
+The numbers in the picture are of clusters.""",
+    "amc-figure5": f"""Does AMC-Loss separate classes better if a network has many features? The paper shows a t-SNE
+view of 128 features for SVHN.
+
+Three losses are compared:
+
+{LOSSES}
+
+**How it was made.** A network with 128 features is trained with each loss by the schedule of the authors' script
+(weight 10). Where SVHN is not available, another data set takes its place. The numbers are computed from the features
+themselves, not from the view.
+
+**Figure.** The features of test images, in two dimensions by t-SNE, in the first run.""",
 }
 _TITLES = {
     "amc-figure1": "are features of cross-entropy spread by angle?",

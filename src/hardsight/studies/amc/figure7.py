@@ -121,10 +121,8 @@ def _cells_behind(found: Mapping[str, Any]) -> int:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Every setting with its difference from cross-entropy alone, and the best one."""
-    parts = [
-        f"{provenance(results)} {TITLES[results['data']]}, {length_name(results['length'])}.{caveat(results['preset'])}"
-    ]
+    """What came out, and every setting with its difference from cross-entropy alone."""
+    said, parts = [], []
     for schedule, rows in results["settings"].items():
         base = next((row["accuracy"] for row in rows if not row["balance"]), None)
         lines = [
@@ -136,10 +134,22 @@ def table(results: Mapping[str, Any]) -> str:
             )
             for row in sorted(rows, key=lambda row: (row["balance"], row["margin"]))
         ]
-        parts.append(f"Schedule of the {'script, weight 100 λ' if schedule == 'script' else 'paper, weight λ'}:")
+        whose = "script, weight 100 λ" if schedule == "script" else "paper, weight λ"
+        said.append(f"Schedule of the {whose}: {_sentence(rows, base)}")
+        parts.append(f"Schedule of the {whose}:")
         parts.append(markdown_table(("λ", "margin (rad)", "accuracy (%)", "points from cross-entropy", "p"), lines))
-        parts.append(_sentence(rows, base))
-    return "\n\n".join(parts) + "\n"
+    head = (
+        f"{provenance(results)} {TITLES[results['data']]}, {length_name(results['length'])}.{caveat(results['preset'])}"
+    )
+    return "\n\n".join([f"**Result.** {' '.join(said)}", head, _LEGEND, *parts, _LIMITS]) + "\n"
+
+
+_LEGEND = """**How to read the table.** One row for each setting; λ = 0 is cross-entropy alone. `points from
+cross-entropy` is the difference of the mean accuracies; `p` is Student's two-sided p-value of it, empty for a single
+run."""
+_LIMITS = """**What one may conclude.** The paper prints curves for CIFAR-10, over three runs, without numbers. A
+best setting that is picked among several by its test accuracy is flattered by the choice; without a small p it may
+be chance."""
 
 
 def _change(number: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -160,7 +170,7 @@ def _sentence(rows: Sequence[Mapping[str, Any]], base: Mapping[str, Any] | None)
     return (
         f"{above} of {plural(len(tried), 'setting')} {lie} above cross-entropy alone ({shown(base, 2, 100)}); the best "
         f"is λ = {best['balance']:g}, m_g = {best['margin']:g} with {shown(best['accuracy'], 2, 100)} "
-        f"({points} points, {f'p = {p}' if p else 'too few runs to tell'}). The paper's choice is λ = 0.1, m_g = 0.5."
+        f"({points} points, {f'p = {p}' if p else 'too few runs to tell'}). The paper chooses λ = 0.1, m_g = 0.5."
     )
 
 
@@ -204,9 +214,16 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     return drawn
 
 
-ABOUT = """AMC-Loss beside cross-entropy with λ from 0.001 to 1 at a margin of 0.5 rad, and with margins from 0.5 to 1.5
-rad at λ = 0.1; everything else as in `amc-table1`. λ is the printed one; the authors' script multiplies it by 100.
-p is Student's, two-sided, against cross-entropy alone. Bars are standard deviations over runs, dots the runs."""
+ABOUT = """How much do the two settings of AMC-Loss matter: its weight λ and its margin m_g? The paper says that the
+loss helps for every λ from 0.001 to 1, and for margins from 0.5 to 1.5.
+
+**How it was made.** AMC-Loss (angular margin contrastive loss) is added to cross-entropy. It pulls the features (the
+input of the last layer) of two images of one class together, by angle, and pushes those of two classes apart up to the
+margin, an angle in radians. λ varies at a margin of 0.5, and the margin varies at λ = 0.1; everything else is as in
+[amc-table1](amc-table1.md). λ is the printed one; the authors' script multiplies it by 100.
+
+**Figure.** Test accuracy against λ and against the margin. Dots are runs, bars standard deviations over them; the
+dashed line is cross-entropy alone."""
 
 AMC_FIGURE7 = Study(
     id="amc-figure7",

@@ -111,7 +111,7 @@ def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference
 def claims_part(
     claims: Mapping[str, Claim], losses: Mapping[str, Any], pairs: Mapping[str, tuple[str, str]]
 ) -> list[str]:
-    """A table with a row a claim and a column a comparison, then a sentence each; nothing where none can be made.
+    """A legend, a table with a row a claim and a column a comparison, and a sentence each; nothing where none is made.
 
     `pairs`: which two of the losses a comparison, by its name, takes: ours and theirs.
     """
@@ -128,16 +128,18 @@ def claims_part(
         for name, (ours, theirs) in pairs.items()
     }
     rows = [[claim.words, *(one[key].shown(claim.sign) for one in found.values())] for key, claim in known.items()]
-    head = (
-        "What is claimed of AMC, and the difference of the means over runs ± its standard error. `yes` and `no`: it is "
-        "more than twice that error; `open`: it is not; a single run has no verdict."
-    )
     said = [_counted(name, [one[key].verdict(known[key].sign) for key in known]) for name, one in found.items()]
-    return [head, markdown_table(["claim", *found], rows), "\n".join(f"- {sentence}" for sentence in said)]
+    return [_CLAIMS, markdown_table(["claim", *found], rows), "\n".join(f"- {sentence}" for sentence in said)]
+
+
+_CLAIMS = """**The claims.** Each row is something that AMC-Loss is claimed to do. A cell holds the verdict and, in
+brackets, the difference of the means over runs (AMC minus the other loss) ± its standard error. `yes`: the
+difference has the claimed sign and is more than twice its standard error. `no`: it is as large, with the other sign.
+`open`: it is smaller. A single run has no verdict."""
 
 
 def _counted(name: str, verdicts: Sequence[str]) -> str:
     if "" in verdicts:
-        return f"{name}: one run, so nothing is told apart."
-    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("yes", "no", "open"))
-    return f"{name}, {len(verdicts)} claims: {counts}."
+        return f"{name}: a single run, so no verdict."
+    yes, no, undecided = (verdicts.count(word) for word in ("yes", "no", "open"))
+    return f"{name}: {yes} of {len(verdicts)} claims hold ({no} contradicted, {undecided} open)."

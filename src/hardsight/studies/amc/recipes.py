@@ -151,4 +151,7 @@ def caveat(preset: str) -> str:
     """What to keep in mind of a preset that is not the paper's."""
     if preset == "paper":
         return ""
-    return " Few samples and few steps: the numbers show that it works and do not compare with the paper's."
+    return (
+        " This preset takes few samples and few steps: it shows that the code works, and its numbers do not compare "
+        "with the paper's."
+    )

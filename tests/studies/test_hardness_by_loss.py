@@ -21,7 +21,8 @@ from hardsight.studies.hardness_by_loss import (
     configure,
     judge_run,
 )
-from hardsight.studies.hardness_table import figures, sentences, table, told_apart
+from hardsight.studies.hardness_figures import figures
+from hardsight.studies.hardness_table import result, sentences, table, told_apart
 from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import build
 
@@ -180,6 +181,17 @@ def test_the_contrast_leaves_out_a_network_that_did_not_learn(smoke: tuple[Path,
         "100 % do; of the losses that learnt, the most with avh (3.00), the least with cross-entropy (2.00)."
     ) in said
     assert "Most accurate: cross-entropy, 0.9000 ± 0.0010." in said
+
+
+def test_the_page_begins_with_the_losses_that_change_the_hardness() -> None:
+    made = {"cross-entropy": (0.9, 0.06), "avh": (0.91, 0.045), "amc-0.1": (0.89, 0.066), "gr": (0.3, 0.09)}
+    found = {loss: {"accuracy": numbers(accuracy), "avh": numbers(avh)} for loss, (accuracy, avh) in made.items()}
+    assert result({"losses": found, "bins": None}) == (
+        "**Result.** Compared with cross-entropy, the mean AVH of the test images is lower with `avh` (−25.0 %), and "
+        "higher with `amc-0.1` (+10.0 %). Left out here, because they are far less accurate than cross-entropy: `gr`. "
+        "The most accurate network is that of `avh` (91.0 %; cross-entropy 90.0 %)."
+    )
+    assert result({"losses": {"avh": found["avh"]}, "bins": None}) == ""
 
 
 def test_degraded_avh_is_the_mean_of_the_degradations_means(smoke: tuple[Path, dict[str, Any]]) -> None:

@@ -32,7 +32,8 @@ from hardsight.degradation import DEGRADATIONS, degrade
 from hardsight.hardness import angular_visual_hardness
 from hardsight.studies.configured import CellTraining, Hooks, Tree, train_cells
 from hardsight.studies.framework import Options, Study, run_details, spread
-from hardsight.studies.hardness_table import figures, table
+from hardsight.studies.hardness_figures import figures
+from hardsight.studies.hardness_table import table
 from hardsight.studies.keeping import Entries
 from hardsight.studies.outputs import outputs_of
 from hardsight.training import Cell
@@ -253,18 +254,32 @@ def _over_seeds(values: Sequence[Any]) -> Any:
     return spread(known) if known else None
 
 
-ABOUT = """Ten trainings of ResNet-20 on CIFAR-10 (30 epochs, batch 128, SGD 0.1, momentum 0.9, weight decay 5e-4,
-a ramp-up of 5 epochs and a cosine down, crop and flip) that differ in loss and head alone: cross-entropy; AMC-Loss
-beside it, with the weight of its authors' script (10) and of its paper (0.1); the AVH loss (cross-entropy on s(π−θ),
-s = 10); gradient rescaling with λ 0.5, β 6, its authors' setting for CIFAR-100 without noise, and with λ 0, β 2
-(`gr-hard`), both letting go of fitted samples as their code does, and `gr-equation`, the first without that
-([why](gr-protocol.md)); CosFace (margin 0.2) and ArcFace (margin 0.2 rad) with s = 16, and NormFace, the same head
-without a margin. The preset `cpu` takes 4,000 training and test images at a quarter of the pixels and 8 epochs. AVH is
-measured on CIFAR-10's test images against the true class, on the head the loss trained; chance is 0.1. People are
-CIFAR-10H's votes: the bins are shares of people who chose the true class, agreement is Spearman's correlation with it.
-Calibration is the expected calibration error of 15 bins. Degraded accuracy and AVH are means over six degradations and
-all their levels. AVH is a share of angles: a loss can lower it by turning features closer to their own class, or by
-turning the other classes away. In the second picture a loss that did not learn is a number at the edge."""
+ABOUT = """Does the loss that a network is trained with change how hard images are for it, and are images hard where
+people find them hard? None of the three papers asks; this study trains one network with ten losses and compares.
+
+*AVH* (angular visual hardness) measures how hard an image is: the angle between its features (the input of the last
+layer) and the weights of its true class, divided by the sum of the angles to all classes. It lies between 0 and 1, and
+larger is harder.
+
+**How it was made.** A ResNet-20 is trained on CIFAR-10 for 30 epochs: batches of 128, SGD with learning rate 0.1,
+momentum 0.9 and weight decay 5e-4, a ramp-up of 5 epochs and then a cosine schedule, random crops and flips. Only the
+loss and the last layer differ:
+
+- `cross-entropy`: the ordinary training.
+- `amc`, `amc-0.1`: AMC-Loss (pulls features of one class together by angle) beside cross-entropy, with the weight of
+  its authors' script (10) and of its paper (0.1).
+- `avh`: the AVH loss, cross-entropy on the logits s(π − angle), s = 10.
+- `gr`: gradient rescaling with λ = 0.5 and β = 6, its authors' setting for CIFAR-100 without noise. `gr-hard`: with λ =
+  0 and β = 2, which leans towards hard samples. Both let go of samples that are fitted, as the authors' code does;
+  `gr-equation` is `gr` without that ([why it matters](gr-protocol.md)).
+- `cosface` (margin 0.2), `arcface` (margin 0.2 rad) and `normface` (no margin): softmax on the cosines to the classes,
+  with scale 16.
+
+The preset `cpu` takes 4,000 training and test images at a quarter of the pixels, and 8 epochs. People's answers are
+those of CIFAR-10H, about 50 people for each test image. AVH is measured with the last layer that the loss trained.
+
+**Figures.** AVH and accuracy by the share of people who chose the true class; the columns of the first table, where
+a loss that did not learn is a number at the edge; accuracy by level of each degradation."""
 
 HARDNESS_BY_LOSS = Study(
     id="hardness-by-loss",

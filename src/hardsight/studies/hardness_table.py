@@ -1,15 +1,11 @@
-"""The page of `hardness-by-loss`: its tables, its sentences, its figures, all from the results file."""
+"""The page of `hardness-by-loss`: its tables and its sentences, all from the results file."""
 
 import statistics
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.framework import markdown_table, provenance, shown, spread
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from hardsight.studies.wording import listed
 
 BASE = "cross-entropy"
 COLUMNS = {
@@ -24,34 +20,81 @@ COLUMNS = {
 DEGRADED_AVH = "AVH when degraded"
 # Below this many images the mean of a bin is that of a handful of them.
 FEW_IMAGES = 10
-# One colour a family; the same loss looks the same whatever else is finished.
-_STYLES = {
-    "cross-entropy": (INK, "-"),
-    "amc": (BLUE, "-"),
-    "amc-0.1": (BLUE, "--"),
-    "avh": (RED, "-"),
-    "gr": (GREEN, "-"),
-    "gr-hard": (GREEN, "--"),
-    "gr-equation": (GREEN, ":"),
-    "cosface": (PURPLE, "-"),
-    "arcface": (PURPLE, "--"),
-    "normface": (PURPLE, ":"),
-}
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Summary, hardness by human frequency, degradations; then the answers as sentences."""
+    """What came out; summary, hardness by human frequency, degradations; then each answer as a sentence."""
     found = results["losses"]
-    parts = [provenance(results), _summary(found)]
+    said = sentences(results)
+    parts = [result(results), provenance(results), _LEGEND, _summary(found)]
     if results["bins"]:
-        parts += [
-            "Mean AVH by the share of people who chose the true class (in brackets, how many images); last, the lowest "
-            f"bin of {FEW_IMAGES} images or more over the highest:",
-            _by_bin(results),
-        ]
-    parts += ["Accuracy under each degradation, mean over its levels:", _by_kind(found)]
-    parts.append("\n".join(f"- {sentence}" for sentence in sentences(results)))
-    return "\n\n".join(parts) + "\n"
+        parts += [_BINS.format(few=FEW_IMAGES), _by_bin(results)]
+    parts += ["**Accuracy under each degradation**, as a mean over its levels:", _by_kind(found)]
+    parts += ["**In words.**\n\n" + "\n".join(f"- {one}" for one in said)] if said else []
+    return "\n\n".join(part for part in [*parts, _limits(found)] if part) + "\n"
+
+
+_LEGEND = """**How to read the table.** One row for each loss; all numbers are of the test images. ± is the standard
+deviation over seeds, where there are several.
+
+- `accuracy`: the share of images classified right.
+- `mean AVH`, `AVH of the misclassified`: the hardness, over all images and over those that are classified wrong. An
+  image equally far from all ten classes has 0.1.
+- `calibration error`: how far the network's probabilities are from how often it is right (expected calibration error,
+  15 bins); smaller is better.
+- `agreement with people, AVH`, `agreement, confidence`: Spearman's ρ (correlation of ranks) with the share of people
+  who chose the true class; positive is agreement. Confidence is the probability of the true class.
+- `degraded accuracy`, `AVH when degraded`: means over six degradations of the images and all their levels."""
+_BINS = """**Mean AVH by what people say.** A column is a range of the share of people who chose the true class; in
+brackets, how many images it holds. `lowest / highest` divides the mean AVH of the first range with at least {few}
+images by that of the last: how much harder the images are on which people disagree."""
+
+
+def result(results: Mapping[str, Any]) -> str:
+    """Which losses that learnt lower the mean AVH, which raise it; whether it is high where people disagree."""
+    found = results["losses"]
+    others = [loss for loss in found if loss != BASE]
+    if BASE not in found or not others:
+        return ""
+    base = found[BASE]["avh"]["mean"]
+    fair = [loss for loss in others if learnt(loss, found)]
+    ways = {
+        "lower": [_changed(loss, found) for loss in fair if found[loss]["avh"]["mean"] < base],
+        "higher": [_changed(loss, found) for loss in fair if found[loss]["avh"]["mean"] >= base],
+    }
+    said = [f"{way} with {listed(texts)}" for way, texts in ways.items() if texts]
+    parts = [f"Compared with cross-entropy, the mean AVH of the test images is {', and '.join(said)}."] if said else []
+    failed = [f"`{loss}`" for loss in others if loss not in fair]
+    if failed:
+        parts.append(f"Left out here, because they are far less accurate than cross-entropy: {listed(failed)}.")
+    if results["bins"]:
+        ratios = [_ratio(found[loss]) for loss in (BASE, *fair)]
+        parts.append(
+            f"Images on which people disagree have {min(ratios):.2f} to {max(ratios):.2f} times the AVH of those on "
+            "which they agree."
+        )
+    best = max([BASE, *fair], key=lambda loss: found[loss]["accuracy"]["mean"])
+    accurate, ordinary = (100 * found[loss]["accuracy"]["mean"] for loss in (best, BASE))
+    parts.append(f"The most accurate network is that of `{best}` ({accurate:.1f} %; cross-entropy {ordinary:.1f} %).")
+    return f"**Result.** {' '.join(parts)}"
+
+
+def _changed(loss: str, found: Mapping[str, Any]) -> str:
+    """`avh` (−25.6 %)."""
+    change = f"{100 * (found[loss]['avh']['mean'] / found[BASE]['avh']['mean'] - 1):+.1f}".replace("-", "−")
+    return f"`{loss}` ({change} %)"
+
+
+def _limits(found: Mapping[str, Any]) -> str:
+    """How many seeds there are, and what AVH does not say."""
+    seeds = max(len(row["accuracy"]["values"]) for row in found.values())
+    once = "Each loss is trained with one seed, so small differences may be chance." if seeds == 1 else ""
+    return (
+        f"**What one may conclude.** {once or f'Each loss has up to {seeds} seeds.'} The losses have fixed settings "
+        "and were not tuned for this network; one that did not learn here may learn with others. AVH is a share of "
+        "angles: a loss can lower it by turning features closer to their own class, or by turning the other classes "
+        "away, and a lower AVH alone does not make a network better."
+    )
 
 
 def _summary(found: Mapping[str, Any]) -> str:
@@ -148,13 +191,14 @@ def _hardness(loss: str, found: Mapping[str, Any]) -> str:
 
 def _untrained(loss: str, found: Mapping[str, Any]) -> str:
     """A network that hardly classifies has hard samples, whatever its loss."""
-    if _learnt(loss, found):
+    if learnt(loss, found):
         return ""
     ours, base = (100 * found[one]["accuracy"]["mean"] for one in (loss, BASE))
-    return f"; but it classifies {ours:.1f} % against {base:.1f} %, and a network that did not learn says little"
+    return f"; but it classifies {ours:.1f} % against {base:.1f} %, and a network that classifies badly says little"
 
 
-def _learnt(loss: str, found: Mapping[str, Any]) -> bool:
+def learnt(loss: str, found: Mapping[str, Any]) -> bool:
+    """Whether a loss is nearly as accurate as cross-entropy, or better."""
     return found[loss]["accuracy"]["mean"] > 0.9 * found[BASE]["accuracy"]["mean"]
 
 
@@ -171,7 +215,7 @@ def told_apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 def _contrast(results: Mapping[str, Any]) -> str:
     """Which of the losses that learnt tell images on which people disagree from those on which they agree."""
     found = results["losses"]
-    ratios = {loss: _ratio(row) for loss, row in found.items() if _learnt(loss, found)}
+    ratios = {loss: _ratio(row) for loss, row in found.items() if learnt(loss, found)}
     low, high = (results["bins"][at] for at in _filled(found[BASE]))
     among = "" if len(ratios) == len(found) else "of the losses that learnt, "
     most, least = (best(ratios, key=lambda loss: ratios[loss]) for best in (max, min))
@@ -180,86 +224,3 @@ def _contrast(results: Mapping[str, Any]) -> str:
         f"{ratios[BASE]:.2f} times the AVH of those that {100 * high[0]:g} to {100 * high[1]:g} % do; {among}the "
         f"most with {most} ({ratios[most]:.2f}), the least with {least} ({ratios[least]:.2f})."
     )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The figures.
-
-
-def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
-    """Hardness by human frequency and by degradation; and accuracy, calibration, agreement side by side."""
-    found = results["losses"]
-    drawn = {}
-    if results["bins"]:
-        drawn["people"] = _people(results)
-    names = [name for name in COLUMNS if name != "avh_of_wrong" and any(row.get(name) for row in found.values())]
-    with drawing(9.0, 0.28 * len(found) * -(-len(names) // 3) + 1.6, len(names), 3) as figure:
-        for axes, name in zip(figure.axes, names, strict=True):
-            _dots(axes, found, name)
-    drawn["summary"] = figure
-    kinds = list(next(iter(found.values()))["degraded_by_level"])
-    with drawing(9.0, 5.8, len(kinds), 3) as levels:
-        for axes, kind in zip(levels.axes, kinds, strict=True):
-            for loss, row in found.items():
-                colour, line = _STYLES[loss]
-                by_level = row["degraded_by_level"][kind]
-                axes.plot(
-                    range(len(by_level)), [one["mean"] for one in by_level.values()], line, color=colour, label=loss
-                )
-                axes.set_xticks(range(len(by_level)), list(by_level))
-            axes.set_title(kind.replace("_", " "))
-            axes.set_xlabel("level, hardest first")
-            axes.set_ylabel("accuracy")
-        _legend_below(levels)
-    drawn["degradations"] = levels
-    return drawn
-
-
-def _people(results: Mapping[str, Any]) -> "Figure":
-    found, edges = results["losses"], results["bins"]
-    with drawing(9.0, 4.0, 2) as figure:
-        for axes, name, words in zip(figure.axes, ("avh_by_bin", "accuracy_by_bin"), ("AVH", "accuracy"), strict=True):
-            for loss, row in found.items():
-                colour, line = _STYLES[loss]
-                known = [(at, one) for at, one in enumerate(row[name]) if one is not None]
-                places, means = [at for at, _ in known], [one["mean"] for _, one in known]
-                axes.errorbar(places, means, [one["sd"] or 0 for _, one in known], fmt=line, color=colour, label=loss)
-            axes.set_xticks(range(len(edges)), [f"{low:g}-{high:g}" for low, high in edges], rotation=30)
-            axes.set_xlabel("share of people who chose the true class")
-            axes.set_ylabel(f"mean {words}" if words == "AVH" else words)
-        _legend_below(figure)
-        chance = figure.axes[0].axhline(results["chance"], color=FAINT, linestyle="--")
-        figure.axes[0].legend([chance], ["chance"], fontsize=8, loc="lower left")
-    return figure
-
-
-def _legend_below(figure: "Figure") -> None:
-    """One legend for all panels, which lies on none of their lines."""
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8)
-
-
-def _dots(axes: "Axes", found: Mapping[str, Any], name: str) -> None:
-    """One line a loss, at the scale of those that learnt; beyond it a number at the edge."""
-    known = {loss: row for loss, row in found.items() if row.get(name)}
-    fair = [row for loss, row in known.items() if BASE not in found or _learnt(loss, found)] or [*known.values()]
-    learnt = [value for row in fair for value in row[name]["values"]]
-    room = 0.06 * (max(learnt) - min(learnt) or 1.0)
-    low, high = min(learnt) - room, max(learnt) + room
-    axes.set_xlim(low, high)
-    for place, loss in enumerate(found):
-        if loss not in known:
-            continue
-        values, mean = known[loss][name]["values"], known[loss][name]["mean"]
-        if low <= mean <= high:
-            axes.plot(values, [place] * len(values), "o", color=BLUE, markersize=4, alpha=0.5)
-            axes.plot(mean, place, "|", color=BLUE, markersize=14, markeredgewidth=2)
-        elif mean < low:
-            axes.text(low, place, f" ← {mean:.2f}", color=RED, va="center", fontsize=8)
-        else:
-            axes.text(high, place, f"{mean:.2f} → ", color=RED, va="center", ha="right", fontsize=8)
-    if BASE in known:
-        axes.axvline(known[BASE][name]["mean"], color=INK, linewidth=0.8)
-    axes.set_yticks(range(len(found)), list(found))
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.set_title(COLUMNS[name], fontsize=9)

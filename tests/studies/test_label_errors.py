@@ -192,6 +192,12 @@ def test_the_table_begins_with_what_holds_of_the_claim() -> None:
     assert "two runs on halves on 1 of 2 noises, in average precision" in printed
     assert "(means over the seeds that each has): aggre +0.150, worse -0.050." in printed
     assert "differs from their self-confidence by 0.1998 at most" in printed
+    results["noises"]["aggre"] = scores | {"avh": number(0.6)}
+    results["noises"]["worse"] = results["noises"]["worse"] | {"avh": number(0.5)}
+    assert table(results).startswith(
+        "**Result.** Of the 2 scores of one run, `el2n_mean` finds wrong labels best on people's label errors, with a "
+        "mean average precision of 0.850; `avh` has 0.550."
+    )
     assert "the mean over up to 2 seeds" in printed
     # Nothing is said of what is not measured.
     assert "told half the truth" not in printed

@@ -210,23 +210,46 @@ def worth(cell: Cell, file: str) -> int | None:
     return 2 if first_human or cell.settings["kind"] in FOLDS else 3
 
 
-ABOUT = """Every score of one ResNet-20 run (30 epochs, SGD 0.1, momentum 0.9, weight decay 5e-4, cosine, batch 128,
-crop and flip), judged as a detector of wrong labels: people's errors in CIFAR-10N (`aggre`, `random1`, `worse`),
-symmetric and asymmetric noise. No score uses a clean label; `taught_half_the_truth` does and is none: boosted trees
-over all scores of the run, told which labels of one half are wrong and used on the other, say how much the scores
-know together. `training_and_neighbours` is the mean rank of mean EL2N over training and of `smoothed_last_posterior`.
-It came from a greedy search on `random1`, seed 0, with the other human columns of that seed in view: its numbers on
-seed 0 flatter it, and only further seeds confirm it. `training_and_margin` is the mean rank of mean EL2N and of the
-trained network's angular margin, the default of `find_label_issues`; `training_margin_and_neighbours` adds
-`smoothed_last_posterior`. Both were chosen on `random1`, seed 0, and on scikit-learn's digits with asymmetric and
-symmetric noise (three seeds), with `symmetric40` in view; `aggre` and `worse` were looked at once, afterwards.
-`prototype_angle` is the angle to the mean feature of the label. Each `ranks_...` is a mean rank fixed before any was
-judged. `snapshot_...` average looks at the training set without augmentation at six epochs, `smoothed_...` average
-predictions over the 100 nearest in feature angle, `..._posterior` weigh them by how often classes are mistaken for
-each other, estimated by the confident joint. `out_of_fold_doubt` is one minus the self-confidence of two runs on
-halves, at the cost of one run more; `cleanlab_label_quality` is cleanlab's ranking of the same probabilities, by its
-default, which is self-confidence too. The runs of a stronger network ask how much of the rest is the network's; they
-are shown apart."""
+ABOUT = """Which score that one training run gives for free finds wrong labels best? Every score ranks the training
+samples from the most to the least suspicious, and the ranking is compared with the labels that are known to be wrong.
+
+**The wrong labels.** There are several kinds of label noise, each a column of the tables:
+
+- `aggre`, `random1`, `worse`: errors that people made when they labelled CIFAR-10 (CIFAR-10N), from few to many.
+- `symmetric20`, `symmetric40`: each label is replaced by another class, drawn at random, with probability 20 or 40 %.
+- `asymmetric40`: labels of five of the ten classes are replaced by one similar class (a truck becomes an automobile),
+  with probability 40 %, so that a fifth of all labels is wrong.
+
+**How it was made.** A ResNet-20 is trained on the noisy labels for 30 epochs (SGD with learning rate 0.1, momentum 0.9
+and weight decay 5e-4, a cosine schedule, batches of 128, random crops and flips). Its scores are those of the [list of
+scores](../scores.md) and those below. No score uses a clean label. Where runs of a stronger network exist, they are
+shown apart: they ask how much of the rest is due to the network.
+
+- `training_and_margin`: the mean of two ranks, by EL2N (the distance between the predicted probabilities and the label)
+  averaged over training, and by the angular margin of the trained network (how much nearer, by angle, the features are
+  to their label than to any other class). It is the default of `find_label_issues`.
+- `training_and_neighbours`: the mean of the ranks by EL2N averaged over training and by `smoothed_last_posterior`.
+  `training_margin_and_neighbours`: by all three.
+- `ranks_...`: other means of ranks, fixed before any of them was judged.
+- `snapshot_...`: averages over looks at the training set, without augmentation, at six epochs.
+- `smoothed_...`: predictions averaged over the 100 nearest samples by the angle of their features.
+- `..._posterior`: predictions weighted by how often classes are mistaken for each other (estimated by the confident
+  joint).
+- `prototype_angle`: the angle to the mean features of the label's class.
+
+Two references need more than one run or more than the noisy labels:
+
+- `out_of_fold_doubt`: one minus the *self-confidence*, the probability of the label by a network that did not train on
+  the sample. Two runs, each on one half, give it; this costs one run more. `cleanlab_label_quality` is cleanlab's
+  ranking, by its default, of the same probabilities.
+- `taught_half_the_truth`: not a score, but an upper reference. Boosted trees are told which labels of one half are
+  wrong, learn from all scores of the run, and are used on the other half. They say how much the scores know together.
+
+**How the combinations were chosen.** `training_and_neighbours` came from a greedy search on `random1`, seed 0, with
+the other human columns of that seed in view: its numbers on seed 0 flatter it, and only further seeds confirm it.
+`training_and_margin` and `training_margin_and_neighbours` were chosen on `random1`, seed 0, and on scikit-learn's
+digits with asymmetric and symmetric noise (three seeds), with `symmetric40` in view; `aggre` and `worse` were looked
+at once, afterwards."""
 
 LABEL_ERRORS = Study(
     id="label-errors",

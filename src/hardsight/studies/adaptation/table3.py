@@ -91,8 +91,8 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 
 ABOUT = """How well does a classifier adapt to a new domain without labels, and does it help to trust its predictions by
-angle instead of by softmax probability? The AVH paper finds that its rule, which selects by angle, is the best of
-three.
+angle instead of by softmax probability? The paper on angular visual hardness (AVH) finds that its rule, which selects
+by angle, is the best of three.
 
 **How it was made.** One domain, the source, has labels; the other, the target, has none. Self-training goes in rounds:
 the model gives a label of its own (a *pseudo-label*) to the target samples that it is surest of, and is trained on both

@@ -3,7 +3,7 @@
 Paper (ImageNet, n = 29,987), Spearman's coefficient of AVH against confidence: ResNet-50 0.360 / 0.325 (Z 4.85),
 AlexNet 0.339 / 0.325 (1.92), VGG-19 0.349 / 0.335 (1.94), DenseNet-121 0.367 / 0.329 (Z printed 6.2; by its own formula
 5.30). First measurement here (CIFAR-10H, public networks): ResNet-20 0.359 / 0.369, ResNet-56 0.302 / 0.331.
-Ours (30 runs of ten networks, DenseNet-121 with one seed, one H200, 2026-11-16): by ranks no run has AVH significantly
+Ours (34 runs of ten networks, one H200, 2026-11-16): by ranks no run has AVH significantly
 ahead and most have it behind; by values (Pearson) AVH is ahead for the four public ResNets alone. The numbers:
 docs/studies/avh-table2.md and avh-tables6-9.md, made from the results files.
 
@@ -236,8 +236,8 @@ def verdict(networks: Mapping[str, Any]) -> str:
     )
 
 
-_ABOUT = f"""Does AVH follow people's answers more closely than the network's confidence does, and is the difference
-more than chance? {{networks}}
+_ABOUT = f"""Does angular visual hardness (AVH) follow people's answers more closely than the network's confidence does,
+and is the difference more than chance? {{networks}}
 
 {terms(AVH, CONFIDENCE, HSF, SPEARMAN)}
 

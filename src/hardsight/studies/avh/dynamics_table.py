@@ -23,6 +23,7 @@ def dynamics_table(results: Mapping[str, Any]) -> str:
     parts += ["\n".join(f"- {one}" for one in said if one)]
     parts += [f"{provenance(results)} {_trained_on(results['settings'])}", _LEGEND, _phases_table(networks)]
     parts += [_GROUPS_LEGEND, _groups_table(asked)] if asked else []
+    parts += [_DETAILS_LEGEND, _details_table(networks, people=bool(asked))]
     return "\n\n".join([*parts, _limits(networks)]) + "\n"
 
 
@@ -58,6 +59,8 @@ def _trained_on(settings: Mapping[str, Any]) -> str:
 
 # Seeds of one network differ by as much in accuracy (`avh-table1`): by up to 1.2 points, of ResNet-56 by 2.5.
 CLOSE = 0.01
+# Change per epoch, before AVH has settled and after.
+_RATES = ("avh_rate_before", "avh_rate_after", "norm_rate_before", "norm_rate_after")
 # A large AVH is hard, a large confidence or norm easy, and a large frequency of people easy.
 _TURN = {"avh": -1, "confidence": 1, "norm": 1}
 
@@ -87,7 +90,7 @@ class Measured:
 
     def span(self, score: str) -> str:
         """The lowest and highest of them."""
-        found = self.agreement(score)
+        found = self.agreement(score) if score in self.rho else []
         return f"{min(found):+.3f} to {max(found):+.3f}".replace("-", "−") if found else "unknown"
 
 
@@ -124,6 +127,40 @@ def _groups_table(networks: Sequence[Measured]) -> str:
     return markdown_table(heads, rows)
 
 
+def _details_table(networks: Sequence[Measured], *, people: bool) -> str:
+    """What the observations rest on beside the other tables."""
+    spans = {"avh": "ρ of AVH", "confidence": "ρ of confidence", "norm": "ρ of norm"} if people else {}
+    heads = [
+        "network",
+        "norm rises in",
+        *spans.values(),
+        "AVH per epoch, before",
+        "after",
+        "norm per epoch, before",
+        "after",
+    ]
+    rows = [
+        [
+            one.row,
+            f"{one['norm_rises']:.0%}",
+            *(one.span(score) if one.asked else "" for score in spans),
+            *(_rate(one[key]) for key in _RATES),
+        ]
+        for one in networks
+    ]
+    return markdown_table(heads, rows)
+
+
+def _rate(value: float) -> str:
+    return f"{100 * value:+.1f} %" if math.isfinite(value) else ""
+
+
+_DETAILS_LEGEND = """**What else the observations rest on.** `norm rises in` is the share of the steps from epoch to
+epoch in which the mean norm grows. The columns `ρ`, where they are shown, hold the lowest and the highest ρ of a
+score with people over the epochs. `per epoch` is the mean change of AVH or norm per epoch, before AVH has settled
+and after."""
+
+
 def _limits(networks: Sequence[Measured]) -> str:
     """How many seeds and epochs stand behind the numbers."""
     fewest, longest = min(one.seeds for one in networks), max(one.epochs for one in networks)
@@ -144,57 +181,53 @@ def _limits(networks: Sequence[Measured]) -> str:
 def norm_grows(networks: Sequence[Measured]) -> str:
     """Observation 1."""
     grown = sum(one["norm_growth"] > 0 for one in networks)
-    texts = [f"{one.title} {one['norm_growth']:+.0%} (up in {one['norm_rises']:.0%} of the steps)" for one in networks]
-    sentence = (
-        f"**Observation 1** (the norm keeps growing during training): it grows in {grown} of "
-        f"{plural(len(networks), 'network')}. From the first to the last epoch the mean norm changes by "
-        f"{listed(texts)}."
+    said = (
+        "**Observation 1** (the norm keeps growing during training): it grows in "
+        f"{grown} of {plural(len(networks), 'network')}."
     )
-    gaps = [
-        f"{one.title} {one['human_norm_gap']:+.0%}{' (shortcuts)' if one.shortcuts else ''}"
-        for one in networks
-        if math.isfinite(one["human_norm_gap"])
-    ]
-    if not gaps:
-        return sentence
+    gaps = {
+        kind: [
+            one["human_norm_gap"] for one in networks if one.shortcuts is has and math.isfinite(one["human_norm_gap"])
+        ]
+        for kind, has in (("with shortcuts", True), ("without", False))
+    }
+    texts = [f"{_span(found)} {kind}" for kind, found in gaps.items() if found]
+    if not texts:
+        return said
     return (
-        f"{sentence} The paper finds that the norms of easy and hard images come together in networks with shortcuts "
-        "and stay apart in others. Here, at the end, the mean norm of the images that are easiest for people exceeds "
-        f"that of the hardest by {listed(gaps)}."
+        f"{said} The paper finds that the norms of easy and hard images come together in networks with shortcuts and "
+        "stay apart in others. Here, at the end, the images that are easiest for people have a larger norm than the "
+        f"hardest by {listed(texts)}."
     )
+
+
+def _span(values: Sequence[float]) -> str:
+    """`21 to 25 %`."""
+    low, high = (f"{100 * value:.0f}" for value in (min(values), max(values)))
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def plateau_first(networks: Sequence[Measured]) -> str:
     """Observation 2."""
-    texts = []
-    for one in networks:
-        gain = 100 * (one["best_accuracy"] - one["accuracy_at_plateau"])
-        best = f"best accuracy at {one['best_time']:.0f}, {gain:.1f} points higher"
-        texts.append(f"{one.title} at epoch {one['plateau']:.0f} of {one.epochs} ({best})")
+    gains = [100 * (one["best_accuracy"] - one["accuracy_at_plateau"]) for one in networks]
     early = sum(one["plateau"] < one["best_time"] for one in networks)
     sooner = sum(one["plateau"] < one["accuracy_settled"] for one in networks)
+    gained = f"{min(gains):.1f} to {max(gains):.1f}" if len(gains) > 1 else f"{gains[0]:.1f}"
     return (
         "**Observation 2** (AVH reaches a plateau early, while accuracy still improves): AVH settles before the best "
-        f"accuracy in {early} of {plural(len(networks), 'network')}. By the same rule accuracy itself "
-        f"settles later than AVH in {sooner}. AVH settles for {listed(texts)}."
+        f"accuracy in {early} of {plural(len(networks), 'network')}, and the best accuracy is {gained} points above "
+        f"that when AVH settled. By the same rule accuracy itself settles later than AVH in {sooner} of them."
     )
 
 
 def tells_apart(networks: Sequence[Measured]) -> str:
     """Observation 3."""
-    texts = [
-        f"{one.title} {one.span('avh')} (confidence {one.span('confidence')}, norm {one.span('norm')})"
-        for one in networks
-    ]
-    ordered = [f"{one.title} {one['human_avh_ordered']:.0%}" for one in networks]
     always = sum(min(one.agreement("avh"), default=-1.0) > 0 for one in networks)
     ahead = sum(-one["avh_rho_mean"] > one["confidence_rho_mean"] for one in networks)
     return (
-        "**Observation 3** (AVH follows people throughout training). This is about Spearman's ρ with human selection "
-        f"frequency, turned so that positive is agreement. AVH's is positive after every epoch in {always} of "
-        f"{plural(len(networks), 'network')}, and ahead of confidence's on average in {ahead}. Over the epochs it lies "
-        f"at {listed(texts, '; ')}. Five bins of images stand in people's order by mean AVH in this share of the "
-        f"epochs: {listed(ordered)}."
+        "**Observation 3** (AVH follows people throughout training): its Spearman's ρ with human selection frequency, "
+        f"turned so that positive is agreement, is positive after every epoch in {always} of "
+        f"{plural(len(networks), 'network')}. On average over the epochs it is ahead of confidence's in {ahead} of them."
     )
 
 
@@ -236,19 +269,17 @@ def _apart(better: Measured, worse: Measured) -> bool:
 
 def two_phases(networks: Sequence[Measured]) -> str:
     """The conjecture: first the angles, then the norm."""
-    keys = ("avh_rate_before", "avh_rate_after", "norm_rate_before", "norm_rate_after")
-    known = [one for one in networks if all(math.isfinite(one[key]) for key in keys)]
+    known = [one for one in networks if all(math.isfinite(one[key]) for key in _RATES)]
     if not known:
         return ""
-    texts, held = [], 0
+    held = 0
     for one in known:
-        turning, later, growing, after = (100 * one[key] for key in keys)
+        turning, later, growing, after = (one[key] for key in _RATES)
         held += abs(later) < abs(turning) and after > max(growing, 0)
-        texts.append(f"{one.title} AVH {turning:+.1f} % then {later:+.1f} %, norm {growing:+.1f} % then {after:+.1f} %")
     return (
         "**Conjecture of two phases** (first the angles turn while the norm hardly grows, then the angles stand still "
         f"and the norm grows fast): AVH slows down and the norm speeds up in {held} of "
-        f"{plural(len(known), 'network')}. Change per epoch, before AVH has settled and after: {listed(texts, '; ')}."
+        f"{plural(len(known), 'network')}."
     )
 
 

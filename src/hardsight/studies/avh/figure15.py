@@ -192,8 +192,8 @@ def figures(results: Mapping[str, Any]) -> dict[str, "Figure"]:
     return {"figure15": figure}
 
 
-ABOUT = f"""What do AVH and the length of the features do in the first steps of a training? The paper sees the angles
-settle within about ten iterations, while the norm flattens only slightly.
+ABOUT = f"""What do angular visual hardness (AVH) and the length of the features do in the first steps of a training?
+The paper sees the angles settle within about ten iterations, while the norm flattens only slightly.
 
 {terms(AVH, NORM)}
 

@@ -110,8 +110,8 @@ def _signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
-ABOUT = f"""Does an image become harder by AVH when noise is added or contrast is taken away? If AVH measures visual
-hardness, it must.
+ABOUT = f"""Does an image become harder by angular visual hardness (AVH) when noise is added or contrast is taken away?
+If AVH measures visual hardness, it must.
 
 {terms(AVH, CONFIDENCE, NORM, SPEARMAN)}
 

@@ -162,8 +162,8 @@ def _number(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.3f}"
 
 
-ABOUT = f"""What happens to AVH and to confidence if the features of an image become longer, but keep their direction?
-The paper draws it from a formula; here the same is done with real networks, too.
+ABOUT = f"""What happens to angular visual hardness (AVH) and to confidence if the features of an image become longer,
+but keep their direction? The paper draws it from a formula; here the same is done with real networks, too.
 
 {terms(AVH, CONFIDENCE, NORM)}
 

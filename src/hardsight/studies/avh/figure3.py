@@ -165,8 +165,8 @@ def _circle() -> Any:
     return Circle((0, 0), 1, fill=False, color=FAINT, linewidth=0.8)
 
 
-ABOUT = f"""Does AVH show where two classes overlap, and does the length of the features show it as well? In real data
-nobody knows how much classes overlap at a point; in this toy problem it is known.
+ABOUT = f"""Does angular visual hardness (AVH) show where two classes overlap, and does the length of the features show
+it as well? In real data nobody knows how much classes overlap at a point; in this toy problem it is known.
 
 {terms(AVH, CONFIDENCE, NORM, SPEARMAN)}
 

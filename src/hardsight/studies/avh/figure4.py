@@ -2,9 +2,10 @@
 
 Paper (ImageNet, 90 epochs; curves without numbers): the norm keeps growing, AVH reaches a plateau early while accuracy
 still improves, AVH tells five bins of human frequency apart at every epoch, better networks have lower AVH.
-Ours (ResNet-20, AlexNet, VGG-19; 30 epochs, one seed): on CIFAR-10 AVH has settled at epochs 11, 12 and 11, accuracy is
-best at 28, 29 and 23 and 1.3 to 2.9 points higher; accuracy, by the same rule, settles no later than AVH. The norm
-grows in two of the three. On CIFAR-100 AVH has settled at 13, 12 and 11. DenseNet-121: not measured yet.
+Ours (30 epochs, one seed): on CIFAR-10 AVH has settled at epochs 11 (ResNet-20), 12 (AlexNet), 11 (VGG-19) and 9 of 15
+(DenseNet-121); accuracy is best at 28, 29, 23 and 15 and 1.1 to 2.9 points higher, but by the same rule it settles no
+later than AVH. The norm grows in two of the four. On CIFAR-100 AVH has settled at 13, 12 and 11. All of it:
+docs/studies/avh-figure4.md and avh-figure14.md, made from the results files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,8 +96,9 @@ _TRAINING = """The schedule is the paper's, shortened: SGD with momentum 0.9 and
 the learning rate after each third of the epochs."""
 _DRAWN = """Lines are means over the images of a group. Bands are one standard deviation of the images, cut where the
 quantity ends: no norm lies below 0, no AVH or confidence outside [0, 1]."""
-ABOUT = f"""What do AVH, confidence and the norm of the features do while a network trains? The paper follows them from
-epoch to epoch and makes four observations and one conjecture; this study follows them on CIFAR-10.
+ABOUT = f"""What do angular visual hardness (AVH), confidence and the norm of the features do while a network trains?
+The paper follows them from epoch to epoch and makes four observations and one conjecture; this study follows them on
+CIFAR-10.
 
 {terms(AVH, CONFIDENCE, NORM, HSF, SPEARMAN)}
 
@@ -107,8 +109,9 @@ contrast. Human selection frequency comes from CIFAR-10H. {_TRAINING}
 **Figures.** By their number in the paper: norm, AVH, accuracy and confidence after every epoch, in five groups of
 images by human selection frequency, noise or contrast. `observation3` shows ρ with people after every epoch; figures
 17 and 18 show AVH by level of noise and contrast at the end. {_DRAWN}"""
-ABOUT_100 = f"""Do AVH and the norm of the features behave on CIFAR-100 as they do on [CIFAR-10](avh-figure4.md) while a
-network trains? The paper shows curves for AlexNet, VGG-19 and ResNet-50 and says that they do.
+ABOUT_100 = f"""Do angular visual hardness (AVH) and the norm of the features behave on CIFAR-100 as they do on
+[CIFAR-10](avh-figure4.md) while a network trains? The paper shows curves for AlexNet, VGG-19 and ResNet-50 and says
+that they do.
 
 {terms(AVH, NORM)}
 

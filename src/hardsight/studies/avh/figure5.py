@@ -145,8 +145,9 @@ def _signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
-ABOUT = f"""Do AVH, confidence and the norm of the features rise or fall with how easily people recognise an image? The
-paper answers with pictures; here they are drawn for CIFAR-10, with the numbers beside them.
+ABOUT = f"""Do angular visual hardness (AVH), confidence and the norm of the features rise or fall with how easily
+people recognise an image? The paper answers with pictures; here they are drawn for CIFAR-10, with the numbers beside
+them.
 
 {terms(AVH, CONFIDENCE, NORM, HSF, SPEARMAN)}
 

@@ -3,7 +3,7 @@
 Paper (ImageNet, ResNet-50): H1, AVH correlates with human selection frequency (0.360): accepted. H2, so does model
 confidence (0.325): accepted. H3, AVH's correlation is the stronger one (Z 4.85): accepted, more so for better models.
 H4, the class-normalised norm correlates too (0.0017): not accepted.
-Ours, on CIFAR-10H (30 runs of ten networks, one H200, 2026-11-16): H1, H2 and H4 hold, H3 is contradicted. The
+Ours, on CIFAR-10H (34 runs of ten networks, one H200, 2026-11-16): H1, H2 and H4 hold, H3 is contradicted. The
 numbers: docs/studies/avh-hypotheses.md, made from the results files.
 
 A hypothesis is said to hold where it does in every run, at 5 %: H1, H2 and H4 by the p-value of Spearman's coefficient,
@@ -228,8 +228,8 @@ def _count(networks: Mapping[str, Any]) -> tuple[int, int, int]:
     return stronger, weaker, len(pairs)
 
 
-ABOUT = f"""The AVH paper states four hypotheses about how a network's scores relate to people, and tests them on
-ImageNet. Which of them hold on CIFAR-10?
+ABOUT = f"""The paper on angular visual hardness (AVH) states four hypotheses about how a network's scores relate to
+people, and tests them on ImageNet. Which of them hold on CIFAR-10?
 
 - **H1**: AVH correlates with human selection frequency.
 - **H2**: model confidence correlates with it, too.

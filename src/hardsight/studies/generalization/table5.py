@@ -155,8 +155,8 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 
 ABOUT = """How accurate is a network on a kind of image that it has never seen, and does training on angles help? The
-AVH paper replaces the last layer by one that computes angles, and finds 3.52 points more than with cross-entropy on
-PACS.
+paper on angular visual hardness (AVH) replaces the last layer by one that computes angles, and finds 3.52 points more
+than with cross-entropy on PACS.
 
 **How it was made.** PACS has photos, art paintings, cartoons and sketches of the same seven classes. A network is
 trained on three of these domains and tested on the fourth, which is looked at only in the end. Three methods are

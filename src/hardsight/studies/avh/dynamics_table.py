@@ -227,7 +227,7 @@ def tells_apart(networks: Sequence[Measured]) -> str:
     return (
         "**Observation 3** (AVH follows people throughout training): its Spearman's ρ with human selection frequency, "
         f"turned so that positive is agreement, is positive after every epoch in {always} of "
-        f"{plural(len(networks), 'network')}. On average over the epochs it is ahead of confidence's in {ahead} of them."
+        f"{plural(len(networks), 'network')}. On average over the epochs it leads confidence in {ahead} of them."
     )
 
 

@@ -143,32 +143,29 @@ def table(results: Mapping[str, Any]) -> str:
 
 def sentences(results: Mapping[str, Any]) -> list[str]:
     """The best score of the public networks and of the trained ones, AVH's place, and the ceiling."""
-    groups = by_origin(results["networks"])
-    said = [_best(group, title) for title, group in groups.items() if group]
+    said = [f"- {_best(group, title)}" for title, group in by_origin(results["networks"]).items() if group]
     halves = results["people_with_people"]
     # Spearman and Brown: from two halves to the whole crowd, and from the crowd to what it is a sample of.
     ceiling = math.sqrt(2 * halves / (1 + halves))
-    ceiling_text = (
+    possible = (
         "**How much agreement is possible.** Two random halves of the people agree with each other by ρ = "
         f"{halves:.3f} on the {results['images']:,} images. Most images are easy, so much of their order is chance. By "
         "the Spearman-Brown formula, even a score that knew what endlessly many people would say could reach only "
         f"about {ceiling:.2f}."
     )
-    return [f"**Result.** {' '.join(said)}", ceiling_text]
+    return [
+        "**Result.** The score that agrees best with people, of those that every network of a group has:",
+        "\n".join(said),
+        possible,
+    ]
 
 
 def _best(networks: Mapping[str, Any], title: str) -> str:
     means = mean_coefficients(networks)
     order = sorted(means, key=lambda name: -means[name])
     ahead = sum(one["scores"][order[0]]["against_confidence"][0] > 0 for one in networks.values())
-    choices = sum(one["choices"] for one in networks.values())
-    combined = sum(one["combination_ahead"] for one in networks.values())
-    picked = Counter[str]()
-    for one in networks.values():
-        picked.update(one["singles"])
-    favourite, times = picked.most_common(1)[0]
     beside = (
-        f" The best score is ahead of confidence by more than chance (95 % interval) for {ahead} of "
+        f" The best is ahead of confidence by more than chance (95 % interval) for {ahead} of "
         f"{plural(len(networks), 'network')}."
     )
     # What is first or second is said once.
@@ -178,13 +175,24 @@ def _best(networks: Mapping[str, Any], title: str) -> str:
         if name not in order[:2]
     ]
     behind = f"; {listed(places)}" if places else ""
-    ahead_of_it = "" if order[0] == "confidence" else beside
     return (
-        f"Of the {title} ({len(networks)}), the score that agrees best with people, of those that all have, is "
-        f"`{order[0]}` (mean ρ {means[order[0]]:.3f}), followed by `{order[1]}` ({means[order[1]]:.3f}){behind}."
-        f"{ahead_of_it} Where one half of the images chooses a score, it takes `{favourite}` most often ({times} of "
-        f"{choices} times); on the other half the combination that it chooses is significantly ahead of confidence "
-        f"{combined} times."
+        f"Of the {title} ({len(networks)}): `{order[0]}` (mean ρ {means[order[0]]:.3f}), followed by `{order[1]}` "
+        f"({means[order[1]]:.3f}){behind}.{'' if order[0] == 'confidence' else beside}"
+    )
+
+
+def _chosen(networks: Mapping[str, Any], title: str) -> str:
+    """What halves of the images choose, and how often it is ahead on the other half."""
+    choices = sum(one["choices"] for one in networks.values())
+    combined = sum(one["combination_ahead"] for one in networks.values())
+    picked = Counter[str]()
+    for one in networks.values():
+        picked.update(one["singles"])
+    favourite, times = picked.most_common(1)[0]
+    return (
+        f"Of the {title} ({len(networks)}), halves of the images choose `{favourite}` most often, in {times} of "
+        f"{choices} cases. On the other half, what they combine is significantly ahead of confidence in {combined} of "
+        "them."
     )
 
 
@@ -220,7 +228,8 @@ def _halves_table(networks: Mapping[str, Any]) -> str:
         "network", "AVH", "confidence", "single score chosen", "combination chosen", "single scores, times chosen",
         "combination chosen most",
     ]  # fmt: skip
-    return f"{_HALVES}\n\n{markdown_table(heads, rows)}"
+    said = [f"- {_chosen(group, title)}" for title, group in by_origin(networks).items() if group]
+    return "\n\n".join((_HALVES, markdown_table(heads, rows), "\n".join(said)))
 
 
 def _scores_table(networks: Mapping[str, Any]) -> str:

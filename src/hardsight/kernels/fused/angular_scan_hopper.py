@@ -151,7 +151,9 @@ def _multiply_and_fold(
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, CLASSES, 16])
     nothing = slices_of(gl.zeros((SAMPLES, CLASSES), gl.float32, layout))[0]
     lane = gl.arange(0, LANES, gl.SliceLayout(0, nothing.type.layout))[None, :]
-    column = gl.arange(0, CLASSES, gl.SliceLayout(0, layout))
+    # Every warp holds all columns, a thread few: what they have in common is found without other warps.
+    across: gl.constexpr = gl.BlockedLayout([1, max(1, CLASSES // 32)], [1, 32], [gl.num_warps(), 1], [1, 0])
+    column = gl.arange(0, CLASSES, gl.SliceLayout(0, across))
     top = nothing + LOWEST
     step, turn = 0, 0
     for item in range(gl.program_id(0), items, gl.num_programs(0)):

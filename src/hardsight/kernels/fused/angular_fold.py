@@ -94,28 +94,42 @@ def _size(slices, SLICES: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _add_angles(
-    slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES: tl.constexpr, NEAR_RIGHT: tl.constexpr
-):
-    """The lanes' nearest and largest cosine, times the sample's norm, and lack, with this tile's.
-
-    `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as the upper end of the arcsine
-    that is taken, and is taken back.
-    """
+def _add_angle(scaled, inverse, angles, NEAR_RIGHT: tl.constexpr):
+    """The lanes' nearest and largest cosine, times the sample's norm, and lack, with one slice's."""
     nearest, largest, lack = angles
-    for i in tl.static_range(SLICES):
-        scaled = slices[i] * tl.load(weight_inverse + tile + i * LANES + lane)
-        nearest = tl.maximum(nearest, scaled)
-        if NEAR_RIGHT:
-            lack += arcsine_of_small(tl.minimum(scaled * inverse[:, None], 0.5))
-        else:
-            largest = tl.maximum(largest, tl.abs(scaled))
-            lack += arcsine(scaled * inverse[:, None])
+    nearest = tl.maximum(nearest, scaled)
     if NEAR_RIGHT:
-        lack -= left_out * ARCSINE_OF_HALF
+        lack += arcsine_of_small(tl.minimum(scaled * inverse[:, None], 0.5))
     else:
-        lack -= left_out * HALF_PI
+        largest = tl.maximum(largest, tl.abs(scaled))
+        lack += arcsine(scaled * inverse[:, None])
     return nearest, largest, lack
+
+
+@triton.jit
+@no_type_check
+def _fade(top, higher, masses, SPREAD: tl.constexpr):
+    """The lanes' sums of exponentials, under a new top."""
+    mass, below, mass_squares = masses
+    fade = tl.exp2((top - higher) * _LOG2_E)
+    if SPREAD:
+        # Sum of e (top - z): moving the top up adds the step to every term there is.
+        below = (below + mass * (higher - top)) * fade
+        mass_squares = mass_squares * fade * fade
+    return mass * fade, below, mass_squares
+
+
+@triton.jit
+@no_type_check
+def _add_exponential(logit, higher, masses, SPREAD: tl.constexpr):
+    """The lanes' sums of exponentials with one slice's."""
+    mass, below, mass_squares = masses
+    # The maximum turns what is left out into nothing.
+    exponential = tl.exp2(tl.maximum(logit * _LOG2_E - higher * _LOG2_E, -200.0))
+    if SPREAD:
+        below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
+        mass_squares += exponential * exponential
+    return mass + exponential, below, mass_squares
 
 
 @triton.jit
@@ -126,31 +140,47 @@ def _add_exponentials(
     lane,
     bias,
     classes,
-    top,
     higher,
     masses,
     SLICES: tl.constexpr,
     BIAS: tl.constexpr,
     SPREAD: tl.constexpr,
 ):
-    """The lanes' sums of exponentials under the new top, with this tile's."""
-    mass, below, mass_squares = masses
-    fade = tl.exp2((top - higher) * _LOG2_E)
-    if SPREAD:
-        # Sum of e (top - z): moving the top up adds the step to every term there is.
-        below = (below + mass * (higher - top)) * fade
-        mass_squares = mass_squares * fade * fade
-    mass = mass * fade
-    shift = higher * _LOG2_E
+    """The lanes' sums of exponentials with this tile's."""
     for i in tl.static_range(SLICES):
         logit = _logits(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
-        # The maximum turns what is left out into nothing.
-        exponential = tl.exp2(tl.maximum(logit * _LOG2_E - shift, -200.0))
-        mass += exponential
-        if SPREAD:
-            below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
-            mass_squares += exponential * exponential
-    return mass, below, mass_squares
+        masses = _add_exponential(logit, higher, masses, SPREAD)
+    return masses
+
+
+@triton.jit
+@no_type_check
+def _add_angles(
+    slices,
+    tile,
+    lane,
+    inverse,
+    weight_inverse,
+    higher,
+    left_out,
+    sums,
+    SLICES: tl.constexpr,
+    NEAR_RIGHT: tl.constexpr,
+    EXPONENTIALS: tl.constexpr,
+):
+    """The lanes' angles, and with `EXPONENTIALS` their sums of these, with this tile's.
+
+    `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as the upper end of the arcsine
+    that is taken, and is taken back.
+    """
+    masses, angles = sums
+    for i in tl.static_range(SLICES):
+        scaled = slices[i] * tl.load(weight_inverse + tile + i * LANES + lane)
+        angles = _add_angle(scaled, inverse, angles, NEAR_RIGHT)
+        if EXPONENTIALS:
+            masses = _add_exponential(slices[i], higher, masses, False)
+    end: tl.constexpr = ARCSINE_OF_HALF if NEAR_RIGHT else HALF_PI
+    return masses, (angles[0], angles[1], angles[2] - left_out * end)
 
 
 @triton.jit
@@ -174,6 +204,9 @@ def fold(
     """
     CLASSES: tl.constexpr = product.shape[1]  # noqa: N806
     SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
+    # Exponentials and arcsines slice by slice, so that different units work on them at the same time. A bias or a
+    # spread takes registers that are not there then.
+    TOGETHER: tl.constexpr = LOGITS and not BIAS and not SPREAD  # noqa: N806
     label, inverse = sample
     weight_inverse, bias, classes = head
     top, place, masses, angles, label_product = state
@@ -187,17 +220,23 @@ def fold(
     higher = top
     if LOGITS:
         higher, place, size = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)
-        masses = _add_exponentials(slices, tile, lane, bias, classes, top, higher, masses, SLICES, BIAS, SPREAD)
+        masses = _fade(top, higher, masses, SPREAD)
+        if not TOGETHER:
+            masses = _add_exponentials(slices, tile, lane, bias, classes, higher, masses, SLICES, BIAS, SPREAD)
     else:
         size = _size(slices, SLICES)
     left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
     largest_inverse = tl.max(tl.load(weight_inverse + tile + column), 0)
-    if tl.max(tl.max(size, 1) * inverse, 0) * largest_inverse <= 0.5:
-        angles = _add_angles(slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES, True)
+    near_right = tl.max(tl.max(size, 1) * inverse, 0) * largest_inverse <= 0.5
+    sums = masses, angles
+    if near_right:
+        sums = _add_angles(slices, tile, lane, inverse, weight_inverse, higher, left_out, sums, SLICES, True, TOGETHER)
     else:
-        angles = _add_angles(slices, tile, lane, inverse, weight_inverse, angles, left_out, SLICES, False)
+        sums = _add_angles(slices, tile, lane, inverse, weight_inverse, higher, left_out, sums, SLICES, False, TOGETHER)
+        nearest, largest, lack = sums[1]
         # A class out of range spoils every sample's numbers, whatever its product.
-        angles = angles[0], tl.where(largest_inverse == float("inf"), float("inf"), angles[1]), angles[2]
+        sums = sums[0], (nearest, tl.where(largest_inverse == float("inf"), float("inf"), largest), lack)
+    masses, angles = sums
     return higher, place, masses, angles, label_product
 
 

@@ -19,8 +19,9 @@ FIELDS = tl.constexpr(9)
 LANES = tl.constexpr(8)
 # Below any logit, and finite, so that a lane without classes takes part in sums.
 LOWEST = tl.constexpr(-1e30)
-# Stands for the product of a class that must not count: every maximum and comparison passes it over.
-_LEFT_OUT = tl.constexpr(float("nan"))
+# Stands for the product of a class that must not count: every maximum passes it over, and its exponential is nothing.
+# NaN, where there are no exponentials, has no magnitude either.
+_NO_LOGIT = tl.constexpr(float("-inf"))
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -48,38 +49,53 @@ def _logits(products, bias, first, lane, classes, BIAS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr):
+def _leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
     """The slices without columns beyond the last class."""
     others = ()
     for i in tl.static_range(SLICES):
-        kept = tl.where(tile + i * LANES + lane < classes, slices[i], _LEFT_OUT)
+        kept = tl.where(tile + i * LANES + lane < classes, slices[i], LEFT_OUT)
         others = others + (kept,)  # noqa: RUF005, Triton has no *
     return others
 
 
 @triton.jit
 @no_type_check
-def _leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.constexpr):
+def _leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
     """The slices without the labelled class, and its product."""
     apart = (label - tile)[:, None] - lane
     others = ()
     for i in tl.static_range(SLICES):
         label_product = tl.where(apart == i * LANES, slices[i], label_product)
-        others = others + (tl.where(apart == i * LANES, _LEFT_OUT, slices[i]),)  # noqa: RUF005, Triton has no *
+        others = others + (tl.where(apart == i * LANES, LEFT_OUT, slices[i]),)  # noqa: RUF005, Triton has no *
     return others, label_product
 
 
 @triton.jit
 @no_type_check
+def _lowest(slices, SLICES: tl.constexpr):
+    """The lanes' lowest product in this tile."""
+    low = slices[0]
+    for i in tl.static_range(1, SLICES):
+        low = tl.minimum(low, slices[i])
+    return low
+
+
+@triton.jit
+@no_type_check
 def _largest(slices, tile, lane, bias, classes, top, place, SLICES: tl.constexpr, BIAS: tl.constexpr):
-    """The lanes' largest logit so far, where it is, and the largest magnitude of a product in this tile."""
-    size = tl.abs(slices[0])
+    """The lanes' largest logit so far, where it is, and the largest product in this tile."""
+    first = top + LOWEST
+    tile_top, tile_place, high = first, place, first
     for i in tl.static_range(SLICES):
         logit = _logits(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
-        place = tl.where(logit > top, tile + i * LANES, place)
-        top = tl.maximum(top, logit)
-        size = tl.maximum(size, tl.abs(slices[i]))
-    return top, place, size
+        tile_place = tl.where(logit > tile_top, tile + i * LANES, tile_place)
+        tile_top = tl.maximum(tile_top, logit)
+        if BIAS:
+            high = tl.maximum(high, slices[i])
+    if not BIAS:
+        high = tile_top
+    place = tl.where(tile_top > top, tile_place, place)
+    return tl.maximum(top, tile_top), place, high
 
 
 @triton.jit
@@ -99,7 +115,7 @@ def _add_angle(scaled, inverse, angles, NEAR_RIGHT: tl.constexpr):
     nearest, largest, lack = angles
     nearest = tl.maximum(nearest, scaled)
     if NEAR_RIGHT:
-        lack += arcsine_of_small(tl.minimum(scaled * inverse[:, None], 0.5))
+        lack += arcsine_of_small(tl.maximum(scaled * inverse[:, None], -0.5))
     else:
         largest = tl.maximum(largest, tl.abs(scaled))
         lack += arcsine(scaled * inverse[:, None])
@@ -124,8 +140,7 @@ def _fade(top, higher, masses, SPREAD: tl.constexpr):
 def _add_exponential(logit, higher, masses, SPREAD: tl.constexpr):
     """The lanes' sums of exponentials with one slice's."""
     mass, below, mass_squares = masses
-    # The maximum turns what is left out into nothing.
-    exponential = tl.exp2(tl.maximum(logit * _LOG2_E - higher * _LOG2_E, -200.0))
+    exponential = tl.exp2(logit * _LOG2_E - higher * _LOG2_E)
     if SPREAD:
         below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
         mass_squares += exponential * exponential
@@ -166,20 +181,24 @@ def _add_angles(
     sums,
     SLICES: tl.constexpr,
     NEAR_RIGHT: tl.constexpr,
+    LOGITS: tl.constexpr,
     EXPONENTIALS: tl.constexpr,
 ):
     """The lanes' angles, and with `EXPONENTIALS` their sums of these, with this tile's.
 
-    `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as the upper end of the arcsine
-    that is taken, and is taken back.
+    `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as an end of the arcsine that is
+    taken, and is taken back.
     """
     masses, angles = sums
     for i in tl.static_range(SLICES):
-        scaled = slices[i] * tl.load(weight_inverse + tile + i * LANES + lane)
+        product = slices[i]
+        if LOGITS and not NEAR_RIGHT:
+            product = tl.where(product == _NO_LOGIT, float("nan"), product)
+        scaled = product * tl.load(weight_inverse + tile + i * LANES + lane)
         angles = _add_angle(scaled, inverse, angles, NEAR_RIGHT)
         if EXPONENTIALS:
             masses = _add_exponential(slices[i], higher, masses, False)
-    end: tl.constexpr = ARCSINE_OF_HALF if NEAR_RIGHT else HALF_PI
+    end: tl.constexpr = -ARCSINE_OF_HALF if NEAR_RIGHT else HALF_PI
     return masses, (angles[0], angles[1], angles[2] - left_out * end)
 
 
@@ -207,19 +226,24 @@ def fold(
     # Exponentials and arcsines slice by slice, so that different units work on them at the same time. A bias or a
     # spread takes registers that are not there then.
     TOGETHER: tl.constexpr = LOGITS and not BIAS and not SPREAD  # noqa: N806
+    LEFT_OUT: tl.constexpr = _NO_LOGIT if LOGITS else float("nan")  # noqa: N806
     label, inverse = sample
     weight_inverse, bias, classes = head
     top, place, masses, angles, label_product = state
     slices = slices_of(product)
+    if LOGITS:
+        # Before anything is left out: only here is every product a number.
+        low = _lowest(slices, SLICES)
     hit = (label >= tile) & (label < tile + CLASSES)
     beyond = tl.maximum(tile + CLASSES - classes, 0)
     if beyond > 0:
-        slices = _leave_out_beyond(slices, tile, lane, classes, SLICES)
+        slices = _leave_out_beyond(slices, tile, lane, classes, SLICES, LEFT_OUT)
     if tl.max(hit.to(tl.int32), 0) > 0:
-        slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES)
+        slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES, LEFT_OUT)
     higher = top
     if LOGITS:
-        higher, place, size = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)
+        higher, place, high = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)
+        size = tl.maximum(high, -low)
         masses = _fade(top, higher, masses, SPREAD)
         if not TOGETHER:
             masses = _add_exponentials(slices, tile, lane, bias, classes, higher, masses, SLICES, BIAS, SPREAD)
@@ -230,9 +254,13 @@ def fold(
     near_right = tl.max(tl.max(size, 1) * inverse, 0) * largest_inverse <= 0.5
     sums = masses, angles
     if near_right:
-        sums = _add_angles(slices, tile, lane, inverse, weight_inverse, higher, left_out, sums, SLICES, True, TOGETHER)
+        sums = _add_angles(
+            slices, tile, lane, inverse, weight_inverse, higher, left_out, sums, SLICES, True, LOGITS, TOGETHER
+        )
     else:
-        sums = _add_angles(slices, tile, lane, inverse, weight_inverse, higher, left_out, sums, SLICES, False, TOGETHER)
+        sums = _add_angles(
+            slices, tile, lane, inverse, weight_inverse, higher, left_out, sums, SLICES, False, LOGITS, TOGETHER
+        )
         nearest, largest, lack = sums[1]
         # A class out of range spoils every sample's numbers, whatever its product.
         sums = sums[0], (nearest, tl.where(largest_inverse == float("inf"), float("inf"), largest), lack)

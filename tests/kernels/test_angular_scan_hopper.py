@@ -30,7 +30,14 @@ def test_the_kernel_compiles_into_tensor_core_products_of_tiles_from_the_copy_en
         "bias": "*bf16",
         "partial": "*fp32",
     }
-    fixed = {"STAGES": 2, "MEASURING_REGISTERS": 24, "LOGITS": logits, "BIAS": logits, "SPREAD": logits}
+    fixed = {
+        "STAGES": 2,
+        "MEASURING_REGISTERS": 24,
+        "LOOK": not logits,
+        "LOGITS": logits,
+        "BIAS": logits,
+        "SPREAD": logits,
+    }
     kinds |= dict.fromkeys(fixed, "constexpr")
     source = GluonASTSource(scan_tiles, kinds, fixed)
     assembly = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["ptx"]

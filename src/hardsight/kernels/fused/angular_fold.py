@@ -212,14 +212,15 @@ def fold(
     sample,
     head,
     state,
+    LOOK: tl.constexpr,
     LOGITS: tl.constexpr,
     BIAS: tl.constexpr,
     SPREAD: tl.constexpr,
 ):
     """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others.
 
-    `sample` is the labels and inverse norms of the rows, `head` the classes' inverse norms, bias and number. Without
-    `LOGITS` those of the angles alone.
+    `sample` is the labels and inverse norms of the rows, `head` the classes' inverse norms, bias and number. `LOOK`
+    first whether a label lies in the tile at all. Without `LOGITS` the numbers of the angles alone.
     """
     CLASSES: tl.constexpr = product.shape[1]  # noqa: N806
     SLICES: tl.constexpr = CLASSES // LANES  # noqa: N806
@@ -236,10 +237,10 @@ def fold(
         low = _lowest(slices, SLICES)
     hit = (label >= tile) & (label < tile + CLASSES)
     beyond = tl.maximum(tile + CLASSES - classes, 0)
+    if (not LOOK) or tl.max(hit.to(tl.int32), 0) > 0:
+        slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES, LEFT_OUT)
     if beyond > 0:
         slices = _leave_out_beyond(slices, tile, lane, classes, SLICES, LEFT_OUT)
-    if tl.max(hit.to(tl.int32), 0) > 0:
-        slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES, LEFT_OUT)
     higher = top
     if LOGITS:
         higher, place, high = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)

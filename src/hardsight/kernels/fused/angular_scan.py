@@ -44,6 +44,7 @@ def scan_tiles(
     DIM: tl.constexpr,
     GROUP: tl.constexpr,
     DESCRIBED: tl.constexpr,
+    LOOK: tl.constexpr,
     LOGITS: tl.constexpr,
     BIAS: tl.constexpr,
     SPREAD: tl.constexpr,
@@ -74,7 +75,7 @@ def scan_tiles(
         product = tl.dot(x, w.T, product, input_precision=PRECISION)
         whole = start + DIM >= dim
         if whole:
-            state = fold(product, tile, lane, column, sample, head, state, LOGITS, BIAS, SPREAD)
+            state = fold(product, tile, lane, column, sample, head, state, LOOK, LOGITS, BIAS, SPREAD)
             product = tl.zeros((SAMPLES, CLASSES), tl.float32)
         tile = tl.where(whole, tile + CLASSES, tile)
         start = tl.where(whole, 0, start + DIM)

@@ -140,7 +140,15 @@ def _multiply(tiles, step, dim, layout: gl.constexpr):
 @gluon.jit
 @no_type_check
 def _multiply_and_fold(
-    tiles, handed, vectors, samples, work, LOGITS: gl.constexpr, BIAS: gl.constexpr, SPREAD: gl.constexpr
+    tiles,
+    handed,
+    vectors,
+    samples,
+    work,
+    LOOK: gl.constexpr,
+    LOGITS: gl.constexpr,
+    BIAS: gl.constexpr,
+    SPREAD: gl.constexpr,
 ):
     """What the other warps do with them."""
     labels, weight_inverse, bias, partial = vectors
@@ -168,7 +176,7 @@ def _multiply_and_fold(
             product, step = _multiply(tiles, step, dim, layout)
             mbarrier.wait(measured.index(slot), turn // SLOTS & 1)
             inverse = inverses.index(slot).load(gl.SliceLayout(1, nothing.type.layout))
-            state = fold(product, tile, lane, column, (label, inverse), head, state, LOGITS, BIAS, SPREAD)
+            state = fold(product, tile, lane, column, (label, inverse), head, state, LOOK, LOGITS, BIAS, SPREAD)
         inverse = inverses.index(slot).load(gl.SliceLayout(1, nothing.type.layout))
         mbarrier.arrive(taken.index(slot))
         turn += 1  # noqa: SIM113, Triton has no enumerate
@@ -194,6 +202,7 @@ def scan_tiles(
     group,
     STAGES: gl.constexpr,
     MEASURING_REGISTERS: gl.constexpr,
+    LOOK: gl.constexpr,
     LOGITS: gl.constexpr,
     BIAS: gl.constexpr,
     SPREAD: gl.constexpr,
@@ -221,7 +230,7 @@ def scan_tiles(
     work = (dim, classes, classes_per_split, sample_blocks, items, group)
     gl.warp_specialize(
         [
-            (_multiply_and_fold, (tiles, handed, vectors, samples, work, LOGITS, BIAS, SPREAD)),
+            (_multiply_and_fold, (tiles, handed, vectors, samples, work, LOOK, LOGITS, BIAS, SPREAD)),
             (_load_ahead, (features, weight, tiles, work)),
             (_measure, (tiles, handed, norms, samples, work)),
         ],

@@ -17,6 +17,9 @@ from hardsight.kernels.fused.angular_norms import Measured
 from hardsight.kernels.fused.angular_scan import scan_tiles
 from hardsight.kernels.fused.angular_tiling import Division, Tiling, can_be_described, divide, processors_of
 
+# Of this many tiles of classes a block of samples has labels in six of ten.
+_MANY_TILES = 128
+
 
 def scan(
     features: Tensor,
@@ -76,6 +79,8 @@ def _launch_scan(
     (samples, dim), classes = features.shape, len(weight)
     sample_blocks = blocks_of(samples, tiling.samples)
     items, per_split = sample_blocks * division.splits, division.tiles * tiling.classes
+    # Where there are few tiles nearly every one holds some sample's label: a look for one would be for nothing.
+    look = blocks_of(classes, tiling.classes) > _MANY_TILES
     if tiling.hopper:
         from hardsight.kernels.fused import angular_scan_hopper as hopper
 
@@ -92,6 +97,7 @@ def _launch_scan(
             division.group,
             STAGES=tiling.stages,
             MEASURING_REGISTERS=hopper.measuring_registers(dim),
+            LOOK=look,
             **terms,
             num_warps=tiling.warps,
         )
@@ -117,6 +123,7 @@ def _launch_scan(
         GROUP=division.group,
         DESCRIBED=described,
         PRECISION=precision,
+        LOOK=look,
         **terms,
         num_warps=tiling.warps,
         num_stages=tiling.stages,

@@ -44,14 +44,31 @@ def arcsine(cosine):
 
 @triton.jit
 @no_type_check
-def arcsine_of_small(cosine):
+def terms_of_small_arcsine(factor):
+    """The coefficients with which `arcsine_of_small` gives the arcsine of x times this factor."""
+    square = factor * factor
+    cube = factor * square
+    fifth = cube * square
+    seventh = fifth * square
+    return (
+        1.0000004636 * factor,
+        0.1666310110 * cube,
+        0.0757618203 * fifth,
+        0.0381369772 * seventh,
+        (0.0533216800 * square) * seventh,
+    )
+
+
+@triton.jit
+@no_type_check
+def arcsine_of_small(x, terms):
     """arcsine on [-1/2, 1/2] by an odd polynomial, the best of its degree; error 2e-8."""
-    square = cosine * cosine
-    p = 0.0533216800 * square + 0.0381369772
-    p = p * square + 0.0757618203
-    p = p * square + 0.1666310110
-    p = p * square + 1.0000004636
-    return cosine * p
+    square = x * x
+    p = terms[4] * square + terms[3]
+    p = p * square + terms[2]
+    p = p * square + terms[1]
+    p = p * square + terms[0]
+    return x * p
 
 
 @triton.jit

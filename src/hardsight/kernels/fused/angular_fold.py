@@ -11,7 +11,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from hardsight.kernels.fused.angles import ARCSINE_OF_HALF, HALF_PI, arcsine, arcsine_of_small
+from hardsight.kernels.fused.angles import ARCSINE_OF_HALF, HALF_PI, arcsine, arcsine_of_small, terms_of_small_arcsine
 
 # Columns of what a program leaves for each of its samples.
 FIELDS = tl.constexpr(9)
@@ -22,6 +22,9 @@ LOWEST = tl.constexpr(-1e30)
 # Stands for the product of a class that must not count: every maximum passes it over, and its exponential is nothing.
 # NaN, where there are no exponentials, has no magnitude either.
 _NO_LOGIT = tl.constexpr(float("-inf"))
+# Inverse norms whose ninth power is a number of float32, as the polynomial for nearly right angles needs it.
+_LEAST_INVERSE = tl.constexpr(1e-4)
+_LARGEST_INVERSE = tl.constexpr(1e4)
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -110,15 +113,27 @@ def _size(slices, SLICES: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _add_angle(scaled, inverse, angles, NEAR_RIGHT: tl.constexpr):
-    """The lanes' nearest and largest cosine, times the sample's norm, and lack, with one slice's."""
+def _factors(inverse, NEAR_RIGHT: tl.constexpr):
+    """What takes arcsines of cosines times the norm: their lower end and a polynomial if `NEAR_RIGHT`, else 1/norm."""
+    inverse = inverse[:, None]
+    if NEAR_RIGHT:
+        return -0.5 / tl.maximum(inverse, _LEAST_INVERSE), terms_of_small_arcsine(inverse)
+    else:  # noqa: RET505, the branch not taken must not be compiled
+        return inverse
+
+
+@triton.jit
+@no_type_check
+def _add_angle(scaled, factors, angles, NEAR_RIGHT: tl.constexpr):
+    """The lanes' nearest and largest cosine, times the sample's norm, and lack, with one slice's; see `_factors`."""
     nearest, largest, lack = angles
     nearest = tl.maximum(nearest, scaled)
     if NEAR_RIGHT:
-        lack += arcsine_of_small(tl.maximum(scaled * inverse[:, None], -0.5))
+        lowest, terms = factors
+        lack += arcsine_of_small(tl.maximum(scaled, lowest), terms)
     else:
         largest = tl.maximum(largest, tl.abs(scaled))
-        lack += arcsine(scaled * inverse[:, None])
+        lack += arcsine(scaled * factors)
     return nearest, largest, lack
 
 
@@ -190,12 +205,13 @@ def _add_angles(
     taken, and is taken back.
     """
     masses, angles = sums
+    factors = _factors(inverse, NEAR_RIGHT)
     for i in tl.static_range(SLICES):
         product = slices[i]
         if LOGITS and not NEAR_RIGHT:
             product = tl.where(product == _NO_LOGIT, float("nan"), product)
         scaled = product * tl.load(weight_inverse + tile + i * LANES + lane)
-        angles = _add_angle(scaled, inverse, angles, NEAR_RIGHT)
+        angles = _add_angle(scaled, factors, angles, NEAR_RIGHT)
         if EXPONENTIALS:
             masses = _add_exponential(slices[i], higher, masses, False)
     end: tl.constexpr = -ARCSINE_OF_HALF if NEAR_RIGHT else HALF_PI
@@ -252,7 +268,9 @@ def fold(
         size = _size(slices, SLICES)
     left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
     largest_inverse = tl.max(tl.load(weight_inverse + tile + column), 0)
-    near_right = tl.max(tl.max(size, 1) * inverse, 0) * largest_inverse <= 0.5
+    ordinary = (inverse == 0.0) | ((inverse >= _LEAST_INVERSE) & (inverse <= _LARGEST_INVERSE))
+    reach = tl.where(ordinary, tl.max(size, 1) * inverse, float("inf"))
+    near_right = tl.max(reach, 0) * largest_inverse <= 0.5
     sums = masses, angles
     if near_right:
         sums = _add_angles(

@@ -270,6 +270,75 @@ def test_tiles_of_nearly_right_angles_and_tiles_of_any_are_added_up_alike(
     torch.testing.assert_close(150 * math.pi / 2 - got.angle_sum.double(), lack, atol=3e-5, rtol=1e-5)
 
 
+def left_out(device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """In 400 dimensions, so that no |cosine| of random vectors is above a half; what is special is set by hand."""
+    features, weight, labels, _ = draw((70, 400, 150), torch.bfloat16, device)
+    weight[20] = 0
+    labels[:2] = 20  # the label has no direction
+    features[2] = -weight[labels[2]]  # opposite to its label
+    features[3] = 2 * weight[labels[3]]
+    direction = features[4] / features[4].float().norm()
+    weight -= (1 + (features[4] @ weight.T).float().abs() / 20)[:, None].to(weight.dtype) * direction
+    weight[20] = 0
+    labels[4] = 20  # every other class is on the far side
+    return features, weight, labels
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("spread", [False, True])
+def test_what_is_left_out_of_the_others_leaves_no_trace(
+    device: str, bias: bool, spread: bool, within_budget: Callable[..., None]
+) -> None:
+    features, weight, labels = left_out(device)
+    truth = reference(features.double(), weight.double(), labels)
+    assert truth.nearest_other_angle[4] > math.pi / 2
+    offsets = torch.linspace(-1, 1, len(weight), device=device) if bias else None
+    truth = reference(
+        features.double(), weight.double(), labels, None if offsets is None else offsets.double(), spread=spread
+    )
+    got = angular_scores(features, weight, labels, offsets, spread=spread)
+    plain = reference(features, weight, labels, offsets, spread=spread)
+    for name in AngularScores._fields[: -2 if spread else 8]:
+        within_budget(getattr(got, name).cpu(), getattr(plain, name).cpu(), getattr(truth, name).cpu(), 32.0)
+    alone = angular_scores(features, weight, labels, logits=False)
+    for one, other in zip(alone[:4], got[:4], strict=True):
+        torch.testing.assert_close(one, other, atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 16, 64, 150])
+def test_logits_alone_equal_the_loop(device: str, classes: int) -> None:
+    features, weight, labels, _ = draw((37, 40, classes), torch.float32, device)
+    truth = loop(features.cpu(), weight.cpu(), labels.cpu(), None)
+    got = angular_scores(features, weight, labels)
+    assert torch.equal(got.predicted.cpu().double(), truth.predicted)
+    for name in AngularScores._fields[:8]:
+        torch.testing.assert_close(getattr(got, name).cpu().double(), getattr(truth, name), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [16, 150])
+def test_of_equal_largest_logits_the_first_class_is_predicted(device: str, classes: int) -> None:
+    # Whole numbers, so that products are exact; this class and all after it are equal, and larger than those before.
+    features, weight = torch.tensor([[1.0, 0.0]], device=device), torch.ones(classes, 2, device=device)
+    for first in (1, 8, classes - 3):
+        weight[:first, 0], weight[first:, 0] = 1, 2
+        labels = torch.zeros(1, dtype=torch.int64, device=device)
+        want = torch.full_like(labels, first)
+        assert torch.equal(angular_scores(features, weight, labels).predicted, want)
+        # The labelled class is kept apart: of the others the first is first all the same.
+        labels += first
+        got = angular_scores(features, weight, labels)
+        assert torch.equal(got.predicted, want)
+        assert (got.largest_other_logit == 2).all()
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+def test_short_and_long_samples_have_the_same_angles(device: str, size: float) -> None:
+    features, weight, labels, _ = draw((40, 400, 150), torch.float32, device)
+    before, after = angular_scores(features, weight, labels), angular_scores(size * features, weight, labels)
+    for one, other in zip(before[1:4], after[1:4], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.gpu
 def test_memory_stays_below_64_mib_at_many_classes() -> None:
     features, weight, labels, _ = draw((512, 64, 300_000), torch.bfloat16, "cuda")

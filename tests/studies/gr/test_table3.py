@@ -148,6 +148,23 @@ def test_cells_as_the_authors_code_trains_have_a_table_of_their_own() -> None:
     assert "ends 25.0 points above CCE (75.0 against 50.0)" in theirs
 
 
+def test_what_length_brings_is_said_where_both_lengths_are_measured() -> None:
+    ours = {(0.2, "cce"): 86.0, (0.2, gr(12, 0.5)): 82.0, (0.4, "cce"): 80.0, (0.4, gr(16, 1)): 35.0}
+    results = results_of(ours)
+    assert "What carries the result" not in table(results)
+    # `best` is what `last` is in these results: stopped at its best epoch CCE stands as it ends.
+    longer = results_of({(0.4, "cce"): 66.0, (0.4, gr(16, 1)): 84.0})["accuracies"]
+    results["accuracies"] |= {f"{name},protocol=long": one for name, one in longer.items()}
+    said = table(results)
+    assert "At 40 % noise the paper's best setting ends -45.0 points from CCE after the 51 epochs" in said
+    assert (
+        "and +18.0 points from it after 154 epochs, half of them at the first learning rate; in the paper +22.4" in said
+    )
+    assert "it is still +18.0." in said
+    tree = OTHERS["long"].protocol.tree_of(cells("paper")[0])
+    assert (tree["epochs"], tree["optimizer"]["weight_decay"], tree["data"]["flip"]) == (154, 1e-4, True)
+
+
 def test_nothing_is_said_of_one_method_alone() -> None:
     alone = table(results_of({(0.4, "cce"): 60.9}))
     assert "setting measured" not in alone

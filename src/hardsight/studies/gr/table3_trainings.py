@@ -41,7 +41,7 @@ OTHERS = {
     LONG: Other(
         dataclasses.replace(_AS_RELEASED, weight_decay=PRINTED.weight_decay),
         "As long as that, with the weight decay that the paper prints, 1e-4:",
-        "as long, weight decay as printed",
+        "154 epochs, weight decay as printed",
     ),
 }
 

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hardsight import models
 from hardsight.cleaning import find_label_issues
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.selection import SELECTORS
+from hardsight.domains.selection import SELECTORS, Selector
 from hardsight.domains.self_training import SelfTrained, SelfTraining
 from hardsight.domains.self_training.record import ROUND_COLUMNS
 from hardsight.losses import GradientRescaling, MentorNetPD
@@ -69,6 +69,25 @@ def test_selectors_part_ways_and_the_seed_decides(domains: Any, small: Callable[
     assert same_bits(again, runs["cbst", 0])
     others = [one for key, one in runs.items() if key != ("cbst", 0)]
     assert not any(same_bits(again, other) for other in others)
+
+
+def test_soft_labels_reach_the_loss_as_they_were_made(domains: Any, small: Callable[..., nn.Module]) -> None:
+    """Weights that differ in some bit would not show it: soft and hard labels are added up in different ways."""
+    given = []
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        given.append(labels)
+        return nn.functional.cross_entropy(logits, labels)
+
+    plan = SelfTraining(Selector("soft", entropy_weight=1.0), rounds=1, source_epochs=0, batch_size=24, loss=loss)
+    made = plan.fit(small(), *domains[:2]).selection
+    assert made is not None
+    assert made.soft is not None
+    soft = {tuple(row) for row in made.soft[made.selected].tolist()}
+    assert max(map(max, soft)) < 0.9
+    source, target = (torch.cat([part.split(12)[at] for part in given]).tolist() for at in (0, 1))
+    assert {tuple(row) for row in target} <= soft
+    assert {max(row) for row in source} == {1.0}
 
 
 def test_the_callers_random_states_stay(domains: Any, small: Callable[..., nn.Module]) -> None:

@@ -206,6 +206,20 @@ def test_visda_is_shown_by_the_mean_of_its_classes_as_the_paper_prints_it() -> N
     assert "| method | a-b |" in printed
 
 
+def test_two_methods_with_the_same_numbers_are_explained() -> None:
+    values = {"cbst": ([0.5, 0.6], [0.7], [0.8]), "crst-lrent": ([0.5, 0.61], [0.7], [0.8, 0.9])}
+    rows = [
+        {method: {"accuracy": {"mean": 0.5, "sd": None, "values": of[at]}} for method, of in values.items()}
+        for at in range(3)
+    ]
+    about = {"preset": "paper", "cells": 2, "cells_planned": 4, "seeds": [0], "hardware": ["a"], "date": "2026-01-01"}
+    results: dict[str, Any] = {**about, "versions": {"torch": "2"}, "average": {"pairs": []}, "tests": {}, "table4": {}}
+    results["pairs"] = {"digits": dict(zip("abc", rows, strict=True))}
+    assert "They end at the same accuracy in 2 of 3 runs" in print_table(results)
+    results["pairs"]["digits"] = {"a": {"cbst": rows[0]["cbst"]}}
+    assert "crst-lrent" not in print_table(results)
+
+
 def test_the_legend_names_the_methods_of_every_family_that_has_any() -> None:
     curve = {"accuracy": {"mean": 0.7, "sd": None, "values": [0.7]}, "by_round": [0.6, 0.7]}
     families = {"digits": {"a-b": {"cbst": curve}}, "pacs": {"c-d": {"avh": curve}}}

@@ -38,6 +38,48 @@ def test_a_page_says_where_nothing_of_the_papers_size_is_measured(study: Study) 
     assert (said in (ROOT / "docs" / "studies" / f"{study.id}.md").read_text()) != measured
 
 
+def told(table: str, about: str = "A question.\n\n**How it was made.** So.") -> str:
+    """The page of a study that prints this table."""
+    study = dataclasses.replace(get_study("avh-figure3"), about=about, table=lambda results: table, figures=None)
+    return study_page(study, ROOT / "results").text.split("\n\n", 1)[1].split("\n<details>")[0]
+
+
+def test_the_result_follows_the_question() -> None:
+    assert told("**Result.** Yes.\n\nPreset `cpu`.\n\n| a |\n") == (
+        "A question.\n\n**Result.** Yes.\n\n**How it was made.** So.\n\nPreset `cpu`.\n\n| a |\n"
+    )
+
+
+@pytest.mark.parametrize("then", ["Preset `cpu`.\n", "**Terms.** One.\n\nPreset `cpu`.\n"])
+def test_what_belongs_to_the_result_goes_with_it(then: str) -> None:
+    said = "**Result.** Two answers:\n\n- yes\n- no\n\n**H1** is the third."
+    assert told(f"Before.\n\n{said}\n\n{then}") == (
+        f"A question.\n\n{said}\n\n**How it was made.** So.\n\nBefore.\n\n{then}"
+    )
+
+
+@pytest.mark.parametrize("then", ["Numbers:\n\n| a |\n\nPreset `cpu`.\n", "| a |\n", "More.\n"])
+def test_what_leads_to_a_table_stays_with_it(then: str) -> None:
+    assert told(f"**Result.** Yes.\n\n{then}") == (
+        f"A question.\n\n**Result.** Yes.\n\n**How it was made.** So.\n\n{then}"
+    )
+
+
+def test_a_page_without_a_result_has_the_table_last() -> None:
+    assert told("Numbers, no **Result.** of theirs.\n") == (
+        "A question.\n\n**How it was made.** So.\n\nNumbers, no **Result.** of theirs.\n"
+    )
+
+
+@pytest.mark.parametrize("study", studies(), ids=lambda study: study.id)
+def test_a_result_is_told_once_and_before_the_figures(study: Study) -> None:
+    made = study_page(study, ROOT / "results")
+    shown = made.text.split("\n<details>")[0]
+    assert shown.count("\n**Result.**") <= 1
+    for name in made.figures:
+        assert shown.find("\n**Result.**") < shown.index(f"![{name}]")
+
+
 def test_a_figure_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = get_study("avh-figure3")
     draw, drawn = study.figures, []

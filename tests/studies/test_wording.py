@@ -43,3 +43,7 @@ def test_where_numbers_come_from_is_one_sentence() -> None:
     assert provenance(results) == "Preset `cpu`, 1 of 1 cell, seed 0; cpu (x86_64), torch 2.13.0, 2026-01-02."
     several = provenance(results | {"cells": 2, "cells_planned": 6, "seeds": [0, 1]})
     assert several.startswith("Preset `cpu`, 2 of 6 cells, seeds 0, 1; ")
+    many = provenance(results | {"seeds": list(range(50))})
+    assert many.startswith("Preset `cpu`, 1 of 1 cell, seeds 0 to 49; ")
+    gap = [*range(20), 21]
+    assert f"seeds {', '.join(map(str, gap))}; " in provenance(results | {"seeds": gap})

@@ -148,7 +148,7 @@ _register(
     "Epistemic uncertainty",
     definitions.epistemic,
     ("confidence",),
-    _DATA_IQ,
+    f"{_DATA_IQ}: the square of `variability`, so both rank samples alike",
     harder=True,
     high=0.25,
 )

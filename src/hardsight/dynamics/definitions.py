@@ -97,7 +97,10 @@ def aleatoric(aggregates: Aggregates) -> Tensor:
 
 
 def epistemic(aggregates: Aggregates) -> Tensor:
-    """Variance over the epochs of the label's probability (Data-IQ). In [0, 1/4]; larger is less settled."""
+    """Variance over the epochs of the label's probability (Data-IQ). In [0, 1/4]; larger is less settled.
+
+    The square of `variability`: both rank samples alike.
+    """
     return _recorded(aggregates, aggregates["confidence_moments"] / aggregates["epochs"])
 
 

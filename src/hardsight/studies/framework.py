@@ -143,11 +143,18 @@ def shown(number: Mapping[str, Any] | None, digits: int = 3, factor: int = 1) ->
     return f"{mean}" if apart is None else f"{mean} ± {apart}"
 
 
+def _seeds(seeds: Sequence[int]) -> str:
+    """`seed 0`, `seeds 0, 1`; a long row without a gap by its ends."""
+    if len(seeds) > 10 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+
+
 def provenance(results: Mapping[str, Any]) -> str:
     """One sentence: preset, cells, seeds, hardware, versions, date."""
     return (
         f"Preset `{results['preset']}`, {results['cells']} of {plural(results['cells_planned'], 'cell')}, "
-        f"{'seed' if len(results['seeds']) == 1 else 'seeds'} {', '.join(map(str, results['seeds']))}; "
+        f"{_seeds(results['seeds'])}; "
         f"{', '.join(results['hardware'])}, "
         f"torch {results['versions']['torch']}, {results['date']}."
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
-from hardsight.studies.hardness_table import BASE, COLUMNS, learnt
+from hardsight.studies.hardness_table import BASE, COLUMNS, accurate_enough
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,9 +79,11 @@ def _legend_below(figure: "Figure") -> None:
 
 
 def _dots(axes: "Axes", found: Mapping[str, Any], name: str) -> None:
-    """One line a loss, at the scale of those that learnt; beyond it a number at the edge."""
+    """One line a loss, at the scale of those that are accurate enough; beyond it a number at the edge."""
     known = {loss: row for loss, row in found.items() if row.get(name)}
-    fair = [row for loss, row in known.items() if BASE not in found or learnt(loss, found)] or [*known.values()]
+    fair = [row for loss, row in known.items() if BASE not in found or accurate_enough(loss, found)] or [
+        *known.values()
+    ]
     near = [value for row in fair for value in row[name]["values"]]
     room = 0.06 * (max(near) - min(near) or 1.0)
     low, high = min(near) - room, max(near) + room

@@ -18,6 +18,8 @@ COLUMNS = {
     "degraded_accuracy": "degraded accuracy",
 }
 DEGRADED_AVH = "AVH when degraded"
+# A loss is compared where its accuracy is more than this share of cross-entropy's.
+ENOUGH = 0.9
 # Below this many images the mean of a bin is that of a handful of them.
 FEW_IMAGES = 10
 
@@ -51,22 +53,22 @@ images by that of the last: how much harder the images are on which people disag
 
 
 def result(results: Mapping[str, Any]) -> str:
-    """Which losses that learnt lower the mean AVH, which raise it; whether it is high where people disagree."""
+    """Which accurate losses lower the mean AVH, which raise it; whether it is high where people disagree."""
     found = results["losses"]
     others = [loss for loss in found if loss != BASE]
     if BASE not in found or not others:
         return ""
     base = found[BASE]["avh"]["mean"]
-    fair = [loss for loss in others if learnt(loss, found)]
+    fair = [loss for loss in others if accurate_enough(loss, found)]
     ways = {
         "lower": [_changed(loss, found) for loss in fair if found[loss]["avh"]["mean"] < base],
         "higher": [_changed(loss, found) for loss in fair if found[loss]["avh"]["mean"] >= base],
     }
     said = [f"{way} with {listed(texts)}" for way, texts in ways.items() if texts]
     parts = [f"Compared with cross-entropy, the mean AVH of the test images is {', and '.join(said)}."] if said else []
-    failed = [f"`{loss}`" for loss in others if loss not in fair]
-    if failed:
-        parts.append(f"Left out here, because they are far less accurate than cross-entropy: {listed(failed)}.")
+    behind = [f"`{loss}` ({_percent(found[loss])})" for loss in others if loss not in fair]
+    if behind:
+        parts.append(f"Left out here, because at most {_ENOUGH} accuracy remains: {listed(behind)}.")
     if results["bins"]:
         ratios = [_ratio(found[loss]) for loss in (BASE, *fair)]
         parts.append(
@@ -74,9 +76,16 @@ def result(results: Mapping[str, Any]) -> str:
             "which they agree."
         )
     best = max([BASE, *fair], key=lambda loss: found[loss]["accuracy"]["mean"])
-    accurate, ordinary = (100 * found[loss]["accuracy"]["mean"] for loss in (best, BASE))
-    parts.append(f"The most accurate network is that of `{best}` ({accurate:.1f} %; cross-entropy {ordinary:.1f} %).")
+    accurate, ordinary = (_percent(found[loss]) for loss in (best, BASE))
+    parts.append(f"The most accurate network is that of `{best}` ({accurate}; cross-entropy {ordinary}).")
     return f"**Result.** {' '.join(parts)}"
+
+
+_ENOUGH = f"{100 * ENOUGH:.0f} % of cross-entropy's"
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['accuracy']['mean']:.1f} %"
 
 
 def _changed(loss: str, found: Mapping[str, Any]) -> str:
@@ -91,8 +100,8 @@ def _limits(found: Mapping[str, Any]) -> str:
     once = "Each loss is trained with one seed, so small differences may be chance." if seeds == 1 else ""
     return (
         f"**What one may conclude.** {once or f'Each loss has up to {seeds} seeds.'} The losses have fixed settings "
-        "and were not tuned for this network; one that did not learn here may learn with others. AVH is a share of "
-        "angles: a loss can lower it by turning features closer to their own class, or by turning the other classes "
+        "and were not tuned for this network; one that classifies badly here may do well with others. AVH is a share "
+        "of angles: a loss can lower it by turning features closer to their own class, or by turning the other classes "
         "away, and a lower AVH alone does not make a network better."
     )
 
@@ -185,21 +194,21 @@ def _hardness(loss: str, found: Mapping[str, Any]) -> str:
     change = ours["mean"] / base["mean"] - 1
     return (
         f"{loss} {'lowers' if change < 0 else 'raises'} mean AVH by {abs(100 * change):.1f} %, to {_four(ours)} from "
-        f"{_four(base)}: {told_apart(ours, base)}{_untrained(loss, found)}."
+        f"{_four(base)}: {told_apart(ours, base)}{_less_accurate(loss, found)}."
     )
 
 
-def _untrained(loss: str, found: Mapping[str, Any]) -> str:
-    """A network that hardly classifies has hard samples, whatever its loss."""
-    if learnt(loss, found):
+def _less_accurate(loss: str, found: Mapping[str, Any]) -> str:
+    """Hardness at another accuracy is no comparison of losses."""
+    if accurate_enough(loss, found):
         return ""
-    ours, base = (100 * found[one]["accuracy"]["mean"] for one in (loss, BASE))
-    return f"; but it classifies {ours:.1f} % against {base:.1f} %, and a network that classifies badly says little"
+    ours, base = (_percent(found[one]) for one in (loss, BASE))
+    return f"; but it classifies {ours} right against {base}, so this says little about the loss"
 
 
-def learnt(loss: str, found: Mapping[str, Any]) -> bool:
-    """Whether a loss is nearly as accurate as cross-entropy, or better."""
-    return found[loss]["accuracy"]["mean"] > 0.9 * found[BASE]["accuracy"]["mean"]
+def accurate_enough(loss: str, found: Mapping[str, Any]) -> bool:
+    """Whether a loss is nearly as accurate as cross-entropy, or better: then hardness is compared."""
+    return found[loss]["accuracy"]["mean"] > ENOUGH * found[BASE]["accuracy"]["mean"]
 
 
 def told_apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -213,11 +222,11 @@ def told_apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def _contrast(results: Mapping[str, Any]) -> str:
-    """Which of the losses that learnt tell images on which people disagree from those on which they agree."""
+    """Which of the accurate losses tell images on which people disagree from those on which they agree."""
     found = results["losses"]
-    ratios = {loss: _ratio(row) for loss, row in found.items() if learnt(loss, found)}
+    ratios = {loss: _ratio(row) for loss, row in found.items() if accurate_enough(loss, found)}
     low, high = (results["bins"][at] for at in _filled(found[BASE]))
-    among = "" if len(ratios) == len(found) else "of the losses that learnt, "
+    among = "" if len(ratios) == len(found) else f"of the losses that keep more than {_ENOUGH} accuracy, "
     most, least = (best(ratios, key=lambda loss: ratios[loss]) for best in (max, min))
     return (
         f"With cross-entropy, images that {100 * low[0]:g} to {100 * low[1]:g} % of people recognise have "

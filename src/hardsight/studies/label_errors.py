@@ -236,6 +236,8 @@ shown apart: they ask how much of the rest is due to the network.
 - `..._posterior`: predictions weighted by how often classes are mistaken for each other (estimated by the confident
   joint).
 - `prototype_angle`: the angle to the mean features of the label's class.
+- Two pairs rank alike and share their numbers: `epistemic` is the square of `variability`, the variance and the
+  standard deviation of one probability; `loss` is minus the logarithm of `confidence`.
 
 Two references need more than one run or more than the noisy labels:
 

@@ -1,5 +1,6 @@
 """The pages of the studies, made from the results files: `docs/studies.md`, and one page each below `docs/studies`."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,11 +68,13 @@ def studies_page(results: Path | str) -> str:
 
 
 def study_page(study: Study, results: Path | str) -> Page:
-    """One study: what it does, its figures, and the table of the largest preset that was run; the others folded."""
-    head = f"# {study.id}: {study.title}\n\n{study.about}\n\n"
-    presets = _presets(study, results)[::-1]
+    """One study: its question, what came out, how, its figures, and the table of the largest preset that was run.
+
+    The other presets are folded.
+    """
+    title, presets = f"# {study.id}: {study.title}\n\n", _presets(study, results)[::-1]
     if not presets:
-        return Page(f"{head}Not measured yet.\n{_planned(study, presets)}", {})
+        return Page(f"{title}{study.about}\n\nNot measured yet.\n{_planned(study, presets)}", {})
     found = [read_results(study, results, preset) for preset in presets]
     drawn = study.figures(found[0]) if study.figures else {}
     pictures = "".join(f"![{name}]({_picture(study, name)})\n\n" for name in drawn)
@@ -79,7 +82,30 @@ def study_page(study: Study, results: Path | str) -> Page:
         f"\n<details><summary>Preset {preset}</summary>\n\n{study.table(one)}\n</details>\n"
         for preset, one in zip(presets[1:], found[1:], strict=True)
     )
-    return Page(f"{head}{pictures}{study.table(found[0])}{_planned(study, presets)}{others}", drawn)
+    result, table = _result_apart(study.table(found[0]))
+    question, *how = study.about.split("\n\n", 1)
+    head = "".join(f"{part}\n\n" for part in (question, result, *how) if part)
+    return Page(f"{title}{head}{pictures}{table}{_planned(study, presets)}{others}", drawn)
+
+
+# What ends a result: the provenance, the next heading, or a table.
+_AFTER_RESULT = re.compile(r"Preset `|\*\*[^*\n]+\.\*\*|\|")
+
+
+def _result_apart(table: str) -> tuple[str, str]:
+    """The paragraph that begins with **Result.**, for it is what a reader looks for, and the table without it.
+
+    With it goes what stands between it and the provenance or the next heading, unless that leads to a table.
+    """
+    paragraphs = table.split("\n\n")
+    first = next((at for at, one in enumerate(paragraphs) if one.startswith("**Result.**")), None)
+    if first is None:
+        return "", table
+    rest = range(first + 1, len(paragraphs))
+    end = next((at for at in rest if _AFTER_RESULT.match(paragraphs[at]) is not None), None)
+    if end is None or paragraphs[end].startswith("|"):
+        end = first + 1
+    return "\n\n".join(paragraphs[first:end]).rstrip("\n"), "\n\n".join(paragraphs[:first] + paragraphs[end:])
 
 
 def write_figures(study: Study, results: Path | str, folder: Path | str, preset: str | None = None) -> list[Path]:

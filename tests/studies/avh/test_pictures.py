@@ -9,7 +9,7 @@ import torch
 from hardsight import hardness
 from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
 from hardsight.datasets.hierarchy import Hierarchy
-from hardsight.studies.avh import figure19, figure20, figure22_table
+from hardsight.studies.avh import figure3, figure5, figure19, figure20, figure22_table
 from hardsight.studies.avh.figure3 import ambiguity, train_toy
 from hardsight.studies.avh.figure19 import SHOWN, judge_level, levels_of, sentence
 from hardsight.studies.avh.figure20 import NARROW, WIDE, binary_case
@@ -142,3 +142,22 @@ def test_the_formula_is_the_scores_of_two_classes() -> None:
     np.testing.assert_allclose(confidence, hardness.model_confidence(features @ weight.T, labels).numpy())
     np.testing.assert_allclose(avh, hardness.angular_visual_hardness(features, weight, labels).numpy())
     np.testing.assert_allclose(binary_case(norms, WIDE, NARROW)[0], 1 - confidence)
+
+
+MADE = {"preset": "paper", "cells_planned": 3, "hardware": ["a"], "versions": {"torch": "2"}, "date": "2026-01-01"}
+
+
+def test_the_page_of_the_toy_names_every_seed_of_its_one_cell() -> None:
+    trial = {"mean": 0.5, "sd": 0.1, "values": [0.5, 0.4, 0.6]}
+    trials = dict.fromkeys(("avh_rho", "norm_rho", "confidence_rho", "accuracy"), trial)
+    printed = figure3.table({**MADE, "cells": 1, "seeds": [0], "trials": trials})
+    assert "1 of 3 cells, seeds 0, 1, 2; a" in printed
+
+
+def test_the_page_of_human_frequency_says_that_the_first_seed_is_shown() -> None:
+    scores = {name: {"spearman": 0.3, "medians": [0.1] * 5} for name in figure5.SCORES}
+    results = {**MADE, "seeds": [0, 1, 2], "networks": {"resnet20": {"scores": scores}}}
+    several, one = (figure5.table({**results, "cells": cells}) for cells in (3, 1))
+    said = " Of each network only the first seed is shown, here and in the figures: 1 of these cells."
+    assert f"2026-01-01.{said}\n\n" in several
+    assert "2026-01-01.\n\n" in one

@@ -124,11 +124,11 @@ def table(results: Mapping[str, Any]) -> str:
     limits = (
         "**What one may conclude.** This is a toy problem with known answers, not a statement about images. The paper "
         "does not print the means, the spread and the activation; with others the numbers change. The network "
-        f"classifies a share of {shown(trials['accuracy'])} of the points right. All seeds are trained in one cell, so "
-        "the line above names one seed."
+        f"classifies a share of {shown(trials['accuracy'])} of the points right. All seeds are trained in one cell."
     )
     heads = ("score", f"rank correlation with the overlap, mean ± sd over {count} seeds")
-    return "\n\n".join([result, provenance(results), _LEGEND, markdown_table(heads, rows), limits]) + "\n"
+    made = provenance({**results, "seeds": range(count)})
+    return "\n\n".join([result, made, _LEGEND, markdown_table(heads, rows), limits]) + "\n"
 
 
 _LEGEND = """**How to read the table.** Spearman's ρ between a score and the overlap of the classes at a point. It is

@@ -74,7 +74,8 @@ def table(results: Mapping[str, Any]) -> str:
             of = one["scores"][name]
             medians = ["" if value is None else f"{value:.3f}" for value in of["medians"]]
             rows.append([title_of(key), title, *medians, _signed(of["spearman"])])
-    parts = [sentence(results["networks"]), provenance(results), _LEGEND, markdown_table(heads, rows), _LIMITS]
+    made = provenance(results) + _first_seeds(results)
+    parts = [sentence(results["networks"]), made, _LEGEND, markdown_table(heads, rows), _LIMITS]
     return "\n\n".join(parts) + "\n"
 
 
@@ -82,8 +83,16 @@ _LEGEND = """**How to read the table.** The first five columns are ranges of hum
 images that people find hard to the easy ones; a cell is the median of the score over the images of that range (the
 dots in the figures). The last column is Spearman's ρ between the score and human selection frequency over all
 images. AVH falls where images get easier, so its ρ is negative; confidence and norm rise."""
-_LIMITS = f"""**What one may conclude.** A network that was trained several times is shown by its first seed, so the
-table has no spread over seeds; [avh-table1](avh-table1.md) has it. {SCOPE}"""
+_LIMITS = f"""**What one may conclude.** The table has no spread over seeds; [avh-table1](avh-table1.md) has it.
+{SCOPE}"""
+
+
+def _first_seeds(results: Mapping[str, Any]) -> str:
+    """How many of the cells are shown, where there are more."""
+    networks = len(results["networks"])
+    if networks == results["cells"]:
+        return ""
+    return f" Of each network only the first seed is shown, here and in the figures: {networks} of these cells."
 
 
 def sentence(networks: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ def key(method: str) -> str:
 def test_the_table_is_in_order_and_says_what_is_not_measured() -> None:
     methods = {method: key(method) for method in (gr(16, 1), gr(8, 1), gr(20, 2), gr(8, 0.5), gr(12, 0.5))}
     said = limits(results({gr(8, 1): 0.7, gr(20, 2): 0.2, gr(16, 1): 0.3, gr(8, 0.5): 0.8}), methods)
-    rows = [line.strip("| ").split(" | ") for line in said.splitlines()[2:7]]
+    rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| GR")]
     assert [row[1] for row in rows] == ["1.00", "1.49", "0.72", "1.44", "0.38"]
     assert [row[2] for row in rows] == ["1.04", "1.56", "1.78", "3.56", "4.44"]
     assert rows[3][3:] == ["30.0", "4 of 10"]

@@ -100,10 +100,20 @@ def test_a_small_preset_of_one_seed_says_that_it_ranks_nothing() -> None:
     study = study_of("table8")
     results = fabricated(study, "cpu", 2)
     results["protocol"] |= {"limit": 2000, "shrink": 2}
+    assert study.table(results).startswith("**Result.** The small preset `cpu` gives no answer")
+    assert study.table(results).endswith("from the data to the table, and nothing about the methods.\n")
+    assert "ends best" not in study.table(results), "it ranks nothing"
     said = "Its numbers do not compare with the paper's"
     assert f"{said}, and one seed each puts no method before another." in study.table(results)
     assert f"{said}." in study.table(results | {"seeds": [0, 1]})
-    assert said not in study.table(fabricated(study, "paper", 2))
+    measured = study.table(fabricated(study, "paper", 2))
+    assert said not in measured
+    assert measured.startswith("**Result.** At 40 % noise, of 2 methods measured, GR ends best")
+    assert "**What one may conclude.** Every number is one training" in measured
+    several = fabricated(study, "paper", 2)
+    for of in several["accuracies"].values():
+        of["last"] = {"mean": 0.5, "sd": 0.01, "values": [0.49, 0.51]}
+    assert "± is the standard deviation over seeds; a number without it is one training." in study.table(several)
 
 
 @pytest.mark.parametrize(("name", "preset", "said"), [("table10", "cpu", True), ("table10", "paper", False),

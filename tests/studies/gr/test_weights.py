@@ -55,8 +55,15 @@ def test_table1_and_figure1_are_exact(tmp_path: Path) -> None:
     printed = TABLE1.table(read_results(TABLE1, tmp_path))
     assert "| GR | 0.00 to 0.90 |" in printed
     assert "| CCE | 0.00 | one | 0 | no |" in printed
-    assert "within 5.0e-04 for all 15 settings" in printed
+    assert "**Result.** The computed focus is λ/(1+λ) within 5.0e-04 for all 15 settings" in printed
+    assert "0.09 to 0.50 for GCE (0–0.5), 0.00 to 0.90 for GR (0–1)" in printed
+    assert "More than one spread at the same focus: GR; in the paper: GR." in printed
     figure = read_results(FIGURE1, tmp_path, "smoke")
-    assert "the spread falls with λ" in FIGURE1.table(figure)
+    shown = FIGURE1.table(figure)
+    assert "**Result.** At β = 8 the largest weight moves up with λ, to p = 0.03," in shown
+    assert "a larger β raises the largest weight: 4.66, 21.7, 101 for λ = 0.5" in shown
+    assert "the spread falls with λ" in shown
+    figure["panels"]["c"]["gr-8-2"]["spread"] = 100.0
+    assert "the spread does not fall steadily with λ" in FIGURE1.table(figure)
     drawn = FIGURE1.figures(figure)["weights"]
     assert [len(axes.lines) for axes in drawn.axes] == [len(names) for names in PANELS.values()]

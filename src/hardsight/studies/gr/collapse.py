@@ -131,12 +131,13 @@ def grown(results: Mapping[str, Any], method: str, titles: Mapping[str, str]) ->
     found = {change: results.get("test_loss", {}).get(f"change={change},method={method}") for change in titles}
     losses = {change: loss for change, loss in found.items() if loss is not None}
     blind = math.log(CLASSES)
-    listed = "; ".join(f"{titles[change]} ({loss:.1f})" for change, loss in losses.items() if loss > blind)
-    if not listed:
+    large = {change: loss for change, loss in losses.items() if loss > blind}
+    if not large:
         return ""
+    listed = "; ".join(f"{titles[change]} ({loss:.1f})" for change, loss in large.items())
     return (
-        f"Logits of {title_of(method)} grown out of proportion, a mean cross-entropy on the test images above the "
-        f"{blind:.1f} nats of a blind guess, of {len(losses)} trainings under: {listed}."
+        f"It shows in a mean cross-entropy on the test images above the {blind:.1f} nats of a blind guess. For "
+        f"{title_of(method)} that is so in {len(large)} of {len(losses)} trainings: {listed}."
     )
 
 
@@ -148,6 +149,6 @@ def pulls(methods: Sequence[str]) -> str:
         half, start, out = gradient_weights(supervision(method), places).tolist()
         said.append(f"{title_of(method)} {half / start:.1f} and {half / out:.1f} times as hard")
     return (
-        f"How hard a label pulls that the network gives a probability of {_HALF:g}, against one at {_START:g}, where "
-        f"all classes start, and against one at 0, which is ruled out (exact): {'; '.join(said)}."
+        f"By the formulas a label with the probability {_HALF:g} pulls, against one with {_START:g}, where all classes "
+        f"start, and against one ruled out: {'; '.join(said)}."
     )

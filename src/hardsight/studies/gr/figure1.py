@@ -65,24 +65,58 @@ def judge(preset: str, folder: Path) -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Largest weight, where, and spread, of every curve; whether the spread falls with λ at fixed β."""
-    parts = [provenance(results)]
-    for panel, curves in results["panels"].items():
+    panels = results["panels"]
+    parts = [_result(panels), provenance(results), _LEGEND]
+    for panel, curves in panels.items():
         rows = []
         for name in PANELS[panel]:
-            weights, at = curves[name]["weight"], curves["probability"]
-            best = max(range(len(weights)), key=lambda place: weights[place])
-            largest = f"{weights[best]:.3g} at p = {at[best]:.2f}"
-            rows.append([title_of_supervision(name), largest, f"{curves[name]['spread']:.3g}"])
+            at, weight = _peak(curves, name)
+            rows.append([title_of_supervision(name), f"{weight:.3g} at p = {at:.2f}", f"{curves[name]['spread']:.3g}"])
         parts.append(
             f"({panel}) {TITLES[panel]}:\n\n{markdown_table(['supervision', 'largest weight', 'spread'], rows)}"
         )
-    if "c" in results["panels"]:
-        spreads = [results["panels"]["c"][name]["spread"] for name in PANELS["c"]]
-        verdict = "falls" if spreads == sorted(spreads, reverse=True) else "does not fall steadily"
-        parts.append(
-            f"At β = 8 the spread {verdict} with λ: {', '.join(f'{one:.3g}' for one in spreads)} (paper: it drops)."
+    return "\n\n".join(part for part in (*parts, _SCOPE) if part) + "\n"
+
+
+_LEGEND = """**How to read the tables.** A row is a curve of the figure, "supervision" is the loss. `largest weight`:
+its highest point, and the probability p of the label where it lies. `spread`: the variance of the weights over
+evenly spread probabilities."""
+_SCOPE = """**What one may conclude.** The curves are exact: nothing is trained and no seed enters. They say which
+samples a loss emphasises, not whether that helps; [gr-table3](gr-table3.md) asks that."""
+
+
+def _peak(curves: Mapping[str, Any], name: str) -> tuple[float, float]:
+    """The probability at which a curve is highest, and its weight there."""
+    weights, at = curves[name]["weight"], curves["probability"]
+    best = max(range(len(weights)), key=lambda place: weights[place])
+    return at[best], weights[best]
+
+
+def _result(panels: Mapping[str, Any]) -> str:
+    """Whether λ moves the largest weight and lowers the spread at fixed β, and β raises it at fixed λ."""
+    said = []
+    if "c" in panels:
+        peaks = [_peak(panels["c"], name)[0] for name in PANELS["c"]]
+        moves = "moves up" if peaks == sorted(peaks) else "does not move steadily"
+        said.append(
+            f"At β = 8 the largest weight {moves} with λ, to p = {', '.join(f'{one:.2f}' for one in peaks)} (paper: "
+            "towards easier samples)."
         )
-    return "\n\n".join(parts) + "\n"
+    if "b" in panels:
+        # The first three curves have λ = 0.5, the others λ = 2.
+        heights = [[_peak(panels["b"], name)[1] for name in half] for half in (PANELS["b"][:3], PANELS["b"][3:])]
+        raises = "raises" if all(one == sorted(one) for one in heights) else "does not always raise"
+        half, two = (", ".join(f"{one:.3g}" for one in part) for part in heights)
+        said.append(
+            f"At fixed λ a larger β {raises} the largest weight: {half} for λ = 0.5 and {two} for λ = 2 (paper: it "
+            "raises it)."
+        )
+    if "c" in panels:
+        spreads = [panels["c"][name]["spread"] for name in PANELS["c"]]
+        falls = "falls" if spreads == sorted(spreads, reverse=True) else "does not fall steadily"
+        listed = ", ".join(f"{one:.3g}" for one in spreads)
+        said.append(f"At β = 8 the spread {falls} with λ: {listed} (paper: it drops).")
+    return f"**Result.** {' '.join(said)}" if said else ""
 
 
 def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
@@ -106,10 +140,19 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     return {"weights": figure}
 
 
-ABOUT = """A sample's weight, the L1 norm of its gradient at the logits, over the probability that the network gives to
-its label; computed by differentiating the losses themselves. CCE weighs hard examples (small probability) most; GR
-moves the largest weight to λ/(1+λ) and raises it with β. Even a perfectly fitted example keeps the weight 1 under GR,
-where CCE lets go of it."""
+ABOUT = """A loss decides how hard each sample pulls on the network. How does that depend on how probable the network
+finds the sample's label, and what do the two settings of gradient rescaling (GR), β and λ, change?
+
+**Terms.** The weight of a sample is the length (L1 norm) of its gradient at the logits; p is the probability that the
+network gives to its label. Under CCE, cross-entropy, the weight is 2(1 − p): samples with improbable labels pull
+hardest, and a fitted one is let go. Under GR it is exp(β p^λ (1 − p)): largest at p = λ/(1 + λ), higher with β, and 1
+for a sample that is fitted. MAE is the mean absolute error, GCE generalised cross-entropy, between MAE and CCE.
+
+**How it was made.** The losses themselves are differentiated, with ten classes and the other nine equally probable.
+Nothing is trained.
+
+**Figure.** The weight over the probability of the label: (a) for different losses, (b) for fixed λ and changing β,
+(c) for fixed β and changing λ. The axis of the weights is logarithmic."""
 
 FIGURE1 = Study(
     id="gr-figure1",

@@ -13,7 +13,7 @@ from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.judged import KINDS, judge_cells, mean_of
-from hardsight.studies.gr.tables import accuracy_table, page, ranking
+from hardsight.studies.gr.tables import LEGEND, accuracy_table, page, ranking, ranks
 from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, Protocol, gr
 from hardsight.training import Cell
 
@@ -34,6 +34,11 @@ COLUMNS: dict[str, tuple[str, str]] = {
 }
 # What is compared first.
 _ORDER = ("Baseline", "GR", "L2", "GR+L2", "Dropout+L2", "GR+L2+Dropout", "Dropout", "GR+Dropout")
+
+
+_COLUMNS = """- `Baseline`: cross-entropy (CCE) without any regulariser.
+- `L2`: with weight decay 1e-4. `Dropout`: with 20 % of the features before the last layer dropped.
+- `GR`: gradient rescaling with β = 8, λ = 0.5 in place of CCE. `+` joins what is used together."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,12 @@ class Regularisers:
             where, keys = f"At {100 * rate:.0f} % noise", {title: _key(rate, title) for title in COLUMNS}
             numbers = self._numbers(rate)
             sentences += [ranking(results, where, keys, numbers), _added(results, where, keys, numbers)]
-        return page(results, [accuracy_table(results, "noise", layout), self._other_noise(results), *sentences])
+        return page(
+            results,
+            [accuracy_table(results, "noise", layout), self._other_noise(results)],
+            result=" ".join(one for one in sentences if one),
+            legend=f"{LEGEND}\n\n{_COLUMNS}",
+        )
 
     def _other_noise(self, results: Mapping[str, Any]) -> str:
         """That a small preset has not the table's noise."""
@@ -139,6 +149,8 @@ def _key(rate: float, title: str) -> str:
 
 def _added(results: Mapping[str, Any], where: str, keys: Mapping[str, str], printed: Mapping[str, float]) -> str:
     """What GR adds to CCE under the same regularisers, in points, ours and the paper's."""
+    if not ranks(results):
+        return ""
     pairs = {"no regulariser": ("Baseline", "GR"), "L2": ("L2", "GR+L2"), "dropout": ("Dropout", "GR+Dropout"),
              "both": ("Dropout+L2", "GR+L2+Dropout")}  # fmt: skip
     parts = []

@@ -97,7 +97,30 @@ def table(results: Mapping[str, Any]) -> str:
     abilities = markdown_table(
         ["supervision", "focuses computed", "spreads at one focus", "focus, paper", "adjustable spread, paper"], can
     )
-    return "\n\n".join([provenance(results), markdown_table(heads, rows), abilities, _error(measured)]) + "\n"
+    parts = [
+        _result(measured),
+        provenance(results),
+        _LEGEND,
+        markdown_table(heads, rows),
+        _ABILITIES,
+        abilities,
+        _SCOPE,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_LEGEND = """**How to read the table.** One row for each loss ("supervision") and setting.
+
+- `focus, computed`: the probability of the label at which a sample has the largest weight, found on the grid. Where all
+  weights are equal there is none.
+- `focus, λ/(1+λ)`: the same by the paper's formula.
+- `spread (variance of the weights)`: how much the weights differ, over evenly spread probabilities.
+- `largest weight`: the weight at the focus."""
+_ABILITIES = """**What each loss can do.** `focuses computed`: from the smallest to the largest of its settings.
+`spreads at one focus`: the spreads that settings with the same focus have; `one` if there is but one. The last two
+columns are the paper's."""
+_SCOPE = """**What one may conclude.** The numbers are exact: nothing is trained and no seed enters. They say which
+samples each loss emphasises, not whether that helps; [gr-table3](gr-table3.md) asks that."""
 
 
 def _of(kind: str, measured: Mapping[str, Any]) -> list[str]:
@@ -136,24 +159,42 @@ def _abilities(kind: str, measured: Mapping[str, Any]) -> tuple[str, str]:
     return ends, shown or "one"
 
 
-def _error(measured: Mapping[str, Any]) -> str:
-    """How far the computed focuses are from the closed form."""
+def _result(measured: Mapping[str, Any]) -> str:
+    """How far the computed focuses are from the closed form, and which losses can change their spread alone."""
     misses = [
         abs(one["focus"] - expected)
         for name, one in measured.items()
         if one["focus"] is not None and (expected := _closed_form(name)) is not None
     ]
+    if not misses:
+        return ""
     resolution = max(one["resolution"] for one in measured.values())
+    found = {kind: _abilities(kind, measured) for kind in PAPER if _of(kind, measured)}
+    ranges = ", ".join(f"{ends} for {kind} ({PAPER[kind][0]})" for kind, (ends, _) in found.items())
+    adjustable = [kind for kind, (_, spreads) in found.items() if spreads != "one"]
+    theirs = [kind for kind in found if PAPER[kind][1] == "yes"]
     return (
-        f"The computed focus is λ/(1+λ) within {max(misses):.1e} for all {len(misses)} settings; the grid resolves "
-        f"{resolution:.1e}."
+        f"**Result.** The computed focus is λ/(1+λ) within {max(misses):.1e} for all {len(misses)} settings; the grid "
+        f"resolves {resolution:.1e}. By loss it is {ranges}; in brackets what the paper prints. More than one spread "
+        f"at the same focus: {', '.join(adjustable) or 'none'}; in the paper: {', '.join(theirs) or 'none'}."
     )
 
 
-ABOUT = """Each loss of the library is differentiated at the logits over a fine grid of probabilities of the label; a
-sample's weight is the L1 norm of that gradient. Nothing is trained. The focus is where the weight is largest, the
-spread the variance of the weights over evenly spread probabilities. The paper's closed form of the focus, λ/(1+λ),
-holds for CCE (λ = 0), GCE (λ = q) and MAE (λ = 1) too."""
+ABOUT = """A loss decides how hard each sample pulls on the network. Which samples does each loss emphasise, and can
+that be chosen? The paper says: cross-entropy (CCE) the least probable labels, the mean absolute error (MAE) those that
+are half believed, generalised cross-entropy (GCE) something between, and only gradient rescaling (GR) lets one choose
+both where the emphasis lies and how strong it is.
+
+**Terms.**
+
+- **Weight** of a sample: the length (L1 norm) of its gradient at the logits.
+- **Focus**: the probability of the label at which the weight is largest.
+- **Spread**: the variance of the weights over evenly spread probabilities.
+- **GR**: sets the weight to exp(β p^λ (1 − p)), where p is the probability of the label. λ sets the focus, λ/(1 + λ),
+  and β the spread. The formula of the focus holds for CCE (λ = 0), GCE (λ = q) and MAE (λ = 1) too.
+
+**How it was made.** The library differentiates each loss at the logits, over a fine grid of probabilities of the
+label, with ten classes and the other nine equally probable. Nothing is trained, and no formula of the paper is used."""
 
 TABLE1 = Study(
     id="gr-table1",

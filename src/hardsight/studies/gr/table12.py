@@ -13,7 +13,8 @@ from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.judged import KINDS, first_of, judge_cells, kinds_of, mean_of, shown_last_and_best
 from hardsight.studies.gr.table5 import PROTOCOLS
-from hardsight.studies.gr.tables import page
+from hardsight.studies.gr.tables import page, ranks
+from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, NOISE, OPTIMISER, terms
 from hardsight.studies.gr.trainings import gr
 from hardsight.studies.wording import listed
 from hardsight.training import Cell
@@ -69,12 +70,15 @@ def table(results: Mapping[str, Any]) -> str:
         if any(any(row[1:-1]) for row in rows):
             heads = ["λ", *(f"β = {beta}" for beta in BETAS), "paper (β)"]
             parts.append(f"{100 * rate:.0f} % noise, test accuracy:\n\n{markdown_table(heads, rows)}")
-            parts.append(_best(results, rate))
-    legend = (
-        "Each entry: ours at the end of training (ours at its best epoch, chosen by the test set); – is not measured "
-        "yet, what is empty is not planned. The paper's is the mean of five seeds."
-    )
-    return page(results, parts, legend)
+    best = [one for rate in RATES if (one := _best(results, rate))]
+    return page(results, parts, result=" ".join(best), legend=_LEGEND, conclude=_SCOPE)
+
+
+_LEGEND = """**How to read the table.** One row for each λ, one column for each β. An entry is the test accuracy in
+percent: ours at the end of training, in brackets ours at its best epoch, chosen by the test set. `paper (β)`: what
+the paper prints for this λ, the mean of five seeds, and the β that it chose by the test set. – is not measured yet;
+what is empty is not planned."""
+_SCOPE = "The best pair is chosen by the test set, as in the paper."
 
 
 def _row(results: Mapping[str, Any], rate: float, lam: float) -> list[str]:
@@ -88,13 +92,13 @@ def _best(results: Mapping[str, Any], rate: float) -> str:
     pairs = {f"λ = {lam:g}, β = {beta}": _key(rate, beta, lam) for lam in LAMBDAS for beta in BETAS}
     measured = {name: value for name, key in pairs.items() if (value := mean_of(results, key, "last")) is not None}
     best = first_of(measured.items())
-    if best is None:
+    if best is None or not ranks(results):
         return ""
     highest = max(PAPER[rate].values())
     theirs = listed([f"λ = {lam:g}, β = {PAPER_BETA[lam]}" for lam in LAMBDAS if PAPER[rate][lam] == highest])
     return (
-        f"Best of {len(measured)} of {len(pairs)} pairs measured: {best} ({measured[best]:.1f}); in the paper {theirs} "
-        f"({highest})."
+        f"At {100 * rate:.0f} % noise the best of {len(measured)} of {len(pairs)} pairs measured is {best} "
+        f"({measured[best]:.1f}); in the paper {theirs} ({highest})."
     )
 
 
@@ -126,8 +130,19 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     return {"grid": figure}
 
 
-ABOUT = """CIFAR-100 with symmetric noise, ResNet-44, the protocol of `gr-table5`: λ moves the emphasis, β sharpens it.
-The paper prints, for each λ, the best of β = 2, 4, 6, 8, 10, chosen by the test set; here the whole grid is planned."""
+ABOUT = f"""Gradient rescaling (GR) has two settings: λ says which samples pull hardest on the network, β how much
+harder than the rest. Which of them are best, and do they depend on how many labels are wrong? The paper says for
+CIFAR-100: more noise asks for larger ones, though less so than with ten classes.
+
+{terms(CCE, GR, NOISE)}
+
+**How it was made.** ResNet-44 on CIFAR-100 with 20, 40 and 60 % symmetric noise, as in [gr-table5](gr-table5.md):
+{OPTIMISER} {HOW_LONG} {LET_GO} The paper prints, for each λ, the best of β = 2, 4, 6, 8 and 10; here the whole grid is
+planned.
+
+{LENGTH}
+
+**Figure.** Test accuracy at the end of training over λ, a line for each β."""
 
 TABLE12 = Study(
     id="gr-table12",

@@ -16,7 +16,8 @@ from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.judged import KINDS, judge_cells, mean_of
-from hardsight.studies.gr.tables import accuracy_table, page
+from hardsight.studies.gr.tables import LEGEND, accuracy_table, page, ranks
+from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, OPTIMISER, terms
 from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, Protocol, gr, title_of
 from hardsight.training import Cell
 
@@ -87,7 +88,13 @@ def table(results: Mapping[str, Any]) -> str:
         layout[f"{data}, {model}"] = {
             title_of(method): (_key(data, model, method), str(number)) for method, number in entries
         }
-    return page(results, [accuracy_table(results, "data, network", layout), *_costs(results)])
+    costs = _costs(results) if ranks(results) else []
+    parts = [accuracy_table(results, "data, network", layout), *costs]
+    return page(results, parts, result=" ".join(costs), legend=f"{LEGEND}\n\n{_COLUMNS}")
+
+
+_COLUMNS = """- `GR (β = 2, λ = 0)`: pulls hardest on samples whose label is improbable, as CCE does.
+- `GR (β = 0, λ = 0)`: every sample pulls alike, however well it is fitted."""
 
 
 def _costs(results: Mapping[str, Any]) -> list[str]:
@@ -98,11 +105,11 @@ def _costs(results: Mapping[str, Any]) -> list[str]:
             continue
         parts = [
             f"{name} {value - cce:+.1f}"
-            for name, value in (("focus 0", hard), ("all alike", alike))
+            for name, value in ((title_of(METHODS[1]), hard), (title_of(METHODS[2]), alike))
             if value is not None
         ]
         if parts:
-            found.append(f"{data}, {model}: against CCE's {cce:.1f}, in points: {', '.join(parts)}.")
+            found.append(f"On {data} with {model}, against CCE's {cce:.1f}, in points: {', '.join(parts)}.")
     return found
 
 
@@ -117,9 +124,16 @@ def figures(results: Mapping[str, Any]) -> "Mapping[str, Figure]":
     return learning_curves(results, rows)
 
 
-ABOUT = """Clean labels, the printed protocol: SGD 0.1 divided by ten every 5,000 iterations, momentum 0.9, weight decay
-1e-4, batch 128, crop and flip, 20,000 iterations. GR with λ = 0 and β = 2 dwells on hard examples as CCE does; with
-β = 0 every example pulls with the same strength however well it is fitted."""
+ABOUT = f"""What does gradient rescaling (GR) cost where all labels are right and there is nothing to be saved from? The
+paper says: nothing, if it dwells on hard samples as cross-entropy (CCE) does; and little, if all samples count alike.
+
+{terms(CCE, GR)}
+
+**How it was made.** Right labels, and the training that the paper prints: {OPTIMISER} {HOW_LONG} {LET_GO}
+
+{LENGTH}
+
+**Figure.** Accuracy after every epoch on the training images (left) and the test images (right)."""
 
 TABLE2 = Study(
     id="gr-table2",

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.gr.judged import first_of, mean_of, shown_accuracy, shown_last_and_best
+from hardsight.studies.gr.judged import first_of, mean_of, several_seeds, shown_accuracy, shown_last_and_best
 from hardsight.studies.wording import above_or_below, training_images
 
 # Row title to column title to (kind of cell, what the paper prints for it).
 Layout = Mapping[str, Mapping[str, tuple[str, str]]]
-LEGEND = (
-    "Each entry: ours at the end of training (ours at its best epoch, chosen by the test set) [paper]; – is not "
-    "measured yet."
-)
+LEGEND = """**How to read the table.** An entry is the test accuracy in percent: ours at the end of training, in round
+brackets ours at its best epoch, in square brackets what the paper prints. The end of training is what counts: the best
+epoch is chosen by the test set, which nobody has in practice. – is not measured yet."""
+_NO_ANSWER = "Too little is measured for an answer."
 # A difference smaller than this, in points, is none.
 _EQUAL = 0.5
 
@@ -38,20 +38,57 @@ def _entry(results: Mapping[str, Any], key: str, printed: str) -> str:
     return f"{ours} [{printed}]" if printed else ours
 
 
-def page(results: Mapping[str, Any], parts: Sequence[str], legend: str = LEGEND) -> str:
-    """Where the numbers come from, for a small preset that they do not compare, the legend, the parts, what failed."""
-    warning = "" if results["preset"] == "paper" else _not_comparable(results)
-    every = (provenance(results), warning, legend, *parts, failures(results))
+def page(
+    results: Mapping[str, Any], parts: Sequence[str], *, result: str = "", legend: str = LEGEND, conclude: str = ""
+) -> str:
+    """What came out, where the numbers come from, the legend, the parts, what failed, what one may conclude.
+
+    A small preset says instead that its numbers do not compare.
+    """
+    small = results["preset"] != "paper"
+    every = (
+        f"**Result.** {_not_comparable(results) if small else result or _NO_ANSWER}",
+        provenance(results),
+        legend,
+        *parts,
+        failures(results),
+        _concluded(results, conclude),
+    )
     return "\n\n".join(part for part in every if part) + "\n"
+
+
+def _concluded(results: Mapping[str, Any], scope: str) -> str:
+    said = _of_small(results) if results["preset"] != "paper" else " ".join((seeds_said(results), scope)).strip()
+    return f"**What one may conclude.** {said}" if said else ""
+
+
+def ranks(results: Mapping[str, Any]) -> bool:
+    """Whether its numbers may put one method before another: one seed of a small preset may not."""
+    return results["preset"] == "paper" or len(results["seeds"]) > 1
 
 
 def _not_comparable(results: Mapping[str, Any]) -> str:
     """What a smaller preset must say of its numbers: rounding alone can move such a training by twenty points."""
     alone = "" if len(results["seeds"]) > 1 else ", and one seed each puts no method before another"
     return (
-        f"A preset for looking at the machinery: {trained_on(results)} Its numbers do not compare with the "
-        f"paper's{alone}."
+        f"The small preset `{results['preset']}` gives no answer: it is there to try out the code. What it "
+        f"trains: {trained_on(results)} Its numbers do not compare with the paper's{alone}."
     )
+
+
+def _of_small(results: Mapping[str, Any]) -> str:
+    if ranks(results):
+        return "The numbers speak for this small network and these small images alone."
+    return "That the study runs from the data to the table, and nothing about the methods."
+
+
+def seeds_said(results: Mapping[str, Any]) -> str:
+    """What the numbers say of chance: a spread over seeds, or none."""
+    if not results.get("accuracies"):
+        return ""
+    if several_seeds(results):
+        return "± is the standard deviation over seeds; a number without it is one training."
+    return "Every number is one training, so a difference of a point may be chance."
 
 
 def trained_on(results: Mapping[str, Any]) -> str:
@@ -79,7 +116,12 @@ def failures(results: Mapping[str, Any]) -> str:
 def ranking(
     results: Mapping[str, Any], where: str, methods: Mapping[str, str], printed: Mapping[str, int | float]
 ) -> str:
-    """Which of the methods measured ends best, and which does in the paper; `methods` and `printed` by title."""
+    """Which of the methods measured ends best, and which does in the paper; `methods` and `printed` by title.
+
+    Nothing of a small preset with one seed.
+    """
+    if not ranks(results):
+        return ""
     # Two titles may be of the same training: the first stands for it.
     titles = {key: title for title, key in reversed([*methods.items()])}
     measured = {

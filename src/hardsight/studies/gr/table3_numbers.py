@@ -77,8 +77,8 @@ def under(results: Mapping[str, Any], protocol: str) -> dict[str, Any]:
         mine = (name for name in of if (mark in name if mark else ",protocol=" not in name))
         return {name.replace(mark, ""): of[name] for name in mine}
 
-    parts = ("accuracies", "curves", "classes_learnt", "failed")
-    return {**results, **{part: kept(results.get(part, {})) for part in parts}}
+    parts = ("accuracies", "curves", "classes_learnt", "failed", "choices")
+    return {**results, **{part: kept(results[part]) for part in parts if part in results}}
 
 
 class Ends(NamedTuple):

@@ -28,7 +28,7 @@ def test_the_table_is_in_order_and_says_what_is_not_measured() -> None:
     assert [row[2] for row in rows] == ["1.04", "1.56", "1.78", "3.56", "4.44"]
     assert rows[3][3:] == ["30.0", "4 of 10"]
     assert "| GR (β = 12, λ = 0.5) | 1.49 | 1.56 | – |  |" in said
-    assert said.endswith("over the 4 settings measured of β over its smallest limit with the last accuracy: -1.00.")
+    assert said.endswith("of β over its smallest limit with the last accuracy, over the 4 settings measured: -1.00.")
     assert "Rank correlation" not in limits(results({gr(8, 1): 0.7}), methods)
 
 
@@ -37,10 +37,10 @@ def test_settings_that_break_the_rule_are_named() -> None:
     found = results({gr(12, 0.5): 0.75, gr(8, 1): 0.54, gr(16, 1): 0.35})
     found["classes_learnt"] |= {key(gr(12, 0.5)): [10, 10], key(gr(8, 1)): [6, 10]}
     said = limits(found, methods)
-    assert "Above the limit at the start all classes are learnt by GR (β = 12, λ = 0.5)." in said
-    assert "Below the limit at the start classes are lost by GR (β = 8, λ = 1)." in said
+    assert "Above the limit at the start GR (β = 12, λ = 0.5) learnt all classes." in said
+    assert "Below it GR (β = 8, λ = 1) lost classes." in said
     found["classes_learnt"] = {key(gr(8, 1)): [6, 10]}
     lost_alone = limits(found, methods)
-    assert "Below the limit at the start classes are lost by GR (β = 8, λ = 1). So that limit alone" in lost_alone
+    assert "Below the limit at the start GR (β = 8, λ = 1) lost classes. So the limit alone" in lost_alone
     found["classes_learnt"] = {key(gr(16, 1)): [4, 10]}
     assert "does not decide" not in limits(found, methods), "that one did what its limit says"

@@ -185,8 +185,7 @@ def tiny(root: Path, images: int = 4) -> Path:
 _PRINTED = listed([f"{method_title(method)} {number}" for method, number in PAPER.items()])
 ABOUT = f"""Does gradient rescaling (GR) help against wrong labels that nobody made on purpose? The paper trains on
 Clothing1M, a million photographs from shops in 14 classes, about 38 % of them with a wrong label, and prints test
-accuracies in percent: {_PRINTED}. CCE is cross-entropy, the usual loss; GCE and SL are two other losses made for wrong
-labels.
+accuracies in percent: {_PRINTED}.
 
 {terms(CCE, GR, ROBUST)}
 

@@ -82,7 +82,7 @@ def finding(results: Mapping[str, Any], method: str) -> str:
     said = [
         f"{title_of(method)} fails by whole classes: of {shares.size} classes, {shares.shape[1]} in each of "
         f"{len(kinds)} trainings, it has not learnt {len(lost)}, and {int((lost == 0).sum())} of these are recognised "
-        f"in no test image at all{recognised}.",
+        f"in no test image{recognised}.",
         _which(shares),
         _ruled_out([results["test_loss"][key] for key in kinds], shares.shape[1]),
         _left_with([(results["label_probabilities"].get(key), results["recalls"][key]) for key in kinds]),
@@ -121,8 +121,8 @@ def _left_with(pairs: Iterable[tuple[Sequence[float] | None, Sequence[float]]]) 
     if not len(learnt) or not len(lost):
         return ""
     return (
-        f"At the end a given label of a class not learnt has a mean probability of {lost.mean():.3f}, one of a class "
-        f"learnt of {learnt.mean():.3f}."
+        f"Labels of classes not learnt end with a mean probability of {lost.mean():.3f}, those of classes learnt with "
+        f"{learnt.mean():.3f}."
     )
 
 
@@ -134,10 +134,10 @@ def grown(results: Mapping[str, Any], method: str, titles: Mapping[str, str]) ->
     large = {change: loss for change, loss in losses.items() if loss > blind}
     if not large:
         return ""
-    listed = "; ".join(f"{titles[change]} ({loss:.1f})" for change, loss in large.items())
+    most = max(large, key=lambda change: large[change])
     return (
-        f"It shows in a mean cross-entropy on the test images above the {blind:.1f} nats of a blind guess. For "
-        f"{title_of(method)} that is so in {len(large)} of {len(losses)} trainings: {listed}."
+        f"It shows in a mean cross-entropy on the test images above the {blind:.1f} nats of a blind guess: for "
+        f"{title_of(method)} in {len(large)} of {len(losses)} trainings, most with: {titles[most]} ({large[most]:.1f})."
     )
 
 
@@ -147,8 +147,8 @@ def pulls(methods: Sequence[str]) -> str:
     said = []
     for method in methods:
         half, start, out = gradient_weights(supervision(method), places).tolist()
-        said.append(f"{title_of(method)} {half / start:.1f} and {half / out:.1f} times as hard")
+        said.append(f"{title_of(method)} {half / start:.1f} and {half / out:.1f}")
     return (
-        f"By the formulas a label with the probability {_HALF:g} pulls, against one with {_START:g}, where all classes "
-        f"start, and against one ruled out: {'; '.join(said)}."
+        f"How many times as hard a label at {_HALF:g} pulls as one at {_START:g}, where all classes start, and as one "
+        f"ruled out: {'; '.join(said)}."
     )

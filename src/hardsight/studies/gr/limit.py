@@ -15,18 +15,16 @@ from hardsight.studies.wording import listed
 _ENOUGH = 4
 
 
-DERIVED = f"""**From which β on classes are ruled out.** A network that only knows that an image shows one of K classes
-gives each of them 1/K. Under GR that is stable while β < K^(λ+1) (K − 2) / ((K − 1)(λ(K − 1) − 1)). Above this limit a
-class that is a little less probable by chance becomes less probable still, whatever the images show. Cross-entropy and
-GCE have no such limit, and MAE lies exactly on it. At the start K is the number of classes. With ten the limit is
-{critical_beta(0.5, 10):.1f} for λ = 0.5 and {critical_beta(1, 10):.1f} for λ = 1: the paper's best settings for
-CIFAR-10, (12, 0.5) and (16, 1), lie above it. With a hundred it is {critical_beta(0.5, 100):.1f} for λ = 0.5, above all
-β that the paper uses there. With fewer classes the limit falls for λ of 1 and more. Learning rate
-and divisor set how fast a class is lost. Time at a high rate may bring it back, since the weight of a class ruled out
-is small, not nought."""
-_LEGEND = """**Settings trained as printed, by how far β lies above its limit.** `β over its limit at the start`:
-above 1, classes should be lost from the start. `over its smallest limit`: the same for the smallest limit of three
-to ten classes, since later in training fewer classes are in question."""
+DERIVED = f"""**From which β on classes are ruled out.** A network that only knows that an image shows one of K
+classes gives each of them 1/K. Under GR that is stable while β < K^(λ+1) (K − 2) / ((K − 1)(λ(K − 1) − 1)). Above
+this limit a class that is a little less probable by chance becomes less probable still, whatever the images show.
+CCE and GCE have no such limit; MAE lies on it. With K = 10, where training starts, it is
+{critical_beta(0.5, 10):.1f} for λ = 0.5 and {critical_beta(1, 10):.1f} for λ = 1: the paper's best settings, (12,
+0.5) and (16, 1), lie above it. With a hundred classes it is {critical_beta(0.5, 100):.1f} for λ = 0.5, above all β
+that the paper uses there. The learning rate sets how fast a class is lost; time at a high rate may bring it back,
+since its weight is small, not nought."""
+_LEGEND = """Settings trained as printed. `β over its limit at the start`: for ten classes; above 1, classes should be
+lost. `over its smallest limit`: the smallest for three to ten classes, since later fewer are in question."""
 
 
 def _shares(method: str) -> tuple[float, float]:
@@ -66,8 +64,8 @@ def _order(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
     shares = [_shares(method)[1] for method in ends]
     order = correlate(shares, [*ends.values()], method="spearman")
     return (
-        f"Rank correlation over the {len(ends)} settings measured of β over its smallest limit with the last accuracy: "
-        f"{order.coefficient:+.2f}."
+        f"Rank correlation of β over its smallest limit with the last accuracy, over the {len(ends)} settings "
+        f"measured: {order.coefficient:+.2f}."
     )
 
 
@@ -80,11 +78,11 @@ def _against(results: Mapping[str, Any], methods: Mapping[str, str]) -> str:
     lost = [method for method, all_of_them in counted.items() if not all_of_them and _shares(method)[0] <= 1]
     told = []
     if kept:
-        told.append(f"Above the limit at the start all classes are learnt by {_titles(kept)}.")
+        told.append(f"Above the limit at the start {_titles(kept)} learnt all classes.")
     if lost:
-        told.append(f"Below the limit at the start classes are lost by {_titles(lost)}.")
+        told.append(f"Below {'it' if kept else 'the limit at the start'} {_titles(lost)} lost classes.")
     if told:
-        told.append("So that limit alone does not decide.")
+        told.append("So the limit alone does not decide.")
     return " ".join(told)
 
 

@@ -260,13 +260,13 @@ def tiny(root: Path, frames: int = 2) -> Path:
 
 
 _PRINTED = listed([f"{title_of(method)} ({both[0]}, {both[1]})" for method, both in PAPER.items()])
+_OTHERS = "- **MAE, GCE**: the mean absolute error, and generalised cross-entropy, which lies between it and CCE."
 ABOUT = f"""Does gradient rescaling (GR) help to find people again in video, where training images show the wrong person
 now and then? The paper trains on MARS, 20,715 short tracks ("tracklets") of 1,261 people seen by six cameras. A
 detector and a tracker made them, so that some frames show another person or nobody. It prints mAP and CMC-1 in percent:
-{_PRINTED}. mAP is the mean average precision of the search, CMC-1 the share of searches whose first hit is right. CCE
-is cross-entropy, MAE the mean absolute error and GCE generalised cross-entropy, between the two.
+{_PRINTED}. mAP is the mean average precision of the search, CMC-1 the share of searches whose first hit is right.
 
-{terms(CCE, GR)}
+{terms(CCE, GR, _OTHERS)}
 
 **How it is made.** A network learns to name the people of the training half. People of the other half are then
 looked for by the mean feature of a tracklet, among all 12,180 of that half, the other queries included, as MARS's

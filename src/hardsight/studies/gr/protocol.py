@@ -80,11 +80,10 @@ CCE ended higher, and GR (16, 1) far lower. Which part of the training makes the
 {terms(CCE, GR, NOISE, BY_HEART, CLASSES_LEARNT)}
 
 **How it was made.** ResNet-20 trains on CIFAR-10 with 40 % symmetric noise, first as the paper prints it, then with one
-change at a time: learning rate, weight decay, when the rate falls, crops and flips, batches balanced by class, warm-up,
-clipping, precision, length, and what GR divides by. GR's gradients are divided by the sum of the weights, as in the
-authors' code; dividing by their number N instead makes the steps larger, often by ten and more, and a tenth of the
-learning rate tells the two apart. For time's sake a training has 30 epochs, with the falls of the rate at the printed
-shares of it. The anchor, CCE on right labels, has the full length: the paper prints its accuracy too.
+change at a time. For time's sake a training has 30 epochs, with the falls of the rate at the printed shares of it. GR's
+gradients are divided by the sum of the weights, as in the authors' code. Dividing by the number N of samples makes the
+steps larger, often by ten and more; a tenth of the learning rate tells the two apart. The anchor, CCE on right labels,
+has the full length: the paper prints its accuracy too.
 
 **Figure.** Test and training accuracy after every epoch: as printed, and with the changes that move GR (16, 1)
 farthest from that."""

@@ -15,7 +15,7 @@ labels are wrong among alike classes? The paper asks it on CIFAR-100: each label
 
 {terms(CCE, GR)}
 
-**How it was made.** ResNet-44 on CIFAR-100 with that noise, with and without each regulariser. Else as printed:
+**How it is made.** ResNet-44 on CIFAR-100 with that noise, with and without each regulariser. Else as printed:
 {OPTIMISER} {HOW_LONG} {LET_GO}
 
 {LENGTH}

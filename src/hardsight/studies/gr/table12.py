@@ -136,7 +136,7 @@ CIFAR-100: more noise asks for larger ones, though less so than with ten classes
 
 {terms(CCE, GR, NOISE)}
 
-**How it was made.** ResNet-44 on CIFAR-100 with 20, 40 and 60 % symmetric noise, as in [gr-table5](gr-table5.md):
+**How it is made.** ResNet-44 on CIFAR-100 with 20, 40 and 60 % symmetric noise, as in [gr-table5](gr-table5.md):
 {OPTIMISER} {HOW_LONG} {LET_GO} The paper prints, for each λ, the best of β = 2, 4, 6, 8 and 10; here the whole grid is
 planned.
 

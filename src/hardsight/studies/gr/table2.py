@@ -129,7 +129,7 @@ paper says: nothing, if it dwells on hard samples as cross-entropy (CCE) does; a
 
 {terms(CCE, GR)}
 
-**How it was made.** Right labels, and the training that the paper prints: {OPTIMISER} {HOW_LONG} {LET_GO}
+**How it is made.** Right labels, and the training that the paper prints: {OPTIMISER} {HOW_LONG} {LET_GO}
 
 {LENGTH}
 

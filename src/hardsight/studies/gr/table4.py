@@ -134,12 +134,12 @@ _COLUMNS = f"""- `FullModel (CCE)`: cross-entropy, as the paper's table calls it
 
 
 ABOUT = f"""When labels are wrong, is gradient rescaling (GR) better than other losses made for that? The paper compares
-it on CIFAR-10 with cross-entropy (CCE) and six other methods, with 20 to 80 % wrong labels, and finds it best at every
+it on CIFAR-10 with cross-entropy (CCE) and six other methods, with 0 to 80 % wrong labels, and finds it best at every
 rate.
 
 {terms(CCE, GR_TERM, NOISE)}
 
-**How it was made.** GoogLeNet V1 (with batch normalization, a stem for images of 32 x 32 pixels and 40 % dropout) on
+**How it is made.** GoogLeNet V1 (with batch normalization, a stem for images of 32 x 32 pixels and 40 % dropout) on
 CIFAR-10. {OPTIMISER} {HOW_LONG} {LET_GO} Every other method is a loss of this library with its defaults, its authors'
 where they print any. MentorNet DD is left out: its curriculum is learnt on other data.
 

@@ -15,7 +15,7 @@ labels.
 
 {terms(CCE, GR, NOISE)}
 
-**How it was made.** ResNet-44 on CIFAR-100, 40 % symmetric noise, with and without each regulariser. Else as printed:
+**How it is made.** ResNet-44 on CIFAR-100, 40 % symmetric noise, with and without each regulariser. Else as printed:
 {OPTIMISER} {HOW_LONG} {LET_GO}
 
 {LENGTH}

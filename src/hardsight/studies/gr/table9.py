@@ -21,7 +21,7 @@ ten vehicle classes.
 
 {terms(CCE, GR, NOISE)}
 
-**How it was made.** ResNet-44 on these images, with and without each regulariser. Else as printed: {OPTIMISER} As many
+**How it is made.** ResNet-44 on these images, with and without each regulariser. Else as printed: {OPTIMISER} As many
 iterations as for the other tables, 20,000, are 513 epochs with so few images. The paper does not print which β and λ it
 used; here they are 8 and 0.5. {LET_GO}
 

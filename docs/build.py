@@ -223,7 +223,8 @@ def _in_long_trainings(noise: Mapping[str, Any]) -> str:
     return (
         "Gradient rescaling does what its paper says where training is long enough for wrong labels to be learnt by "
         f"heart. On CIFAR-10 with {shown((100 * rate for rate in rates), 0)} % wrong labels (ResNet-56, "
-        f"{OTHERS[LONG].protocol.epochs} epochs, one seed) cross-entropy ends at {shown(cce)}, the paper's settings at "
+        f"{OTHERS[LONG].protocol.epochs} epochs of batch 256, half of them at the first learning rate, one seed) "
+        f"cross-entropy ends at {shown(cce)}, the paper's settings at "
         f"{shown(best)}; the paper prints {shown(printed[0])} and {shown(printed[1])} "
         "([gr-table3](docs/studies/gr-table3.md))."
     )

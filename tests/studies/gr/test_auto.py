@@ -104,9 +104,19 @@ def test_long_trainings_have_a_table_and_a_result_of_their_own() -> None:
     short, _, long = table(found).partition("The same in trainings of 154 epochs")
     assert "In trainings of 15 epochs auto ends -2.0 points from CCE at 40 % noise." in short
     assert "In trainings of 154 epochs auto ends +25.0 points from CCE at 40 % noise." in short
+    assert "in the mean" not in short.lower(), "of one rate there is no mean"
     assert "| GR (auto) | – | – | 78.0 (78.0) | – | – |" in short
     assert "| GR (auto) | – | 90.0 (90.0) | 85.0 (85.0) | – | – |" in long
     assert "At 40 % noise auto ends at 85.0: 25.0 points above CCE (60.0)" in long
+
+
+def test_the_result_names_the_best_in_the_mean_over_rates() -> None:
+    ends = {(rate, one): end for rate in (0.2, 0.4) for one, end in (("cce", 0.6), ("gce", 0.9), (AUTO, 0.8))}
+    said = "In the mean over these rates GCE ends best, at 90.0, auto 80.0."
+    assert said in table(results(ends))
+    assert said not in table(results(ends | {(0.6, "cce"): 0.1, (0.6, AUTO): 0.7})), "GCE is not measured at 60 %"
+    ahead = {pair: 0.95 if pair[1] == AUTO else end for pair, end in ends.items()}
+    assert "In the mean over these rates GR (auto) ends best, at 95.0." in table(results(ahead))
 
 
 def test_records_of_the_first_rule_keep_their_name_and_their_training() -> None:

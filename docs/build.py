@@ -1,5 +1,6 @@
 """Remake the pages that are made from the code: `make docs`. A test fails when they are out of date."""
 
+import argparse
 import csv
 import json
 import math
@@ -344,4 +345,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # Whoever asks for help, or for one page, should not get all of them written.
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

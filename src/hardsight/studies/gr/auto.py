@@ -88,7 +88,7 @@ def cells(preset: str) -> list[Cell]:
     pairs = [(rate, method) for rate in rates for method in ("cce", AUTO, PAPER_BEST[rate])]
     pairs += [(rate, method) for method in ("gce", "sl") for rate in rates]
     pairs += [(rate, gr(8, 0.5)) for rate in rates]
-    long = [_cell(rate, method, 0, LONG) for rate, method in pairs]
+    long = [_cell(rate, method, seed, LONG) for seed in (0, 1, 2) for rate, method in pairs]
     pairs += [(rate, method) for method in (*FIXED, AUTO_AS_PRINTED) for rate in rates]
     if preset == "cpu":
         pairs = [pair for pair in pairs if pair[1] not in FIXED or pair[1] in (PAPER_BEST[pair[0]], gr(8, 0.5))]

@@ -13,12 +13,12 @@ import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
 from hardsight.studies.gr.human_noise_trainings import UNKNOWN_NOISE
-from hardsight.studies.gr.judged import kind_of
+from hardsight.studies.gr.judged import kind_of, under
 from hardsight.studies.gr.protocol_page import compared_with_cce
-from hardsight.studies.gr.table3_numbers import PAPER, RATES, best_in_paper, ends, under
-from hardsight.studies.gr.table3_trainings import LONG, OTHERS, PROTOCOLS
+from hardsight.studies.gr.table3_numbers import PAPER, RATES, best_in_paper, ends
+from hardsight.studies.gr.table3_trainings import OTHERS, PROTOCOLS
 from hardsight.studies.gr.table5 import LOGS
-from hardsight.studies.gr.trainings import RELEASED
+from hardsight.studies.gr.trainings import LONG, RELEASED
 from hardsight.studies.page import write_pages
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Words that sentences of studies share: singular and plural, lists, above and below."""
 
 from hardsight.studies.framework import provenance, shown
-from hardsight.studies.wording import above_or_below, listed, plural, training_images
+from hardsight.studies.wording import above_or_below, listed, percents, plural, slashed, training_images
 
 
 def test_one_is_singular() -> None:
@@ -47,3 +47,9 @@ def test_where_numbers_come_from_is_one_sentence() -> None:
     assert many.startswith("Preset `cpu`, 1 of 1 cell, seeds 0 to 49; ")
     gap = [*range(20), 21]
     assert f"seeds {', '.join(map(str, gap))}; " in provenance(results | {"seeds": gap})
+
+
+def test_rows_of_numbers_are_shown_alike() -> None:
+    assert slashed([11.5, -3.0, 0.25]) == "+11.5/-3.0/+0.2"
+    assert slashed([1, 2], "d") == "1/2"
+    assert percents((0.2, 0.4)) == "20/40"

@@ -11,8 +11,8 @@ import pytest
 
 from hardsight.studies.framework import Options, run_details
 from hardsight.studies.gr import table11
+from hardsight.studies.gr.judged import cell_of
 from hardsight.studies.gr.table3 import TABLE3
-from hardsight.studies.gr.table3_trainings import cell_of
 from hardsight.studies.gr.table11 import AGAIN, PAPER, TABLE11, again_of, cells, compute, follows, judge, table
 from hardsight.studies.gr.trainings import gr
 from hardsight.studies.results_file import read_results

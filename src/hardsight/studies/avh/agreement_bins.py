@@ -34,9 +34,9 @@ from hardsight.studies.avh.agreement import (
     signed,
     with_interval,
 )
-from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED
 from hardsight.studies.framework import markdown_table, provenance, spread
-from hardsight.studies.wording import listed, plural
+from hardsight.studies.wording import listed, plural, terms
 
 SCORES = {"avh": "AVH", "confidence": "model confidence", "class_norm": "norm within class"}
 # Total, then the five bins from the hardest.

@@ -42,9 +42,9 @@ from hardsight.studies.avh.agreement_choice import (
 )
 from hardsight.studies.avh.agreement_figures import by_origin, figures, mean_coefficients
 from hardsight.studies.avh.people_looks import FOLLOWED
-from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED
 from hardsight.studies.framework import finished_cells, markdown_table, provenance, spread
-from hardsight.studies.wording import listed, plural
+from hardsight.studies.wording import listed, plural, terms
 
 SIGNIFICANT = 0.05
 

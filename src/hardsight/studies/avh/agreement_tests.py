@@ -32,9 +32,9 @@ from hardsight.studies.avh.agreement import (
     seeds_sentence,
     signed,
 )
-from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED
 from hardsight.studies.framework import Study, markdown_table, provenance, spread
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import plural, terms
 from hardsight.training import Cell
 
 METHODS = {"spearman": "Spearman", "pearson": "Pearson", "kendall": "Kendall"}

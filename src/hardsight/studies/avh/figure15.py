@@ -25,10 +25,10 @@ from hardsight.studies.avh.dynamics_figures import draw_band
 from hardsight.studies.avh.groups import ALL
 from hardsight.studies.avh.looking import curves_of, group_statistics, look, mean_curves
 from hardsight.studies.avh.plateau import broken_stick, phases, settling_time
-from hardsight.studies.avh.terms import AVH, NORM, terms
+from hardsight.studies.avh.terms import AVH, NORM
 from hardsight.studies.configured import Tree
 from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, provenance, shown, spread
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import plural, terms
 from hardsight.training import Cell
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import session

@@ -13,9 +13,9 @@ from hardsight.studies.avh.levels import judge_levels
 from hardsight.studies.avh.levels_figures import draw_levels
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
-from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, SPEARMAN, terms
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, SPEARMAN
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import plural, terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,9 +23,9 @@ from hardsight.studies.avh.figure5 import draw_counts
 from hardsight.studies.avh.looking import look, short
 from hardsight.studies.avh.people import title_of, voted_images
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
-from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SPEARMAN, terms
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SPEARMAN
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.wording import listed, plural
+from hardsight.studies.wording import listed, plural, terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

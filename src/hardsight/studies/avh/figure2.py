@@ -15,8 +15,9 @@ from hardsight.report.canvas import FAINT, INK, drawing
 from hardsight.studies.avh.figure22 import LENET
 from hardsight.studies.avh.looking import features_of, look_at_features, short
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of, trained_here
-from hardsight.studies.avh.terms import AVH, terms
+from hardsight.studies.avh.terms import AVH
 from hardsight.studies.framework import markdown_table, provenance
+from hardsight.studies.wording import terms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,9 +17,9 @@ from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing
 from hardsight.studies.avh.looking import features_of, look_at_features
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
-from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, terms
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import plural, terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

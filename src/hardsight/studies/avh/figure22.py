@@ -22,7 +22,8 @@ from hardsight.studies.avh.figure22_table import table
 from hardsight.studies.avh.looking import short
 from hardsight.studies.avh.people import title_of
 from hardsight.studies.avh.subjects import Subject, Subjects, digits, study_of
-from hardsight.studies.avh.terms import ANGLE, NORM, terms
+from hardsight.studies.avh.terms import ANGLE, NORM
+from hardsight.studies.wording import terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,9 +20,9 @@ from hardsight import datasets, models
 from hardsight.alignment import correlate
 from hardsight.report.canvas import BLUE, FAINT, RED, drawing
 from hardsight.studies.avh.looking import Look, look_at_features, short
-from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, SPEARMAN, terms
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, NORM, SPEARMAN
 from hardsight.studies.framework import Options, Study, markdown_table, provenance, shown, spread
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import plural, terms
 from hardsight.training import Cell
 from hardsight.training.record import RunRecord, device_name
 from hardsight.training.sweeps import FINISHED, status_of

@@ -22,9 +22,10 @@ from hardsight.studies.avh.dynamics import (
 )
 from hardsight.studies.avh.dynamics_figures import draw_dynamics
 from hardsight.studies.avh.dynamics_table import dynamics_table
-from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SPEARMAN, terms
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SPEARMAN
 from hardsight.studies.framework import PRESETS, Options, Study
 from hardsight.studies.keeping import Entries
+from hardsight.studies.wording import terms
 from hardsight.training import Cell
 
 _SMALL = {"stem": "small"}

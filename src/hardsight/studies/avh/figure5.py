@@ -16,9 +16,9 @@ from hardsight.alignment.histograms import joint_histogram
 from hardsight.report.canvas import RED, drawing
 from hardsight.studies.avh.agreement import Answers, answers_by_network
 from hardsight.studies.avh.people import cells, study, title_of
-from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SCOPE, SPEARMAN, terms
+from hardsight.studies.avh.terms import AVH, CONFIDENCE, HSF, NORM, SCOPE, SPEARMAN
 from hardsight.studies.framework import markdown_table, provenance
-from hardsight.studies.wording import listed, plural
+from hardsight.studies.wording import listed, plural, terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -29,9 +29,9 @@ from hardsight.studies.avh.agreement import (
     seeds_sentence,
     with_interval,
 )
-from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED, terms
+from hardsight.studies.avh.terms import AVH, CELLS, CLASS_NORM, CONFIDENCE, HSF, SCOPE, SPEARMAN, SPREADS, TURNED
 from hardsight.studies.framework import markdown_table, provenance, spread
-from hardsight.studies.wording import plural
+from hardsight.studies.wording import plural, terms
 
 SCORES = {"avh": "AVH", "confidence": "model confidence", "class_norm": "norm within class"}
 PAPER = {"avh": 0.360, "confidence": 0.325, "class_norm": 0.0017}

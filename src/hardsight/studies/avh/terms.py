@@ -32,8 +32,3 @@ uses: here the images have 32 x 32 pixels and ten classes, and the networks trai
 People agree on most of these images, so part of their order is chance."""
 SPREADS = """An interval says how much a number depends on which images were drawn, and ± how much it depends on the
 seed. A public network is one training, without a spread over seeds."""
-
-
-def terms(*definitions: str) -> str:
-    """The definitions as a list under one head."""
-    return "\n".join(("**Terms.**\n", *definitions))

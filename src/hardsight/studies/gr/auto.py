@@ -27,20 +27,22 @@ from hardsight.studies.gr.choosing import (
 )
 from hardsight.studies.gr.judged import (
     KINDS,
+    cell_of,
     first_of,
+    gaps,
     judge_cells,
     kind_of,
     mean_of,
     number_of,
     percent,
     shown_last_and_best,
+    under,
 )
-from hardsight.studies.gr.table3_numbers import under
-from hardsight.studies.gr.table3_trainings import LONG
 from hardsight.studies.gr.tables import failures, standing, trained_on
-from hardsight.studies.gr.terms import CCE, GR, NOISE, ROBUST, terms
+from hardsight.studies.gr.terms import CCE, GR, NOISE, ROBUST
 from hardsight.studies.gr.trainings import (
     DIGITS,
+    LONG,
     PRINTED,
     RELEASED_DROPS,
     RELEASED_EPSILON,
@@ -48,6 +50,7 @@ from hardsight.studies.gr.trainings import (
     Protocol,
     gr,
 )
+from hardsight.studies.wording import percents, slashed, terms
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -72,8 +75,8 @@ PROTOCOLS = {
 }  # fmt: skip
 # Ten times as long, with the weight decay that the paper prints: there wrong labels are learnt by heart.
 LONG_PROTOCOLS = {
-    "cpu": dataclasses.replace(PROTOCOLS["cpu"], epochs=120, weight_decay=1e-4),
-    "paper": dataclasses.replace(PROTOCOLS["paper"], **RELEASED_TRAINING | {"weight_decay": 1e-4}),
+    "cpu": dataclasses.replace(PROTOCOLS["cpu"], epochs=120, weight_decay=PRINTED.weight_decay),
+    "paper": dataclasses.replace(PROTOCOLS["paper"], **RELEASED_TRAINING | {"weight_decay": PRINTED.weight_decay}),
 }
 
 
@@ -83,21 +86,16 @@ def cells(preset: str) -> list[Cell]:
     Last, or at any time by `--cells protocol=long`, the first of them in long trainings.
     """
     if preset == "smoke":
-        return [_cell(rate, method, 0) for rate in (0.0, 0.4) for method in ("cce", AUTO, gr(8, 0.5))]
+        return [cell_of(rate, method, 0) for rate in (0.0, 0.4) for method in ("cce", AUTO, gr(8, 0.5))]
     rates = (0.4, 0.0, 0.2, 0.6, 0.8)
     pairs = [(rate, method) for rate in rates for method in ("cce", AUTO, PAPER_BEST[rate])]
     pairs += [(rate, method) for method in ("gce", "sl") for rate in rates]
     pairs += [(rate, gr(8, 0.5)) for rate in rates]
-    long = [_cell(rate, method, seed, LONG) for seed in (0, 1, 2) for rate, method in pairs]
+    long = [cell_of(rate, method, seed, LONG) for seed in (0, 1, 2) for rate, method in pairs]
     pairs += [(rate, method) for method in (*FIXED, AUTO_AS_PRINTED) for rate in rates]
     if preset == "cpu":
         pairs = [pair for pair in pairs if pair[1] not in FIXED or pair[1] in (PAPER_BEST[pair[0]], gr(8, 0.5))]
-    return [_cell(rate, method, seed) for seed in (0, 1, 2) for rate, method in dict.fromkeys(pairs)] + long
-
-
-def _cell(rate: float, method: str, seed: int, protocol: str = "") -> Cell:
-    named = {"protocol": protocol} if protocol else {}
-    return Cell({"rate": rate, "method": method, **named, "seed": seed})
+    return [cell_of(rate, method, seed) for seed in (0, 1, 2) for rate, method in dict.fromkeys(pairs)] + long
 
 
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
@@ -165,15 +163,10 @@ def _result(results: Mapping[str, Any]) -> str:
     said = []
     for protocol in ("", LONG):
         own = under(results, protocol)
-        apart = {}
-        for rate in RATES:
-            auto, cce = (mean_of(own, kind_of(rate, one), "last") for one in (AUTO, "cce"))
-            if auto is not None and cce is not None:
-                apart[rate] = auto - cce
+        apart = gaps(own, dict.fromkeys(RATES, ("cce", AUTO)))
         if apart:
             epochs = (LONG_PROTOCOLS if protocol else PROTOCOLS)[results["preset"]].epochs
-            noise = "/".join(f"{100 * rate:.0f}" for rate in apart)
-            points = "/".join(f"{value:+.1f}" for value in apart.values())
+            points, noise = slashed(apart.values()), percents(apart)
             said.append(f"In trainings of {epochs} epochs auto ends {points} points from CCE at {noise} % noise.")
             said.append(_best_on_average(_means(own, [*apart])))
     return f"**Result.** {' '.join(one for one in said if one)}" if said else ""

@@ -28,9 +28,9 @@ from hardsight.studies.gr.choosing import AUTO, choices, chosen_table, method_lo
 from hardsight.studies.gr.clothing1m_crops import Crops, load_backbone
 from hardsight.studies.gr.judged import KINDS, judge_cells
 from hardsight.studies.gr.tables import LEGEND, accuracy_table, page, ranking
-from hardsight.studies.gr.terms import CCE, GR, LET_GO, ROBUST, terms
+from hardsight.studies.gr.terms import CCE, GR, LET_GO, ROBUST
 from hardsight.studies.gr.trainings import RELEASED_EPSILON, gr
-from hardsight.studies.wording import listed
+from hardsight.studies.wording import listed, terms
 from hardsight.training import Cell, Plan
 from hardsight.training.fitting import Session
 from hardsight.training.objectives import make_loss

@@ -39,9 +39,9 @@ from hardsight.studies.gr.judged import (
     under_protocol,
 )
 from hardsight.studies.gr.tables import page, points_apart, ranks, standing
-from hardsight.studies.gr.terms import BY_HEART, CCE, GR, ROBUST, terms
+from hardsight.studies.gr.terms import BY_HEART, CCE, GR, ROBUST
 from hardsight.studies.gr.trainings import RELEASED, RELEASED_TRAINING
-from hardsight.studies.wording import listed, plural
+from hardsight.studies.wording import listed, plural, terms
 from hardsight.training import Cell
 
 if TYPE_CHECKING:

@@ -44,6 +44,24 @@ def under_protocol(kind: str, protocol: str) -> str:
     return f"{kind},protocol={protocol}" if protocol else kind
 
 
+def cell_of(rate: float, method: str, seed: int = 0, protocol: str = "") -> Cell:
+    """The training with one loss at one rate of noise; without a protocol under the study's own."""
+    named = {"protocol": protocol} if protocol else {}
+    return Cell({"rate": rate, "method": method, **named, "seed": seed})
+
+
+def under(results: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+    """The results of the cells of one protocol, under the names that they have under the study's own."""
+    mark = under_protocol("", protocol)
+
+    def kept(of: Mapping[str, Any]) -> dict[str, Any]:
+        mine = (name for name in of if (mark in name if mark else ",protocol=" not in name))
+        return {name.replace(mark, ""): of[name] for name in mine}
+
+    parts = ("accuracies", "curves", "classes_learnt", "failed", "choices")
+    return {**results, **{part: kept(results[part]) for part in parts if part in results}}
+
+
 def kinds_of(cells: Iterable[Cell]) -> list[str]:
     """The kinds of cells of a preset, in their order: what a table names also before it is measured."""
     return list(dict.fromkeys(key_of(cell) for cell in cells))
@@ -112,6 +130,16 @@ def mean_of(results: Mapping[str, Any], key: str, accuracy: str) -> float | None
     """Mean over seeds in percent; None where it is not measured."""
     number = number_of(results, key, accuracy)
     return None if number is None else 100 * number["mean"]
+
+
+def gaps(results: Mapping[str, Any], methods: Mapping[float, Sequence[str]], protocol: str = "") -> dict[float, float]:
+    """By rate, the last accuracy of the second method less that of the first, in points, where both are measured."""
+    found = {}
+    for rate, both in methods.items():
+        first, second = (mean_of(results, kind_of(rate, method, protocol), "last") for method in both)
+        if first is not None and second is not None:
+            found[rate] = second - first
+    return found
 
 
 def percent(number: Mapping[str, Any] | None) -> str:

@@ -30,10 +30,10 @@ from hardsight.studies.gr.clothing1m_crops import Crops
 from hardsight.studies.gr.judged import percent
 from hardsight.studies.gr.retrieval import Retrieval, Tracklets, average_tracklets, retrieve
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.terms import CCE, GR, LET_GO, terms
+from hardsight.studies.gr.terms import CCE, GR, LET_GO
 from hardsight.studies.gr.trainings import RELEASED_EPSILON, gr, loss_of, title_of
 from hardsight.studies.keeping import Entries
-from hardsight.studies.wording import above_or_below, listed
+from hardsight.studies.wording import above_or_below, listed, terms
 from hardsight.training import Cell, Plan
 from hardsight.training.fitting import Session
 from hardsight.training.objectives import make_loss

@@ -34,8 +34,9 @@ from hardsight.studies.gr.changes import (
 from hardsight.studies.gr.curves import STYLES, learning_curves
 from hardsight.studies.gr.judged import KINDS, judge_cells, mean_of
 from hardsight.studies.gr.protocol_page import PAPER, STRONG, table
-from hardsight.studies.gr.terms import BY_HEART, CCE, CLASSES_LEARNT, GR, NOISE, terms
+from hardsight.studies.gr.terms import BY_HEART, CCE, CLASSES_LEARNT, GR, NOISE
 from hardsight.studies.gr.trainings import recalls, title_of
+from hardsight.studies.wording import terms
 from hardsight.training import Cell
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ Ours: not measured yet.
 """
 
 from hardsight.studies.gr.regularisers import Regularisers
-from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, OPTIMISER, terms
+from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, OPTIMISER
+from hardsight.studies.wording import terms
 
 PRINTED = {0.2: "55.1 59.4 57.1 60.4 60.5 63.7 59.4 61.4"}
 

@@ -25,6 +25,7 @@ from hardsight.studies.configured import CellTraining, Hooks, train_cells
 from hardsight.studies.framework import Options, Study, finished_cells, markdown_table, run_details, spread
 from hardsight.studies.gr.judged import (
     KINDS,
+    cell_of,
     judge_cells,
     key_of,
     kind_of,
@@ -34,11 +35,11 @@ from hardsight.studies.gr.judged import (
     shown_last_and_best,
 )
 from hardsight.studies.gr.table3 import TABLE3
-from hardsight.studies.gr.table3_trainings import LONG, OTHERS, PROTOCOLS, cell_of, configure
+from hardsight.studies.gr.table3_trainings import OTHERS, PROTOCOLS, configure
 from hardsight.studies.gr.tables import page
-from hardsight.studies.gr.terms import BY_HEART, CCE, GR, LET_GO, NOISE, terms
-from hardsight.studies.gr.trainings import RELEASED, gr, recalls, title_of
-from hardsight.studies.wording import above_or_below
+from hardsight.studies.gr.terms import BY_HEART, CCE, GR, LET_GO, NOISE
+from hardsight.studies.gr.trainings import LONG, RELEASED, gr, recalls, title_of
+from hardsight.studies.wording import above_or_below, percents, slashed, terms
 from hardsight.training import Cell, NonFiniteLossError
 from hardsight.training.sweeps import FINISHED, missing, status_of
 
@@ -208,15 +209,14 @@ def _fits(results: Mapping[str, Any], protocol: str) -> str:
         return ""
 
     def row(of: Mapping[float, list[float | None]], place: int) -> str:
-        return "/".join(f"{of[rate][place]:.1f}" for rate in rates)
+        return slashed((of[rate][place] or 0.0 for rate in rates), ".1f")
 
     # Of each rate: the wrong and the right labels that CCE fits, then those that GR fits.
     epochs = (OTHERS[protocol].protocol if protocol else PROTOCOLS["paper"]).epochs
     decay = " with weight decay 5e-4" if protocol == RELEASED else ""
-    noise = "/".join(f"{100 * rate:.0f}" for rate in rates)
     return (
-        f"In {epochs} epochs{decay}, at {noise} % noise, CCE fits {row(ours, 0)} % of the wrong labels and GR "
-        f"{row(ours, 2)} % (paper: {row(theirs, 0)} and {row(theirs, 2)}); of the right ones {row(ours, 1)} and "
+        f"In {epochs} epochs{decay}, at {percents(rates)} % noise, CCE fits {row(ours, 0)} % of the wrong labels and "
+        f"GR {row(ours, 2)} % (paper: {row(theirs, 0)} and {row(theirs, 2)}); of the right ones {row(ours, 1)} and "
         f"{row(ours, 3)} % (paper: {row(theirs, 1)} and {row(theirs, 3)})."
     )
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
 from hardsight.studies.configured import train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
-from hardsight.studies.gr.judged import KINDS, first_of, judge_cells, kinds_of, mean_of, shown_last_and_best
+from hardsight.studies.gr.judged import KINDS, cell_of, first_of, judge_cells, kinds_of, mean_of, shown_last_and_best
 from hardsight.studies.gr.table5 import PROTOCOLS
 from hardsight.studies.gr.tables import page, ranks
-from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, NOISE, OPTIMISER, terms
+from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, NOISE, OPTIMISER
 from hardsight.studies.gr.trainings import gr
-from hardsight.studies.wording import listed
+from hardsight.studies.wording import listed, terms
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def cells(preset: str) -> list[Cell]:
 
 
 def _cell(rate: float, beta: int, lam: float, seed: int = 0) -> Cell:
-    return Cell({"rate": rate, "method": gr(beta, lam), "seed": seed})
+    return cell_of(rate, gr(beta, lam), seed)
 
 
 def _key(rate: float, beta: int, lam: float) -> str:

@@ -17,8 +17,9 @@ from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
 from hardsight.studies.gr.judged import KINDS, judge_cells, mean_of
 from hardsight.studies.gr.tables import LEGEND, accuracy_table, page, ranks
-from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, OPTIMISER, terms
+from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, OPTIMISER
 from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, Protocol, gr, title_of
+from hardsight.studies.wording import terms
 from hardsight.training import Cell
 
 if TYPE_CHECKING:

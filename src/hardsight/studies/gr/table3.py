@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 from hardsight.studies.configured import Hooks, train_cells
 from hardsight.studies.framework import Options, Study
 from hardsight.studies.gr.curves import learning_curves
-from hardsight.studies.gr.judged import KINDS, judge_cells, kind_of
-from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, SPREADS, under
+from hardsight.studies.gr.judged import KINDS, judge_cells, kind_of, under
+from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, SPREADS
 from hardsight.studies.gr.table3_page import SHOWN, table
 from hardsight.studies.gr.table3_trainings import OTHERS, PROTOCOLS, cells, configure
-from hardsight.studies.gr.terms import BY_HEART, CCE, GR, HOW_LONG, LET_GO, NOISE, OPTIMISER, terms
+from hardsight.studies.gr.terms import BY_HEART, CCE, GR, HOW_LONG, LET_GO, NOISE, OPTIMISER
 from hardsight.studies.gr.trainings import gr, recalls, title_of
+from hardsight.studies.wording import terms
 from hardsight.training import Cell
 
 if TYPE_CHECKING:

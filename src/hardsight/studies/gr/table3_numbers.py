@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hardsight.studies.gr.judged import kind_of, mean_of, under_protocol
+from hardsight.studies.gr.judged import kind_of, mean_of
 from hardsight.studies.gr.trainings import gr, knobs
 
 RATES = (0.2, 0.4, 0.6, 0.8)
@@ -67,18 +67,6 @@ def _focus(method: str) -> tuple[float, float]:
     if both is None:
         return (-2.0, 0.0)
     return (-1.0, 0.0) if both[0] == 0 else (both[1], both[0])
-
-
-def under(results: Mapping[str, Any], protocol: str) -> dict[str, Any]:
-    """The results of the cells of one protocol, under the names that they have as printed."""
-    mark = under_protocol("", protocol)
-
-    def kept(of: Mapping[str, Any]) -> dict[str, Any]:
-        mine = (name for name in of if (mark in name if mark else ",protocol=" not in name))
-        return {name.replace(mark, ""): of[name] for name in mine}
-
-    parts = ("accuracies", "curves", "classes_learnt", "failed", "choices")
-    return {**results, **{part: kept(results[part]) for part in parts if part in results}}
 
 
 class Ends(NamedTuple):

@@ -1,15 +1,24 @@
 """The page of `gr-table3`: its tables and its sentences, all from the results file."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardsight.studies.framework import markdown_table
-from hardsight.studies.gr.judged import classes_head, first_of, kind_of, mean_of, shown_accuracy, shown_classes
-from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, best_in_paper, ends, measured, place, under
-from hardsight.studies.gr.table3_trainings import BARE, LONG, OTHERS, PROTOCOLS, cells
+from hardsight.studies.gr.judged import (
+    classes_head,
+    first_of,
+    gaps,
+    kind_of,
+    mean_of,
+    shown_accuracy,
+    shown_classes,
+    under,
+)
+from hardsight.studies.gr.table3_numbers import COLUMNS, PAPER, RATES, best_in_paper, ends, measured, place
+from hardsight.studies.gr.table3_trainings import BARE, OTHERS, PROTOCOLS, cells
 from hardsight.studies.gr.tables import page, ranks
-from hardsight.studies.gr.trainings import RELEASED, knobs, title_of
-from hardsight.studies.wording import above_or_below, listed
+from hardsight.studies.gr.trainings import LONG, RELEASED, knobs, title_of
+from hardsight.studies.wording import above_or_below, listed, percents, slashed
 
 # The other protocols as they are shown, the most telling first.
 SHOWN = (LONG, RELEASED, BARE)
@@ -55,31 +64,31 @@ def _beside(results: Mapping[str, Any], pairs: Sequence[tuple[float, str]]) -> s
 def _what_carries(results: Mapping[str, Any]) -> str:
     """By how much the paper's best setting ends above CCE in long trainings and as printed, and what goes with it."""
     long, short = under(results, LONG), under(results, "")
-    gaps = {LONG: _gaps(long), "": _gaps(short)}
-    rates = [rate for rate in RATES if all(rate in found for found in gaps.values())]
+    by_length = {LONG: _gaps(long), "": _gaps(short)}
+    rates = [rate for rate in RATES if all(rate in found for found in by_length.values())]
     if not rates:
         return ""
     papers = [PAPER[rate, best_in_paper(rate)][1] - PAPER[rate, "cce"][1] for rate in rates]
     reached = {
         name: [found[rate] >= paper / 2 for rate, paper in zip(rates, papers, strict=True)]
-        for name, found in gaps.items()
+        for name, found in by_length.items()
     }
     carries = all(reached[LONG]) and not any(reached[""])
     settings = listed([*dict.fromkeys(title_of(best_in_paper(rate)) for rate in rates)])
-    epochs = {name: (OTHERS[name].protocol if name else PROTOCOLS["paper"]).epochs for name in gaps}
+    epochs = {name: (OTHERS[name].protocol if name else PROTOCOLS["paper"]).epochs for name in by_length}
     best, last = ([mean_of(long, kind_of(rate, "cce"), one) or 0 for rate in rates] for one in ("best", "last"))
-    beyond = [gaps[LONG][rate] + last[at] - best[at] for at, rate in enumerate(rates)]
+    beyond = [by_length[LONG][rate] + last[at] - best[at] for at, rate in enumerate(rates)]
     said = [
         "The paper's gain comes out in long trainings and not in those of the printed schedule." if carries else "",
-        f"At {_slashed((100 * rate for rate in rates), '.0f')} % noise the paper's best settings, {settings}, end "
-        f"{_slashed(gaps[LONG][rate] for rate in rates)} points from CCE in {epochs[LONG]} epochs, half of them at the "
-        f"first learning rate; in the paper {_slashed(papers)}.",
+        f"At {percents(rates)} % noise the paper's best settings, {settings}, end "
+        f"{slashed(by_length[LONG][rate] for rate in rates)} points from CCE in {epochs[LONG]} epochs, half of them "
+        f"at the first learning rate; in the paper {slashed(papers)}.",
         f"In the {epochs['']} epochs in which the printed schedule comes to rest, they end "
-        f"{_slashed(gaps[''][rate] for rate in rates)} points from it.",
+        f"{slashed(by_length[''][rate] for rate in rates)} points from it.",
         _memorised(long, short, rates),
         _all_classes(long, short, rates),
         "Against CCE stopped at its best epoch, which only the test set knows, the long trainings of GR are ahead by "
-        f"{_slashed(beyond)}.",
+        f"{slashed(beyond)}.",
         _bare(under(results, BARE), rates),
     ]
     return " ".join(one for one in said if one)
@@ -87,23 +96,19 @@ def _what_carries(results: Mapping[str, Any]) -> str:
 
 def _bare(results: Mapping[str, Any], rates: Sequence[float]) -> str:
     """The gain where images are not cropped and flipped, and how low both losses end there."""
-    gaps = _gaps(results)
-    if any(rate not in gaps for rate in rates):
+    apart = _gaps(results)
+    if any(rate not in apart for rate in rates):
         return ""
     ours = [mean_of(results, kind_of(rate, best_in_paper(rate)), "last") or 0 for rate in rates]
     papers = (PAPER[rate, best_in_paper(rate)][1] for rate in rates)
     known = [mean_of(results, kind_of(rate, "cce"), "noisy") for rate in rates]
     fits = [fit for fit in known if fit is not None]
-    which = f" CCE then fits {_slashed(fits, '.1f')} % of the wrong labels." if len(fits) == len(rates) else ""
+    which = f" CCE then fits {slashed(fits, '.1f')} % of the wrong labels." if len(fits) == len(rates) else ""
     return (
-        f"If images are neither cropped nor flipped, GR ends {_slashed(gaps[rate] for rate in rates)} points from CCE "
-        f"in the short training.{which} But GR ends at {_slashed(ours, '.1f')} %; the paper prints "
-        f"{_slashed(papers, '.1f')} %, with crops and flips."
+        f"If images are neither cropped nor flipped, GR ends {slashed(apart[rate] for rate in rates)} points from CCE "
+        f"in the short training.{which} But GR ends at {slashed(ours, '.1f')} %; the paper prints "
+        f"{slashed(papers, '.1f')} %, with crops and flips."
     )
-
-
-def _slashed(values: Iterable[float], shape: str = "+.1f") -> str:
-    return "/".join(f"{value:{shape}}" for value in values)
 
 
 def _memorised(long: Mapping[str, Any], short: Mapping[str, Any], rates: Sequence[float]) -> str:
@@ -113,8 +118,8 @@ def _memorised(long: Mapping[str, Any], short: Mapping[str, Any], rates: Sequenc
     if any(len(found) < len(rates) for found in fits):
         return ""
     return (
-        f"In the long training CCE fits {_slashed(fits[0], '.1f')} % of the wrong labels, in the short one "
-        f"{_slashed(fits[1], '.1f')} %; a blind guess fits 10."
+        f"In the long training CCE fits {slashed(fits[0], '.1f')} % of the wrong labels, in the short one "
+        f"{slashed(fits[1], '.1f')} %; a blind guess fits 10."
     )
 
 
@@ -125,17 +130,13 @@ def _all_classes(long: Mapping[str, Any], short: Mapping[str, Any], rates: Seque
     known = [[found for found in row if found is not None] for row in counts]
     if any(len(row) < len(rates) for row in known):
         return ""
-    learnt = ["/".join(str(found[0]) for found in row) for row in known]
+    learnt = [slashed((found[0] for found in row), "d") for row in known]
     return f"In the long training GR learns {learnt[0]} of the {known[0][0][1]} classes, in the short one {learnt[1]}."
 
 
 def _gaps(results: Mapping[str, Any]) -> dict[float, float]:
-    """By rate, the last accuracy of the paper's best setting less that of CCE, in points."""
-    ends_at = {
-        rate: [mean_of(results, kind_of(rate, method), "last") for method in (best_in_paper(rate), "cce")]
-        for rate in RATES
-    }
-    return {rate: both[0] - both[1] for rate, both in ends_at.items() if both[0] is not None and both[1] is not None}
+    """By rate, how far the paper's best setting ends above CCE."""
+    return gaps(results, {rate: ("cce", best_in_paper(rate)) for rate in RATES})
 
 
 def _sentences(results: Mapping[str, Any]) -> list[str]:
@@ -192,10 +193,10 @@ def _by_heart(results: Mapping[str, Any]) -> str:
     ]
     if not beyond:
         return ""
-    rates = "/".join(f"{100 * rate:.0f}" for rate, _, _ in beyond)
-    ours, papers = ("/".join(f"{row[which]:+.1f}" for row in beyond) for which in (1, 2))
+    rates = percents(rate for rate, _, _ in beyond)
+    ours, papers = (slashed(row[which] for row in beyond) for which in (1, 2))
     wrong = [mean_of(results, kind_of(rate, "cce"), "noisy") for rate, _, _ in beyond]
-    fitted = "/".join(f"{value:.1f}" for value in wrong if value is not None)
+    fitted = slashed((value for value in wrong if value is not None), ".1f")
     of_the_wrong = f" Of the wrong labels themselves it fits {fitted} %; a blind guess fits 10."
     return (
         f"Wrong labels learnt by heart: at {rates} % noise CCE fits the given labels by {ours} points beyond the share "

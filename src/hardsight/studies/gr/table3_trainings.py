@@ -9,12 +9,13 @@ import dataclasses
 from typing import NamedTuple
 
 from hardsight.studies.configured import Tree
+from hardsight.studies.gr.judged import cell_of
 from hardsight.studies.gr.table3_numbers import PAPER, SPREADS, best_in_paper
-from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED, RELEASED_TRAINING, TINY, Protocol, gr
+from hardsight.studies.gr.trainings import DIGITS, LONG, PRINTED, RELEASED, RELEASED_TRAINING, TINY, Protocol, gr
 from hardsight.training import Cell
 
 PROTOCOLS = {"smoke": DIGITS, "cpu": TINY, "paper": PRINTED}
-BARE, LONG = "no-augmentation", "long"
+BARE = "no-augmentation"
 
 
 class Other(NamedTuple):
@@ -45,12 +46,6 @@ OTHERS = {
         "154 epochs, weight decay as printed",
     ),
 }
-
-
-def cell_of(rate: float, method: str, seed: int, protocol: str = "") -> Cell:
-    """The training with one loss at one rate of noise; without a protocol as printed."""
-    named = {"protocol": protocol} if protocol else {}
-    return Cell({"rate": rate, "method": method, **named, "seed": seed})
 
 
 def configure(preset: str, cell: Cell) -> Tree:

@@ -15,11 +15,12 @@ from typing import Any
 
 from hardsight.studies.configured import Tree, train_cells
 from hardsight.studies.framework import Options, Study
-from hardsight.studies.gr.judged import KINDS, first_of, judge_cells, kind_of, mean_of
+from hardsight.studies.gr.judged import KINDS, cell_of, first_of, judge_cells, kind_of, mean_of
 from hardsight.studies.gr.tables import LEGEND, accuracy_table, page, ranking
-from hardsight.studies.gr.terms import CCE, GCE, HOW_LONG, LENGTH, LET_GO, NOISE, OPTIMISER, terms
+from hardsight.studies.gr.terms import CCE, GCE, HOW_LONG, LENGTH, LET_GO, NOISE, OPTIMISER
 from hardsight.studies.gr.terms import GR as GR_TERM
 from hardsight.studies.gr.trainings import DIGITS, PRINTED, TINY, gr
+from hardsight.studies.wording import terms
 from hardsight.training import Cell
 
 RATES = (0.0, 0.2, 0.4, 0.8)
@@ -56,16 +57,12 @@ def cells(preset: str) -> list[Cell]:
     """At 40 % GR, CCE and GCE, then the same at the other rates, then the other competitors; then two more seeds."""
     if preset != "paper":
         few = ("cce", "gce", GR) if preset == "cpu" else ("cce", "self-paced", "mentornet-pd", GR)
-        return [_cell(0.4, method) for method in few]
+        return [cell_of(0.4, method) for method in few]
     order = (0.4, 0.8, 0.2, 0.0)
     first = [(rate, method) for rate in order for method in (GR, "cce", "gce")]
     others = [method for method in (*COLUMNS, *FORGETTING.values()) if method != "forgetting"]
     every = [(rate, method) for rate in order for method in others if rate > 0]
-    return [_cell(*pair, seed) for seed in range(3) for pair in dict.fromkeys([*first, *every])]
-
-
-def _cell(rate: float, method: str, seed: int = 0) -> Cell:
-    return Cell({"rate": rate, "method": method, "seed": seed})
+    return [cell_of(*pair, seed) for seed in range(3) for pair in dict.fromkeys([*first, *every])]
 
 
 def configure(preset: str, cell: Cell) -> Tree:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 from hardsight.studies.configured import Tree, train_cells
 from hardsight.studies.framework import Options, Study, markdown_table
 from hardsight.studies.gr.curves import learning_curves
-from hardsight.studies.gr.judged import KINDS, judge_cells, kind_of, kinds_of, mean_of, shown_last_and_best
+from hardsight.studies.gr.judged import (
+    KINDS,
+    cell_of,
+    gaps,
+    judge_cells,
+    kind_of,
+    kinds_of,
+    mean_of,
+    shown_last_and_best,
+)
 from hardsight.studies.gr.tables import LEGEND, accuracy_table, page, ranking
 from hardsight.studies.gr.terms import (
     BOOTSTRAPPING,
@@ -30,11 +39,10 @@ from hardsight.studies.gr.terms import (
     NOISE,
     OPTIMISER,
     SL,
-    terms,
 )
 from hardsight.studies.gr.terms import GR as GR_TERM
 from hardsight.studies.gr.trainings import DIGITS, PRINTED, RELEASED, RELEASED_TRAINING, TINY, gr, title_of
-from hardsight.studies.wording import listed
+from hardsight.studies.wording import listed, percents, slashed, terms
 from hardsight.training import Cell
 
 if TYPE_CHECKING:
@@ -72,21 +80,13 @@ def cells(preset: str) -> list[Cell]:
     """
     if preset != "paper":
         few = ("cce", "gce", GR) if preset == "cpu" else ("cce", "forward", "d2l", GR)
-        return [_cell(0.4, method) for method in few]
+        return [cell_of(0.4, method) for method in few]
     order = (0.4, 0.2, 0.6)
     first = [(rate, method) for rate in order for method in ("cce", GR)]
     first += [(rate, method) for rate in order for method in (*COMPETITORS, GR, CHOSEN[rate])]
     pairs = list(dict.fromkeys(first))
-    released = [
-        Cell({"rate": rate, "method": method, "protocol": RELEASED, "seed": 0})
-        for rate, logged in LOGS.items()
-        for method in logged
-    ]
-    return [_cell(*pair, seed) for seed in range(5) for pair in pairs] + released
-
-
-def _cell(rate: float, method: str, seed: int = 0) -> Cell:
-    return Cell({"rate": rate, "method": method, "seed": seed})
+    released = [cell_of(rate, method, protocol=RELEASED) for rate, logged in LOGS.items() for method in logged]
+    return [cell_of(*pair, seed) for seed in range(5) for pair in pairs] + released
 
 
 def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) -> None:
@@ -136,7 +136,7 @@ def _result(results: Mapping[str, Any]) -> str:
     """What GR gains over CCE as the authors' code trains and as printed, beside their logs and the paper."""
     theirs = {rate: [*logged][:2] for rate, logged in sorted(LOGS.items()) if rate in RATES}
     printed = {rate: ["cce", GR] for rate in RATES}
-    long, short = _gains(results, theirs, RELEASED), _gains(results, printed)
+    long, short = gaps(results, theirs, RELEASED), gaps(results, printed)
     logs = {rate: LOGS[rate][theirs[rate][1]] - LOGS[rate]["cce"] for rate in long}
     paper = {rate: _printed(rate)[title_of(GR)] - _printed(rate)["CCE"] for rate in short}
     said = []
@@ -144,35 +144,17 @@ def _result(results: Mapping[str, Any]) -> str:
         comes_out = all(gain >= logs[rate] / 2 for rate, gain in long.items())
         said.append("The authors' result comes out if one trains as their code does." if comes_out else "")
         said.append(
-            f"In its {RELEASED_PROTOCOL.epochs} epochs, half of them at the first learning rate, GR ends {_row(long)} "
-            f"points from CCE at {_rates(long)} % noise; in their logs {_row(logs)}."
+            f"In its {RELEASED_PROTOCOL.epochs} epochs, half of them at the first learning rate, GR ends "
+            f"{slashed(long.values())} points from CCE at {percents(long)} % noise; in their logs "
+            f"{slashed(logs.values())}."
         )
     if short:
         said.append(
             f"In the {PROTOCOLS['paper'].epochs} epochs in which the printed schedule comes to rest, {title_of(GR)} "
-            f"ends {_row(short)} points from CCE at {_rates(short)} % noise; in the paper {_row(paper)}."
+            f"ends {slashed(short.values())} points from CCE at {percents(short)} % noise; in the paper "
+            f"{slashed(paper.values())}."
         )
     return " ".join(one for one in said if one)
-
-
-def _gains(
-    results: Mapping[str, Any], methods: Mapping[float, Sequence[str]], protocol: str = ""
-) -> dict[float, float]:
-    """By rate, the last accuracy of the second method less that of the first, in points, where both are measured."""
-    found = {}
-    for rate, both in methods.items():
-        cce, ours = (mean_of(results, kind_of(rate, method, protocol), "last") for method in both)
-        if cce is not None and ours is not None:
-            found[rate] = ours - cce
-    return found
-
-
-def _rates(of: Mapping[float, float]) -> str:
-    return "/".join(f"{100 * rate:.0f}" for rate in of)
-
-
-def _row(of: Mapping[float, float]) -> str:
-    return "/".join(f"{value:+.1f}" for value in of.values())
 
 
 def _open(results: Mapping[str, Any]) -> str:
@@ -213,10 +195,9 @@ def _fits(results: Mapping[str, Any]) -> str:
             for of in ("clean", "noisy")
         )
         if len(right) == len(wrong) == len(RATES):
-            right_ones, wrong_ones = ("/".join(f"{value:.1f}" for value in values) for values in (right, wrong))
+            right_ones, wrong_ones = (slashed(values, ".1f") for values in (right, wrong))
             told.append(f"{title_of(method)} {right_ones} % of the right labels and {wrong_ones} % of the wrong ones")
-    rates = "/".join(f"{100 * rate:.0f}" for rate in RATES)
-    return f"Fitted at the end at {rates} % noise: {'; '.join(told)}. A blind guess fits 1 %." if told else ""
+    return f"Fitted at the end at {percents(RATES)} % noise: {'; '.join(told)}. A blind guess fits 1 %." if told else ""
 
 
 def _printed(rate: float) -> dict[str, float]:
@@ -244,11 +225,11 @@ def _released(results: Mapping[str, Any]) -> str:
     said = (
         "**Beside the authors' released logs**; an entry is the last test accuracy, in brackets that of the best epoch:"
     )
-    gains = "\n".join(f"- {one}" for one in _released_gains(results))
+    gains = "\n".join(f"- {one}" for one in _releasedgaps(results))
     return "\n\n".join(one for one in (said, markdown_table(heads, rows), gains) if one)
 
 
-def _released_gains(results: Mapping[str, Any]) -> Iterator[str]:
+def _releasedgaps(results: Mapping[str, Any]) -> Iterator[str]:
     """Where CCE and GR end as the authors' code trains, what they fit, and the gain beside that of their logs."""
     for rate, logged in sorted(LOGS.items()):
         told, ends, methods = [], [], [*logged][:2]

@@ -5,7 +5,8 @@ Ours: not measured yet at full size.
 """
 
 from hardsight.studies.gr.regularisers import Regularisers
-from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, NOISE, OPTIMISER, terms
+from hardsight.studies.gr.terms import CCE, GR, HOW_LONG, LENGTH, LET_GO, NOISE, OPTIMISER
+from hardsight.studies.wording import terms
 
 PRINTED = {0.4: "44.7±0.1 51.5±0.4 46.7±0.5 52.8±0.4 55.7±0.3 59.3±0.2 54.3±0.4 58.3±0.3"}
 

@@ -8,7 +8,8 @@ times the epochs.
 """
 
 from hardsight.studies.gr.regularisers import Regularisers
-from hardsight.studies.gr.terms import CCE, GR, LET_GO, NOISE, OPTIMISER, terms
+from hardsight.studies.gr.terms import CCE, GR, LET_GO, NOISE, OPTIMISER
+from hardsight.studies.wording import terms
 
 PRINTED = {
     0.0: "75.4 76.4 77.9 78.7 83.8 84.4 84.5 84.7",

@@ -31,8 +31,3 @@ divides by ([why that matters](gr-protocol.md))."""
 # Of the tables that are planned as long as is printed.
 LENGTH = """The preset `paper` is planned with this schedule. In [gr-table3](gr-table3.md) the paper's result hangs on
 training longer, so this table may need longer trainings too."""
-
-
-def terms(*definitions: str) -> str:
-    """The definitions as a list under one head."""
-    return "\n".join(("**Terms.**\n", *definitions))

@@ -13,7 +13,7 @@ def listed(texts: Sequence[str], between: str = ", ") -> str:
     return texts[0] if len(texts) == 1 else f"{between.join(texts[:-1])} and {texts[-1]}"
 
 
-def slashed(values: Iterable[float], shape: str = "+.1f") -> str:
+def slashed(values: Iterable[int | float], shape: str = "+.1f") -> str:
     """`+11.5/-3.0/+0.2`: a row of numbers, each shown alike."""
     return "/".join(f"{value:{shape}}" for value in values)
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hardsight import kernels
+from hardsight.kernels.other_packages import linear_cross_entropies
 from hardsight.kernels.pairwise_angular_contrast import reference as plain_pairs
 from hardsight.kernels.rescaled_cross_entropy import reference as plain_rescaled
 
@@ -137,19 +138,25 @@ def from_features(samples: int, dim: int, classes: int) -> dict[str, Callable[[]
 
     compiled = torch.compile(plain)
 
-    def forward_alone() -> Tensor:
-        with torch.no_grad():
-            return kernels.rescaled_linear_cross_entropy(features, weight, None, labels)
+    def ours(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        return kernels.rescaled_linear_cross_entropy(features, weight, None, labels)
 
-    return {
+    def both(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
+        return _backward(loss(features, weight, labels), features, weight)
+
+    def alone(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        with torch.no_grad():
+            return loss(features, weight, labels)
+
+    works: dict[str, Callable[[], Any]] = {
         "floor: three products": lambda: _three_products(features.detach(), aligned, slopes),
-        "ours": lambda: _backward(
-            kernels.rescaled_linear_cross_entropy(features, weight, None, labels), features, weight
-        ),
-        "ours, forward alone": forward_alone,
-        "plain": lambda: _backward(plain(features, weight, labels), features, weight),
-        "compiled": lambda: _backward(compiled(features, weight, labels), features, weight),
+        "floor: product, forward alone": lambda: features.detach() @ aligned.T,
     }
+    for name, loss in {"ours": ours, "plain": plain, "compiled": compiled, **dict(linear_cross_entropies())}.items():
+        works[name] = functools.partial(both, loss)
+        if name not in ("plain", "compiled"):
+            works[f"{name}, forward alone"] = functools.partial(alone, loss)
+    return works
 
 
 def pairs(samples: int, dim: int) -> dict[str, Callable[[], Any]]:

@@ -43,7 +43,8 @@ def slices_of(tile):
 
 @triton.jit
 @no_type_check
-def _logits(products, bias, first, lane, classes, BIAS: tl.constexpr):
+def with_bias(products, bias, first, lane, classes, BIAS: tl.constexpr):
+    """A slice's logits, from its products."""
     if BIAS:
         column = first + lane
         products += tl.load(bias + column, mask=column < classes, other=0.0).to(tl.float32)
@@ -52,7 +53,7 @@ def _logits(products, bias, first, lane, classes, BIAS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
+def leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
     """The slices without columns beyond the last class."""
     others = ()
     for i in tl.static_range(SLICES):
@@ -63,7 +64,7 @@ def _leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr, LEFT_OU
 
 @triton.jit
 @no_type_check
-def _leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
+def leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
     """The slices without the labelled class, and its product."""
     apart = (label - tile)[:, None] - lane
     others = ()
@@ -90,7 +91,7 @@ def _largest(slices, tile, lane, bias, classes, top, place, SLICES: tl.constexpr
     first = top + LOWEST
     tile_top, tile_place, high = first, place, first
     for i in tl.static_range(SLICES):
-        logit = _logits(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
+        logit = with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
         tile_place = tl.where(logit > tile_top, tile + i * LANES, tile_place)
         tile_top = tl.maximum(tile_top, logit)
         if BIAS:
@@ -178,7 +179,7 @@ def _add_exponentials(
 ):
     """The lanes' sums of exponentials with this tile's."""
     for i in tl.static_range(SLICES):
-        logit = _logits(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
+        logit = with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
         masses = _add_exponential(logit, higher, masses, SPREAD)
     return masses
 
@@ -254,9 +255,9 @@ def fold(
     hit = (label >= tile) & (label < tile + CLASSES)
     beyond = tl.maximum(tile + CLASSES - classes, 0)
     if (not LOOK) or tl.max(hit.to(tl.int32), 0) > 0:
-        slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES, LEFT_OUT)
+        slices, label_product = leave_out_label(slices, tile, lane, label, label_product, SLICES, LEFT_OUT)
     if beyond > 0:
-        slices = _leave_out_beyond(slices, tile, lane, classes, SLICES, LEFT_OUT)
+        slices = leave_out_beyond(slices, tile, lane, classes, SLICES, LEFT_OUT)
     higher = top
     if LOGITS:
         higher, place, high = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)

@@ -45,7 +45,7 @@ def _layout(rows: int, dim: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
 
 @gluon.jit
 @no_type_check
-def _load_ahead(features, weight, tiles, work):
+def load_ahead(features, weight, tiles, work):
     """What the loading warp does: every tile of every item, as soon as a stage is free."""
     x_tiles, w_tiles, ready, free = tiles
     dim, classes, classes_per_split, sample_blocks, items, group = work
@@ -115,7 +115,7 @@ def _measure(tiles, handed, norms, samples, work):
 
 @gluon.jit
 @no_type_check
-def _multiply(tiles, step, dim, layout: gl.constexpr):
+def multiply_tile(tiles, step, dim, layout: gl.constexpr):
     """The product of one tile of samples and one of classes, and the number of the step after it."""
     x_tiles, w_tiles, ready, free = tiles
     STAGES: gl.constexpr = x_tiles.shape[0]
@@ -173,7 +173,7 @@ def _multiply_and_fold(
         state = (top, nothing.to(gl.int32), (nothing, nothing, nothing), (top, nothing, nothing), nothing)
         begin = split * classes_per_split
         for tile in range(begin, gl.minimum(begin + classes_per_split, classes), CLASSES):
-            product, step = _multiply(tiles, step, dim, layout)
+            product, step = multiply_tile(tiles, step, dim, layout)
             mbarrier.wait(measured.index(slot), turn // SLOTS & 1)
             inverse = inverses.index(slot).load(gl.SliceLayout(1, nothing.type.layout))
             state = fold(product, tile, lane, column, (label, inverse), head, state, LOOK, LOGITS, BIAS, SPREAD)
@@ -231,7 +231,7 @@ def scan_tiles(
     gl.warp_specialize(
         [
             (_multiply_and_fold, (tiles, handed, vectors, samples, work, LOOK, LOGITS, BIAS, SPREAD)),
-            (_load_ahead, (features, weight, tiles, work)),
+            (load_ahead, (features, weight, tiles, work)),
             (_measure, (tiles, handed, norms, samples, work)),
         ],
         [1, 2],

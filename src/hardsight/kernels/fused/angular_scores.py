@@ -15,10 +15,14 @@ from hardsight.kernels.fused.angular_combine import combine
 from hardsight.kernels.fused.angular_fold import FIELDS
 from hardsight.kernels.fused.angular_norms import Measured
 from hardsight.kernels.fused.angular_scan import scan_tiles
-from hardsight.kernels.fused.angular_tiling import Division, Tiling, can_be_described, divide, processors_of
-
-# Of this many tiles of classes a block of samples has labels in six of ten.
-_MANY_TILES = 128
+from hardsight.kernels.fused.angular_tiling import (
+    Division,
+    Tiling,
+    can_be_described,
+    divide,
+    is_worth_a_look,
+    processors_of,
+)
 
 
 def scan(
@@ -79,8 +83,7 @@ def _launch_scan(
     (samples, dim), classes = features.shape, len(weight)
     sample_blocks = blocks_of(samples, tiling.samples)
     items, per_split = sample_blocks * division.splits, division.tiles * tiling.classes
-    # Where there are few tiles nearly every one holds some sample's label: a look for one would be for nothing.
-    look = blocks_of(classes, tiling.classes) > _MANY_TILES
+    look = is_worth_a_look(tiling, classes)
     if tiling.hopper:
         from hardsight.kernels.fused import angular_scan_hopper as hopper
 

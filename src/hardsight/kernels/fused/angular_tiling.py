@@ -12,6 +12,8 @@ from hardsight.kernels.dispatch import power_of_two
 
 # Gluon is young and changes: its kernel runs with the versions of Triton that it was tried with.
 _GLUON_TRIED_WITH = ("3.6.",)
+# Of this many tiles of classes a block of samples has labels in six of ten.
+_MANY_TILES = 128
 
 
 class Tiling(NamedTuple):
@@ -81,6 +83,11 @@ def _split(blocks: int, tiles: int, processors: int, wanted: range) -> tuple[int
         if cost < least * 0.99:
             best, least = (splits, each), cost
     return best
+
+
+def is_worth_a_look(tiling: Tiling, classes: int) -> bool:
+    """Whether to look first if a label lies in a tile: where there are few tiles, nearly every one holds some."""
+    return -(-classes // tiling.classes) > _MANY_TILES
 
 
 @functools.cache

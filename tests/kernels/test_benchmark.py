@@ -1,6 +1,7 @@
 """`hardsight bench`: rows are appended; an unknown op and a machine without a GPU are refused in one sentence."""
 
 import csv
+import importlib.metadata
 import json
 import math
 from collections.abc import Callable
@@ -99,3 +100,25 @@ def test_a_machine_without_a_gpu_is_told_so(tmp_path: Path) -> None:
     assert code == 2
     assert "needs a CUDA device" in said
     assert not (tmp_path / "results.csv").exists()
+
+
+def test_other_packages_are_timed_where_they_run_and_named_where_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hardsight.kernels import other_packages
+
+    def version(package: str) -> str:
+        if package == "quack-kernels":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return "1.2"
+
+    def missing(module: str, name: str) -> object:
+        if module == "liger_kernel.ops.cutedsl.ops":
+            raise ImportError("no compiler")
+        return lambda *given: given[0].sum() if given else missing(module, name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(other_packages, "_from", missing)
+    monkeypatch.setattr(other_packages, "_try", lambda loss: loss(*torch.ones(3, 2, 2)))
+    with pytest.warns(UserWarning, match=r"liger-kernel 1\.2 is not timed: no compiler"):
+        found = dict(other_packages.linear_cross_entropies())
+    assert list(found) == ["Liger 1.2", "cut-cross-entropy 1.2"]
+    assert found["cut-cross-entropy 1.2"](*torch.ones(3, 2, 2)) == 4

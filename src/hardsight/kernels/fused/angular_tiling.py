@@ -11,7 +11,7 @@ from torch import Tensor
 from hardsight.kernels.dispatch import power_of_two
 
 # Gluon is young and changes: its kernel runs with the versions of Triton that it was tried with.
-_GLUON_TRIED_WITH = ("3.6.",)
+_GLUON_TRIED_WITH = ("3.6.", "3.7.")
 # Of this many tiles of classes a block of samples has labels in six of ten.
 _MANY_TILES = 128
 

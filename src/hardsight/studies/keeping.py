@@ -1,12 +1,12 @@
 """What a results file holds and the records at hand do not, stays when these are judged.
 
 Who has the results of a study but not its records computes or imports a few cells: the entries of all other subjects
-are kept, as long as the settings are the same.
+are kept, as long as the settings are the same, and further seeds of a subject join those that are there.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,15 @@ class Entries:
     """The mappings of a study's results with one entry a subject, each judged from the subject's own cells alone.
 
     `of` names the subject of a cell as the mappings do. They may also name single cells: those that failed, say.
-    `cells`: how many cells are behind a subject's entries, given by mapping. `derived`: what follows from the entries
-    of all subjects, given the preset and the results.
+    `cells`: how many cells are behind a subject's entries, given by mapping. `together`: a subject's old and new
+    entries as one, where they rest on different seeds; else None. `derived`: what follows from the entries of all
+    subjects, given the preset and the results.
     """
 
     names: tuple[str, ...]
     of: Callable[[Cell], str | Keys]
     cells: Callable[[Mapping[str, Any]], int] = seeds_told
+    together: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None] = lambda old, new: None
     derived: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
 
     def beside(self, *names: str) -> "Entries":
@@ -56,14 +58,19 @@ class Entries:
 
 @dataclass(frozen=True)
 class Stays:
-    """The subjects whose old entries stay, with the cells behind each: `absent` from the records, or `fuller`."""
+    """The subjects whose old entries stay, with the cells behind each: `absent` from the records, or `fuller`.
+
+    `grown`: those that got further seeds, with the cells behind the old entries; `whole`: their entries, old and new.
+    """
 
     absent: Mapping[Keys, int] = field(default_factory=dict)
     fuller: Mapping[Keys, int] = field(default_factory=dict)
+    grown: Mapping[Keys, int] = field(default_factory=dict)
+    whole: Mapping[Keys, Mapping[str, Mapping[Keys, Any]]] = field(default_factory=dict)
 
     @property
     def cells(self) -> Mapping[Keys, int]:
-        """All of them."""
+        """Those that stay as they are."""
         return {**self.absent, **self.fuller}
 
 
@@ -78,7 +85,7 @@ def staying(
     """What stays of the old results beside what was judged of the cells that are done; None where they do not mix.
 
     They do not where anything differs that is no subject's, or the old ones are none of these entries. An entry that
-    both have is the new one, unless the old one rests on more cells.
+    both have is the new one, unless the old one rests on more cells, or the two on different seeds: then it is both.
     """
     try:
         before, now = (_by_subject(entries, planned, one) for one in (old, judged))
@@ -88,9 +95,15 @@ def staying(
     if not _same_settings(entries, preset, old, judged):
         return None
     here = Counter(map(entries.subject, done))
+    both = [subject for subject in told if subject in now]
+    finished = {(cell.name,) for cell in done}
+    joint = {subject: _together(entries, subject, before[subject], now[subject], finished) for subject in both}
+    whole = {subject: found for subject, found in joint.items() if found is not None}
     return Stays(
         {subject: count for subject, count in told.items() if subject not in now},
-        {subject: count for subject, count in told.items() if subject in now and count > here[subject]},
+        {subject: told[subject] for subject in both if subject not in whole and told[subject] > here[subject]},
+        {subject: told[subject] for subject in whole},
+        whole,
     )
 
 
@@ -102,7 +115,7 @@ def joined(
     The payload's header is that of the new entries that come in.
     """
     before, now = (_by_subject(entries, planned, one) for one in (old, payload))
-    chosen = [found for subject, found in now.items() if subject not in stays.cells]
+    chosen = [stays.whole.get(subject, found) for subject, found in now.items() if subject not in stays.cells]
     chosen += [before[subject] for subject in stays.cells]
     order: dict[Keys, int] = {}
     for at, cell in enumerate(planned):
@@ -114,10 +127,11 @@ def joined(
         merged[name] = _nested(
             {keys: every[keys] for keys in sorted(every, key=lambda one: order.get(one, len(planned)))}
         )
-    if stays.cells:
+    old_cells = sum({**stays.cells, **stays.grown}.values())
+    if old_cells:
         merged |= {name: sorted({*old[name], *payload[name]}) for name in ("hardware", "seeds")}
         merged["versions"] = versions_of([payload["versions"], old["versions"]])
-        merged["cells"] = payload["cells"] + sum(stays.cells.values())
+        merged["cells"] = payload["cells"] + old_cells
     return merged if entries.derived is None else merged | entries.derived(payload["preset"], merged)
 
 
@@ -131,6 +145,8 @@ def say_what_stays(say: Callable[[str], object], path: Path, cells: int, stays: 
         say(f"kept {_counted(len(stays.absent))} of {path} whose records are not here{beside}")
     elif stays is not None and stays.fuller:
         say(f"kept {_counted(len(stays.fuller))} of {path} {more}")
+    if stays is not None and stays.grown:
+        say(f"{_counted(len(stays.grown))} of {path} got further seeds")
 
 
 def versions_of(several: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -168,8 +184,33 @@ def _by_subject(
 
 def _told(entries: Entries, subject: Keys, found: Mapping[str, Mapping[Keys, Any]]) -> int:
     """The cells behind a subject's entries; none where only single cells are named, which are not finished."""
-    own = {name: by_keys[subject] for name, by_keys in found.items() if subject in by_keys}
+    own = _own(subject, found)
     return entries.cells(own) if own else 0
+
+
+def _own(subject: Keys, found: Mapping[str, Mapping[Keys, Any]]) -> dict[str, Any]:
+    """A subject's entries by mapping, without those of its single cells."""
+    return {name: by_keys[subject] for name, by_keys in found.items() if subject in by_keys}
+
+
+def _together(
+    entries: Entries,
+    subject: Keys,
+    before: Mapping[str, Mapping[Keys, Any]],
+    now: Mapping[str, Mapping[Keys, Any]],
+    finished: Container[Keys],
+) -> dict[str, dict[Keys, Any]] | None:
+    """A subject's entries, old and new, as one; of single cells, such as failed ones, those that are not finished."""
+    old, new = _own(subject, before), _own(subject, now)
+    whole = entries.together(old, new) if old and new else None
+    if whole is None:
+        return None
+    single = {name: {**before.get(name, {}), **now.get(name, {})} for name in {**before, **now}}
+    return {
+        name: {keys: entry for keys, entry in by_keys.items() if keys not in finished}
+        | ({subject: whole[name]} if name in whole else {})
+        for name, by_keys in single.items()
+    }
 
 
 def _flat(mapping: Mapping[str, Any], depth: int) -> Iterator[tuple[Keys, Any]]:

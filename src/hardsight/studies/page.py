@@ -45,9 +45,9 @@ Several processes may work on one folder. Start each with `OMP_NUM_THREADS=2`, o
 processor from each other.
 
 A results file may hold cells whose records you do not have. If its settings are the same, these results are kept, and
-so are those that rest on more seeds than your records. To start again, remove the file, or write elsewhere
-(`--results`). A results file of other settings is replaced, and so are those of avh-figure15 and avh-table3, whose
-numbers are over all cells.
+so are those that rest on more seeds than your records. In the studies of gradient rescaling, new seeds join those that
+are there. To start again, remove the file, or write elsewhere (`--results`). A results file of other settings is
+replaced, and so are those of avh-figure15 and avh-table3, whose numbers are over all cells.
 
 """
 

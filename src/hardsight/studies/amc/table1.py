@@ -182,5 +182,5 @@ AMC_TABLE1 = Study(
     table=table,
     figures=figures,
     at_once={name: of.at_once for name, of in PRESETS.items()},
-    entries=Entries(("accuracy",), _subject, _cells_behind, _not_computed),
+    entries=Entries(("accuracy",), _subject, _cells_behind, derived=_not_computed),
 )

@@ -84,7 +84,8 @@ def table(results: Mapping[str, Any]) -> str:
         _verdicts(results),
     ]
     if any(_key(kind, method, RELEASED) in results["accuracies"] for kind in LABELS for method in LONG_METHODS):
-        parts += [_LONG_HEAD, _beside(results, RELEASED), _verdicts(results, RELEASED)]
+        chosen = [(labels.title, AUTO, _key(kind, AUTO, RELEASED)) for kind, labels in LABELS.items()]
+        parts += [_LONG_HEAD, _beside(results, RELEASED), chosen_table(results, chosen), _verdicts(results, RELEASED)]
     first = ", of the first seed" if several_seeds(results) else ""
     return page(results, parts, result=_result(results), legend=_LEGEND.format(first=first), conclude=_SCOPE)
 
@@ -101,8 +102,8 @@ _LEGEND = """**How to read the table.** Numbers are percents. – is not measure
 
 Two numbers are level where they differ by less than half a point, or by less than the standard error over seeds."""
 _LONG_HEAD = (
-    "**As long as the authors' code trains on CIFAR-100** (154 epochs of batch 256, gradients of any norm), where "
-    "wrong labels can be learnt by heart:"
+    "**As long as the authors' code trains on CIFAR-100** (154 epochs of batch 256, gradients of any norm; auto's of "
+    "norm 1 at most), where wrong labels can be learnt by heart:"
 )
 _SCOPE = """The paper shows its gain on Clothing1M, photographs with other errors, a larger network and weights from
 ImageNet; this is no repetition of it. The networks are small, and the settings of GR are the paper's for symmetric

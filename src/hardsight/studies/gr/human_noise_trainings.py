@@ -55,7 +55,7 @@ COMMON = ("cce", UNKNOWN_NOISE, "gce", "sl", AUTO)
 # The first forms of GR, kept with what was measured of them.
 FORMER = (TO_THE_LETTER, AUTO_AS_PRINTED)
 # As long as the authors' code trains on CIFAR-100: where wrong labels can be learnt by heart.
-LONG_METHODS = ("cce", UNKNOWN_NOISE, "gce")
+LONG_METHODS = ("cce", UNKNOWN_NOISE, "gce", AUTO)
 # Shortened: 20 epochs, the rate's falls where the authors' released code has them.
 _SHORT = dataclasses.replace(PRINTED, model="resnet20", epochs=20, drops=RELEASED_DROPS, weight_decay=5e-4)
 PROTOCOLS: dict[str, Protocol] = {

@@ -67,18 +67,47 @@ def kinds_of(cells: Iterable[Cell]) -> list[str]:
     return list(dict.fromkeys(key_of(cell) for cell in cells))
 
 
+def together(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What was found of a kind of cell with some seeds and with others, as one; None where a seed is in both.
+
+    Numbers are over all seeds in their order; what is told of the first seed alone, of the first of all.
+    """
+    before, now = (one.get("seeds_of", []) for one in (old, new))
+    mergeable = {*old, *new} <= {"accuracies", "curves", "classes_learnt", "failed", "seeds_of", "choices", "weakest"}
+    if not before or not now or {*before} & {*now} or not mergeable:
+        return None
+    seeds = sorted([*before, *now])
+
+    def ordered(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+        by_seed = dict(zip([*before, *now], [*first, *second], strict=True))
+        return [by_seed[seed] for seed in seeds]
+
+    def over_all(first: Any, second: Any) -> Any:
+        if isinstance(first, Mapping):
+            return spread(ordered(first["values"], second["values"]))
+        return ordered(first, second) if isinstance(first, Sequence) else first + second
+
+    whole = {**new, **old} if min(before) < min(now) else {**old, **new}
+    for name in {"accuracies", "choices"} & whole.keys():
+        one, other = old[name], new[name]
+        whole[name] = {key: over_all(one[key], other[key]) for key in one if key in other}
+    return whole | {"seeds_of": seeds}
+
+
 # What `judge_cells` finds of every kind of cell.
-KINDS = Entries(("accuracies", "curves", "classes_learnt", "failed"), key_of)
+KINDS = Entries(("accuracies", "curves", "classes_learnt", "failed", "seeds_of"), key_of, together=together)
 
 
 def judge_cells(cells: Iterable[Cell], folder: Path, protocol: Protocol | None = None) -> dict[str, Any]:
     """Accuracies of every kind of cell over its seeds, curves of the first seed, and what failed and why."""
     by_kind: dict[str, list[Path]] = {}
+    seeds: dict[str, list[int]] = {}
     failed: dict[str, str] = {}
     for cell in cells:
         place = folder / cell.name
         if status_of(place) == FINISHED:
             by_kind.setdefault(key_of(cell), []).append(place)
+            seeds.setdefault(key_of(cell), []).append(cell.settings["seed"])
         elif status_of(place) == FAILED:
             failed[cell.name] = str(run_details(place).get("error", ""))
     return {
@@ -89,6 +118,7 @@ def judge_cells(cells: Iterable[Cell], folder: Path, protocol: Protocol | None =
             key: learnt for key, places in by_kind.items() if (learnt := _learnt(places[0])) is not None
         },
         "failed": failed,
+        "seeds_of": seeds,
     }
 
 

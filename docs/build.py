@@ -12,19 +12,24 @@ from typing import TYPE_CHECKING, Any
 import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
-from hardsight.studies.gr.human_noise_trainings import UNKNOWN_NOISE
+from hardsight.studies.gr.auto import RATES as RATES_OF_AUTO
+from hardsight.studies.gr.auto import means_over
+from hardsight.studies.gr.choosing import AUTO
+from hardsight.studies.gr.human_noise_trainings import LONG_METHODS, UNKNOWN_NOISE
 from hardsight.studies.gr.judged import kind_of, under
 from hardsight.studies.gr.protocol_page import compared_with_cce
 from hardsight.studies.gr.table3_numbers import PAPER, RATES, best_in_paper, ends
 from hardsight.studies.gr.table3_trainings import OTHERS, PROTOCOLS
 from hardsight.studies.gr.table5 import LOGS
-from hardsight.studies.gr.trainings import LONG, RELEASED
+from hardsight.studies.gr.trainings import LONG, RELEASED, RELEASED_TRAINING
 from hardsight.studies.page import write_pages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parent
+# What automatic rescaling stands beside.
+COMPARED = {"cce": "cross-entropy", "gce": "GCE", "sl": "SL"}
 # Between these two comments a page holds what the function of that name makes from the results.
 BLOCK = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEAD = """# Scores
@@ -212,6 +217,7 @@ def rescaling() -> Iterator[str]:
     yield _in_short_trainings(noise)
     yield _as_the_authors_train()
     yield _peoples_errors()
+    yield _own_knobs()
 
 
 def _in_long_trainings(noise: Mapping[str, Any]) -> str:
@@ -224,11 +230,17 @@ def _in_long_trainings(noise: Mapping[str, Any]) -> str:
     return (
         "Gradient rescaling does what its paper says where training is long enough for wrong labels to be learnt by "
         f"heart. On CIFAR-10 with {shown((100 * rate for rate in rates), 0)} % wrong labels (ResNet-56, "
-        f"{OTHERS[LONG].protocol.epochs} epochs of batch 256, half of them at the first learning rate, one seed) "
-        f"cross-entropy ends at {shown(cce)}, the paper's settings at "
+        f"{OTHERS[LONG].protocol.epochs} epochs of batch 256, half of them at the first learning rate, "
+        f"{_seeds(found, pairs, rates)}) cross-entropy ends at {shown(cce)}, the paper's settings at "
         f"{shown(best)}; the paper prints {shown(printed[0])} and {shown(printed[1])} "
         "([gr-table3](docs/studies/gr-table3.md))."
     )
+
+
+def _seeds(found: Mapping[str, Any], pairs: Mapping[float, Iterable[str]], rates: Iterable[float]) -> str:
+    """`one seed`, `1 to 2 seeds`: of all these kinds of cells."""
+    counts = sorted({len(found[one]["last"]["values"]) for rate in rates for one in pairs[rate]})
+    return "one seed" if counts == [1] else f"{' to '.join(map(str, counts))} seeds"
 
 
 def _as_the_authors_train() -> str:
@@ -260,10 +272,30 @@ def _peoples_errors() -> str:
         [100 * found[f"labels={kind},method={method}"]["last"]["mean"] for kind in kinds]
         for method in ("cce", UNKNOWN_NOISE)
     ]
+    long = {method: found[f"labels=worse,method={method},protocol={RELEASED}"] for method in LONG_METHODS}
+    last = {method: f"{100 * one['last']['mean']:.1f}" for method, one in long.items()}
     return (
         "Under people's errors in CIFAR-10N (40 / 17 / 9 % wrong) and CIFAR-100N (40 %), in trainings of 20 epochs, "
-        f"which learn few of them by heart, cross-entropy ends at {shown(ends[0])}, rescaling at {shown(ends[1])} "
+        f"which learn few of them by heart, cross-entropy ends at {shown(ends[0])}, rescaling at {shown(ends[1])}. In "
+        f"{RELEASED_TRAINING['epochs']} epochs with 40 % wrong cross-entropy learns "
+        f"{100 * long['cce']['noisy']['mean']:.0f} % of the errors by heart and ends at {last['cce']}, rescaling at "
+        f"{last[UNKNOWN_NOISE]}, GCE at {last['gce']}, and rescaling that chooses its own knobs at {last[AUTO]} "
         "(ResNet-20, one seed; [gr-human-noise](docs/studies/gr-human-noise.md))."
+    )
+
+
+def _own_knobs() -> str:
+    """Means over the rates of noise, of short and of long trainings."""
+    said = []
+    for preset, protocol in (("paper", ""), ("cpu", LONG)):
+        means = means_over(under(results_of(f"gr-auto-{preset}"), protocol), RATES_OF_AUTO)
+        others = ", ".join(f"{title} {means[one]:.1f}" for one, title in COMPARED.items())
+        said.append(f"{means[AUTO]:.1f} ({others}; ")
+    return (
+        'Rescaling that chooses its own knobs (`beta = "auto", lam = "auto"`) needs no clean label. In the mean over '
+        f"{shown((100 * rate for rate in RATES_OF_AUTO), 0)} % noise it ends, after 15 epochs on CIFAR-10, at {said[0]}"
+        "ResNet-20, one seed); after 120 epochs on 3,000 images of MNIST, where wrong labels are learnt by heart, at "
+        f"{said[1]}three seeds) ([gr-auto](docs/studies/gr-auto.md))."
     )
 
 

@@ -78,11 +78,17 @@ for name, entry in LOSSES.items():
     expected[name] = (gradients(alone), dict(alone.loss.state_dict()))
 
 # In no registry, since gradient rescaling becomes it: before and after it has chosen an emphasis.
-for rate in (None, 0.4):
-    step = Step(AutomaticRescaling(5).double(), 5)
+automatic = {
+    "automatic": (None, {}),
+    "automatic, emphasised": (0.4, {}),
+    "automatic, by weights": (0.4, {"reduction": "weight"}),
+    "automatic, bounded": (0.4, {"bounded": True}),
+}
+for name, (rate, options) in automatic.items():
+    step = Step(AutomaticRescaling(5, **options).double(), 5)
     if rate is not None:
         step.loss.decide(rate)
-    name = "automatic" if rate is None else "automatic, emphasised"
+        step.loss.rise(1 - rate)
     steps[name], alone = step, copy.deepcopy(step)
     alone(inputs, marked, weights).backward()
     expected[name] = (gradients(alone), dict(alone.loss.state_dict()))
@@ -111,8 +117,8 @@ def check_automatic(name):
     torch.testing.assert_close(gradients(steps[name]), expected[name][0], rtol=0, atol=1e-10)
 
 
-attempt("automatic", lambda: check_automatic("automatic"))
-attempt("automatic, emphasised", lambda: check_automatic("automatic, emphasised"))
+for name in automatic:
+    attempt(name, lambda: check_automatic(name))
 
 
 def check_local_sum():
@@ -178,9 +184,10 @@ def reports(in_two_processes: Callable[[str], list[dict[str, str]]]) -> list[dic
     return in_two_processes(SCRIPT)
 
 
-@pytest.mark.parametrize(
-    "name", [*LOSSES, "automatic", "automatic, emphasised", "local sum", "accumulated", "tables", "validation"]
-)
+AUTOMATIC = [f"automatic{form}" for form in ("", ", emphasised", ", by weights", ", bounded")]
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *AUTOMATIC, "local sum", "accumulated", "tables", "validation"])
 def test_two_processes_equal_one(name: str, reports: list[dict[str, str]]) -> None:
     assert [report[name] for report in reports] == ["", ""]
 

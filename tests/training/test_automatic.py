@@ -1,4 +1,4 @@
-"""Gradient rescaling with `auto`: decided after the warm-up, recorded, resumed to the same bits, also when captured."""
+"""Gradient rescaling with `auto`: decided, raised, recorded, resumed to the same bits, also when captured."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hardsight import training
-from hardsight.losses.automatic import AutomaticRescaling, printed_knobs
+from hardsight.losses.automatic import AutomaticRescaling, halfway, printed_knobs
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training import between_epochs
 from hardsight.training.config import TrainingConfig
@@ -31,10 +31,11 @@ def objective(sizes: Any = None, **changes: Any) -> Any:
     return make_objective(config(**changes), sizes or Sizes(64, 10, 100))
 
 
-def session(problem: Any, small: Any, folder: Path, epochs: int = 6, lr: float = 0.05, **options: Any) -> Session:
+def session(
+    problem: Any, small: Any, folder: Path, epochs: int = 6, lr: float = 0.05, as_printed: bool = True, **options: Any
+) -> Session:
     model = small(dropout=0.0)
-    # As printed: within the bounds three classes would never leave cross-entropy.
-    loss = AutomaticRescaling(3, warm_up=epochs // 3, as_printed=True)
+    loss = AutomaticRescaling(3, warm_up=epochs // 3, as_printed=as_printed)
     return Session(
         model, problem.loader(), loss, torch.optim.SGD(model.parameters(), lr=lr),
         epochs=epochs, samples=problem.loader(shuffle=False), folder=folder, progress=False, **options,
@@ -86,22 +87,51 @@ def test_decided_after_the_warm_up_and_recorded(problem: Any, small: Any, tmp_pa
     assert (rows[1]["beta"], rows[1]["lam"]) == pytest.approx(expected, rel=1e-6)
 
 
-def test_without_noise_cross_entropy_stays(problem: Any, small: Any, tmp_path: Path) -> None:
+def test_lambda_rises_from_a_half_to_one(problem: Any, small: Any, tmp_path: Path) -> None:
+    session(problem, small, tmp_path, epochs=12, lr=0.3, as_printed=False).run()
+    rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
+    assert 0.1 < rows[3]["estimated_noise_rate"] < 0.5, "15 % of the labels are wrong"
+    known = [row["train_accuracy"] > halfway(rows[3]["estimated_noise_rate"], 3) for row in rows]
+    assert any(known[3:])
+    # An epoch's row says what is in force from the next epoch on; the fourth is the last of the warm-up.
+    lams = [1.0 if at >= 3 and any(known[3 : at + 1]) else 0.5 for at in range(len(rows))]
+    assert [row["lam"] for row in rows] == lams
+    assert [row["beta"] for row in rows] == [2 + 2 * lam for lam in lams]
+
+
+def test_lambda_waits_for_the_warm_up_and_for_most_images(problem: Any, small: Any) -> None:
+    loss = AutomaticRescaling(3, warm_up=7)
+    network, samples = Network(small(), training.Objective(loss)), problem.loader(shuffle=False)
+    loss.decide(0.2, accuracy=0.4)
+    lams = []
+    for epoch, accuracy in ((5, 0.4), (6, 0.7), (7, 0.4), (8, 0.5), (9, 0.4)):
+        row = {"epoch": epoch, "train_accuracy": accuracy}
+        lams.append(between_epochs.end_epoch(network, samples, torch.device("cpu"), row, 20)["lam"])
+    assert lams == [0.5, 0.5, 0.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("as_printed", [True, False])
+def test_without_noise_cross_entropy_stays(problem: Any, small: Any, tmp_path: Path, as_printed: bool) -> None:
     clean = problem._replace(labels=problem.clean)
-    made = session(clean, small, tmp_path, epochs=15, lr=0.3)
+    made = session(clean, small, tmp_path, epochs=15, lr=0.3, as_printed=as_printed)
     made.run()
     rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
     assert rows[-1]["estimated_noise_rate"] < 0.1
-    assert "beta" not in rows[-1]
+    assert rows[-1].get("beta") is None
+    assert rows[0].get("lam") == (None if as_printed else 0.5)
 
 
-def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_path: Path) -> None:
-    whole = session(problem, small, tmp_path / "whole").run()
-    broken = session(problem, small, tmp_path / "broken", checkpoint_every=4).stepwise()
+@pytest.mark.parametrize("as_printed", [True, False])
+def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_path: Path, as_printed: bool) -> None:
+    def made(folder: str, **options: Any) -> Session:
+        return session(problem, small, tmp_path / folder, lr=0.2, as_printed=as_printed, **options)
+
+    whole = made("whole").run()
+    broken = made("broken", checkpoint_every=4).stepwise()
     for _ in range(20):
         next(broken)
     broken.close()
-    resumed = session(problem, small, tmp_path / "broken", checkpoint_every=4).run()
+    resumed = made("broken", checkpoint_every=4).run()
     for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     tables = [pq.read_table(tmp_path / one / "epochs.parquet").drop_columns(["seconds"]) for one in ("whole", "broken")]
@@ -120,20 +150,27 @@ def test_a_collapsed_epoch_is_answered_with_cross_entropy(problem: Any, small: A
 
 
 @pytest.mark.gpu
-def test_a_captured_step_follows_the_decision(problem: Any, small: Any, tmp_path: Path) -> None:
-    """The epoch after the decision must differ from cross-entropy's although the graph was recorded before it."""
+@pytest.mark.parametrize(("as_printed", "epochs", "lr"), [(True, 6, 0.05), (False, 12, 0.3)])
+def test_a_captured_step_follows_the_decision(
+    problem: Any, small: Any, as_printed: bool, epochs: int, lr: float
+) -> None:
+    """The epochs after the decision must differ from those without one although the graph was recorded before it."""
     from hardsight.training.capture import CapturedStep
 
-    losses = {}
-    for kind, loss in (("auto", AutomaticRescaling(3, warm_up=2, as_printed=True)), ("plain", None)):
+    warm_up, losses = epochs // 3, {}
+    # Cross-entropy for ever, or lam = 1/2.
+    undecided = None if as_printed else AutomaticRescaling(3, warm_up=99)
+    if undecided is not None:
+        undecided.decide(0.15)
+    for kind, loss in (("auto", AutomaticRescaling(3, warm_up=warm_up, as_printed=as_printed)), ("plain", undecided)):
         model = small(dropout=0.0).cuda()
         made = Session(
-            model, problem.loader(device="cuda", drop_last=True), loss, torch.optim.SGD(model.parameters(), lr=0.05),
-            epochs=6, samples=problem.loader(device="cuda", shuffle=False), device="cuda", precision="float32",
+            model, problem.loader(device="cuda", drop_last=True), loss, torch.optim.SGD(model.parameters(), lr=lr),
+            epochs=epochs, samples=problem.loader(device="cuda", shuffle=False), device="cuda", precision="float32",
             progress=False,
         )  # fmt: skip
         assert isinstance(made.training.take_step, CapturedStep)
         losses[kind] = [row["train_loss"] for row in made.run().epochs]
         assert made.training.take_step.graph is not None
-    assert losses["auto"][:2] == pytest.approx(losses["plain"][:2], rel=1e-3)
+    assert losses["auto"][:warm_up] == pytest.approx(losses["plain"][:warm_up], rel=1e-3)
     assert losses["auto"][-1] != pytest.approx(losses["plain"][-1], rel=1e-3)

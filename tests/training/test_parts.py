@@ -43,7 +43,8 @@ def pseudo(loss, soft=False, divergence_weight=0.3):
 def emphasised():
     made = losses.AutomaticRescaling(5)
     made.decide(0.4, accuracy=0.5)
-    assert made.knobs is not None
+    made.rise(0.5)
+    assert made.knobs == (4.0, 1.0)
     return made
 
 

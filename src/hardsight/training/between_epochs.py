@@ -75,7 +75,7 @@ def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.dev
 def _emphasis(
     loss: AutomaticRescaling, network: Network, samples: Iterable[Any], device: torch.device, row: Row, epochs: int
 ) -> Row:
-    """Choose the emphasis when the warm-up ends, look out for a collapse afterwards; the row says what is in force."""
+    """Choose the emphasis by the noise, raise it, look out for a collapse afterwards; the row says what is in force."""
     if loss.decided:
         loss.watch(row["train_accuracy"])
     elif row["epoch"] == max(1, min(loss.warm_up, epochs // 3)):
@@ -84,6 +84,8 @@ def _emphasis(
         columns = gather(columns)
         _check_finite("outputs", ~columns[1].isnan(), int(row["epoch"]))
         loss.decide(noise_rate(*columns), row["train_accuracy"])
+    if row["epoch"] >= loss.warm_up:
+        loss.rise(row["train_accuracy"])
     said: Row = {"estimated_noise_rate": float(loss.rate)} if loss.decided else {}
     return said | ({} if loss.knobs is None else loss.knobs._asdict())
 

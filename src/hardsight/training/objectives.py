@@ -129,7 +129,7 @@ def make_objective(config: TrainingConfig, sizes: Sizes, head: nn.Module | None 
 def clip_of(config: TrainingConfig, objective: Objective) -> float | None:
     """The largest norm of the gradient; 1 for automatic gradient rescaling unless the configuration says another.
 
-    Rescaled gradients do not vanish as samples are fitted: without a limit such trainings may collapse.
+    Its rule was chosen with that limit, and without it trainings with its former rules may collapse.
     """
     if config.clip is None and isinstance(objective.loss, AutomaticRescaling):
         return 1.0

@@ -13,17 +13,26 @@ from hardsight.studies.gr.trainings import loss_of, title_of
 from hardsight.training import Cell
 from hardsight.training.sweeps import FINISHED, status_of
 
-# A cell's name says which rule trained it: "auto" are the paper's settings as printed, the first form of the rule.
-AUTO = "auto-limited"
+# A cell's name says which rule trained it: "auto" are the paper's settings as printed, the first form of the rule,
+# "auto-limited" the same within bounds, the second.
+AUTO = "auto-rising"
+AUTO_BOUNDED = "auto-limited"
 AUTO_AS_PRINTED = "auto"
-CHOOSING = (AUTO, AUTO_AS_PRINTED)
+CHOOSING = (AUTO, AUTO_BOUNDED, AUTO_AS_PRINTED)
+_TITLES = {
+    AUTO: "GR (auto)",
+    AUTO_BOUNDED: "GR (auto, settings within bounds)",
+    AUTO_AS_PRINTED: "GR (auto, settings as printed)",
+}
 
 
 def method_loss(method: str, rate: float, data: str, epsilon: float = 0.0) -> Tree:
-    """The loss of a method's name as configuration, both forms of auto among them; `epsilon` of a fixed setting."""
+    """The loss of a method's name as configuration, every form of auto among them; `epsilon` of a fixed setting."""
     chosen: Tree = {"beta": "auto", "lam": "auto"}
     if method == AUTO:
         return {"name": "gr", "options": chosen}
+    if method == AUTO_BOUNDED:
+        return {"name": "gr", "options": chosen | {"bounded": True}}
     if method == AUTO_AS_PRINTED:
         return {"name": "gr", "options": chosen | {"as_printed": True, "epsilon": 0.0}}
     return loss_of(method, rate, data, epsilon=epsilon)
@@ -31,7 +40,7 @@ def method_loss(method: str, rate: float, data: str, epsilon: float = 0.0) -> Tr
 
 def method_title(method: str) -> str:
     """A method as it is shown."""
-    return {AUTO: "GR (auto)", AUTO_AS_PRINTED: "GR (auto, settings as printed)"}.get(method) or title_of(method)
+    return _TITLES.get(method) or title_of(method)
 
 
 def choices(planned: Iterable[Cell], folder: Path) -> dict[str, Any]:
@@ -54,12 +63,13 @@ def choices(planned: Iterable[Cell], folder: Path) -> dict[str, Any]:
 
 
 def _choice(place: Path) -> dict[str, Any]:
-    """The rate, the first beta and lam (None: cross-entropy stayed), and whether they were given up later."""
+    """The rate, the last beta and lam (None: cross-entropy stayed), and whether they were given up."""
     table = pq.read_table(place / "epochs.parquet").to_pydict()
     rates = table["estimated_noise_rate"]
     decided = next(at for at, rate in enumerate(rates) if rate is not None)
     betas, lams = (table.get(name, [None] * len(rates)) for name in ("beta", "lam"))
-    chosen = [None if one[decided] is None else round(one[decided], 3) for one in (betas, lams)]
+    # The last before it fell back, where it did.
+    chosen = [([None] + [round(value, 3) for value in one[decided:] if value is not None])[-1] for one in (betas, lams)]
     fell_back = betas[decided] is not None and betas[-1] is None
     return {"rate": rates[decided], "beta": chosen[0], "lam": chosen[1], "fell_back": fell_back}
 

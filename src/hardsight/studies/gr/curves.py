@@ -21,6 +21,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": INK, "linestyle": (0, (1, 3))},
     {"color": RED, "linestyle": (0, (1, 3))},
     {"color": BLUE, "linestyle": (0, (1, 3))},
+    {"color": GREEN, "linestyle": (0, (1, 3))},
 )
 _KINDS = {"train": "Training accuracy (%), given labels", "test": "Test accuracy (%)"}
 

@@ -45,6 +45,20 @@ def _layout(rows: int, dim: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
 
 @gluon.jit
 @no_type_check
+def stages_of(features, weight, STAGES: gl.constexpr, READERS: gl.constexpr):
+    """Memory for tiles of samples and classes, so many stages of it; what says that one is loaded, and read by all."""
+    x_tiles = gl.allocate_shared_memory(features.dtype, [STAGES] + features.block_shape, features.layout)
+    w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(ready.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=READERS)
+    return x_tiles, w_tiles, ready, free
+
+
+@gluon.jit
+@no_type_check
 def load_ahead(features, weight, tiles, work):
     """What the loading warp does: every tile of every item, as soon as a stage is free."""
     x_tiles, w_tiles, ready, free = tiles
@@ -208,13 +222,7 @@ def scan_tiles(
     SPREAD: gl.constexpr,
 ):
     """What `angular_scan.scan_tiles` writes, for items of a block of samples and a split of the classes each."""
-    x_tiles = gl.allocate_shared_memory(features.dtype, [STAGES] + features.block_shape, features.layout)
-    w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=2)
+    tiles = stages_of(features, weight, STAGES, 2)
     inverses = gl.allocate_shared_memory(
         gl.float32, [SLOTS, features.block_shape[0]], gl.SwizzledSharedLayout(1, 1, 1, [0])
     )
@@ -224,7 +232,6 @@ def scan_tiles(
         mbarrier.init(measured.index(slot), count=1)
         mbarrier.init(taken.index(slot), count=1)
     fence_async_shared()
-    tiles = (x_tiles, w_tiles, ready, free)
     handed = (inverses, measured, taken)
     vectors = (labels, weight_inverse, bias, partial)
     work = (dim, classes, classes_per_split, sample_blocks, items, group)

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
 from hardsight.kernels.dispatch import blocks_of, on_device_of
 from hardsight.kernels.fused.angular_fold import (
@@ -25,7 +25,7 @@ from hardsight.kernels.fused.angular_fold import (
     slices_of,
     with_bias,
 )
-from hardsight.kernels.fused.angular_scan_hopper import describe, load_ahead, multiply_tile
+from hardsight.kernels.fused.angular_scan_hopper import describe, load_ahead, multiply_tile, stages_of
 from hardsight.kernels.fused.angular_tiling import Tiling, divide, is_worth_a_look, processors_of
 
 # What a program leaves for each of its samples: largest logit of the other classes, their mass under it, label's logit.
@@ -109,15 +109,8 @@ def scan_tiles(
     BIAS: gl.constexpr,
 ):
     """The three numbers of every sample in every split of the classes."""
-    x_tiles = gl.allocate_shared_memory(features.dtype, [STAGES] + features.block_shape, features.layout)
-    w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=1)
+    tiles = stages_of(features, weight, STAGES, 1)
     fence_async_shared()
-    tiles = (x_tiles, w_tiles, ready, free)
     work = (dim, classes, classes_per_split, sample_blocks, items, group)
     gl.warp_specialize(
         [

@@ -16,7 +16,7 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def linear_cross_entropies() -> Iterator[tuple[str, Loss]]:
-    """Name with version, and the mean loss from features, weight and labels; what does not run here, with a warning."""
+    """Name with version, and the mean loss from features, weight and labels; a warning names what does not run here."""
     for package, load in (
         ("liger-kernel", _liger),
         ("liger-kernel", _liger_for_hopper),

@@ -45,6 +45,44 @@ def within_budget() -> Callable[[Tensor, Tensor, Tensor, float], None]:
     return check
 
 
+@pytest.fixture
+def hopper_assembly() -> Callable[..., str]:
+    """Compiles a Gluon kernel for Hopper, which need not be here: Gluon is young, and a kernel nobody compiles a guess.
+
+    Of its arguments: `tiles`, the shapes of what the copy engine loads, `pointers`, and `fixed` ones; the others are
+    integers.
+    """
+    triton = pytest.importorskip("triton")
+    tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
+    if not triton.__version__.startswith(tiling._GLUON_TRIED_WITH):
+        pytest.skip("the kernel was not tried with this Triton")
+    from triton.backends.compiler import GPUTarget
+    from triton.experimental.gluon import language
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    def described(shape: list[int]) -> str:
+        return f"tensordesc<bf16{shape},{language.NVMMASharedLayout.get_default_for(shape, language.bfloat16)!r}>"
+
+    def compiled(kernel: Any, tiles: dict[str, list[int]], pointers: dict[str, str], fixed: dict[str, Any]) -> str:
+        kinds = dict.fromkeys(kernel.arg_names, "i32") | pointers | dict.fromkeys(fixed, "constexpr")
+        kinds |= {name: described(shape) for name, shape in tiles.items()}
+        source = GluonASTSource(kernel, kinds, fixed)
+        return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["ptx"]
+
+    return compiled
+
+
+@pytest.fixture
+def on_hopper() -> None:
+    """The test needs a GPU that runs the kernels for Hopper."""
+    from hardsight.kernels.fused import angular_tiling
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    if not angular_tiling.serves_hopper(torch.device("cuda", 0)):
+        pytest.skip("the kernel is for Hopper")
+
+
 def _repair_interpreter() -> None:
     """Three faults of the interpreter of Triton 3.6, mended for the tests.
 

@@ -110,13 +110,17 @@ def test_other_packages_are_timed_where_they_run_and_named_where_they_do_not(mon
             raise importlib.metadata.PackageNotFoundError(package)
         return "1.2"
 
-    def missing(module: str, name: str) -> object:
+    def loss_or_class(*given: torch.Tensor) -> object:
+        """Called without tensors it is a class that makes a loss, as Liger's is."""
+        return given[0].sum() if given else loss_or_class
+
+    def found_in(module: str, name: str) -> object:
         if module == "liger_kernel.ops.cutedsl.ops":
             raise ImportError("no compiler")
-        return lambda *given: given[0].sum() if given else missing(module, name)
+        return loss_or_class
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(other_packages, "_from", missing)
+    monkeypatch.setattr(other_packages, "_from", found_in)
     monkeypatch.setattr(other_packages, "_try", lambda loss: loss(*torch.ones(3, 2, 2)))
     with pytest.warns(UserWarning, match=r"liger-kernel 1\.2 is not timed: no compiler"):
         found = dict(other_packages.linear_cross_entropies())

@@ -1,36 +1,25 @@
 """The loss alone, from tiles of products that are never written: the kernel for Hopper, and what joins its splits."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from hardsight.kernels.rescaled_linear_cross_entropy import reference, rescaled_linear_cross_entropy
 
-triton = pytest.importorskip("triton")
 tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
 
 
-@pytest.mark.skipif(
-    not triton.__version__.startswith(tiling._GLUON_TRIED_WITH), reason="the kernel was not tried with this Triton"
-)
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_kernel_compiles_into_tensor_core_products_of_tiles_from_the_copy_engine(bias: bool) -> None:
-    from triton.backends.compiler import GPUTarget
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon._runtime import GluonASTSource
-
+def test_the_kernel_compiles_into_tensor_core_products_of_tiles_from_the_copy_engine(
+    hopper_assembly: Callable[..., str], bias: bool
+) -> None:
     from hardsight.kernels.fused.logit_scan_hopper import scan_tiles
 
-    def tile(rows: int) -> str:
-        return (
-            f"tensordesc<bf16[{rows},64],{language.NVMMASharedLayout.get_default_for([rows, 64], language.bfloat16)!r}>"
-        )
-
-    kinds = dict.fromkeys(scan_tiles.arg_names, "i32")
-    kinds |= {"features": tile(64), "weight": tile(16), "labels": "*i64", "bias": "*bf16", "partial": "*fp32"}
+    pointers = {"labels": "*i64", "bias": "*bf16", "partial": "*fp32"}
     fixed = {"STAGES": 2, "LOOK": bias, "BIAS": bias}
-    source = GluonASTSource(scan_tiles, kinds | dict.fromkeys(fixed, "constexpr"), fixed)
-    assembly = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["ptx"]
+    assembly = hopper_assembly(scan_tiles, {"features": [64, 64], "weight": [16, 64]}, pointers, fixed)
     assert "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16" in assembly
     assert "cp.async.bulk.tensor.2d.shared" in assembly
     assert "ex2.approx" in assembly
@@ -75,7 +64,7 @@ def test_splits_are_joined_into_loss_and_weight_of_every_sample(device: str, spl
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.usefixtures("on_hopper")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
@@ -84,8 +73,6 @@ def test_splits_are_joined_into_loss_and_weight_of_every_sample(device: str, spl
 def test_the_loss_without_gradient_stays_in_the_budget(
     shape: tuple[int, int, int], bias: bool, dtype: torch.dtype
 ) -> None:
-    if not tiling.serves_hopper(torch.device("cuda", 0)):
-        pytest.skip("the kernel is for Hopper")
     samples, dim, classes = shape
     torch.manual_seed(0)
     features = torch.randn(samples, dim, device="cuda", dtype=dtype)
@@ -104,10 +91,8 @@ def test_the_loss_without_gradient_stays_in_the_budget(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.usefixtures("on_hopper")
 def test_the_loss_is_the_same_with_and_without_gradient_and_the_same_bits_twice() -> None:
-    if not tiling.serves_hopper(torch.device("cuda", 0)):
-        pytest.skip("the kernel is for Hopper")
     torch.manual_seed(1)
     features = torch.randn(4096, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     weight = torch.randn(3000, 256, device="cuda", dtype=torch.bfloat16) / 8

@@ -2,46 +2,27 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
-tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
 
-
-@pytest.mark.skipif(
-    not triton.__version__.startswith(tiling._GLUON_TRIED_WITH), reason="the kernel was not tried with this Triton"
-)
-def test_the_kernel_compiles_into_tensor_core_products_that_leave_by_the_copy_engine() -> None:
-    from triton.backends.compiler import GPUTarget
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon._runtime import GluonASTSource
-
+def test_the_kernel_compiles_into_tensor_core_products_that_leave_by_the_copy_engine(
+    hopper_assembly: Callable[..., str],
+) -> None:
     from hardsight.kernels.fused.tangent_product_hopper import tangent_tiles
 
-    def tile(rows: int, columns: int) -> str:
-        layout = language.NVMMASharedLayout.get_default_for([rows, columns], language.bfloat16)
-        return f"tensordesc<bf16[{rows},{columns}],{layout!r}>"
-
-    kinds = dict.fromkeys(tangent_tiles.arg_names, "i32") | {
-        "slopes": tile(64, 32),
-        "weight": tile(32, 64),
-        "vectors": tile(64, 64),
-        "out": tile(64, 64),
-        "along": "*fp32",
-        "scale": "*fp32",
-    }
-    fixed = {"STAGES": 2, "LARGEST": 3e38}
-    source = GluonASTSource(tangent_tiles, kinds | dict.fromkeys(fixed, "constexpr"), fixed)
-    assembly = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["ptx"]
+    tiles = {"slopes": [64, 32], "weight": [32, 64], "vectors": [64, 64], "out": [64, 64]}
+    pointers = {"along": "*fp32", "scale": "*fp32"}
+    assembly = hopper_assembly(tangent_tiles, tiles, pointers, {"STAGES": 2, "LARGEST": 3e38})
     assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16" in assembly
     assert "cp.async.bulk.tensor.2d.shared" in assembly
     assert "cp.async.bulk.tensor.2d.global" in assembly
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.usefixtures("on_hopper")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(1024, 256, 64), (1100, 328, 72), (20_000, 512, 500), (4096, 2048, 1000)])
 def test_the_kernel_is_the_product_less_its_part_along_the_features(
@@ -50,8 +31,6 @@ def test_the_kernel_is_the_product_less_its_part_along_the_features(
     from hardsight.kernels.dispatch import aligned
     from hardsight.kernels.fused.tangent_product import tangent_product
 
-    if not tiling.serves_hopper(torch.device("cuda", 0)):
-        pytest.skip("the kernel is for Hopper")
     samples, dim, classes = shape
     torch.manual_seed(0)
     features = torch.randn(samples, dim, device="cuda", dtype=dtype)

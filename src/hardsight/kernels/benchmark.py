@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hardsight import kernels
-from hardsight.kernels.other_packages import linear_cross_entropies
+from hardsight.kernels.other_packages import Loss, linear_cross_entropies
 from hardsight.kernels.pairwise_angular_contrast import reference as plain_pairs
 from hardsight.kernels.rescaled_cross_entropy import reference as plain_rescaled
 
@@ -141,10 +141,10 @@ def from_features(samples: int, dim: int, classes: int) -> dict[str, Callable[[]
     def ours(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         return kernels.rescaled_linear_cross_entropy(features, weight, None, labels)
 
-    def both(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def both(loss: Loss) -> tuple[Tensor, ...]:
         return _backward(loss(features, weight, labels), features, weight)
 
-    def alone(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    def alone(loss: Loss) -> Tensor:
         with torch.no_grad():
             return loss(features, weight, labels)
 

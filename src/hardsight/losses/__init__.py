@@ -2,7 +2,7 @@
 
 from hardsight.losses.accumulation import AccumulatedRescaling, compute_loss_func
 from hardsight.losses.angular import AngularLinear, AVHLoss, angular_logits, avh_loss
-from hardsight.losses.automatic import AutomaticRescaling, rescaling_knobs
+from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.center import CenterLoss, center_loss, updated_centers
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss, amc_loss, contrastive_loss
 from hardsight.losses.correction import (
@@ -106,7 +106,6 @@ __all__ = [
     "margin_logits",
     "margin_loss",
     "mentornet_weights",
-    "rescaling_knobs",
     "rescaling_weights",
     "self_paced_loss",
     "self_paced_weights",

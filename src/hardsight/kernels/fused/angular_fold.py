@@ -25,7 +25,7 @@ _NO_LOGIT = tl.constexpr(float("-inf"))
 # Inverse norms whose ninth power is a number of float32, as the polynomial for nearly right angles needs it.
 _LEAST_INVERSE = tl.constexpr(1e-4)
 _LARGEST_INVERSE = tl.constexpr(1e4)
-_LOG2_E = tl.constexpr(1.4426950408889634)
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -143,7 +143,7 @@ def _add_angle(scaled, factors, angles, NEAR_RIGHT: tl.constexpr):
 def _fade(top, higher, masses, SPREAD: tl.constexpr):
     """The lanes' sums of exponentials, under a new top."""
     mass, below, mass_squares = masses
-    fade = tl.exp2((top - higher) * _LOG2_E)
+    fade = tl.exp2((top - higher) * LOG2_E)
     if SPREAD:
         # Sum of e (top - z): moving the top up adds the step to every term there is.
         below = (below + mass * (higher - top)) * fade
@@ -156,7 +156,7 @@ def _fade(top, higher, masses, SPREAD: tl.constexpr):
 def _add_exponential(logit, higher, masses, SPREAD: tl.constexpr):
     """The lanes' sums of exponentials with one slice's."""
     mass, below, mass_squares = masses
-    exponential = tl.exp2(logit * _LOG2_E - higher * _LOG2_E)
+    exponential = tl.exp2(logit * LOG2_E - higher * LOG2_E)
     if SPREAD:
         below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
         mass_squares += exponential * exponential

@@ -18,6 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 from hardsight.kernels.dispatch import blocks_of, on_device_of
 from hardsight.kernels.fused.angular_fold import (
     LANES,
+    LOG2_E,
     LOWEST,
     leave_out_beyond,
     leave_out_label,
@@ -30,7 +31,6 @@ from hardsight.kernels.fused.angular_tiling import Tiling, divide, is_worth_a_lo
 
 # What a program leaves for each of its samples: largest logit of the other classes, their mass under it, label's logit.
 FIELDS = tl.constexpr(3)
-_LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -54,9 +54,9 @@ def _fold(product, tile, lane, label, bias, classes, state, LOOK: tl.constexpr, 
     higher = top
     for i in tl.static_range(SLICES):
         higher = tl.maximum(higher, slices[i])
-    mass *= tl.exp2((top - higher) * _LOG2_E)
+    mass *= tl.exp2((top - higher) * LOG2_E)
     for i in tl.static_range(SLICES):
-        mass += tl.exp2(slices[i] * _LOG2_E - higher * _LOG2_E)
+        mass += tl.exp2(slices[i] * LOG2_E - higher * LOG2_E)
     return higher, mass, own
 
 
@@ -85,7 +85,7 @@ def _multiply_and_fold(tiles, labels, bias, partial, samples, work, LOOK: gl.con
         highest = gl.max(top, 1)
         out = partial + split.to(gl.int64) * FIELDS * samples + row
         gl.store(out, highest, mask=inside)
-        gl.store(out + samples, gl.sum(mass * gl.exp2((top - highest[:, None]) * _LOG2_E), 1), mask=inside)
+        gl.store(out + samples, gl.sum(mass * gl.exp2((top - highest[:, None]) * LOG2_E), 1), mask=inside)
         gl.store(out + 2 * samples, gl.sum(own, 1), mask=inside)
 
 

@@ -449,3 +449,45 @@ def test_of_a_head_that_is_not_linear_the_features_tell_angles_and_the_logits_th
     torch.testing.assert_close(seen.label_angle / seen.angle_sum, exact)
     torch.testing.assert_close(seen.log_sum_exp - seen.label_logit, hardness.cross_entropy(logits, labels))
     torch.testing.assert_close(seen.entropy, hardness.entropy(logits))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8])
+def test_labels_of_any_integer_type_score_alike(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, weight = torch.randn(20, 5, generator=generator), torch.randn(4, 5, generator=generator)
+    labels = torch.randint(0, 4, (20,), generator=generator)
+    logits, narrow = features @ weight.T, labels.to(dtype)
+    names = [one.name for one in hardness.model_scores()]
+    torch.testing.assert_close(
+        hs.score(features, weight, narrow, scores=names), hs.score(features, weight, labels, scores=names)
+    )
+    for one in hardness.SCORES.values():
+        given = {"features": features, "weight": weight, "logits": logits, "labels": labels}
+        if "labels" in one.needs and set(one.needs) <= set(given):
+            wide = one.definition(*[given[name] for name in one.needs])
+            torch.testing.assert_close(
+                one.definition(*[(given | {"labels": narrow})[name] for name in one.needs]), wide
+            )
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 4\).*labels\[3\] = 9"):
+        hs.score(features, weight, torch.tensor([*labels[:3], 9, *labels[4:]]).to(dtype))
+
+
+def test_angular_scores_under_vmap_equal_one_call_per_batch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(4, 5, generator=generator)
+    labels = torch.randint(0, 4, (3, 6), generator=generator)
+    features = torch.randn(3, 6, 5, generator=generator)
+    # Nearly parallel to their class, where an arccos would lose digits.
+    features[0] = weight[labels[0]] + 1e-4 * features[0]
+    for one in (hs.angular_visual_hardness, hardness.angular_margin, hardness.label_visual_confidence):
+        batched = torch.func.vmap(one, in_dims=(0, None, 0))(features, weight, labels)
+        single = torch.stack([one(*pair) for pair in zip(features, [weight] * 3, labels, strict=True)])
+        torch.testing.assert_close(batched, single, rtol=1e-5, atol=1e-7)
+
+    def loss(of: Tensor, label: Tensor) -> Tensor:
+        return hs.angular_visual_hardness(of.unsqueeze(0), weight, label.unsqueeze(0)).sum()
+
+    each = torch.func.vmap(torch.func.grad(loss))(features[1], labels[1])
+    leaf = features[1].clone().requires_grad_()
+    hs.angular_visual_hardness(leaf, weight, labels[1]).sum().backward()
+    torch.testing.assert_close(each, leaf.grad)

@@ -28,11 +28,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.columns import require_column
 from hardsight.files import LARGEST_TEXT, read_bytes
 from hardsight.names import check_name, unknown_name
 from hardsight.records import write_text
+from hardsight.validation import check_classes
 
 ACTIONS = ("keep", "relabel", "drop")
 COLUMNS = ("id", "label", "expected", "action", "new_label", "suspicion", "reasons", "path")
@@ -134,7 +134,7 @@ def apply_actions(
             )
         if one.action == "relabel":
             number = classes.number(one.new_label, one.line, "new_label")
-            require_classes(f"line {one.line}: new_label", np.array([number]), "the action for such a sample is drop")
+            check_classes(f"line {one.line}: new_label", np.array([number]), "the action for such a sample is drop")
             if number > most:
                 raise ValueError(
                     f"line {one.line}: new_label must be a class number of at most {most}; got {one.new_label!r}"

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.samplers import EpochSampler
+from hardsight.validation import check_classes
 
 
 class ClassBalancedSampler(EpochSampler):
@@ -33,7 +33,7 @@ class ClassBalancedSampler(EpochSampler):
         super().__init__(seed=seed, processes=processes, rank=rank)
         if labels.ndim != 1 or len(labels) == 0:
             raise ValueError(f"labels must be one class for each of at least 1 sample; got {list(labels.shape)}")
-        require_classes("labels", labels)
+        check_classes("labels", labels)
         found, counts = labels.cpu().unique(return_counts=True)
         if not 1 <= classes_per_batch <= len(found):
             raise ValueError(

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.hardness.validation import check_finite, check_labels
+from hardsight.validation import check_finite, check_labels
 
 # Probabilities looked at in one go: 2**22 doubles are 32 MiB.
 _PIECE = 2**22

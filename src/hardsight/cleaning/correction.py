@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardsight.cleaning.classes import require_classes
+from hardsight.validation import check_classes
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def correct_labels(
     allowed = torch.ones_like(labels, dtype=torch.bool) if among is None else among.clone()
     if confidence is not None:
         allowed &= confidence >= minimum_confidence
-    require_classes("predicted", predicted[allowed])
+    check_classes("predicted", predicted[allowed])
     corrected = torch.where(allowed, predicted, labels)
     return Correction(corrected, corrected != labels)
 
@@ -87,8 +87,8 @@ def fitting(
     predicted: Int[Tensor, "samples"], labels: Int[Tensor, "samples"], true_labels: Int[Tensor, "samples"]
 ) -> Fitting:
     """How far the predictions follow the given labels, on the right and on the wrong ones (GR, Table 11)."""
-    require_classes("labels", labels)
-    require_classes("true_labels", true_labels)
+    check_classes("labels", labels)
+    check_classes("true_labels", true_labels)
     right = labels == true_labels
     follows = predicted == labels
     return Fitting(
@@ -105,7 +105,7 @@ def correction_report(
 ) -> CorrectionReport:
     """What changing `labels` to `corrected` repaired and damaged."""
     for name, classes in (("labels", labels), ("corrected", corrected), ("true_labels", true_labels)):
-        require_classes(name, classes)
+        check_classes(name, classes)
     wrong, still = labels != true_labels, corrected != true_labels
     return CorrectionReport(
         samples=len(labels),

@@ -8,7 +8,6 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.cleaning.classes import require_classes
 from hardsight.cleaning.columns import (
     hardness_values,
     labels_of,
@@ -23,6 +22,7 @@ from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.cleaning.reasons import reasons_of
 from hardsight.names import check_name
+from hardsight.validation import check_classes
 
 ESTIMATES = ("auto", "confident_joint", "disagreement", "mixture")
 
@@ -104,7 +104,7 @@ def find_label_issues(
     names = _choose(table, score)
     labels = labels_of(table)
     if labels.dtype.kind in "iu":
-        require_classes("column 'label'", labels, "write null where a sample has no label")
+        check_classes("column 'label'", labels, "write null where a sample has no label")
     _check_kinds(table)
     columns = [hardness_values(table, name) for name in names]
     hardness = columns[0] if len(columns) == 1 else rank_average(columns)

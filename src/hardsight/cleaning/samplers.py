@@ -16,8 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from hardsight.cleaning.classes import require_classes
-from hardsight.hardness.validation import check_finite
+from hardsight.validation import check_classes, check_finite
 
 Pacing = Literal["linear", "root"]
 
@@ -229,7 +228,7 @@ def _easiest_first(hardness: Tensor, labels: Tensor | None) -> Tensor:
         return order
     if labels.shape != hardness.shape:
         raise ValueError(f"labels must be one for each of the {len(hardness)} samples; got {list(labels.shape)}")
-    require_classes("labels", labels)
+    check_classes("labels", labels)
     grouped = order[labels[order].argsort(stable=True)]
     sizes = torch.unique_consecutive(labels[grouped], return_counts=True)[1]
     place = torch.arange(len(grouped)) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)

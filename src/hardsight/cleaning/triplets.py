@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hardsight.cleaning.samplers import count_of
 from hardsight.geometry import angles_to_classes, widen
-from hardsight.hardness.validation import check_finite, check_labels
+from hardsight.validation import check_finite, check_labels
 
 
 class Triplets(NamedTuple):

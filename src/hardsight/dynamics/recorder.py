@@ -23,13 +23,13 @@ from hardsight.dynamics.standing import Standing
 from hardsight.dynamics.tables import scores_table
 from hardsight.dynamics.validation import (
     check_batch,
-    check_count,
     check_norms,
     check_state,
     check_values,
 )
 from hardsight.heads import Seen
 from hardsight.names import check_name
+from hardsight.validation import check_count
 
 
 class Recorder:

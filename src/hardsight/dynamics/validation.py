@@ -7,14 +7,6 @@ import torch
 from torch import Tensor
 
 
-def check_count(name: str, value: Any, meaning: str, least: int = 1) -> None:
-    """A count is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, {meaning}; got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, {meaning}; got {value!r}")
-
-
 def check_batch(ids: Tensor, logits: Tensor, labels: Tensor, num_classes: int | None) -> None:
     """Logits are [batch, classes] floats; ids and labels are [batch] integers."""
     if not (isinstance(ids, Tensor) and isinstance(logits, Tensor) and isinstance(labels, Tensor)):

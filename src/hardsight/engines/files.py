@@ -37,8 +37,8 @@ from hardsight.files import LARGEST_MAPPED, plain_file
 from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
-from hardsight.hardness.validation import check_features_and_weight, check_labels
 from hardsight.records import ROWS_OF_LISTS, atomic_path, open_parquet
+from hardsight.validation import check_features_and_weight, check_labels
 
 HEAD_KEY = b"hardsight.head"
 ENDINGS = (".npz", ".safetensors", ".parquet")

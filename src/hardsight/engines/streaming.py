@@ -15,8 +15,8 @@ from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
 from hardsight.hardness.summary import Head, summarise_outputs
-from hardsight.hardness.validation import check_finite, check_head, check_labels
 from hardsight.heads import Seen, evaluating, observe, unwrap
+from hardsight.validation import check_finite, check_head, check_labels
 
 _LABEL_KEYS = ("labels", "label")
 _ID_KEYS = ("ids", "id")

@@ -9,15 +9,22 @@ import functools
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
-from hardsight.hardness.validation import check_features, check_features_and_weight, check_labels, check_logits
+from hardsight.validation import (
+    check_features,
+    check_features_and_weight,
+    check_integers,
+    check_labels,
+    check_logits,
+    may_look,
+)
 
 
 def angular_visual_hardness(
-    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Int[Tensor, "samples"]
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Angle to the labelled class over the sum of the angles to all classes (AVH, Eq. 1).
 
@@ -26,7 +33,7 @@ def angular_visual_hardness(
     """
     check_features_and_weight(features, weight)
     check_labels(labels, len(features), len(weight))
-    angles = angles_to_classes(widen(features), widen(weight))
+    angles = _class_angles(features, weight)
     return _rounded(share_of_sum(_of_label(angles, labels), angles.sum(1), len(weight)), features, weight)
 
 
@@ -35,12 +42,12 @@ def angular_visual_confidence(
 ) -> Float[Tensor, "samples classes"]:
     """(pi - angle) of each class over the sum of that over all classes (AVH, Eq. 3): rows in [0, 1] that sum to 1."""
     check_features_and_weight(features, weight)
-    closeness = math.pi - angles_to_classes(widen(features), widen(weight))
+    closeness = math.pi - _class_angles(features, weight)
     return _rounded(share_of_sum(closeness, closeness.sum(1, keepdim=True), len(weight)), features, weight)
 
 
 def label_visual_confidence(
-    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Int[Tensor, "samples"]
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Angular visual confidence in the labelled class. In [0, 1]; larger is easier."""
     check_labels(labels, len(features), len(weight))
@@ -48,7 +55,7 @@ def label_visual_confidence(
 
 
 def angular_margin(
-    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Int[Tensor, "samples"]
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Angle to the nearest other class minus the angle to the labelled one, in radians.
 
@@ -56,7 +63,7 @@ def angular_margin(
     """
     check_features_and_weight(features, weight)
     check_labels(labels, len(features), len(weight))
-    angles = angles_to_classes(widen(features), widen(weight))
+    angles = _class_angles(features, weight)
     return _rounded(_without_label(angles, labels, math.inf).amin(1) - _of_label(angles, labels), features, weight)
 
 
@@ -67,7 +74,7 @@ def feature_norm(features: Float[Tensor, "samples dim"]) -> Float[Tensor, "sampl
 
 
 def class_normalised_norm(
-    features: Float[Tensor, "samples dim"], labels: Int[Tensor, "samples"]
+    features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Feature norm scaled linearly to [0, 1] within each class (AVH, Table 1). Depends on the whole set.
 
@@ -79,7 +86,9 @@ def class_normalised_norm(
     return _rounded(scale_within_class(norms(widen(features)), labels.long(), classes), features)
 
 
-def prototype_angle(features: Float[Tensor, "samples dim"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+def prototype_angle(
+    features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
     """Angle between a feature and the mean feature of all samples with its label. Depends on the whole set.
 
     Prototypicality (Sorscher et al. 2022) needs no head; the mean is over the features as they are, the sample's own
@@ -99,7 +108,7 @@ def prototype_angle(features: Float[Tensor, "samples dim"], labels: Int[Tensor, 
 
 
 def model_confidence(
-    logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]
+    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Softmax probability of the labelled class (AVH, Definition 1). In [0, 1]; larger is easier."""
     check_logits(logits)
@@ -107,7 +116,9 @@ def model_confidence(
     return _rounded(_of_label(widen(logits).softmax(1), labels), logits)
 
 
-def logit_margin(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+def logit_margin(
+    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
     """Logit of the labelled class minus the largest other logit (the margin of AUM). Larger is easier."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
@@ -124,14 +135,16 @@ def entropy(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"
     return _rounded(-(log_probabilities.exp() * log_probabilities).sum(1), logits)
 
 
-def cross_entropy(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+def cross_entropy(
+    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
     """Minus the log of the labelled class's softmax probability, in nats. Not negative; larger is harder."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
     return _rounded(torch.nn.functional.cross_entropy(widen(logits), labels.long(), reduction="none"), logits)
 
 
-def el2n(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+def el2n(logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]) -> Float[Tensor, "samples"]:
     """Length of the softmax error vector p - y (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
     check_logits(logits)
     check_labels(labels, *logits.shape)
@@ -141,7 +154,7 @@ def el2n(logits: Float[Tensor, "samples classes"], labels: Int[Tensor, "samples"
 def last_layer_grand(
     features: Float[Tensor, "samples dim"],
     logits: Float[Tensor, "samples classes"],
-    labels: Int[Tensor, "samples"],
+    labels: Integer[Tensor, "samples"],
     *,
     bias: bool = True,
 ) -> Float[Tensor, "samples"]:
@@ -170,8 +183,16 @@ def scale_within_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
     return torch.where(spread > 0, (values - lowest) / torch.where(spread > 0, spread, 1.0), 0.0)
 
 
+def _class_angles(features: Tensor, weight: Tensor) -> Tensor:
+    if torch.compiler.is_compiling() or (may_look(features) and may_look(weight)):
+        return angles_to_classes(widen(features), widen(weight))
+    # Under vmap nothing can pick out the nearly parallel pairs, so all are measured from the vectors themselves.
+    return angle_between(widen(features).unsqueeze(1), widen(weight))
+
+
 def _classes_of(labels: Tensor) -> int:
-    return int(labels.max()) + 1 if labels.numel() else 0
+    check_integers("labels", labels)
+    return int(labels.long().max()) + 1 if labels.numel() else 0
 
 
 def _el2n(logits: Tensor, labels: Tensor) -> Tensor:

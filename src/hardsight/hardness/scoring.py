@@ -7,8 +7,8 @@ from torch import Tensor
 from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.registry import Score, get_score, model_scores, parts_of
 from hardsight.hardness.summary import summarise
-from hardsight.hardness.validation import check_features_and_weight, check_labels
 from hardsight.names import nearest_names
+from hardsight.validation import check_features_and_weight, check_labels
 
 DEFAULT_SCORES = ("avh", "confidence", "norm")
 

@@ -1,0 +1,144 @@
+"""Checks of arguments that several packages share; each raises one sentence: the parameter, its bound, what came."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Features are [N, D] floats and finite, weight is [C, D] with C >= 2, bias is [C]."""
+    check_matrix("features", features, "[samples, dim]")
+    check_head(weight, bias)
+    if features.shape[1] != weight.shape[1]:
+        raise ValueError(
+            f"features and weight must have the same dim; got features {_shape(features)} and weight {_shape(weight)}"
+        )
+    check_finite("features", features)
+
+
+def check_head(weight: Tensor, bias: Tensor | None = None) -> None:
+    """Weight is [C, D] floats and finite with C >= 2, bias is [C] and finite."""
+    check_matrix("weight", weight, "[classes, dim]")
+    if weight.shape[0] < 2:
+        raise ValueError(f"weight must have a row for each of at least 2 classes; got {_shape(weight)}")
+    check_finite("weight", weight)
+    if bias is None:
+        return
+    check_tensor("bias", bias)
+    if bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have one number for each class {_shape(weight[:, 0])}; got {_shape(bias)}")
+    check_finite("bias", bias)
+
+
+def check_features(features: Tensor, name: str = "features") -> None:
+    """Features are [N, D] floats, finite, and not empty."""
+    check_matrix(name, features, "[samples, dim]")
+    check_finite(name, features)
+
+
+def check_logits(logits: Tensor) -> None:
+    """Logits are [N, C] floats and finite, with C >= 2."""
+    check_matrix("logits", logits, "[samples, classes]")
+    if logits.shape[1] < 2:
+        raise ValueError(f"logits must have a column for each of at least 2 classes; got {_shape(logits)}")
+    check_finite("logits", logits)
+
+
+def check_labels(labels: Tensor, samples: int, classes: int, name: str = "labels") -> None:
+    """Labels are [N] integers of any width in [0, C)."""
+    check_integers(name, labels)
+    if labels.shape != (samples,):
+        raise ValueError(f"{name} must have one class for each of the {samples} samples; got shape {_shape(labels)}")
+    if not may_look(labels):
+        return
+    # torch compares no unsigned integers of more than 8 bits.
+    values = labels.long()
+    wrong = (values < 0) | (values >= classes)
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{name} must lie in [0, {classes}), one for each class; "
+            f"{int(wrong.sum())} do not, first {name}[{first}] = {labels[first].item()}"
+        )
+
+
+def check_integers(name: str, values: Tensor) -> None:
+    """A tensor of integers; bool is none."""
+    check_tensor(name, values)
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers; got {values.dtype}")
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """No NaN and no infinity; says how many rows have one, and which is the first."""
+    if not may_look(values):
+        return
+    # A row's sum is finite when all of it is: one pass without a mask. Only a suspicion is looked into.
+    rows = values.flatten(1) if values.ndim > 1 else values.unsqueeze(1)
+    suspects = (~rows.sum(1).isfinite()).nonzero().squeeze(1)
+    if not len(suspects):
+        return
+    bad = suspects[~rows[suspects].isfinite().all(1)]
+    if len(bad):
+        raise ValueError(
+            f"{name} must be finite; {len(bad)} of {len(rows)} rows hold NaN or infinity, first row {int(bad[0])}"
+        )
+
+
+def check_tensor(name: str, values: Any) -> None:
+    """A tensor, not an array of another library, which would end up on another device."""
+    if not isinstance(values, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(values).__name__}")
+
+
+def check_matrix(name: str, values: Tensor, layout: str) -> None:
+    """A matrix of floats that is not empty; `layout` names its sides."""
+    check_tensor(name, values)
+    if not values.is_floating_point():
+        raise TypeError(f"{name} must be floating point; got {values.dtype}")
+    if values.ndim != 2:
+        raise ValueError(f"{name} must be a matrix {layout}; got shape {_shape(values)}")
+    if values.numel() == 0:
+        raise ValueError(f"{name} must not be empty; got shape {_shape(values)}")
+
+
+def check_count(name: str, value: Any, meaning: str, least: int = 1) -> None:
+    """A whole number of at least `least`; `meaning` says what it counts."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, {meaning}; got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, {meaning}; got {value!r}")
+
+
+def check_classes(name: str, numbers: Tensor | np.ndarray, instead: str = "leave those samples out") -> None:
+    """No negative number, which stands for no class as PyTorch's -100 does and would become a class of its own.
+
+    `instead` says what to do with a sample that has no class.
+    """
+    negative = numbers[numbers < 0]
+    if not len(negative):
+        return
+    among = f" ({len(negative)} of {len(numbers)})" if len(numbers) > 1 else ""
+    raise ValueError(
+        f"{name} must be 0 or larger, the number of a class; got {int(negative[0])}, which stands for none{among}: "
+        f"{instead}"
+    )
+
+
+def may_look(values: Tensor) -> bool:
+    """Whether Python may branch on the values: not while torch compiles, nor under `torch.func.vmap`."""
+    if torch.compiler.is_compiling():
+        return False
+    functorch = torch._C._functorch
+    # Transforms nest: `vmap` of `grad` wraps a batched tensor once more.
+    while functorch.is_functorch_wrapped_tensor(values):
+        if functorch.is_batchedtensor(values):
+            return False
+        values = functorch.get_unwrapped(values)
+    return True
+
+
+def _shape(values: Tensor) -> str:
+    return str(list(values.shape))

@@ -37,13 +37,13 @@ define install
 @test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 demo"; exit 1; }
 @test -e $@ && echo "bringing $(VENV) up to date" || echo "installing torch and $(2) into $(VENV) ($(3), once)"
 @test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-@$(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[$(1)]'
+@$(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[$(1)]' $(4)
 endef
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(call install,report,the rest,a minute or two)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt
-	$(call install,dev,what the tests need,a few minutes)
+$(VENV)/.dev: pyproject.toml studies/pyproject.toml constraints.txt
+	$(call install,dev,what the tests need,a few minutes,--editable studies)
 	@touch $@ $(VENV)/.demo

@@ -9,20 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hardsight_studies.gr.auto import RATES as RATES_OF_AUTO
+from hardsight_studies.gr.auto import means_over
+from hardsight_studies.gr.choosing import AUTO
+from hardsight_studies.gr.human_noise_trainings import LONG_METHODS, UNKNOWN_NOISE
+from hardsight_studies.gr.judged import kind_of, under
+from hardsight_studies.gr.protocol_page import compared_with_cce
+from hardsight_studies.gr.table3_numbers import PAPER, RATES, best_in_paper, ends
+from hardsight_studies.gr.table3_trainings import OTHERS, PROTOCOLS
+from hardsight_studies.gr.table5 import LOGS
+from hardsight_studies.gr.trainings import LONG, RELEASED, RELEASED_TRAINING
+from hardsight_studies.page import write_pages
+
 import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
-from hardsight.studies.gr.auto import RATES as RATES_OF_AUTO
-from hardsight.studies.gr.auto import means_over
-from hardsight.studies.gr.choosing import AUTO
-from hardsight.studies.gr.human_noise_trainings import LONG_METHODS, UNKNOWN_NOISE
-from hardsight.studies.gr.judged import kind_of, under
-from hardsight.studies.gr.protocol_page import compared_with_cce
-from hardsight.studies.gr.table3_numbers import PAPER, RATES, best_in_paper, ends
-from hardsight.studies.gr.table3_trainings import OTHERS, PROTOCOLS
-from hardsight.studies.gr.table5 import LOGS
-from hardsight.studies.gr.trainings import LONG, RELEASED, RELEASED_TRAINING
-from hardsight.studies.page import write_pages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,7 +164,7 @@ def scores_page() -> str:
 
 
 def results_of(name: str) -> dict[str, Any]:
-    return json.loads((DOCS.parent / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((DOCS.parent / "studies" / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def people() -> str:
@@ -372,7 +373,7 @@ def main() -> None:
     for page in PAGES_WITH_BLOCKS:
         page.write_text(made_anew(page.read_text()))
     save_png(kernels_figure(), DOCS / "pictures" / "kernels.png")
-    for path in write_pages(DOCS.parent / "results", DOCS):
+    for path in write_pages(DOCS.parent / "studies" / "results", DOCS):
         print(path)
 
 

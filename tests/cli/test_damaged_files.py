@@ -17,7 +17,6 @@ DEEP_JSON, DEEP_TOML = "[" * 100_000, "x = " + "[" * 100_000
         (["report", "{folder}/alignment.json"], "alignment.json", DEEP_JSON),
         (["train", "{folder}/c.toml"], "c.toml", DEEP_TOML),
         (["train", "{folder}/c.toml"], "c.toml", "epochs = " + "9" * 5000),
-        (["study", "table", "gr-table1", "--preset", "cpu", "--results", "{folder}"], "gr-table1-cpu.json", DEEP_JSON),
     ],
     ids=lambda one: one[0] if isinstance(one, list) else None,
 )

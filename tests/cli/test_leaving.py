@@ -10,7 +10,7 @@ from hardsight.cli import main
 
 @pytest.mark.parametrize(
     ("words", "code", "left"),
-    [(["study", "list"], 0, True), (["report", "nowhere"], 2, False), (["no-such-command"], 2, False)],
+    [(["data", "list"], 0, True), (["report", "nowhere"], 2, False), (["no-such-command"], 2, False)],
 )
 def test_only_a_command_that_did_its_work_waits_for_the_others(
     words: list[str], code: int, left: bool, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -114,20 +113,3 @@ def told(words: Sequence[str], encoding: str, monkeypatch: pytest.MonkeyPatch, *
             main()
     assert not end.value.code
     return written.getvalue().decode(encoding)
-
-
-def test_a_closed_pipe_ends_a_study_without_a_word(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from hardsight.cli import main; main()", "study", "run", "avh-figure3"]
-    running = subprocess.Popen(
-        [*command, "--output", "records", "--results", "results"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert running.stdout is not None
-    running.stdout.close()
-    assert running.stderr is not None
-    said = running.stderr.read()
-    running.stderr.close()
-    assert (running.wait(), said) == (1, "")

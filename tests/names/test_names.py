@@ -8,7 +8,6 @@ from hardsight.domains import BASELINES, SELECTORS
 from hardsight.hardness import SCORES
 from hardsight.losses.registry import LOSSES
 from hardsight.names import check_name, nearest_names, unknown_name
-from hardsight.studies.registry import studies
 from hardsight.training.config import TrainingConfig
 
 REGISTRIES = {
@@ -20,7 +19,6 @@ REGISTRIES = {
     "networks": models.names(),
     "scores": SCORES,
     "selectors": SELECTORS,
-    "studies": [study.id for study in studies()],
 }
 
 

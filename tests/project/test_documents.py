@@ -85,7 +85,7 @@ def test_commands_are_marked_and_have_known_options(page: Path) -> None:
     parse_commands(text)
 
 
-@pytest.mark.parametrize("command", ["demo --nonsense", "nonsense", "study nonsense"])
+@pytest.mark.parametrize("command", ["demo --nonsense", "nonsense", "data nonsense"])
 def test_an_unknown_command_or_option_is_noticed(command: str) -> None:
     with pytest.raises(Exception, match="nonsense"):
         parse_commands(f"$ hardsight {command}\n")

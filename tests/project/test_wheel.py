@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-FOLDERS = ("benchmarks", "docs", "results", "src", "tests")
+FOLDERS = ("benchmarks", "docs", "src", "studies", "tests")
 FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml")
 
 
@@ -35,10 +35,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_carries_every_module_template_and_the_type_marker(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if name.startswith("hardsight/")}
+        names = archive.namelist()
+    packed = {name for name in names if name.startswith("hardsight/")}
     source = ROOT / "src"
     assert packed == {path.relative_to(source).as_posix() for path in files_of(source / "hardsight")}
     assert "hardsight/py.typed" in packed
+    assert not any("studies" in name for name in names)
 
 
 def test_it_says_what_it_is(wheel: Path) -> None:

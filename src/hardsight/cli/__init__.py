@@ -3,6 +3,8 @@
 import codecs
 import io
 import sys
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated
 
 import typer
@@ -13,9 +15,9 @@ from hardsight.cli.audit import audit
 from hardsight.cli.bench import bench
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
+from hardsight.cli.errors import BAD_INPUT
 from hardsight.cli.report import report
 from hardsight.cli.score import score
-from hardsight.cli.study import study_app
 from hardsight.cli.train import runs, train
 
 app = typer.Typer(
@@ -27,8 +29,27 @@ app = typer.Typer(
 )
 for command in (demo, score, audit, align, train, runs, adapt, report, bench):
     app.command()(command)
-app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
+
+
+def add_commands(app: typer.Typer, found: Iterable[EntryPoint]) -> None:
+    """Add the commands that other distributions bring, Typer apps under the entry points `hardsight.commands`."""
+    brought = {one.name: one.load() for one in found}
+    for name, of in brought.items():
+        app.add_typer(of, name=name)
+    if "study" not in brought:
+        anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command("study", context_settings=anything)(_say_how_to_install_the_studies)
+
+
+def _say_how_to_install_the_studies() -> None:
+    """Tables and figures of the papers, each one command: a distribution of its own, which is not installed."""
+    sentence = "`hardsight study` needs hardsight-studies: run `pip install ./studies` in a checkout of the repository"
+    print(f"hardsight: {sentence}", file=sys.stderr)
+    raise typer.Exit(BAD_INPUT)
+
+
+add_commands(app, entry_points(group="hardsight.commands"))
 
 
 def _tell_version(asked: bool) -> bool:

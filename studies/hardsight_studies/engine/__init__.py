@@ -1,0 +1,1 @@
+"""Reading studies, running them, and making tables and pages of what they found."""

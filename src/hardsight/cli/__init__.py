@@ -49,7 +49,7 @@ def _say_how_to_install_the_studies() -> None:
     raise typer.Exit(BAD_INPUT)
 
 
-add_commands(app, entry_points(group="hardsight.commands"))
+add_commands(app, list(entry_points(group="hardsight.commands")))
 
 
 def _tell_version(asked: bool) -> bool:

@@ -59,7 +59,7 @@ LOSSES: dict[str, Tree] = {
     "normface": {"loss": {"name": "normface", "options": {"scale": 16.0}}, "model": {"head": "cosine"}},
     "amc-0.1": {"feature_loss": {"name": "amc", "weight": 0.1}, "data": {"drop_last": True}},
     # Eq. 6 to the letter, without the epsilon by which its authors' code lets go of fitted samples.
-    "gr-equation": {"loss": {"name": "gradient_rescaling", "options": {"beta": 6.0, "lam": 0.5}}},
+    "gr-equation": {"loss": {"name": "gradient_rescaling", "options": {"beta": 6.0, "lam": 0.5, "epsilon": 0.0}}},
 }
 # Nearly everyone agrees on nearly every image: the last bin of five would hold 95 % of them.
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96, 1.0)

@@ -23,7 +23,7 @@ def supervision(name: str) -> nn.Module:
         "cce": lambda: CrossEntropy(reduction="none"),
         "mae": lambda: MAELoss(reduction="none"),
         "gce": lambda q: GCELoss(q=q, reduction="none"),
-        "gr": lambda beta, lam: GradientRescaling(beta, lam, reduction="none"),
+        "gr": lambda beta, lam: GradientRescaling(beta, lam, reduction="none", epsilon=0.0),
     }
     return makers[kind](*values)
 

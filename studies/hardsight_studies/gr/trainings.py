@@ -134,8 +134,8 @@ def loss_of(method: str, rate: float, data: str, reduction: str = "weight", epsi
     """The loss of a method's name as configuration. Forward and Backward are told the true noise rate."""
     both = knobs(method)
     if both is not None:
-        options: Tree = {"beta": both[0], "lam": both[1], "reduction": reduction}
-        return {"name": "gradient_rescaling", "options": options | ({"epsilon": epsilon} if epsilon else {})}
+        options: Tree = {"beta": both[0], "lam": both[1], "reduction": reduction, "epsilon": epsilon}
+        return {"name": "gradient_rescaling", "options": options}
     loss = dict(_LOSSES[method])
     if method in ("forward", "backward"):
         loss["options"] = {"transition": rate}

@@ -40,7 +40,7 @@ def gradients(model: nn.Module) -> list[Tensor]:
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def whole_batch(model: nn.Module, inputs: Tensor, labels: Tensor, epsilon: float = 0.0) -> list[Tensor]:
+def whole_batch(model: nn.Module, inputs: Tensor, labels: Tensor, epsilon: float = 1e-6) -> list[Tensor]:
     model = copy.deepcopy(model)
     GradientRescaling(epsilon=epsilon)(model(inputs), labels).backward()
     return gradients(model)

@@ -1,6 +1,7 @@
 """Gradient rescaling: direction and L1 norm of the logit gradient, the identities of Eq. 7, every extreme of p."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,12 +9,14 @@ from scipy.integrate import quad
 from torch import Tensor
 from torch.nn import functional
 
+from hardsight import kernels
 from hardsight.losses import GradientRescaling, gce_loss, gradient_rescaling, mae_loss, rescaling_weights
 
 
 def gradient(logits: Tensor, labels: Tensor, **options: object) -> Tensor:
+    """Of Eq. 6 to the letter, unless `options` give an epsilon."""
     logits = logits.detach().clone().requires_grad_()
-    gradient_rescaling(logits, labels, **options).sum().backward()
+    gradient_rescaling(logits, labels, **{"epsilon": 0.0} | options).sum().backward()
     return logits.grad
 
 
@@ -68,6 +71,24 @@ def test_epsilon_lets_go_of_what_is_fitted(dtype: torch.dtype) -> None:
         gradient(fresh, label, reduction="sum", epsilon=1e-6), gradient(fresh, label, reduction="sum"),
         rtol=1e-5, atol=0,
     )  # fmt: skip
+
+
+RESCALING = {
+    "function": gradient_rescaling,
+    "module": lambda logits, labels: GradientRescaling()(logits, labels),
+    "kernel": kernels.rescaled_cross_entropy,
+    "linear kernel": lambda logits, labels: kernels.rescaled_linear_cross_entropy(
+        logits, torch.eye(3, dtype=logits.dtype), None, labels
+    ),
+}
+
+
+@pytest.mark.parametrize("of", RESCALING.values(), ids=RESCALING)
+def test_by_default_a_fitted_sample_is_let_go(of: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """As in the authors' code; a batch of fitted samples alone has no other to share the divisor with."""
+    logits = torch.tensor([[70.0, 0.0, 0.0]], requires_grad=True)
+    of(logits, torch.tensor([0])).backward()
+    assert logits.grad.abs().sum() < 1e-20
 
 
 def test_hand_computed() -> None:
@@ -186,7 +207,7 @@ def test_reductions_divide_the_same_gradient(logits: Tensor, labels: Tensor) -> 
 
 def test_upstream_gradient_is_applied(logits: Tensor, labels: Tensor) -> None:
     leaf = logits.clone().requires_grad_()
-    (3 * GradientRescaling()(leaf, labels)).backward()
+    (3 * GradientRescaling(epsilon=0.0)(leaf, labels)).backward()
     torch.testing.assert_close(leaf.grad, 3 * gradient(logits, labels))
 
 
@@ -243,7 +264,7 @@ def test_refuses_a_negative_weight_which_would_spoil_the_whole_batch() -> None:
 
 def test_logits_near_the_largest_number_have_their_gradient() -> None:
     logits = torch.tensor([[3e38, 1e38, 2e38]], requires_grad=True)
-    loss = gradient_rescaling(logits, torch.tensor([1]))
+    loss = gradient_rescaling(logits, torch.tensor([1]), epsilon=0.0)
     loss.backward()
     assert loss.item() == pytest.approx(2e38)
     # The label is ruled out, so its weight is 1: half a step down for the class that leads, half a step up for it.

@@ -30,7 +30,7 @@ def rescaled_linear_cross_entropy(
     beta: float = 8.0,
     lam: float = 0.5,
     transform: str = "exp",
-    epsilon: float = 0.0,
+    epsilon: float = 1e-6,
     sample_weight: Float[Tensor, "samples"] | None = None,
     ignore_index: int = -100,
     reduction: str = "weight",

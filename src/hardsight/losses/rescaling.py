@@ -27,7 +27,7 @@ def gradient_rescaling(
     beta: float = 8.0,
     lam: float = 0.5,
     transform: Transform = "exp",
-    epsilon: float = 0.0,
+    epsilon: float = 1e-6,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "weight",
@@ -42,8 +42,8 @@ def gradient_rescaling(
     does), "mean" by the number of samples here, "sum" by nothing, "none" keeps one loss a sample. `normaliser` is a
     sum of weights known beforehand, of all processes and of all parts of an accumulated batch. `value` replaces the
     logged cross-entropy: a function of logits [rows, classes] and labels that gives one number per sample. `epsilon` is
-    added to 2 (1 - p_y), as the authors' code does (1e-6): a sample is then let go once 1 - p_y falls below it. With 0,
-    Eq. 6 to the letter, a fitted sample pulls with weight 1 for ever and logits grow without end.
+    added to 2 (1 - p_y), as in the authors' code: a sample is let go once 1 - p_y falls below it. With 0, Eq. 6 to the
+    letter, a fitted sample pulls with weight 1 for ever and logits grow without end.
     """
     check_rescaling(beta, lam, transform, epsilon)
     check_reduction(reduction, RESCALING_REDUCTIONS)
@@ -96,10 +96,10 @@ class GradientRescaling(nn.Module):
     """`gradient_rescaling` as a module: forward(logits, labels).
 
     A larger `beta` makes the weights differ more; a larger `lam` moves the emphasis towards easier samples (the largest
-    weight is at the probability lam / (1 + lam)). The paper uses (8, 0.5) when the noise is unknown and larger values
-    for more noise. Set `epsilon=1e-6`, as the authors' code does, unless you study the equation itself: without it a
-    fitted sample pulls for ever. For gradient accumulation see `AccumulatedRescaling`; for several processes nothing is
-    needed.
+    weight is at the probability lam / (1 + lam)). Above
+    `losses.rescaling_limit.largest_beta(lam, classes)` it rules classes out. `epsilon=0` is Eq. 6 to the letter, under
+    which a fitted sample pulls for ever. For gradient accumulation see `AccumulatedRescaling`; for several processes
+    nothing is needed.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class GradientRescaling(nn.Module):
         transform: Transform = "exp",
         reduction: str = "weight",
         *,
-        epsilon: float = 0.0,
+        epsilon: float = 1e-6,
         ignore_index: int = -100,
         across_processes: bool = True,
         process_group: Any = None,
@@ -159,7 +159,7 @@ class GradientRescaling(nn.Module):
 
     def extra_repr(self) -> str:
         shown = f"beta={self.beta}, lam={self.lam}, transform={self.transform!r}, reduction={self.reduction!r}"
-        return f"{shown}, epsilon={self.epsilon}" if self.epsilon else shown
+        return f"{shown}, epsilon={self.epsilon}"
 
 
 class Rescaled(NamedTuple):

@@ -192,6 +192,28 @@ def law_gradient(entry: LossEntry, bench: Bench) -> None:
     assert torch.autograd.gradcheck(value, tuple(inputs), check_undefined_grad=False)
 
 
+def law_second_derivative(entry: LossEntry, bench: Bench) -> None:
+    """The gradient's own derivative is what differences of the gradient show, or taking it raises."""
+    first, labels, ids = bench.batch(entry, 4)
+    module = bench.build(entry).eval()
+    direction = torch.randn(first.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+
+    def slope(at: Tensor) -> Tensor:
+        # A layer before the loss, whose own graph must not hide what the loss leaves out.
+        leaf = at.requires_grad_()
+        value = bench.call(entry, module, 1.5 * leaf.tanh(), labels, ids)
+        return torch.autograd.grad(value, leaf, create_graph=True)[0].mul(direction).sum()
+
+    steps = 1e-5 * torch.eye(first.numel(), dtype=torch.float64).reshape(-1, *first.shape)
+    shown = torch.stack([slope(first + step).detach() - slope(first - step).detach() for step in steps]) / 2e-5
+    value = slope(at := first.clone())
+    try:
+        (found,) = torch.autograd.grad(value, at)
+    except RuntimeError:
+        return
+    torch.testing.assert_close(found, shown.reshape(first.shape), rtol=1e-6, atol=1e-7)
+
+
 def extreme_inputs(entry: LossEntry, bench: Bench, module: nn.Module, dtype: torch.dtype) -> list[Tensor]:
     """p = 0 and p = 1 and large logits; aligned, opposite, zero, tiny and large features."""
     classes, dim = bench.sizes.classes, bench.sizes.dim
@@ -300,6 +322,7 @@ LAWS: dict[Callable[[LossEntry, Bench], None], Callable[[LossEntry], bool]] = {
     law_weight_is_repetition: lambda entry: not entry.pairs,
     law_one_hot: lambda entry: entry.soft_targets,
     law_gradient: lambda entry: entry.value_has_gradient,
+    law_second_derivative: lambda entry: True,
     law_finite: lambda entry: True,
     law_autocast: lambda entry: True,
     law_spatial: lambda entry: entry.takes == "logits" and not entry.needs_ids,
@@ -399,6 +422,7 @@ WRONG = {
         )
     ),
     law_gradient: Wrong(lambda logits, labels: plain(_ValueOnly.apply(logits), labels)),
+    law_second_derivative: Wrong(lambda logits, labels: plain(_ValueOnly.apply(logits), labels)),
     law_finite: Wrong(lambda logits, labels: -logits.softmax(-1).gather(-1, labels[:, None])[:, 0].log()),
     law_autocast: Wrong(lambda logits, labels: plain((logits @ torch.eye(5)).float(), labels)),
     law_state: _Forgetful(),

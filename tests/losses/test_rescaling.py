@@ -10,7 +10,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardsight import kernels
-from hardsight.losses import GradientRescaling, gce_loss, gradient_rescaling, mae_loss, rescaling_weights
+from hardsight.losses import (
+    AccumulatedRescaling,
+    AutomaticRescaling,
+    GradientRescaling,
+    gce_loss,
+    gradient_rescaling,
+    mae_loss,
+    rescaling_weights,
+)
 
 
 def gradient(logits: Tensor, labels: Tensor, **options: object) -> Tensor:
@@ -270,3 +278,37 @@ def test_logits_near_the_largest_number_have_their_gradient() -> None:
     # The label is ruled out, so its weight is 1: half a step down for the class that leads, half a step up for it.
     assert logits.grad is not None
     assert logits.grad.tolist() == [[0.5, -0.5, 0.0]]
+
+
+def rescaled_losses() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    automatic = AutomaticRescaling(4)
+    automatic.decide(0.4)
+    return {
+        "weight": GradientRescaling(),
+        "none": lambda logits, labels: GradientRescaling(reduction="none")(logits, labels).sum(),
+        "automatic": automatic,
+        "accumulated": AccumulatedRescaling(GradientRescaling(), []),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("name", rescaled_losses())
+def test_a_second_derivative_raises(name: str, generator: torch.Generator) -> None:
+    """The gradient is no derivative of the value: what autograd could say of its own derivative would be wrong."""
+    logits = torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    labels, leaf = torch.arange(6) % 4, logits.clone().requires_grad_()
+    (plain,) = torch.autograd.grad(rescaled_losses()[name](leaf.tanh(), labels), leaf)
+    (recorded,) = torch.autograd.grad(rescaled_losses()[name](leaf.tanh(), labels), leaf, create_graph=True)
+    assert torch.equal(recorded, plain)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        recorded.square().sum().backward()
+    if name == "accumulated":
+        return
+
+    def slope(logits: Tensor) -> Tensor:
+        return torch.func.grad(lambda at: rescaled_losses()[name](at.tanh(), labels))(logits).sum()
+
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.func.grad(slope)(logits)
+    with pytest.raises(RuntimeError):
+        torch.func.jvp(slope, (logits,), (logits,))

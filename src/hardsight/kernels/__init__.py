@@ -1,7 +1,7 @@
 """Fused versions of what geometry, hardness and losses define: for each op a reference, a Triton version, a dispatch.
 
 Every op works under `torch.compile`, autocast, data parallelism and checkpointing; without Triton or a CUDA device the
-plain version runs. Second derivatives are not defined.
+plain version runs. Second derivatives through a gradient that an op writes itself raise.
 """
 
 from hardsight.kernels.angular_cross_entropy import angular_cross_entropy

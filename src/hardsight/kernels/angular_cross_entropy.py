@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardsight.derivatives import once_differentiable
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.directions import project_gradients
 from hardsight.kernels.dispatch import aligned_width, call, held_dtype, runs_fused, same_precision
@@ -93,6 +94,7 @@ class _Eager(torch.autograd.Function):
         return made[0]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return *_projected(_wanted(ctx.needs_input_grad), grad, *ctx.saved_tensors), *ctx.unused
 
@@ -117,6 +119,7 @@ class _Recomputed(torch.autograd.Function):
         return _walk(*given, upstream=None, wanted=_NOTHING)[0]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, labels, scale, sample_weight = ctx.saved_tensors
         each = grad if grad.ndim else None

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardsight.derivatives import once_differentiable
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.directions import project_gradients
 from hardsight.kernels.dispatch import call, runs_fused
@@ -85,6 +86,7 @@ class _Contrast(torch.autograd.Function):
         return value
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         features, inverses, gradient, factor = ctx.saved_tensors
         return project_gradients([gradient], [features], inverses, 0, factor, grad)[0], *ctx.unused

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardsight.derivatives import once_differentiable, trace_of
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused
 from hardsight.kernels.inputs import check_labels, check_matrix, check_number, check_sample_weight
@@ -87,7 +88,7 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         divisor = log_of_divisor(log_w, weight, options["reduction"], options.get("normaliser"))
         gradient = coefficients(log_w, divisor).unsqueeze(1) * direction
         value = reduced(-rows.log_p, weight, options["reduction"])
-    return _AttachPlain.apply(value, z, gradient)
+    return _AttachPlain.apply(value, z, gradient, trace_of(z))
 
 
 def row_statistics(logits: Float[Tensor, "rows classes"], labels: Int[Tensor, "rows"]) -> RowStatistics:
@@ -141,6 +142,7 @@ class _Rescaled(torch.autograd.Function):
         return value
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, labels, kept = ctx.saved_tensors
         return _fused_gradient(logits, labels, kept, None, grad, ctx.in_place), *ctx.unused
@@ -159,6 +161,7 @@ class _AttachRows(torch.autograd.Function):
         ctx.save_for_backward(logits, labels, log_others, coefficient)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, labels, log_others, coefficient = ctx.saved_tensors
         if _serves(logits):
@@ -181,16 +184,17 @@ def _fused_gradient(
 
 class _AttachPlain(torch.autograd.Function):
     @staticmethod
-    def forward(value: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
+    def forward(value: Tensor, logits: Tensor, gradient: Tensor, trace: Tensor) -> Tensor:
         return value.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * ctx.saved_tensors[0], None
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
+        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * ctx.saved_tensors[0], None, None
 
 
 def _plain_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

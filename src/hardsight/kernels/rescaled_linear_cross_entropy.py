@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardsight.derivatives import once_differentiable, trace_of
 from hardsight.geometry import widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision
 from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
@@ -68,9 +69,10 @@ def rescaled_linear_cross_entropy(
     if not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in given[:3]):
         with torch.no_grad():
             return call(_rescaled_linear_op, _rescaled_linear, *given, False)[0]
+    trace = trace_of(features, weight, bias)
     if log_divisor is None or reduction != "weight" or normaliser is not None:
-        return _Walk.apply(True, *given)
-    value, log_sum = _Walk.apply(False, *given)
+        return _Walk.apply(True, trace, *given)
+    value, log_sum = _Walk.apply(False, trace, *given)
     # The gradient is divided by what the caller makes of the sum; the value, which is for logging, stays what it is.
     logged, log_sum = value.detach(), log_divisor(log_sum.reshape(()))
     ratio = torch.where(log_sum == -math.inf, 0.0, (shift - log_sum).exp())
@@ -111,26 +113,27 @@ class _Walk(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, divided: bool, features: Tensor, weight: Tensor, bias: Tensor | None, *given: Any
+        ctx: Any, divided: bool, trace: Tensor, features: Tensor, weight: Tensor, bias: Tensor | None, *given: Any
     ) -> Tensor | tuple[Tensor, Tensor]:
         made = call(_rescaled_linear_op, _rescaled_linear, features, weight, bias, *given, True)
         value, divisor, *gradients = made
         ctx.dtype, ctx.bias_dtype = features.dtype, None if bias is None else bias.dtype
         ctx.divided, ctx.shift, ctx.unused = divided, given[-1], (None,) * len(given)
-        ctx.save_for_backward(divisor, *gradients)
+        ctx.save_for_backward(trace, divisor, *gradients)
         if divided:
             return value
         ctx.mark_non_differentiable(divisor)
         return value, divisor
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        divisor, *gradients = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[1:4]
+        _, divisor, *gradients = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[2:5]
         chosen = [one for one, is_wanted in zip(gradients, wanted, strict=True) if is_wanted]
         settings = (ctx.dtype, ctx.bias_dtype if wanted[2] else None, ctx.shift)
         made = iter(call(_scaled_op, _scaled, chosen, grad, divisor if ctx.divided else None, *settings))
-        return None, *(next(made) if is_wanted else None for is_wanted in wanted), *ctx.unused
+        return None, None, *(next(made) if is_wanted else None for is_wanted in wanted), *ctx.unused
 
 
 def _rescaled_linear(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardsight.derivatives import once_differentiable, trace_of
 from hardsight.losses import processes
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.inputs import as_rows, reduce
@@ -76,7 +77,7 @@ class AccumulatedRescaling:
             log_divisor = self._admit(log_weights.logsumexp(0)) - math.log(averaged_by)
             return rescaled_gradient(log_weights, direction, log_divisor)
 
-        return _AttachLater.apply(value, rows.logits, gradient)
+        return _AttachLater.apply(value, rows.logits, gradient, trace_of(rows.logits))
 
     @torch.no_grad()
     def _admit(self, log_part: Tensor) -> Tensor:
@@ -103,13 +104,15 @@ class _AttachLater(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, logits: Tensor, gradient: Callable[[], Tensor]) -> Tensor:
+    def forward(ctx: Any, value: Tensor, logits: Tensor, gradient: Callable[[], Tensor], trace: Tensor) -> Tensor:
         ctx.gradient = gradient
+        ctx.save_for_backward(trace)
         return value.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        return None, grad * ctx.gradient(), None
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
+        return None, grad * ctx.gradient(), None, None
 
 
 def compute_loss_func(

@@ -11,6 +11,8 @@ import torch.distributed as dist
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from hardsight.derivatives import once_differentiable, trace_of
+
 Group = Any  # torch.distributed.ProcessGroup; its type does not exist where torch was built without it
 
 
@@ -44,7 +46,7 @@ def log_sum_over_processes(log_x: Float[Tensor, "*shape"], group: Group = None) 
 
 def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:
     """Mean over the processes; the averaged gradients are those of one process that held the whole batch."""
-    return x if world_size(group) == 1 else _MeanOverProcesses.apply(x, group)
+    return x if world_size(group) == 1 else _MeanOverProcesses.apply(x, trace_of(x), group)
 
 
 def count_samples(x: Shaped[Tensor, "batch *rest"], group: Group = None) -> list[int]:
@@ -67,23 +69,26 @@ def gather_samples(
     """
     if world_size(group) == 1:
         return x
-    return _GatherSamples.apply(x, count_samples(x, group) if counts is None else counts, group)
+    return _GatherSamples.apply(x, trace_of(x), count_samples(x, group) if counts is None else counts, group)
 
 
 class _MeanOverProcesses(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, trace: Tensor, group: Group) -> Tensor:
+        ctx.save_for_backward(trace)
         return sum_over_processes(x, group) / world_size(group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         # d mean / d x is 1/W here, and the average over the W processes already is that 1/W.
-        return grad, None
+        return grad, None, None
 
 
 class _GatherSamples(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, counts: list[int], group: Group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, trace: Tensor, counts: list[int], group: Group) -> Tensor:
+        ctx.save_for_backward(trace)
         padded = x.new_zeros((max(counts), *x.shape[1:]))
         padded[: len(x)] = x
         parts = [torch.empty_like(padded) for _ in counts]
@@ -94,6 +99,7 @@ class _GatherSamples(torch.autograd.Function):
         return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         # Each process follows the loss through its own samples only; times W, because the average divides by it.
-        return grad[ctx.mine] * ctx.world, None, None
+        return grad[ctx.mine] * ctx.world, None, None, None

@@ -1,7 +1,8 @@
 """Gradient rescaling (GR): the logit gradient keeps its direction and gets the L1 norm w = g(beta p^lam (1 - p)).
 
 CCE, MAE and GCE push the logits in the same direction, (p - y) / (2 (1 - p_y)), with magnitudes 2(1-p), 4p(1-p) and
-2 p^q (1-p); GR sets the magnitude (Eq. 6). It acts on the gradient alone: the value it returns is for logging only.
+2 p^q (1-p); GR sets the magnitude (Eq. 6). It acts on the gradient alone: the value it returns is for logging only, and
+a second derivative raises.
 """
 
 import math
@@ -12,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardsight.derivatives import once_differentiable, trace_of
 from hardsight.losses import processes
 from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, reduce, seen_outside
 from hardsight.losses.terms import Over
@@ -224,7 +226,7 @@ def rescaled_gradient(
 
 def attach_gradient(value: Tensor, logits: Tensor, gradient: Float[Tensor, "rows classes"]) -> Tensor:
     """`value`, with `gradient` as its derivative by the logits whatever the value is."""
-    return _AttachGradient.apply(value, logits, gradient)
+    return _AttachGradient.apply(value, logits, gradient, trace_of(logits))
 
 
 def check_rescaling(beta: float, lam: float, transform: Transform, epsilon: float = 0.0) -> None:
@@ -245,17 +247,18 @@ class _AttachGradient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(value: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
+    def forward(value: Tensor, logits: Tensor, gradient: Tensor, trace: Tensor) -> Tensor:
         return value.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        (gradient,) = ctx.saved_tensors
-        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * gradient, None
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
+        gradient, _ = ctx.saved_tensors
+        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * gradient, None, None
 
 
 def _as_callable(transform: Transform) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from hardsight.alignment import coefficients, correlate, rank_agreement
+from hardsight.alignment import correlate, correlation, rank_agreement
 
 
 def test_entries_are_correlations(make_columns: Callable) -> None:
@@ -21,11 +21,11 @@ def test_entries_are_correlations(make_columns: Callable) -> None:
 
 def test_each_column_is_ranked_once(make_columns: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a million samples that takes a second, and thirty scores make 435 pairs."""
-    columns, ranked, ranks = [make_columns(20, seed=seed)[0] for seed in range(6)], [], coefficients.ranks
-    monkeypatch.setattr(coefficients, "ranks", lambda values: ranked.append(values) or ranks(values))
-    matrix = coefficients.correlation_matrix(columns, "spearman")
+    columns, ranked, ranks = [make_columns(20, seed=seed)[0] for seed in range(6)], [], correlation.ranks
+    monkeypatch.setattr(correlation, "ranks", lambda values: ranked.append(values) or ranks(values))
+    matrix = correlation.correlation_matrix(columns, "spearman")
     assert len(ranked) == len(columns)
-    assert matrix[4, 1] == coefficients.spearman(columns[4], columns[1])
+    assert matrix[4, 1] == correlation.spearman(columns[4], columns[1])
 
 
 def test_w_follows_from_the_mean_rank_correlation(make_columns: Callable) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hardsight.alignment import Column, align_scores, analysis, compare_correlations, correlate, partial_correlation
-from hardsight.alignment.notices import notices
+from hardsight.alignment.analysis import notices
 
 N = 200
 
@@ -57,7 +57,7 @@ def test_the_whole_says_what_its_parts_say(data: dict[str, Any]) -> None:
 
 
 def test_pairs_of_scores_are_correlated_once(data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardsight.alignment.agreement.correlation_matrix", None)
+    monkeypatch.setattr("hardsight.alignment.comparison.correlation_matrix", None)
     found = _align(data, resamples=0)
     assert found["agreement"]["matrix"][0][1] == found["comparisons"][0]["between"]
 

@@ -9,7 +9,7 @@ import scipy.stats
 
 from hardsight.alignment import bootstrap_correlations, correlate
 from hardsight.alignment.bootstrap import _WEIGHTED, interval_of
-from hardsight.alignment.coefficients import COEFFICIENTS
+from hardsight.alignment.correlation import COEFFICIENTS
 
 METHODS = ("spearman", "pearson", "kendall")
 

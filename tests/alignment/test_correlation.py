@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 
 from hardsight.alignment import correlate, p_value_of
-from hardsight.alignment.coefficients import COEFFICIENTS
+from hardsight.alignment.correlation import COEFFICIENTS
 
 METHODS = ("spearman", "pearson", "kendall")
 SCIPY = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr, "kendall": scipy.stats.kendalltau}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardsight.alignment.histograms import human_range, joint_histogram
+from hardsight.alignment.groups import human_range, joint_histogram
 
 
 def test_counts_equal_a_loop_over_the_samples() -> None:

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from hardsight.alignment import correlate, partial_correlation
-from hardsight.alignment.coefficients import COEFFICIENTS
+from hardsight.alignment.correlation import COEFFICIENTS
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from hardsight.alignment import bootstrap_correlations, parts
-from hardsight.alignment.coefficients import COEFFICIENTS
+from hardsight.alignment import bootstrap, bootstrap_correlations
+from hardsight.alignment.correlation import COEFFICIENTS
 
 RANKS = ("spearman", "kendall")
 
@@ -14,8 +14,8 @@ RANKS = ("spearman", "kendall")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 1,000 samples are very many, and 250 are a part."""
-    monkeypatch.setattr(parts, "MOST_WHOLE", 1000)
-    monkeypatch.setattr(parts, "PART", 250)
+    monkeypatch.setattr(bootstrap, "MOST_WHOLE", 1000)
+    monkeypatch.setattr(bootstrap, "PART", 250)
 
 
 def draw(scores: np.ndarray, human: np.ndarray, method: str, resamples: int = 400, seed: int = 0) -> np.ndarray:
@@ -30,8 +30,8 @@ def test_the_spread_is_that_of_the_whole(
 ) -> None:
     score, human = make_columns(1500, ties=ties)
     whole = draw(score[None], human, method)
-    monkeypatch.setattr(parts, "MOST_WHOLE", 1000)
-    monkeypatch.setattr(parts, "PART", 250)
+    monkeypatch.setattr(bootstrap, "MOST_WHOLE", 1000)
+    monkeypatch.setattr(bootstrap, "PART", 250)
     part = draw(score[None], human, method)
     assert part.std() == pytest.approx(whole.std(), rel=0.15)
     assert part.mean() == pytest.approx(whole.mean(), abs=whole.std() / 5)
@@ -71,8 +71,8 @@ def test_a_resample_costs_what_a_part_costs(
     method: str, name: str, make_columns: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     score, human = make_columns(1500, ties=True)
-    sizes, coefficient = [], getattr(parts, name)
-    monkeypatch.setattr(parts, name, lambda x, y: sizes.append(len(x)) or coefficient(x, y))
+    sizes, coefficient = [], getattr(bootstrap, name)
+    monkeypatch.setattr(bootstrap, name, lambda x, y: sizes.append(len(x)) or coefficient(x, y))
     draw(score[None], human, method, 20)
     assert sizes == [250] * 20
 
@@ -81,8 +81,8 @@ def test_a_resample_costs_what_a_part_costs(
 def test_what_a_part_may_miss_is_drawn_whole(make_columns: Callable) -> None:
     score, human = make_columns(1500, ties=True)
     rare = (np.arange(1500) % 100 == 0).astype(float)
-    assert parts.drawn_in_parts("spearman", human, score)
-    assert not parts.drawn_in_parts("pearson", human, score)
-    assert not parts.drawn_in_parts("spearman", human, rare)
-    assert not parts.drawn_in_parts("spearman", human[:1000], score[:1000])
+    assert bootstrap.drawn_in_parts("spearman", human, score)
+    assert not bootstrap.drawn_in_parts("pearson", human, score)
+    assert not bootstrap.drawn_in_parts("spearman", human, rare)
+    assert not bootstrap.drawn_in_parts("spearman", human[:1000], score[:1000])
     assert np.isfinite(draw(rare[None], human, "spearman", 20)).all()

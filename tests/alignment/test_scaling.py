@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hardsight.alignment import correlate, scale_linearly, scale_within_groups
-from hardsight.alignment.histograms import joint_histogram
+from hardsight.alignment.groups import joint_histogram
 
 
 @pytest.mark.parametrize("values", [[3.0, 1.0, 2.0], [-1e308, 0.0, 1e308], [1e-310, 2e-310, 5e-310]])

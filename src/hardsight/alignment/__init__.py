@@ -1,20 +1,19 @@
 """Alignment: does a score see hardness where people see it? Correlations, tests between them, bins, bootstrap."""
 
-from hardsight.alignment.agreement import RankAgreement, rank_agreement
 from hardsight.alignment.analysis import align_scores
-from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations
-from hardsight.alignment.calibration import expected_calibration_error
-from hardsight.alignment.coefficients import Correlation, Interval, p_value_of
+from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations, correlate
 from hardsight.alignment.comparison import (
     Comparison,
+    RankAgreement,
     ZTest,
     compare_correlations,
     fisher_z_test,
     holm,
     meng_rosenthal_rubin_test,
+    rank_agreement,
     steiger_test,
 )
-from hardsight.alignment.correlation import correlate
+from hardsight.alignment.correlation import Column, Correlation, Interval, p_value_of, partial_correlation
 from hardsight.alignment.groups import (
     FIVE_BINS,
     GranularCorrelation,
@@ -23,11 +22,11 @@ from hardsight.alignment.groups import (
     correlate_by_granularity,
     correlate_by_group,
     correlate_in_bins,
+    expected_calibration_error,
+    scale_linearly,
+    scale_within_groups,
 )
-from hardsight.alignment.matching import Match, match_ids
-from hardsight.alignment.partial import partial_correlation
-from hardsight.alignment.scaling import scale_linearly, scale_within_groups
-from hardsight.alignment.turning import Column
+from hardsight.alignment.inputs import Match, match_ids
 
 __all__ = [
     "FIVE_BINS",

@@ -1,4 +1,4 @@
-"""Everything about scores and one human column at once, as plain values that go to JSON and onto a page."""
+"""Everything about scores and one human column at once, as plain values for JSON and pages, and what weakens them."""
 
 import dataclasses
 import itertools
@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hardsight.alignment.agreement import rank_agreement
-from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations
-from hardsight.alignment.coefficients import correlation_matrix
-from hardsight.alignment.comparison import compared, holm
-from hardsight.alignment.correlation import correlate
+from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations, correlate
+from hardsight.alignment.comparison import compared, holm, rank_agreement
+from hardsight.alignment.correlation import Column, Turned, correlation_matrix, partial_correlation, turn
 from hardsight.alignment.groups import (
     FIVE_BINS,
     GroupCorrelation,
@@ -20,11 +18,11 @@ from hardsight.alignment.groups import (
     correlate_by_granularity,
     correlate_by_group,
     correlate_in_bins,
+    equal_edges,
+    human_range,
+    joint_histogram,
 )
-from hardsight.alignment.histograms import equal_edges, human_range, joint_histogram
 from hardsight.alignment.inputs import METHODS, as_groups, as_values, check_resampling
-from hardsight.alignment.partial import partial_correlation
-from hardsight.alignment.turning import Column, Turned, turn
 from hardsight.names import check_name
 
 # Kendall's coefficient is counted anew in each resample instead of by weights; its interval says how many it had.
@@ -234,3 +232,59 @@ def _grouped(
 def _agreement(data: Turned, method: str, matrix: np.ndarray) -> dict[str, Any]:
     found = rank_agreement(dict(zip(data.names, data.scores, strict=True)), method, matrix=matrix)
     return dataclasses.asdict(found) | {"matrix": found.matrix.tolist(), "names": list(found.names)}
+
+
+# From this share of equal values on, a rank correlation is about the others.
+MANY_TIED = 0.1
+# From this p-value on, a coefficient below nought is taken for chance.
+SIGNIFICANT = 0.05
+
+
+def notices(results: Mapping[str, Any]) -> list[str]:
+    """One sentence for each thing to know before the numbers of `align_scores` are believed; none is usual."""
+    scores, method = results["scores"], results["method"]
+    found = []
+    unknown = [score["name"] for score in scores if score["direction"] is None]
+    if unknown:
+        found.append(
+            f"Nobody wrote down whether larger is harder for {_listed(unknown)}: turned to the side they lean to, "
+            "so their agreement cannot be negative."
+        )
+    said = {score["name"]: score["correlations"][method] for score in scores}
+    against = [name for name, of in said.items() if of["coefficient"] < 0 and of["p_value"] < SIGNIFICANT]
+    if against:
+        found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
+    for score in scores:
+        tied = score.get("tied")
+        if tied and tied["count"] >= max(2, MANY_TIED * results["n"]):
+            found.append(
+                f"{score['name']}: {tied['count']:,} of {results['n']:,} values are tied at {tied['value']:g}, and no "
+                "rank tells them apart."
+            )
+    found += _without_coefficient(scores, method, results["resamples"])
+    held = [(score["name"], (score["given_correctness"] or {}).get("reason")) for score in scores]
+    for reason in dict.fromkeys(reason for _, reason in held if reason):
+        names = [name for name, why in held if why == reason]
+        found.append(f"{_listed(names)} given correctness: {reason}.")
+    if results["bins"]["outside"]:
+        found.append(f"{results['bins']['outside']:,} samples lie outside the bins.")
+    return found
+
+
+def _without_coefficient(scores: Sequence[Mapping[str, Any]], method: str, resamples: int) -> list[str]:
+    """Where resamples were constant: those that are left do not show how far the coefficient may lie elsewhere."""
+    missed: dict[int, list[str]] = {}
+    for score in scores:
+        interval = score["correlations"][method]["interval"]
+        if interval and interval["resamples"] < resamples:
+            missed.setdefault(resamples - interval["resamples"], []).append(score["name"])
+    return [
+        f"{_listed(names)}: {count:,} of {resamples:,} resamples have no coefficient, because nothing varies in them; "
+        "so few values differ that the interval says little."
+        for count, names in missed.items()
+    ]
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -3,17 +3,33 @@
 A resample is written as weights, how often each pair was drawn. Ranks of a weighted sample follow from cumulative
 weights along an order that never changes, so nothing is sorted again, and a chunk of resamples is one array operation.
 Several scores of the same samples share their resamples: the difference of two of them gets an interval of its own.
+
+Very many samples are drawn in parts, the m out of n bootstrap (Bickel, Götze & van Zwet 1997): the spread of a
+coefficient of m samples is sqrt(n / m) times that of n. Not so Pearson's where a few values lie far out: a part that
+misses them is no smaller picture of the whole.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.coefficients import COEFFICIENTS, Interval, kendall
-from hardsight.alignment.inputs import METHODS, as_pairs, check_resampling
-from hardsight.alignment.parts import drawn_in_parts, replicates_of_parts
+from hardsight.alignment.correlation import (
+    COEFFICIENTS,
+    MOST_EXACT,
+    Correlation,
+    Interval,
+    exact_spearman_p,
+    kendall,
+    p_value_of,
+    pearson,
+    ranks,
+    whole,
+)
+from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_resampling
 from hardsight.names import check_name
 
 KINDS = ("bca", "percentile")
@@ -219,3 +235,86 @@ def _ratio(product: np.ndarray, square_x: np.ndarray, square_y: np.ndarray) -> n
     """product / sqrt(square_x square_y), NaN where a resample does not vary."""
     scale = np.sqrt(square_x * square_y)
     return np.clip(np.divide(product, scale, out=np.full_like(product, np.nan), where=scale > 0), -1.0, 1.0)
+
+
+# More samples than the first are drawn in parts of the second. A product so short is made by one thread: to wake
+# another for each of thousands takes longer than they do.
+MOST_WHOLE, PART = 2**16, 2**13
+# A value that so many share leaves a part too few others: they are drawn whole, however many they are.
+_MOST_TIED = 0.95
+
+
+def drawn_in_parts(method: str, *columns: Float[np.ndarray, "samples"]) -> bool:
+    """Whether there are so many samples that a part is enough, and whether all columns vary enough in a part."""
+    if method == "pearson" or len(columns[0]) <= MOST_WHOLE:
+        return False
+    return all(np.unique(one, return_counts=True)[1].max() <= _MOST_TIED * len(one) for one in columns)
+
+
+def replicates_of_parts(
+    scores: Float[np.ndarray, "scores samples"],
+    human: Float[np.ndarray, "samples"],
+    estimates: Float[np.ndarray, "scores"],
+    method: str,
+    *,
+    resamples: int,
+    generator: np.random.Generator,
+) -> Float[np.ndarray, "scores resamples"]:
+    """Coefficients of `resamples` draws of a part, brought as near to the estimates as those of all samples lie."""
+    found = np.empty((len(scores), resamples))
+    # Ranks of the human column are made once a draw, for all scores.
+    prepare: Callable[[np.ndarray], np.ndarray] = ranks if method == "spearman" else np.asarray
+    coefficient = pearson if method == "spearman" else kendall
+    for at in range(resamples):
+        drawn = generator.integers(0, len(human), PART)
+        seen = prepare(human[drawn])
+        found[:, at] = [coefficient(prepare(score[drawn]), seen) for score in scores]
+    narrower = math.sqrt(PART / len(human))
+    return estimates[:, None] + narrower * (found - estimates[:, None])
+
+
+def correlate(
+    score: Any,
+    human: Any,
+    method: str = "spearman",
+    *,
+    alternative: str = "two-sided",
+    resamples: int = 0,
+    level: float = 0.95,
+    interval: str = "bca",
+    generator: np.random.Generator | None = None,
+) -> Correlation:
+    """Spearman's, Pearson's or Kendall's (tau-b) coefficient of two columns, in [-1, 1].
+
+    The p-value is Student's t, but for Spearman's of at most 8 pairs, where it is exact, and for Kendall's, where it is
+    scipy's (exact for few pairs without ties). With `resamples`, a "bca" or "percentile" interval from that many draws
+    of whole pairs; `generator` must then be given.
+
+    >>> correlate([1, 2, 3, 4, 5, 6], [2, 1, 4, 3, 5, 6], "kendall").coefficient
+    0.7333333333333333
+    """
+    check_name("method", method, METHODS)
+    check_name("alternative", alternative, ALTERNATIVES)
+    check_name("interval", interval, KINDS)
+    check_resampling(resamples, level, generator)
+    x, y = as_pairs(score=score, human=human)
+    coefficient, p_value = _tested(x, y, method, alternative)
+    found = None
+    if resamples and generator is not None:
+        drawn = bootstrap_correlations(x[None], y, method, resamples=resamples, generator=generator)
+        found = drawn.interval(level=level, kind=interval)
+    return Correlation(method, coefficient, p_value, len(x), alternative, found)
+
+
+def _tested(x: np.ndarray, y: np.ndarray, method: str, alternative: str) -> tuple[float, float]:
+    """The coefficient and its p-value."""
+    if method == "kendall":
+        from scipy.stats import kendalltau
+
+        # Both at once: of a million pairs each takes seconds.
+        found = kendalltau(x, y, alternative=alternative)
+        return whole(float(found.statistic)), float(found.pvalue)
+    coefficient = COEFFICIENTS[method](x, y)
+    if method == "spearman" and len(x) <= MOST_EXACT:
+        return coefficient, exact_spearman_p(x, y, alternative)
+    return coefficient, p_value_of(coefficient, len(x), alternative=alternative)

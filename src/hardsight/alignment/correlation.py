@@ -1,57 +1,248 @@
-"""`correlate`: how strongly a score follows what people see, with a p-value and a bootstrap interval."""
+"""Three coefficients, their p-values, partial correlation, and scores turned to agree with people."""
 
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
-from hardsight.alignment.coefficients import COEFFICIENTS, MOST_EXACT, Correlation, exact_spearman_p, p_value_of, whole
-from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_resampling
+from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs
 from hardsight.names import check_name
 
+# Up to so many pairs all orders are looked through: 8! = 40,320.
+MOST_EXACT = 8
+# Within this of 1, a million products of float64 cannot be told from a perfect correlation.
+_PERFECT = 1e-13
 
-def correlate(
-    score: Any,
-    human: Any,
-    method: str = "spearman",
-    *,
-    alternative: str = "two-sided",
-    resamples: int = 0,
-    level: float = 0.95,
-    interval: str = "bca",
-    generator: np.random.Generator | None = None,
+Values = Float[np.ndarray, "samples"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A bootstrap interval: `resamples` counts those that had a coefficient (a constant resample has none)."""
+
+    low: float
+    high: float
+    level: float
+    kind: str
+    resamples: int
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """A coefficient in [-1, 1], its p-value against no correlation, and the number of pairs."""
+
+    method: str
+    coefficient: float
+    p_value: float
+    n: int
+    alternative: str = "two-sided"
+    interval: Interval | None = None
+
+
+def whole(coefficient: float) -> float:
+    """1 or -1 for what differs from it by rounding: which side it falls on, and a z made of it, would mean nothing."""
+    return math.copysign(1.0, coefficient) if abs(coefficient) > 1 - _PERFECT else coefficient
+
+
+def pearson(x: Values, y: Values) -> float:
+    """Covariance over the product of the standard deviations, in [-1, 1]."""
+    return _product(unit_deviations(x), unit_deviations(y))
+
+
+def spearman(x: Values, y: Values) -> float:
+    """Pearson's coefficient of the ranks, ties at their mean rank; in [-1, 1]."""
+    return pearson(ranks(x), ranks(y))
+
+
+def kendall(x: Values, y: Values) -> float:
+    """Kendall's tau-b: concordant less discordant pairs, over the pairs not tied in x and in y; in O(n log n)."""
+    from scipy.stats import kendalltau
+
+    # With "auto", scipy would enumerate permutations for a p-value that nobody asks for here.
+    return whole(float(kendalltau(x, y, method="asymptotic").statistic))
+
+
+COEFFICIENTS = {"spearman": spearman, "pearson": pearson, "kendall": kendall}
+
+
+def correlation_matrix(columns: Sequence[Values], method: str) -> Float[np.ndarray, "columns columns"]:
+    """The coefficient of every two columns; 1 on the diagonal. A column is ranked once, not once for each other."""
+    if method == "kendall":
+        prepared, coefficient = list(columns), kendall
+    else:
+        prepared = [unit_deviations(ranks(one) if method == "spearman" else one) for one in columns]
+        coefficient = _product
+    matrix = np.eye(len(columns))
+    for column, row in itertools.combinations(range(len(columns)), 2):
+        matrix[row, column] = matrix[column, row] = coefficient(prepared[row], prepared[column])
+    return matrix
+
+
+def _product(x: Values, y: Values) -> float:
+    """Pearson's coefficient of what are unit deviations already."""
+    return whole(float(x @ y))
+
+
+def ranks(values: Values) -> Values:
+    """Ranks from 1, ties at their mean rank."""
+    from scipy.stats import rankdata
+
+    return rankdata(values)
+
+
+def unit_deviations(values: Values) -> Values:
+    """Deviations from the mean, scaled to length one; scaling first keeps huge and tiny values in range."""
+    scaled = values / max(np.abs(values).max(), np.finfo(np.float64).tiny)
+    deviations = scaled - scaled.mean()
+    deviations /= np.abs(deviations).max()
+    return deviations / np.linalg.norm(deviations)
+
+
+def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: str = "two-sided") -> float:
+    """Probability of so large a product-moment or rank coefficient from `n` uncorrelated pairs, by Student's t.
+
+    t = r sqrt(d / (1 - r^2)) with d = n - 2 degrees of freedom, one fewer for each covariate that is controlled for.
+    """
+    from scipy.special import stdtr
+
+    check_name("alternative", alternative, ALTERNATIVES)
+    if not abs(coefficient) <= 1:
+        raise ValueError(f"coefficient must be a correlation in [-1, 1]; got {coefficient!r}")
+    degrees = n - 2 - covariates
+    if degrees < 1:
+        raise ValueError(f"n must be at least {covariates + 3} with {covariates} covariates; got {n}")
+    rest = (1 - coefficient) * (1 + coefficient)
+    t = np.inf * np.sign(coefficient) if rest <= 0 else coefficient * np.sqrt(degrees / rest)
+    return _tail(float(stdtr(degrees, -abs(t))), coefficient, alternative)
+
+
+def exact_spearman_p(x: Values, y: Values, alternative: str) -> float:
+    """The share of all orders of y whose rank correlation with x is at least as extreme; ties stay ties."""
+    first, second = unit_deviations(ranks(x)), unit_deviations(ranks(y))
+    possible, found = second[_orders(len(y))] @ first, second @ first
+    if alternative == "two-sided":
+        possible, found = np.abs(possible), abs(found)
+    elif alternative == "less":
+        possible, found = -possible, -found
+    # Orders that tie with the one found must count, whatever rounding says of them.
+    return float((possible >= found - 1e-9).mean())
+
+
+@functools.cache
+def _orders(n: int) -> np.ndarray:
+    return np.array(list(itertools.permutations(range(n))), np.int8)
+
+
+def normal_p(statistic: float, alternative: str) -> float:
+    """The same for a statistic that is standard normal."""
+    from scipy.special import ndtr
+
+    return _tail(float(ndtr(-abs(statistic))), statistic, alternative)
+
+
+def _tail(smaller: float, statistic: float, alternative: str) -> float:
+    """From the area beyond |statistic| on one side; subtracting from 1 only where the answer is large loses nothing."""
+    if alternative == "two-sided":
+        return min(1.0, 2 * smaller)
+    towards = statistic > 0 if alternative == "greater" else statistic < 0
+    return smaller if towards else 1 - smaller
+
+
+# Smallest share of a column's variance that the others may leave over, before it counts as determined by them.
+_DETERMINED = 1e-10
+
+
+def partial_correlation(
+    score: Any, human: Any, *covariates: Any, method: str = "spearman", alternative: str = "two-sided"
 ) -> Correlation:
-    """Spearman's, Pearson's or Kendall's (tau-b) coefficient of two columns, in [-1, 1].
+    """Correlation of score and human with the covariates held fixed, from the inverse of the correlation matrix.
 
-    The p-value is Student's t, but for Spearman's of at most 8 pairs, where it is exact, and for Kendall's, where it is
-    scipy's (exact for few pairs without ties). With `resamples`, a "bca" or "percentile" interval from that many draws
-    of whole pairs; `generator` must then be given.
-
-    >>> correlate([1, 2, 3, 4, 5, 6], [2, 1, 4, 3, 5, 6], "kendall").coefficient
-    0.7333333333333333
+    For Pearson's this equals the correlation of what a linear regression on the covariates leaves over, for Spearman's
+    the same on ranks; for one covariate it is (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2)(1 - r_yz^2)), Kendall's included.
+    Correctness is a covariate of zeros and ones. The p-value of Kendall's is the normal approximation for tau.
     """
     check_name("method", method, METHODS)
     check_name("alternative", alternative, ALTERNATIVES)
-    check_name("interval", interval, KINDS)
-    check_resampling(resamples, level, generator)
-    x, y = as_pairs(score=score, human=human)
-    coefficient, p_value = _tested(x, y, method, alternative)
-    found = None
-    if resamples and generator is not None:
-        drawn = bootstrap_correlations(x[None], y, method, resamples=resamples, generator=generator)
-        found = drawn.interval(level=level, kind=interval)
-    return Correlation(method, coefficient, p_value, len(x), alternative, found)
-
-
-def _tested(x: np.ndarray, y: np.ndarray, method: str, alternative: str) -> tuple[float, float]:
-    """The coefficient and its p-value."""
+    if not covariates:
+        raise ValueError("covariates must hold at least one column to control for; got none")
+    named = {"covariate" if len(covariates) == 1 else f"covariate {at}": each for at, each in enumerate(covariates, 1)}
+    columns = as_pairs(score=score, human=human, **named)
+    samples, held = len(columns[0]), len(covariates)
+    if samples < held + 4:
+        raise ValueError(f"score must hold at least {held + 4} pairs to control for {held}; got {samples}")
+    coefficient = _partial(columns, method, list(named))
     if method == "kendall":
-        from scipy.stats import kendalltau
+        free = samples - held
+        spread = np.sqrt(2 * (2 * free + 5) / (9 * free * (free - 1)))
+        p_value = normal_p(coefficient / spread, alternative)
+    else:
+        p_value = p_value_of(coefficient, samples, covariates=held, alternative=alternative)
+    return Correlation(method, coefficient, p_value, samples, alternative)
 
-        # Both at once: of a million pairs each takes seconds.
-        found = kendalltau(x, y, alternative=alternative)
-        return whole(float(found.statistic)), float(found.pvalue)
-    coefficient = COEFFICIENTS[method](x, y)
-    if method == "spearman" and len(x) <= MOST_EXACT:
-        return coefficient, exact_spearman_p(x, y, alternative)
-    return coefficient, p_value_of(coefficient, len(x), alternative=alternative)
+
+def _partial(columns: list[np.ndarray], method: str, names: list[str]) -> float:
+    matrix = correlation_matrix(columns, method)
+    if np.linalg.eigvalsh(matrix[2:, 2:])[0] < _DETERMINED:
+        raise ValueError(f"{' and '.join(names)} must not determine one another; hold fewer of them fixed")
+    # What the covariates leave of score and human: the Schur complement, whose inverse is the inverse's corner.
+    rest = matrix[:2, :2] - matrix[:2, 2:] @ np.linalg.solve(matrix[2:, 2:], matrix[2:, :2])
+    for at, name in enumerate(("score", "human")):
+        if rest[at, at] < _DETERMINED:
+            raise ValueError(f"{name} must not be determined by {' and '.join(names)}; nothing is left to correlate")
+    return float(np.clip(rest[0, 1] / np.sqrt(rest[0, 0] * rest[1, 1]), -1.0, 1.0))
+
+
+DIRECTIONS = ("harder", "easier")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A named column, and whether larger means "harder" or "easier"; None where nobody wrote it down."""
+
+    name: str
+    values: Any
+    direction: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Scores that all point the way of the human column; `around` says which had to be multiplied by -1."""
+
+    names: tuple[str, ...]
+    scores: Float[np.ndarray, "scores samples"]
+    around: tuple[bool, ...]
+    human: Float[np.ndarray, "samples"]
+
+    def given(self, at: int) -> Float[np.ndarray, "samples"]:
+        """A score as it was given."""
+        return -self.scores[at] if self.around[at] else self.scores[at]
+
+
+def turn(scores: Sequence[Column], human: Column, method: str = "spearman") -> Turned:
+    """Turn scores by their direction, or to the side they lean to by this coefficient.
+
+    A human column without a direction is taken as "easier".
+    """
+    if not scores:
+        raise ValueError("scores must hold at least one column; got none")
+    names = tuple(score.name for score in scores)
+    if len(set(names)) < len(names):
+        raise ValueError(f"scores must have different names; got {', '.join(names)}")
+    for column in (*scores, human):
+        if column.direction not in (None, *DIRECTIONS):
+            raise ValueError(f"direction must be harder, easier or None; for {column.name!r} got {column.direction!r}")
+    turned, around = [], []
+    for score in scores:
+        x, y = as_pairs(**{f"score {score.name!r}": score.values, f"human column {human.name!r}": human.values})
+        if score.direction is None:
+            around.append(COEFFICIENTS[method](x, y) < 0)
+        else:
+            around.append(score.direction != (human.direction or "easier"))
+        turned.append(-x if around[-1] else x)
+    return Turned(names, np.stack(turned), tuple(around), y)

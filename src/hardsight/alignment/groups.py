@@ -1,4 +1,4 @@
-"""Correlation within parts of the data: bins of human frequency (AVH, Table 1), classes, coarse classes (Fig. 19)."""
+"""Parts of the data: correlation in bins (AVH, Table 1), classes and coarse ones (Fig. 19), scaling, joint counts."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 
-from hardsight.alignment.coefficients import Correlation
-from hardsight.alignment.correlation import correlate
-from hardsight.alignment.inputs import Groups, as_groups, as_pairs, rows_of_groups
+from hardsight.alignment.bootstrap import correlate
+from hardsight.alignment.correlation import Correlation
+from hardsight.alignment.inputs import Groups, as_groups, as_pairs, as_values, rows_of_groups
 
 FIVE_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -105,3 +105,82 @@ def _within(
         # A group may be small or constant without the data being bad.
         return GroupCorrelation(name, count, None, str(refusal))
     return GroupCorrelation(name, count, correlate(score, human, method, **options))
+
+
+def expected_calibration_error(probability: Any, right: Any, bins: int = 15) -> float:
+    """Mean distance of accuracy from confidence over equal bins of confidence, weighted by their samples.
+
+    In [0, 1], 0 is calibrated (Guo et al. 2017, with their 15 bins). `probability`: of the predicted class.
+    """
+    probability, right = as_values("probability", probability), as_values("right", right)
+    if len(probability) == 0 or len(probability) != len(right):
+        raise ValueError(
+            f"probability and right must be of one length, at least 1; got {len(probability)} and {len(right)}"
+        )
+    outside = probability[~((probability >= 0) & (probability <= 1))]
+    if len(outside):
+        raise ValueError(f"probability must lie in [0, 1]; {len(outside)} values do not, first {outside[0]:g}")
+    place = bin_of(probability, np.linspace(0, 1, bins + 1).tolist())
+    gaps = [abs(right[place == at].mean() - probability[place == at].mean()) * (place == at).sum() for at in set(place)]
+    return float(sum(gaps) / len(right))
+
+
+def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
+    """(v - smallest) / (largest - smallest), in [0, 1], as AVH is scaled before plotting; constant values become 0.
+
+    >>> scale_linearly([2.0, 3.0, 6.0]).tolist()
+    [0.0, 0.25, 1.0]
+    """
+    array = as_values("values", values)
+    if not np.isfinite(array).all():
+        raise ValueError(f"values must be finite; {int((~np.isfinite(array)).sum())} of {len(array)} are not")
+    if not len(array):
+        return array
+    low, high = array.min(), array.max()
+    if low == high:
+        return np.zeros_like(array)
+    # Halves first: the difference of two finite numbers may be infinite, that of their halves is not.
+    return (array / 2 - low / 2) / (high / 2 - low / 2)
+
+
+def scale_within_groups(values: Any, groups: Any) -> Float[np.ndarray, "samples"]:
+    """`scale_linearly` within each group: how the paper normalises the feature norm by class (Table 1, Fig. 5)."""
+    array = as_values("values", values)
+    names, codes = as_groups(groups, len(array))
+    scaled = np.empty_like(array)
+    for rows in rows_of_groups(codes, len(names)):
+        scaled[rows] = scale_linearly(array[rows])
+    return scaled
+
+
+BINS = 25
+
+
+@dataclass(frozen=True)
+class JointHistogram:
+    """`counts[i, j]` samples in human bin i and score bin j; score edges are those of the score scaled to [0, 1]."""
+
+    counts: Integer[np.ndarray, "human score"]
+    human_edges: Float[np.ndarray, "human_edges"]
+    score_edges: Float[np.ndarray, "score_edges"]
+
+
+def joint_histogram(
+    score: Float[np.ndarray, "samples"], human: Float[np.ndarray, "samples"], bins: int = BINS
+) -> JointHistogram:
+    """Counts in equal bins, the last of each side closed; frequencies in [0, 1] get the whole of [0, 1] as range."""
+    low, high = human_range(human)
+    human_edges, score_edges = equal_edges(low, high, bins), equal_edges(0.0, 1.0, bins)
+    counts = np.histogram2d(human, scale_linearly(score), bins=(human_edges, score_edges))[0]
+    return JointHistogram(counts.astype(np.int64), human_edges, score_edges)
+
+
+def equal_edges(low: float, high: float, bins: int) -> Float[np.ndarray, "edges"]:
+    """Edges of equal bins from low to high, which may lie as far apart as floats do."""
+    return 2 * np.linspace(low / 2, high / 2, bins + 1)
+
+
+def human_range(human: Float[np.ndarray, "samples"]) -> tuple[float, float]:
+    """[0, 1] for what may be a frequency, otherwise from the smallest to the largest."""
+    low, high = float(human.min()), float(human.max())
+    return (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from hardsight.alignment.inputs import refuse_unusable
-from hardsight.alignment.matching import Match, match_ids
-from hardsight.alignment.turning import Column
+from hardsight.alignment.correlation import Column
+from hardsight.alignment.inputs import Match, match_ids, refuse_unusable
 from hardsight.files import plain_file, read_text
 
 # Columns of a table of scores that are facts about a sample, never scores of it.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardsight.alignment.notices import notices
+from hardsight.alignment.analysis import notices
 from hardsight.records import read_json, write_text
 from hardsight.report.alignment_figures import (
     METHOD_NAMES,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hardsight.alignment import compare_correlations
-from hardsight.alignment.coefficients import COEFFICIENTS, ranks
+from hardsight.alignment.correlation import COEFFICIENTS, ranks
 from hardsight_studies.avh.agreement import Answers
 
 TEMPERATURES = (2.0, 4.0, 8.0, 16.0)

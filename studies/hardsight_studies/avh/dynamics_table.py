@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hardsight.alignment.coefficients import COEFFICIENTS
+from hardsight.alignment.correlation import COEFFICIENTS
 from hardsight_studies.avh.people import TITLES
 from hardsight_studies.framework import markdown_table, provenance, shown
 from hardsight_studies.wording import listed, plural, training_images

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardsight.alignment import correlate_by_granularity
-from hardsight.alignment.histograms import joint_histogram
+from hardsight.alignment.groups import joint_histogram
 from hardsight.datasets.hierarchy import Hierarchy, human_selection_frequency
 from hardsight.report.canvas import drawing
 from hardsight_studies.avh.agreement import p_text

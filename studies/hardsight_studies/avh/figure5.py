@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.alignment import FIVE_BINS, bin_of, correlate, scale_linearly, scale_within_groups
-from hardsight.alignment.histograms import joint_histogram
+from hardsight.alignment.groups import joint_histogram
 from hardsight.report.canvas import RED, drawing
 from hardsight_studies.avh.agreement import Answers, answers_by_network
 from hardsight_studies.avh.people import cells, study, title_of

@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import silhouette_samples
 from torch import Tensor
 
-from hardsight.explain import angle_statistics, angles, angular_silhouette
+from hardsight.explain import angle_statistics, angular_silhouette, clusters
 
 
 def angle(x: Tensor, y: Tensor) -> float:
@@ -30,7 +30,7 @@ def case(seed: int = 0) -> tuple[Tensor, Tensor]:
 @pytest.fixture(params=["one block", "many blocks"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "many blocks":
-        monkeypatch.setattr(angles, "_BLOCK", 25)
+        monkeypatch.setattr(clusters, "_BLOCK", 25)
 
 
 @pytest.mark.usefixtures("blocks")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.explain import last_spatial_layer, tokens_to_maps
-from hardsight.explain.layers import find_layer
+from hardsight.explain.activation_maps import find_layer
 from hardsight.models import create
 
 

@@ -1,18 +1,26 @@
-"""How much of a map lies where it should: numbers for "looks at the object, not at the background".
+"""Maps as numbers: how much lies where it should, and what the model says as places vanish or come back.
 
 Maps are [N, height, width], zero or more; masks are of the same shape, bool or a share in [0, 1] of each place. A map
 that is zero everywhere, or the same everywhere, says nothing about places: it gets what chance gives, the mask's
-share of the picture.
+share of the picture. For a curve, places are taken in the order of the map, largest first (ties in reading order). In
+the deletion curve they are replaced by the baseline, and a small area is better; in the insertion curve they are put
+back onto the baseline, and a large area is better (Petsiuk et al. 2018, RISE).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
-from hardsight.explain.inputs import check_size, check_tensor
+from hardsight.explain.activation_maps import resize
+from hardsight.explain.inputs import as_classes, check_images, check_size, check_tensor, taking
+from hardsight.geometry import widen
+from hardsight.heads import evaluating, observe
+from hardsight.names import check_name
 
 # A column farther away than any picture is wide; its square still fits 64 bits.
 _NOWHERE = 2**30
@@ -114,3 +122,164 @@ def _checked(maps: Tensor, masks: Tensor) -> tuple[Float[Tensor, "b h w"], Float
                 f"{name} must be {must}; got values from {float(values.min()):g} to {float(values.max()):g}"
             )
     return maps, masks
+
+
+BASELINES = ("zero", "mean", "blur")
+# RISE's blur: a Gaussian of standard deviation 5 cut off at 5 pixels, for pictures of 224 x 224.
+_BLUR_SIGMA, _BLUR_REACH = 5.0, 5
+
+
+class Curve(NamedTuple):
+    """The class's probability of each image as its places are taken: `probabilities[:, i]` at `shares[i]`."""
+
+    shares: Float[Tensor, "steps"]
+    probabilities: Float[Tensor, "batch steps"]
+
+    @property
+    def area(self) -> Float[Tensor, "batch"]:
+        """Area under each image's curve by the trapezoidal rule, in [0, 1]."""
+        return torch.trapezoid(self.probabilities, self.shares, dim=1)
+
+
+def deletion_curve(
+    model: nn.Module,
+    images: Tensor,
+    maps: Tensor,
+    *,
+    classes: Tensor | int | None = None,
+    steps: int = 50,
+    baseline: str | Tensor = "zero",
+    batch_size: int = 256,
+    head: str | None = None,
+) -> Curve:
+    """Probability of the class while the map's largest places give way to the baseline. A smaller area is better.
+
+    `maps` are [N, height, width], enlarged bilinearly to the images' size where they are smaller. `classes` as in
+    `grad_cam`: without them, what the model predicts on the whole image. `steps` shares of the picture are taken, one
+    after the other. `baseline`: "zero" (of the model's input: the mean colour, where inputs are standardised), "mean"
+    (each image's channel means), "blur" (a Gaussian of 5 pixels), or a tensor that fits the images. The model sees
+    `batch_size` pictures at a time, in evaluation mode.
+    """
+    return _curve(model, images, maps, classes, steps, baseline, batch_size, head, keep_important=False)
+
+
+def insertion_curve(
+    model: nn.Module,
+    images: Tensor,
+    maps: Tensor,
+    *,
+    classes: Tensor | int | None = None,
+    steps: int = 50,
+    baseline: str | Tensor = "blur",
+    batch_size: int = 256,
+    head: str | None = None,
+) -> Curve:
+    """Probability of the class while the map's largest places come back onto the baseline. A larger area is better.
+
+    The arguments are those of `deletion_curve`.
+    """
+    return _curve(model, images, maps, classes, steps, baseline, batch_size, head, keep_important=True)
+
+
+@torch.no_grad()
+def _curve(
+    model: nn.Module,
+    images: Tensor,
+    maps: Tensor,
+    classes: Tensor | int | None,
+    steps: int,
+    baseline: str | Tensor,
+    batch_size: int,
+    head: str | None,
+    keep_important: bool,
+) -> Curve:
+    maps = _checked_steps(images, maps, steps, batch_size)
+    ground = _ground(images, baseline)
+    ranks = _ranks(maps)
+    places = ranks[0].numel()
+    taken = torch.linspace(0, places, steps + 1, dtype=torch.float64).round().long().to(images.device)
+    with evaluating(model), observe(model, head) as seen:
+
+        def logits(pictures: Tensor) -> Tensor:
+            with taking(model, pictures):
+                model(pictures)
+            return widen(seen.logits)
+
+        whole = torch.cat([logits(part) for part in images.split(batch_size)])
+        chosen = as_classes(classes, whole)
+        found = torch.cat(
+            [
+                logits(torch.where(important == keep_important, images[rows], ground[rows]))
+                .softmax(1)
+                .gather(1, chosen[rows, None])
+                for rows, important in _pictures(ranks, taken, batch_size)
+            ]
+        )
+    shares = (taken / places).to(found.dtype)
+    return Curve(shares, found.reshape(len(images), len(taken)))
+
+
+def _pictures(
+    ranks: Int[Tensor, "batch h w"], taken: Int[Tensor, "steps"], batch_size: int
+) -> Iterator[tuple[Int[Tensor, "part"], Bool[Tensor, "part 1 h w"]]]:
+    """Every image at every step, `batch_size` at a time: which images, and which of their places are taken."""
+    for part in torch.arange(len(ranks) * len(taken), device=ranks.device).split(batch_size):
+        rows = part // len(taken)
+        yield rows, (ranks[rows] < taken[part % len(taken), None, None]).unsqueeze(1)
+
+
+def _ranks(maps: Float[Tensor, "batch h w"]) -> Int[Tensor, "batch h w"]:
+    """0 for the largest place of each map, 1 for the next; ties in reading order."""
+    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
+    places = torch.arange(order.shape[1], device=maps.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, places).view_as(maps)
+
+
+def _ground(images: Tensor, baseline: str | Tensor) -> Tensor:
+    """The pictures without information."""
+    if isinstance(baseline, Tensor):
+        try:
+            return baseline.to(images).expand_as(images)
+        except RuntimeError:
+            raise ValueError(
+                f"baseline must fit the images {list(images.shape)}; got shape {list(baseline.shape)}"
+            ) from None
+    check_name("baseline", baseline, BASELINES)
+    if baseline == "zero":
+        return torch.zeros_like(images)
+    # Bytes have neither means nor blurs of their own: those of their values, rounded.
+    values = images if images.is_floating_point() else images.float()
+    ground = values.mean((2, 3), keepdim=True).expand_as(values) if baseline == "mean" else _blurred(values)
+    return ground if images.is_floating_point() else ground.round().to(images.dtype)
+
+
+def _blurred(images: Tensor) -> Tensor:
+    offsets = torch.arange(-_BLUR_REACH, _BLUR_REACH + 1, device=images.device, dtype=images.dtype)
+    bell = (-(offsets**2) / (2 * _BLUR_SIGMA**2)).exp()
+    bell = bell / bell.sum()
+    # Weights that fall outside the picture are left out, and the others made up to 1: no dark rim.
+    planes = images.flatten(0, 1).unsqueeze(1)
+    return (_filtered(planes, bell) / _filtered(torch.ones_like(planes[:1]), bell)).view_as(images)
+
+
+def _filtered(planes: Tensor, bell: Tensor) -> Tensor:
+    down = F.conv2d(planes, bell.view(1, 1, -1, 1), padding=(_BLUR_REACH, 0))
+    return F.conv2d(down, bell.view(1, 1, 1, -1), padding=(0, _BLUR_REACH))
+
+
+def _checked_steps(images: Tensor, maps: Tensor, steps: int, batch_size: int) -> Float[Tensor, "batch h w"]:
+    check_images(images)
+    check_tensor("maps", maps)
+    if images.numel() == 0:
+        raise ValueError(f"images must hold at least one; got shape {list(images.shape)}")
+    if maps.ndim != 3 or len(maps) != len(images) or maps.numel() == 0:
+        raise ValueError(f"maps must be [{len(images)}, height, width], one for each image; got {list(maps.shape)}")
+    height, width = images.shape[-2:]
+    if not 1 <= steps <= height * width:
+        raise ValueError(f"steps must lie in [1, {height * width}], one pixel at least in each; got {steps}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be 1 or more; got {batch_size}")
+    maps = widen(maps).to(images.device)
+    if not bool(maps.isfinite().all()):
+        raise ValueError("maps must be finite to be put in order; some values are NaN or infinite")
+    return maps if maps.shape[-2:] == images.shape[-2:] else resize(maps, (height, width))

@@ -1,17 +1,22 @@
-"""Do groups of samples agree with their classes? Homogeneity, completeness and V-measure, for any grouping.
+"""How features lie: groups against classes, angles within and between classes, coordinates to draw.
 
 The AMC-Loss paper describes clusterings of the features; its authors' script compares the model's predictions. Both
-are `agreement`, of `cluster_features(...)` or of `logits.argmax(1)`.
+are `agreement`, of `cluster_features(...)` or of `logits.argmax(1)`. Angles between all pairs of samples are taken a
+block of rows at a time in float64: memory grows with samples x classes, never with samples x samples.
 """
 
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.explain.inputs import as_points, check_features, check_several, class_positions
+from hardsight.geometry import angle_between, angle_of_cosine_, angles_to_classes, directions, widen
 
 
 class Agreement(NamedTuple):
@@ -61,3 +66,191 @@ def cluster_features(
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(clusters, n_init=restarts, random_state=seed).fit_predict(points.cpu().numpy())
     return torch.from_numpy(found).long().to(features.device)
+
+
+# Angles in one block of rows: 2**22 of float64 are 32 MiB.
+_BLOCK = 2**22
+
+
+@dataclass(frozen=True)
+class AngleStatistics:
+    """Angles in radians by class; `classes` gives the order of the rows. A class of one sample has no pairs: NaN.
+
+    `pair_mean[c, d]` and `pair_deviation[c, d]`: mean and standard deviation over all pairs of two different samples,
+    one of class c and one of class d. `to_centre[c]`: mean angle of a class's samples to the direction of their mean
+    direction; `between_centres[c, d]`: the angle between two of these.
+    """
+
+    classes: Int[Tensor, "classes"]
+    counts: Int[Tensor, "classes"]
+    pair_mean: Float[Tensor, "classes classes"]
+    pair_deviation: Float[Tensor, "classes classes"]
+    to_centre: Float[Tensor, "classes"]
+    between_centres: Float[Tensor, "classes classes"]
+
+    @property
+    def within(self) -> float:
+        """Mean angle of two samples of one class, each class counting alike; smaller is more compact."""
+        return float(self.pair_mean.diagonal().nanmean())
+
+    @property
+    def between(self) -> float:
+        """Mean angle of two samples of different classes, each pair of classes alike; larger is more apart."""
+        above = torch.ones_like(self.pair_mean, dtype=torch.bool).triu(1)
+        return float(self.pair_mean[above].mean())
+
+    @property
+    def nearest_centre(self) -> Float[Tensor, "classes"]:
+        """Each centre's angle to the nearest other one."""
+        apart = self.between_centres.clone()
+        return apart.fill_diagonal_(torch.inf).amin(1)
+
+
+def angle_statistics(features: Tensor, labels: Any) -> AngleStatistics:
+    """Intra-class and inter-class angles of the features, over all pairs and to the class centres; see the result."""
+    classes, positions, units = _checked_classes(features, labels, "angles between classes")
+    members = torch.nn.functional.one_hot(positions, len(classes)).double()
+    counts = members.sum(0)
+    sums = torch.zeros(len(classes), len(classes), dtype=torch.float64, device=units.device)
+    squares = torch.zeros_like(sums)
+    for start, angles in _blocks(units):
+        mine = members[start : start + len(angles)].T
+        sums += mine @ (angles @ members)
+        squares += mine @ (angles.square_() @ members)
+    pairs = counts[:, None] * counts - counts.diag()
+    pairs = torch.where(pairs == 0, torch.nan, pairs)
+    mean = sums / pairs
+    # Rounding may leave a variance just below zero.
+    deviation = (squares / pairs - mean.square()).clamp_min(0).sqrt()
+    centres = directions(members.T @ units)
+    to_centre = members.T @ angle_between(units, centres[positions]) / counts
+    between = angles_to_classes(centres, centres).fill_diagonal_(0.0)
+    return AngleStatistics(classes, counts.long(), mean, deviation, to_centre, between)
+
+
+def angular_silhouette(features: Tensor, labels: Any) -> Float[Tensor, "samples"]:
+    """(b - a) / max(a, b) of each sample, in angles: a its mean angle to its own class, b to the nearest other class.
+
+    In [-1, 1]; larger is better, below 0 the sample lies nearer to another class (Rousseeuw 1987). 0 for a class of
+    one sample. The mean over samples is the silhouette of the set.
+    """
+    classes, positions, units = _checked_classes(features, labels, "a silhouette")
+    members = torch.nn.functional.one_hot(positions, len(classes)).double()
+    counts = members.sum(0)
+    found = []
+    for start, angles in _blocks(units):
+        own = positions[start : start + len(angles), None]
+        to_class = angles @ members
+        alone = counts[own] == 1
+        inside = to_class.gather(1, own) / torch.where(alone, 1.0, counts[own] - 1)
+        nearest = (to_class / counts).scatter(1, own, torch.inf).amin(1, keepdim=True)
+        larger = torch.maximum(inside, nearest)
+        found.append(
+            torch.where(alone | (larger == 0), 0.0, (nearest - inside) / torch.where(larger == 0, 1.0, larger))
+        )
+    return torch.cat(found).squeeze(1)
+
+
+def _blocks(units: Float[Tensor, "samples dim"]) -> Iterator[tuple[int, Float[Tensor, "rows samples"]]]:
+    """Rows of the matrix of all angles, as many as fit a block; a sample's angle to itself is 0."""
+    rows = max(1, _BLOCK // len(units))
+    for start in range(0, len(units), rows):
+        # In float64 the arccos of a product is right to 2e-8 everywhere: no pair needs to be measured again.
+        angles = angle_of_cosine_((units[start : start + rows] @ units.T).clamp_(-1.0, 1.0))
+        angles.diagonal(start).zero_()
+        yield start, angles
+
+
+def _checked_classes(features: Tensor, labels: Any, purpose: str) -> tuple[Tensor, Tensor, Tensor]:
+    check_features(features)
+    classes, positions = class_positions(labels, len(features))
+    check_several(classes, purpose)
+    return classes.to(features.device), positions.to(features.device), directions(features.detach().double())
+
+
+class OnSphere(NamedTuple):
+    """Directions as points of the unit circle or sphere, and as angles in radians.
+
+    `azimuth` lies in [-pi, pi], counted from the first axis towards the second; `elevation`, on the sphere, in
+    [-pi/2, pi/2], above the plane of the two. A zero feature has no direction: it stays at the origin, its angles 0.
+    """
+
+    points: Float[Tensor, "samples dim"]
+    azimuth: Float[Tensor, "samples"]
+    elevation: Float[Tensor, "samples"] | None
+
+
+def on_sphere(features: Tensor) -> OnSphere:
+    """Features of 2 or 3 dimensions, or class weights, on the unit circle or sphere."""
+    check_features(features)
+    if features.shape[1] not in (2, 3):
+        raise ValueError(
+            f"features must have 2 or 3 dimensions to lie on a circle or a sphere; got {features.shape[1]}: "
+            "use t_sne or umap"
+        )
+    points = directions(widen(features.detach()))
+    x, y, *rest = points.unbind(1)
+    elevation = torch.atan2(rest[0], torch.hypot(x, y)) if rest else None
+    return OnSphere(points, torch.atan2(y, x), elevation)
+
+
+def t_sne(
+    features: Tensor, *, seed: int, dimensions: int = 2, perplexity: float = 30.0, metric: str = "angle"
+) -> Float[Tensor, "samples dimensions"]:
+    """scikit-learn's t-SNE of the features (van der Maaten & Hinton 2008); the same for the same seed.
+
+    With the metric "angle" neighbours are found among the directions (by chords, which grow with the angle), with
+    "euclidean" among the features as they are.
+    """
+    points = _points(features, metric)
+    _check_dimensions(dimensions)
+    if len(features) < 2:
+        raise ValueError("features must be at least 2 samples for a view of their neighbours; got 1")
+    if not 0 < perplexity < len(features):
+        raise ValueError(
+            f"perplexity must lie in (0, {len(features)}), below the number of samples; got {perplexity!r}"
+        )
+
+    from sklearn.manifold import TSNE
+
+    # PCA, the library's usual start, gives at most as many directions as there are features, and is scaled by the
+    # deviation of the first: of points that are all one it is NaN, on which the library crashes.
+    start = "pca" if dimensions <= min(points.shape) and np.ptp(points, axis=0).any() else "random"
+    method = "barnes_hut" if dimensions < 4 else "exact"
+    view = TSNE(dimensions, perplexity=perplexity, init=start, method=method, random_state=seed).fit_transform(points)
+    return torch.from_numpy(view).to(features.device, torch.float32)
+
+
+def umap(
+    features: Tensor,
+    *,
+    seed: int,
+    dimensions: int = 2,
+    neighbours: int = 15,
+    min_distance: float = 0.1,
+    metric: str = "angle",
+) -> Float[Tensor, "samples dimensions"]:
+    """umap-learn's UMAP of the features (McInnes et al. 2018); the same for the same seed. `metric` as in `t_sne`."""
+    points = _points(features, metric)
+    _check_dimensions(dimensions)
+    if not 2 <= neighbours < len(features):
+        raise ValueError(f"neighbours must lie in [2, {len(features)}), below the number of samples; got {neighbours}")
+    try:
+        from umap import UMAP
+    except ImportError:
+        raise ImportError("umap needs umap-learn: pip install umap-learn") from None
+    # One thread, which a seed asks for: the library warns where it has to choose it itself.
+    view = UMAP(
+        n_components=dimensions, n_neighbors=neighbours, min_dist=min_distance, random_state=seed, n_jobs=1
+    ).fit_transform(points)
+    return torch.from_numpy(view).to(features.device, torch.float32)
+
+
+def _check_dimensions(dimensions: int) -> None:
+    if dimensions < 1:
+        raise ValueError(f"dimensions must be 1 or more; got {dimensions!r}")
+
+
+def _points(features: Tensor, metric: str) -> Float[np.ndarray, "samples dim"]:
+    check_features(features)
+    return as_points(widen(features.detach()), metric).cpu().numpy()

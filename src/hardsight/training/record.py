@@ -6,7 +6,7 @@ One process writes; what is written follows the checkpoint, so a resumed run nev
 import datetime
 import importlib.metadata
 import platform
-import subprocess
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 import torch
 
 from hardsight import records
+from hardsight.files import read_text
 
 # What a column of `epochs.parquet` means; the columns of subsets and rates appear where they were measured.
 EPOCH_COLUMNS = {
@@ -162,9 +163,36 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Commit of the working folder, with a `+` where files differ from it; None outside a repository."""
-    head = _git("rev-parse", "HEAD")
-    return head and head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    """Commit of the checkout that this library lies in; None where it was installed.
+
+    Read from git's own files: git itself would run what the configuration of a folder names.
+    """
+    source = Path(__file__).resolve().parents[2]
+    try:
+        git = source.parent / ".git"
+        if source.name != "src" or not git.exists():
+            return None
+        if git.is_file():
+            git = source.parent / read_text(git).removeprefix("gitdir:").strip()
+        shared = git / read_text(git / "commondir").strip() if (git / "commondir").exists() else git
+        head = read_text(git / "HEAD").strip()
+        return _resolved(head.removeprefix("ref:").strip(), shared) if head.startswith("ref:") else _hash(head)
+    except (OSError, ValueError):
+        return None
+
+
+def _resolved(reference: str, git: Path) -> str | None:
+    """The commit of a branch; one that has not moved for long is in a list with others."""
+    if not reference.startswith("refs/") or ".." in reference:
+        return None
+    if (git / reference).is_file():
+        return _hash(read_text(git / reference).strip())
+    packed = (line.split() for line in read_text(git / "packed-refs").splitlines())
+    return next((_hash(line[0]) for line in packed if line[1:] == [reference]), None)
+
+
+def _hash(text: str) -> str | None:
+    return text if re.fullmatch(r"[0-9a-f]{40,64}", text) else None
 
 
 def device_name(device: torch.device) -> str:
@@ -172,11 +200,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type} ({platform.machine()})"
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None

@@ -63,7 +63,7 @@ def test_epsilon_is_added_to_the_divisor(logits: Tensor, labels: Tensor, epsilon
     """As in the authors' code: the weights and their sum stay as they are."""
     logits = logits.scatter_add(1, labels[:, None], torch.linspace(0, 20, len(labels), dtype=torch.float64)[:, None])
     expected = loop_gradient(logits, labels, 8.0, 0.5, epsilon)
-    torch.testing.assert_close(gradient(logits, labels, epsilon=epsilon), expected, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(gradient(logits, labels, beta=8.0, epsilon=epsilon), expected, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -38,7 +38,7 @@ def rescaled_cross_entropy(
     logits: Float[Tensor, "rows classes"],
     labels: Int[Tensor, "rows"],
     *,
-    beta: float = 8.0,
+    beta: float = 6.0,
     lam: float = 0.5,
     transform: Transform = "exp",
     epsilon: float = 1e-6,
@@ -74,7 +74,7 @@ def rescaled_cross_entropy(
 
 def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
     """`rescaled_cross_entropy` in plain PyTorch: the definition, on any device."""
-    options = {"beta": 8.0, "lam": 0.5, "transform": "exp", "epsilon": 1e-6, "reduction": "weight", **options}
+    options = {"beta": 6.0, "lam": 0.5, "transform": "exp", "epsilon": 1e-6, "reduction": "weight", **options}
     labels, weight = kept_labels(labels, options.get("sample_weight"), options.get("ignore_index", -100))
     z, column = widen(logits), labels.unsqueeze(1)
     with torch.no_grad():

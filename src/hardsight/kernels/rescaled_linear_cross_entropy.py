@@ -28,7 +28,7 @@ def rescaled_linear_cross_entropy(
     bias: Float[Tensor, "classes"] | None,
     labels: Int[Tensor, "samples"],
     *,
-    beta: float = 8.0,
+    beta: float = 6.0,
     lam: float = 0.5,
     transform: str = "exp",
     epsilon: float = 1e-6,

@@ -11,7 +11,7 @@ _GRID = 4097
 
 
 def weight_curve(
-    probability: Float[Tensor, "*shape"], beta: float = 8.0, lam: float = 0.5, transform: Transform = "exp"
+    probability: Float[Tensor, "*shape"], beta: float = 6.0, lam: float = 0.5, transform: Transform = "exp"
 ) -> Float[Tensor, "*shape"]:
     """GR's weight g(beta p^lam (1 - p)) of a sample whose label has probability p.
 
@@ -23,7 +23,7 @@ def weight_curve(
     return log_weight(probability.log(), torch.log1p(-probability), beta, lam, transform).exp()
 
 
-def emphasis_focus(beta: float = 8.0, lam: float = 0.5, transform: Transform = "exp") -> float:
+def emphasis_focus(beta: float = 6.0, lam: float = 0.5, transform: Transform = "exp") -> float:
     """The probability with the largest weight, in [0, 1]: lam / (1 + lam), or found numerically for a callable.
 
     Any increasing transform has the closed form's focus; a callable need not be increasing. Where several

@@ -26,7 +26,7 @@ def gradient_rescaling(
     logits: Tensor,
     labels: Tensor,
     *,
-    beta: float = 8.0,
+    beta: float = 6.0,
     lam: float = 0.5,
     transform: Transform = "exp",
     epsilon: float = 1e-6,
@@ -81,7 +81,7 @@ def rescaling_weights(
     logits: Tensor,
     labels: Tensor,
     *,
-    beta: float = 8.0,
+    beta: float = 6.0,
     lam: float = 0.5,
     transform: Transform = "exp",
     sample_weight: Tensor | None = None,
@@ -106,7 +106,7 @@ class GradientRescaling(nn.Module):
 
     def __init__(
         self,
-        beta: float = 8.0,
+        beta: float = 6.0,
         lam: float = 0.5,
         transform: Transform = "exp",
         reduction: str = "weight",

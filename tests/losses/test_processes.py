@@ -29,7 +29,7 @@ inputs, labels, ids = torch.randn(12, 4).double(), torch.randint(5, (12,)), torc
 weights = torch.rand(12).double() + 0.5
 # Samples that count differently in the two processes: for the losses that promise to sum over both.
 marked = torch.where(ids == 1, -100, labels)
-UNEVEN = {"gradient_rescaling", "amc", "amc_all_pairs", "contrastive", "contrastive_all_pairs"}
+UNEVEN = {"gradient_rescaling", "amc", "amc_all_pairs", "contrastive", "contrastive_all_pairs", "joint_optimisation"}
 report = {}
 
 
@@ -92,6 +92,11 @@ for name, (rate, options) in automatic.items():
     steps[name], alone = step, copy.deepcopy(step)
     alone(inputs, marked, weights).backward()
     expected[name] = (gradients(alone), dict(alone.loss.state_dict()))
+positional, names = arguments("joint_optimisation", slice(0, 12))
+summed = Step(JointOptimisation(12, 5, reduction="sum").double(), 5)
+alone = copy.deepcopy(summed)
+alone(*positional, **names).backward()
+expected["joint, summed"] = gradients(alone)
 
 dist.init_process_group(
     "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2, timeout=timedelta(seconds=60)
@@ -119,6 +124,14 @@ def check_automatic(name):
 
 for name in automatic:
     attempt(name, lambda: check_automatic(name))
+
+
+def check_joint_sum():
+    # The processes' gradients are averaged: a sum is half of one process's, however many samples each of them has.
+    positional, names = arguments("joint_optimisation", share("joint_optimisation"))
+    wrapped = DistributedDataParallel(summed)
+    wrapped(*positional, **names).backward()
+    torch.testing.assert_close([2 * one for one in gradients(summed)], expected["joint, summed"], rtol=0, atol=1e-10)
 
 
 def check_local_sum():
@@ -169,6 +182,7 @@ def check_one_process_may_validate():
                 steps[name].eval()(*positional, **names)
 
 
+attempt("joint, summed", check_joint_sum)
 attempt("local sum", check_local_sum)
 attempt("accumulated", check_accumulated)
 attempt("tables", check_tables)
@@ -187,7 +201,9 @@ def reports(in_two_processes: Callable[[str], list[dict[str, str]]]) -> list[dic
 AUTOMATIC = [f"automatic{form}" for form in ("", ", emphasised", ", by weights", ", bounded")]
 
 
-@pytest.mark.parametrize("name", [*LOSSES, *AUTOMATIC, "local sum", "accumulated", "tables", "validation"])
+@pytest.mark.parametrize(
+    "name", [*LOSSES, *AUTOMATIC, "joint, summed", "local sum", "accumulated", "tables", "validation"]
+)
 def test_two_processes_equal_one(name: str, reports: list[dict[str, str]]) -> None:
     assert [report[name] for report in reports] == ["", ""]
 

@@ -38,11 +38,25 @@ def joint_optimisation_loss(
     """KL(target | p) + alpha KL(prior | mean p of the batch) + beta entropy(p). At least 0.
 
     The second term, which keeps all samples from one class, belongs to the batch (over all processes); every sample's
-    loss contains it once. The prior is uniform unless given. Defaults: the paper's for 70 % symmetric noise.
+    loss contains it once. The prior is uniform unless given. Defaults: the paper's for 70 % symmetric noise. The mean
+    too runs over all processes, and is the same in each of them.
     """
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
     losses, divergence = _summands(rows, alpha, beta, prior, across_processes, process_group)
-    return rows.reduce(losses + divergence, reduction)
+    return _reduced(rows, losses, divergence, reduction, across_processes, process_group)
+
+
+def _reduced(
+    rows: Rows, losses: Tensor, divergence: Tensor, reduction: str, across_processes: bool, process_group: Any
+) -> Float[Tensor, "..."]:
+    """The losses with the divergence in each: the processes may hold batches of different sizes."""
+    if reduction == "none" or not (across_processes and processes.wants_gradient(rows.logits)):
+        return rows.reduce(losses + divergence, reduction)
+    total, samples = rows.reduce(losses, "sum"), processes.mean_over_processes(_samples(rows), process_group)
+    if reduction == "sum":
+        return total + samples * divergence
+    total = processes.mean_over_processes(total, process_group)
+    return torch.where(samples == 0, 0.0, total / torch.where(samples == 0, 1.0, samples) + divergence)
 
 
 def _summands(
@@ -113,7 +127,7 @@ class JointOptimisation(nn.Module):
         ids: Int[Tensor, "batch"],
     ) -> Tensor:
         rows, losses, divergence = self._summands(logits, labels, sample_weight, ids)
-        return rows.reduce(losses + divergence, self.reduction)
+        return _reduced(rows, losses, divergence, self.reduction, self.across_processes, self.process_group)
 
     def terms(self, logits: Tensor, labels: Tensor, *, ids: Int[Tensor, "batch"]) -> list[Term]:
         """The mean over this process's samples, and the divergence, which is of all processes' samples."""
@@ -122,7 +136,7 @@ class JointOptimisation(nn.Module):
             return [Term(rows.reduce(losses + divergence, self.reduction), mean_over(self))]
         if self.reduction == "mean":
             return [Term(rows.reduce(losses, "mean"), "labels"), Term(divergence, "processes")]
-        samples = torch.tensor(len(losses), device=losses.device) if rows.weight is None else rows.weight.sum()
+        samples = _samples(rows)
         if processes.wants_gradient(logits):
             samples = processes.sum_over_processes(samples, self.process_group)
         return [Term(rows.reduce(losses, self.reduction), "nothing"), Term(samples * divergence, "step")]
@@ -165,6 +179,11 @@ class JointOptimisation(nn.Module):
             self.replaced.logical_or_(known)
         self.epoch.add_(1)
         self.noted[int(self.epoch) % self.window] = False
+
+
+def _samples(rows: Rows) -> Float[Tensor, ""]:
+    """How many samples count."""
+    return rows.logits.new_tensor(len(rows.logits)) if rows.weight is None else rows.weight.sum()
 
 
 def _check_prior(prior: Tensor, classes: int) -> None:

@@ -22,6 +22,7 @@ import json
 import math
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,10 @@ def read_table(path: Path | str) -> pa.Table:
     """The table of a Parquet file; pyarrow's own error where it is damaged."""
     path = plain_file(path)
     with open_parquet(path) as file:
+        often = Counter(file.schema_arrow.names)
+        repeated = next((name for name, count in often.items() if count > 1), None)
+        if repeated is not None:
+            raise ValueError(f"{path} must name each column once; it has {repeated!r} more than once")
         if any(pa.types.is_nested(field.type) for field in file.schema_arrow):
             # Lists some rows after others: read at once, their numbers are held more than four times.
             return pa.Table.from_batches(file.iter_batches(ROWS_OF_LISTS), file.schema_arrow)

@@ -9,15 +9,17 @@
 | `new_label` | the label that `relabel` gives; edit this where `expected` is wrong too |
 | `suspicion`, `reasons`, `path` | why it is on the list and where it lies; ignored when the list is read back |
 
-A spreadsheet runs a cell that starts like a formula. Such text is written with an apostrophe before it, which shows it
-as text, and the apostrophe is taken off again when the list is read.
+A spreadsheet runs a cell that starts like a formula, and starts a cell wherever it is told to split. So a sign that
+begins a formula is written with an apostrophe before it, at the beginning and behind every separator, and a character
+that ends a line or cannot be seen is written as an escape (`\\r`, `\\x00`). Both are undone when the list is read.
 """
 
+import contextlib
 import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +39,15 @@ from hardsight.validation import check_classes
 ACTIONS = ("keep", "relabel", "drop")
 COLUMNS = ("id", "label", "expected", "action", "new_label", "suspicion", "reasons", "path")
 _NEEDED = ("id", "label", "action", "new_label")
-# What makes a spreadsheet calculate, also in its full-width forms, behind spaces, and behind apostrophes of its own.
-_FORMULA = re.compile(r"'*(\s*[=+\-@＝＋－＠]|[\t\r\n])")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
+_SEPARATORS = ",;\t|"
+# Where a cell may start, for whoever splits there, with or without regard to quotes; then the sign of a formula, also
+# in its full-width form.
+_START, _SIGN = r"((?:^|[,;|])[\s\"']*)", "([=+\\-@＝＋－＠])"
+_FORMULA, _GUARDED = re.compile(_START + _SIGN), re.compile(f"{_START}'{_SIGN}")
+_UNSEEN = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ESCAPE = re.compile(r"\\(?:([\\nrt])|x([0-9a-f]{2})|u([0-9a-f]{4}))")
+_LETTERS = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPED = {meant: f"\\{letter}" for letter, meant in _LETTERS.items()}
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def write_actions(path: Path | str, issues: pa.Table, *, action: str = "keep") -
 def read_actions(path: Path | str) -> list[Action]:
     """Read an edited list; what is wrong is refused with the number of its line.
 
-    Commas, semicolons and tabs separate alike, because spreadsheets save with any of them.
+    Commas, semicolons, tabs and bars separate alike, because spreadsheets save with any of them.
     """
     path = Path(path)
     try:
@@ -90,14 +98,12 @@ def read_actions(path: Path | str) -> list[Action]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8 text; byte {error.start} is not") from None
     lines = io.StringIO(text, newline="")
-    separator = max(",;\t", key=text.partition("\n")[0].count)
+    separator = max(_SEPARATORS, key=re.split("[\r\n]", text, maxsplit=1)[0].count)
     reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
-        header = [name.strip() for name in next(reader, [])]
-        missing = [name for name in _NEEDED if name not in header]
-        if missing:
-            raise ValueError(f"{path} must have the columns {', '.join(_NEEDED)}; {', '.join(missing)} is missing")
-        actions = [_action(path, reader.line_num, header, cells) for cells in reader if any(cells)]
+        with _cells_of_any_length(len(text)):
+            header = _header(path, next(reader, []))
+            actions = [_action(path, reader.line_num, header, cells) for cells in reader if any(cells)]
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: it does not read as CSV ({error})") from None
     _refuse_repeats(path, actions)
@@ -168,6 +174,29 @@ class _Classes:
         raise unknown_name(f"line {line}: {column}", text, self.names, "class names")
 
 
+def _header(path: Path, cells: list[str]) -> list[str]:
+    header = [name.strip() for name in cells]
+    missing = [name for name in _NEEDED if name not in header]
+    if missing:
+        raise ValueError(f"{path} must have the columns {', '.join(_NEEDED)}; {', '.join(missing)} is missing")
+    repeated = [name for name in _NEEDED if header.count(name) > 1]
+    if repeated:
+        raise ValueError(
+            f"{path} must have the column {repeated[0]!r} once; it has it {header.count(repeated[0])} times"
+        )
+    return header
+
+
+@contextlib.contextmanager
+def _cells_of_any_length(most: int) -> Iterator[None]:
+    """Python's own limit is 131,072 characters, less than a name may have; it is one for the whole process."""
+    before = csv.field_size_limit(max(most, 1))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def _action(path: Path, line: int, header: list[str], cells: list[str]) -> Action:
     if len(cells) != len(header):
         raise ValueError(f"{path}, line {line}: it must have {len(header)} cells as its header has; got {len(cells)}")
@@ -191,9 +220,19 @@ def _refuse_repeats(path: Path, actions: Sequence[Action]) -> None:
 
 
 def _guard(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    text = _UNSEEN.sub(_escape, "" if value is None else str(value))
+    return _FORMULA.sub(r"\1'\2", text)
 
 
 def _unguard(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+    return _ESCAPE.sub(_unescape, _GUARDED.sub(r"\1\2", cell))
+
+
+def _escape(found: re.Match[str]) -> str:
+    one = found[0]
+    return _ESCAPED.get(one) or (f"\\x{ord(one):02x}" if ord(one) < 0x100 else f"\\u{ord(one):04x}")
+
+
+def _unescape(found: re.Match[str]) -> str:
+    letter, short, long = found.groups()
+    return _LETTERS[letter] if letter else chr(int(short or long, 16))

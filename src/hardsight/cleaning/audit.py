@@ -17,6 +17,7 @@ from hardsight.cleaning.columns import labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
+from hardsight.datasets.paths import is_text
 from hardsight.records import read_json, read_table, write_json, write_table
 
 ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
@@ -157,8 +158,13 @@ def _distinct(names: Any) -> list[str] | None:
     if not isinstance(names, list) or not names:
         return None
     texts = [str(name) or str(at) for at, name in enumerate(names)]
-    often = Counter(texts)
-    return [f"{text} ({at})" if often[text] > 1 else text for at, text in enumerate(texts)]
+    broken = next((text for text in texts if not is_text(text)), None)
+    if broken is not None:
+        raise ValueError(f"class names must be Unicode text; got {broken!r}, which holds half a letter")
+    # What is made so may be the name of a third.
+    while len(often := Counter(texts)) < len(texts):
+        texts = [f"{text} ({at})" if often[text] > 1 else text for at, text in enumerate(texts)]
+    return texts
 
 
 def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:

@@ -33,7 +33,7 @@ STEPS, RADII = 20, {3: 4 / 255, 1: 0.3}
 SHOWN, POINTS, RESAMPLES = 12, 60, 2000
 LENET: dict[str, Any] = {
     "data": {"name": "mnist", "limit": 5000, "batch_size": 32, "test_batch_size": 500},
-    "model": {"name": "lenet"},
+    "model": {"name": "lenet_2d"},
     "optimizer": {"name": "adam", "lr": 0.001, "weight_decay": 0.0},
     "schedule": {"kind": "cosine"},
     "epochs": 6,

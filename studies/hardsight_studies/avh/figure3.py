@@ -57,7 +57,7 @@ def train_toy(seed: int, steps: int) -> tuple[datasets.ArrayDataset, Look]:
     data = datasets.two_gaussians_on_sphere(angle_radians=ANGLE, generator=torch.Generator().manual_seed(seed))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = models.create("mlp")
+        model = models.create("mlp_2d")
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(steps):
         optimizer.zero_grad()

@@ -87,9 +87,17 @@ def test_the_plain_networks_follow_appendix_f_of_avh() -> None:
 
 def test_the_toys() -> None:
     # AVH, Appendix A: 3 inputs, 2 hidden units, 2 classes.
-    assert count("mlp") == 3 * 2 + 2 + 2 * 2 + 2
+    assert count("mlp_2d") == 3 * 2 + 2 + 2 * 2 + 2
     # Caffe's LeNet has 431,080 parameters; its head of 500 inputs gives way to two features and their head.
-    assert count("lenet") == 431_080 - (500 * 10 + 10) + (500 * 2 + 2) + (2 * 10 + 10)
+    assert count("lenet_2d") == 431_080 - (500 * 10 + 10) + (500 * 2 + 2) + (2 * 10 + 10)
+    assert count("lenet") == 431_080 - (500 * 10 + 10) + (500 * 64 + 64) + (64 * 10 + 10)
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_networks_with_few_features_say_so_in_their_names(name: str) -> None:
+    """Two features draw a picture; as a default they are a trap: no head tells ten classes apart by them."""
+    features = models.create(name).feature_dim
+    assert features == 2 if name.endswith("_2d") else features >= 64
 
 
 @pytest.mark.parametrize("stemless", ["resnet20", "cnn13", "mlp"])

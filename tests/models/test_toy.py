@@ -3,6 +3,7 @@
 import torch
 from torch.nn import functional as F
 
+from hardsight import models
 from hardsight.models import MLP, LeNet
 
 
@@ -11,7 +12,7 @@ def test_the_toy_separates_two_gaussians_on_the_sphere() -> None:
     centres = torch.eye(3)[:2].repeat_interleave(1000, 0)
     points = F.normalize(centres + 0.3 * torch.randn(2000, 3))
     labels = torch.arange(2000) // 1000
-    model = MLP()
+    model = models.create("mlp_2d")
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(100):
         optimizer.zero_grad()

@@ -15,7 +15,7 @@ from hardsight.models.googlenet import GoogLeNet
 from hardsight.models.plain import PlainCNN, cnn9, cnn10
 from hardsight.models.registry import create, names, options
 from hardsight.models.resnet50 import ResNet50
-from hardsight.models.toy import MLP, LeNet
+from hardsight.models.toy import MLP, LeNet, lenet_2d, mlp_2d
 from hardsight.models.vgg import VGG19, vgg19_bn
 from hardsight.models.weights import first_mismatch, load_cifar10_resnet
 
@@ -38,7 +38,9 @@ __all__ = [
     "cnn10",
     "create",
     "first_mismatch",
+    "lenet_2d",
     "load_cifar10_resnet",
+    "mlp_2d",
     "names",
     "options",
     "vgg19_bn",

@@ -16,7 +16,7 @@ from hardsight.models.digits import DigitsCNN
 from hardsight.models.googlenet import GoogLeNet
 from hardsight.models.plain import cnn9, cnn10
 from hardsight.models.resnet50 import ResNet50
-from hardsight.models.toy import MLP, LeNet
+from hardsight.models.toy import MLP, LeNet, lenet_2d, mlp_2d
 from hardsight.models.vgg import VGG19, vgg19_bn
 from hardsight.names import check_name
 
@@ -30,7 +30,9 @@ _NETWORKS: dict[str, Callable[..., Classifier]] = {
     "digits_cnn": DigitsCNN,
     "googlenet": GoogLeNet,
     "lenet": LeNet,
+    "lenet_2d": lenet_2d,
     "mlp": MLP,
+    "mlp_2d": mlp_2d,
     "resnet20": partial(CifarResNet, 20),
     "resnet32": partial(CifarResNet, 32),
     "resnet44": partial(CifarResNet, 44),
@@ -68,7 +70,7 @@ def create(
     64
     >>> create("restnet20")
     Traceback (most recent call last):
-    ValueError: name must be one of the 17 networks; got 'restnet20', did you mean 'resnet20'?
+    ValueError: name must be one of the 19 networks; got 'restnet20', did you mean 'resnet20'?
     """
     network = _network(name)
     for key, count in (("num_classes", num_classes), ("in_channels", in_channels)):

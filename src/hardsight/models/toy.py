@@ -1,4 +1,4 @@
-"""The networks behind the AVH paper's two simulations (its Appendix A): features that fit on paper."""
+"""A perceptron and LeNet, and their forms with two features, behind the AVH paper's simulations (its Appendix A)."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class MLP(Classifier):
-    """Fully connected layers; the last hidden one gives the features. By default the paper's toy: 3 - 2 - 2.
+    """Fully connected layers; the last hidden one gives the features. `mlp_2d` is the paper's toy: 3 - 2 - 2.
 
-    The paper names no activation. Tanh is the default: on two overlapping Gaussians, both rectified features died in
-    2 of 20 runs, and a zero feature has no angle. Inputs of any shape are flattened: `in_channels` counts their
-    values.
+    The paper names no activation. Tanh is the default: on two overlapping Gaussians, both rectified features of the
+    toy died in 2 of 20 runs, and a zero feature has no angle. Inputs of any shape are flattened: `in_channels` counts
+    their values.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class MLP(Classifier):
         in_channels: int = 3,
         head: Head = nn.Linear,
         *,
-        hidden: Sequence[int] = (2,),
+        hidden: Sequence[int] = (64,),
         activation: str = "tanh",
     ) -> None:
         super().__init__()
@@ -50,11 +50,11 @@ class MLP(Classifier):
 class LeNet(Classifier):
     """The widespread LeNet of 20 and 50 5x5 convolutions and 500 units, then a linear map to `feature_dim` features.
 
-    For 28x28 images; with the two features of AVH's Figure 8 by default. They may point anywhere.
+    For 28x28 images. The features may point anywhere. `lenet_2d` has the two of AVH's Figure 8, which can be drawn.
     """
 
     def __init__(
-        self, num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear, *, feature_dim: int = 2
+        self, num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear, *, feature_dim: int = 64
     ) -> None:
         super().__init__()
         self.feature_dim = feature_dim
@@ -71,3 +71,13 @@ class LeNet(Classifier):
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
         """The linear map of the 500 hidden units."""
         return self.embedding(self.hidden(self.convolutions(inputs).flatten(1)))
+
+
+def mlp_2d(num_classes: int = 2, in_channels: int = 3, head: Head = nn.Linear, *, activation: str = "tanh") -> MLP:
+    """The paper's toy: one hidden layer of two units."""
+    return MLP(num_classes, in_channels, head, hidden=(2,), activation=activation)
+
+
+def lenet_2d(num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear) -> LeNet:
+    """`LeNet` with two features: to draw them, not to classify."""
+    return LeNet(num_classes, in_channels, head, feature_dim=2)

@@ -43,7 +43,7 @@ class Detection:
 class DemoResult:
     """What the demo found. `ranked_by` was chosen without the clean labels; `detections` are judged with them.
 
-    `report` is None where the packages of a page (`hardsight[report]`) are missing.
+    `report` is None where the packages of a page (jinja2, matplotlib) are missing.
     """
 
     folder: Path

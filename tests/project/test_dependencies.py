@@ -1,6 +1,7 @@
 """What the package says it needs is what it imports: no more, and no less."""
 
 import ast
+import itertools
 import re
 import sys
 import tomllib
@@ -55,3 +56,22 @@ def test_the_torch_that_make_installs_may_bring_its_own_triton() -> None:
     pinned = {one.name: one.specifier for line in lines if not line.startswith("#") for one in [Requirement(line)]}
     (torch,) = pinned["torch"]
     assert asks_for[torch.version] in pinned["triton"]
+
+
+# What the sentences may ask for besides the declared: others of the package index, a folder of the repository, names
+# that are put in when it is told.
+ALSO_THERE = {"cleanlab", "torchvision", "umap-learn", "./studies", "{name}", "{wanted}", "{packages}"}
+
+
+def installations(source: str) -> set[str]:
+    """What the sentences of a source tell people to give to pip."""
+    return {word.strip("'") for told in re.findall(r"pip install ([^\"`,)\n]+)", source) for word in told.split()}
+
+
+def test_every_hint_names_an_installation_that_exists() -> None:
+    """The library itself is on no index: its extras are no answer to who has no checkout."""
+    wanted = [*PROJECT["dependencies"], *itertools.chain(*PROJECT["optional-dependencies"].values())]
+    there = {Requirement(one).name for one in wanted} - {"hardsight"} | ALSO_THERE
+    unknown = {path.name: installations(source) - there for path, source in SOURCES.items()}
+    assert {name: hints for name, hints in unknown.items() if hints} == {}
+    assert installations("(pip install 'hardsight[report]')") == {"hardsight[report]"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.pages import left_out
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +76,7 @@ def _show(result: "DemoResult") -> None:
     if suspects.row_count:
         console.print(suspects)
     _show_detections(console, result)
-    page = result.report or "left out, it needs hardsight[report]"
+    page = result.report or left_out()
     for word, value in (
         ("page", page),
         ("record", result.folder),

@@ -9,5 +9,5 @@ def left_out() -> str | None:
         try:
             importlib.import_module(package)
         except ImportError:
-            return f"left out, it needs hardsight[report] ({package})"
+            return f"left out, it needs {package}: pip install jinja2 matplotlib"
     return None

@@ -28,7 +28,7 @@ from hardsight.records import atomic_path
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, default_data_collator
 except ImportError as error:
-    raise ImportError("the Hugging Face adapter needs transformers: pip install 'hardsight[huggingface]'") from error
+    raise ImportError("the Hugging Face adapter needs transformers: pip install transformers") from error
 
 ID, LABEL = "sample_id", "sample_label"
 

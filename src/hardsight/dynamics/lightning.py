@@ -12,7 +12,7 @@ from hardsight.heads import Seen, observe
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
-    raise ImportError("the Lightning callback needs lightning: pip install 'hardsight[lightning]'") from error
+    raise ImportError("the Lightning callback needs lightning: pip install lightning") from error
 
 Unpack = Callable[[Any], tuple[Tensor, Tensor]]
 

@@ -11,7 +11,7 @@ from hardsight.hardness import angular_visual_hardness
 try:
     from torchmetrics import Metric
 except ImportError as error:
-    raise ImportError("the metrics need torchmetrics: pip install 'hardsight[lightning]'") from error
+    raise ImportError("the metrics need torchmetrics: pip install torchmetrics") from error
 
 
 class MeanAngularVisualHardness(Metric):

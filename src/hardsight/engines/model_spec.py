@@ -65,7 +65,7 @@ def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int
 
 
 def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
-    timm = _import("timm", f"timm:{name}", "'hardsight[timm]'")
+    timm = _import("timm", f"timm:{name}", "timm")
     published = timm.get_pretrained_cfg(name) if pretrained and num_classes is not None else None
     if published is not None and num_classes != published.num_classes:
         # timm would draw that head at random, after it has downloaded the rest.
@@ -85,7 +85,7 @@ def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> L
     _refuse_num_classes(f"hf:{name}", num_classes)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"hf:FOLDER must be a folder that save_pretrained made; {folder} holds no config.json")
-    transformers = _import("transformers", f"hf:{name}", "'hardsight[huggingface]'")
+    transformers = _import("transformers", f"hf:{name}", "transformers")
     try:
         with _quiet(transformers):
             model, loading = transformers.AutoModelForImageClassification.from_pretrained(

@@ -231,7 +231,7 @@ def run(
     try:
         import triton
     except ImportError:
-        raise ImportError("the kernels' benchmark needs triton: pip install 'hardsight[gpu]'") from None
+        raise ImportError("the kernels' benchmark needs triton: pip install triton") from None
     about = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

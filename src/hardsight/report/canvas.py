@@ -113,6 +113,6 @@ def _style(extra: dict[Any, Any]) -> Iterator[None]:
     try:
         import matplotlib
     except ImportError:
-        raise ImportError("figures need matplotlib: pip install 'hardsight[report]'") from None
+        raise ImportError("figures need matplotlib: pip install jinja2 matplotlib") from None
     with matplotlib.rc_context({**_STYLE, **extra}):
         yield

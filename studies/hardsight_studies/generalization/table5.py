@@ -109,7 +109,7 @@ def compute(preset: str, mine: Sequence[tuple[Cell, Path]], options: Options) ->
     there = [(cell, folder) for cell, folder in mine if cell.settings["begin"] == SCRATCH or not absent]
     if len(there) < len(mine):
         names = ", ".join(cell.name for cell, _ in mine if cell.settings["begin"] != SCRATCH)
-        options.say(f"skipped for want of the backbone (pip install 'hardsight[backbone]'): {names}")
+        options.say(f"skipped for want of the backbone (pip install {' '.join(absent)}): {names}")
     sessions = [_session(PRESETS[preset], cell, folder, options) for cell, folder in there]
     if sessions:
         run_together(sessions)

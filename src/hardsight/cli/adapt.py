@@ -1,14 +1,13 @@
 """`hardsight adapt`: labels in one domain, none in the other; self-training carries them over."""
 
-import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.printing import say, say_json
 
 _SELECTORS = "avh, avh-inclusive, avh-slides, cbst, crst, crst-mrkld, crst-lrent, confidence or argmax"
 
@@ -97,15 +96,15 @@ def adapt(
             device=device,
             resume=not restart,
             name=f"{domains[0].name} to {domains[1].name}",
-            say=lambda sentence: print(sentence, file=sys.stderr if as_json else sys.stdout, flush=True),
+            say=partial(say, error=as_json, flush=True),
         )
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes speaks for all
     if as_json:
         found = {"folder": str(done.folder), "rounds": done.rounds, "notes": done.notes}
-        print(json.dumps(plain(found), ensure_ascii=False))
+        say_json(plain(found))
     else:
-        print(f"record: {done.folder}")
+        say(f"record: {done.folder}")
 
 
 def _prepare(

@@ -10,7 +10,7 @@ import typer
 
 from hardsight.cli.errors import one_sentence
 from hardsight.cli.pages import left_out
-from hardsight.cli.tables import print_table
+from hardsight.cli.printing import print_table, say, say_json
 
 RESULTS_FILE = "alignment.json"
 
@@ -65,7 +65,7 @@ def align(
 
         from hardsight.alignment import align_scores
         from hardsight.alignment.tables import read_joined
-        from hardsight.records import check_writable, write_json
+        from hardsight.records import check_writable, plain, write_json
 
         if larger_is not in ("easier", "harder"):
             raise ValueError(f"--larger-is must be easier or harder; got {larger_is!r}")
@@ -99,11 +99,11 @@ def align(
         write_json(folder / RESULTS_FILE, results)
         written = _page(folder) if page else "left out"
     if as_json:
-        print((folder / RESULTS_FILE).read_text(encoding="utf-8").rstrip())
+        say_json(plain(results), indent=2)
         return
     _print(results, page)
-    print(f"results: {folder / RESULTS_FILE}")
-    print(f"page: {written}")
+    say(f"results: {folder / RESULTS_FILE}")
+    say(f"page: {written}")
 
 
 def default_resamples(samples: int, scores: int) -> int:
@@ -164,11 +164,11 @@ def _page(folder: Path) -> str:
 def _print(results: Mapping[str, Any], page: bool) -> None:
     from hardsight.alignment.analysis import notices
 
-    print(results["join"])
+    say(results["join"])
     for reason in results["left_out"].values():
-        print(f"left out: {reason}")
+        say(f"left out: {reason}")
     for notice in notices(results):
-        print(notice)
+        say(notice)
     method = results["method"]
     rows = sorted(results["scores"], key=lambda score: -score["correlations"][method]["coefficient"])
     header = ("score", "larger is", "spearman", "interval", "p", "pearson", "kendall", "given correctness")
@@ -178,7 +178,7 @@ def _print(results: Mapping[str, Any], page: bool) -> None:
         header = ("stronger", "weaker", "difference", "interval", "Meng p", "Holm", "Steiger p", "Fisher p")
         print_table(f"tests between the scores, by {method}", header, [_pair(pair) for pair in pairs])
         for reason in dict.fromkeys(pair["reason"] for pair in pairs if pair.get("reason")):
-            print(f"no test: {reason}")
+            say(f"no test: {reason}")
     bins = results["bins"]
     groups = next(iter(bins["groups"].values()))
     edges = ("score", *(f"{low:.4g} to {high:.4g}" for low, high in (group["group"] for group in groups)))
@@ -190,7 +190,7 @@ def _print(results: Mapping[str, Any], page: bool) -> None:
         some = any(group["correlation"] for of_score in of_scores for group in of_score)
         there = f"in {RESULTS_FILE}{' and on the page' if page else ''}"
         where = there if some else "too small or constant for a correlation"
-        print(f"{len(next(iter(of_scores)))} classes: {where}")
+        say(f"{len(next(iter(of_scores)))} classes: {where}")
 
 
 def _row(score: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,5 @@
 """`hardsight audit`: which labels of a scored data set are probably wrong, why, and a list to act on."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import typer
 
 from hardsight.cli.errors import one_sentence
 from hardsight.cli.pages import left_out
-from hardsight.cli.tables import print_table
+from hardsight.cli.printing import print_table, say, say_json
 
 
 def audit(
@@ -78,12 +77,11 @@ def audit(
         from hardsight.records import plain
 
         summary = plain(_summary(scored, issues, folder, written, top, groups) | {"pictures": pictured})
-        # Ids and groups may be days or bytes, which JSON has no word for.
-        print(json.dumps(summary, ensure_ascii=False, default=str))
+        say_json(summary)
         return
     _print(scored, issues, folder, written, top, groups, by)
     if page and not pictured and left_out() is None and (wanted := _data_options(scored)):
-        print(f"pictures: none, the images are not at hand: add {wanted}")
+        say(f"pictures: none, the images are not at hand: add {wanted}")
 
 
 def _data_options(scored: Any) -> str | None:
@@ -112,11 +110,11 @@ def _apply(scored: Any, actions: Path, folder: Path, as_json: bool) -> None:
     table, applied = apply_to(scored, actions)
     write_table(folder / LABELS_FILE, table)
     if as_json:
-        print(json.dumps({"labels": str(folder / LABELS_FILE), "samples": table.num_rows, **applied.counts}))
+        say_json({"labels": str(folder / LABELS_FILE), "samples": table.num_rows, **applied.counts})
         return
     counts = ", ".join(f"{count} {action}" for action, count in applied.counts.items())
-    print(f"{counts}; {table.num_rows:,} samples remain")
-    print(f"labels: {folder / LABELS_FILE}")
+    say(f"{counts}; {table.num_rows:,} samples remain")
+    say(f"labels: {folder / LABELS_FILE}")
 
 
 def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | None:
@@ -242,14 +240,14 @@ def _print(
         lines = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]
         print_table(f"{issues.scores[0]} by {by}, hardest first", (str(by), "count", *numbers), lines)
     share = issues.estimated / issues.table.num_rows
-    print(
+    say(
         f"about {issues.estimated:,} of {issues.table.num_rows:,} labels ({share:.1%}) are probably wrong, "
         f"by {issues.estimate.replace('_', ' ')}; ranked by {', '.join(issues.scores)}"
     )
     for caution in _cautions(issues, share):
-        print(caution)
-    print(f"actions: {folder / ACTIONS_FILE}")
-    print(f"page: {written}")
+        say(caution)
+    say(f"actions: {folder / ACTIONS_FILE}")
+    say(f"page: {written}")
 
 
 def _cautions(issues: Any, share: float) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """`hardsight bench`: the fused kernels beside the plain version, its compiled form and the floor."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.printing import say, say_json
 
 
 def bench(
@@ -37,10 +37,10 @@ def bench(
 
         rows = benchmark.run(only, compiled, seen=keep)
     if as_json:
-        print(json.dumps([_plain(row) for row in rows]))
+        say_json([_plain(row) for row in rows])
     else:
         first = rows[0]
-        print(f"{first.device}, torch {first.torch}, triton {first.triton}; appended to {output}")
+        say(f"{first.device}, torch {first.torch}, triton {first.triton}; appended to {output}")
 
 
 def _plain(row: Any) -> dict[str, Any]:
@@ -50,4 +50,4 @@ def _plain(row: Any) -> dict[str, Any]:
 
 def _tell(row: Any) -> None:
     spread = f"{row.median_ms:9.3f} ms ({row.p20_ms:.3f} to {row.p80_ms:.3f})"
-    print(f"{row.op:30} {row.shape:26} {row.variant:28} {spread:36} {row.peak_mib:9.1f} MiB", flush=True)
+    say(f"{row.op:30} {row.shape:26} {row.variant:28} {spread:36} {row.peak_mib:9.1f} MiB", flush=True)

@@ -1,21 +1,17 @@
 """`hardsight data`: what data sets are known, and what of them lies on this disk."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.printing import print_table, say, say_json
 
 data_app = typer.Typer(help="The data sets that can be read, and what of them is on disk.", no_args_is_help=True)
 
-_COLOURS = {"complete": "green", "incomplete": "yellow", "absent": "dim"}
 INCOMPLETE = 1
 
 
@@ -31,14 +27,14 @@ def list_known(
 
     rows = [describe(source(name)) for name in names()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        say_json(rows, indent=2)
         return
-    table = Table("name", "what it is", "samples", "classes", "below the root", "layout")
+    lines = []
     for row in rows:
         samples = ", ".join(f"{split} {count or '?'}" for split, count in row["splits"].items())
         places = " or ".join(row["folders"]) or "-"
-        table.add_row(row["name"], row["title"], samples, str(row["num_classes"] or "?"), places, row["layout"])
-    _print(table)
+        lines.append([row["name"], row["title"], samples, row["num_classes"] or "?", places, row["layout"]])
+    print_table(None, ("name", "what it is", "samples", "classes", "below the root", "layout"), lines)
 
 
 @data_app.command("check")
@@ -62,16 +58,13 @@ def check_root(
             states.append(state)
             status.update(f"reading: {state.name} is {state.state}")
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(state) for state in states], indent=2))
+        say_json([dataclasses.asdict(state) for state in states], indent=2)
     else:
-        table = Table("name", "state", "samples", "checksums", "what is wrong")
+        lines = []
         for state in states:
             counts = ", ".join(f"{each.split} {each.found}" for each in state.splits if each.found is not None)
-            colour = _COLOURS[state.state]
-            # A path may hold brackets, which rich would take for markup.
-            problems = escape("; ".join(state.problems))
-            table.add_row(state.name, f"[{colour}]{state.state}[/]", counts, _checksums(state.checksums), problems)
-        _print(table)
+            lines.append([state.name, state.state, counts, _checksums(state.checksums), "; ".join(state.problems)])
+        print_table(None, ("name", "state", "samples", "checksums", "what is wrong"), lines)
     if any(state.state == "incomplete" for state in states):
         raise typer.Exit(INCOMPLETE)
 
@@ -89,7 +82,7 @@ def unpack_archive(
 
     with one_sentence():
         for name in unpack(archive, root):
-            typer.echo(root / name)
+            say(root / name)
 
 
 def _checksums(checksums: dict) -> str:
@@ -97,16 +90,3 @@ def _checksums(checksums: dict) -> str:
     if differing:
         return f"other than published: {', '.join(differing)}"
     return f"{len(checksums)} match" if checksums else "-"
-
-
-def _print(table: Table) -> None:
-    """A table on a terminal, one line a row in a pipe."""
-    console = Console()
-    if console.is_terminal:
-        for column in table.columns:
-            # Half of a folder's name is of no use.
-            column.overflow = "fold"
-        console.print(table)
-        return
-    for cells in zip(*(column.cells for column in table.columns), strict=True):
-        typer.echo("\t".join(Text.from_markup(str(cell)).plain for cell in cells))

@@ -1,6 +1,5 @@
 """`hardsight demo`: the main job on embedded data, told so that a person likes to read it."""
 
-import json
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +8,8 @@ import typer
 
 from hardsight.cli.errors import one_sentence
 from hardsight.cli.pages import left_out
+from hardsight.cli.printing import say_json
+from hardsight.names import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +36,7 @@ def demo(
             output, noise_rate=noise, epochs=epochs, seed=seed, progress=False if as_json else None, say=say
         )
     if as_json:
-        print(json.dumps(_as_dict(result)))
+        say_json(_as_dict(result))
     else:
         _show(result)
 
@@ -82,7 +83,7 @@ def _show(result: "DemoResult") -> None:
         ("record", result.folder),
         ("next", f"hardsight audit {quote(str(result.folder))}"),
     ):
-        console.print(f"{word:<7}", Text(str(value), style="bold"), sep="")
+        console.print(f"{word:<7}", Text(visible(str(value)), style="bold"), sep="")
 
 
 def _show_detections(console: "Console", result: "DemoResult") -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import typer
 
+from hardsight.cli.printing import say
+
 BAD_INPUT = 2
 
 
@@ -24,7 +26,7 @@ def one_sentence(*options: str, **typed: str) -> Iterator[None]:
         raise
     except (ValueError, TypeError, OSError, ImportError) as refusal:
         name, space, rest = _sentence(refusal).partition(" ")
-        print(f"hardsight: {typed.get(name, name)}{space}{rest}", file=sys.stderr)
+        say(f"hardsight: {typed.get(name, name)}{space}{rest}", error=True)
         raise typer.Exit(BAD_INPUT) from None
 
 

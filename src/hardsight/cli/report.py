@@ -1,12 +1,12 @@
 """`hardsight report`: the HTML page of a record."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hardsight.cli.errors import one_sentence
+from hardsight.cli.printing import say, say_json
 
 
 def report(
@@ -27,8 +27,8 @@ def report(
         page = write_report(run, output)
         saved = write_figures(run) if figures else []
     if as_json:
-        print(json.dumps({"report": str(page), "figures": [str(path) for path in saved]}))
+        say_json({"report": str(page), "figures": [str(path) for path in saved]})
         return
-    print(f"report: {page}")
+    say(f"report: {page}")
     if saved:
-        print(f"figures: {len(saved)} in {saved[0].parent}")
+        say(f"figures: {len(saved)} in {saved[0].parent}")

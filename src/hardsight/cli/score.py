@@ -1,13 +1,12 @@
 """`hardsight score`: scores of features in a file, or of a user's own model and images, as Parquet."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hardsight.cli.errors import one_sentence
-from hardsight.cli.skipped import tell_left_out
+from hardsight.cli.printing import say, say_json, say_left_out
 
 # A side beyond this is a slip of the pen, and one image of it is gigabytes.
 _MOST_PIXELS = 8192
@@ -158,17 +157,17 @@ def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> N
         "scores": [name for name in table.column_names if name not in ("id", "label", "predicted", "path", "domain")],
     }
     if as_json:
-        print(json.dumps(summary, ensure_ascii=False))
+        say_json(summary)
         return
-    print(
+    say(
         f"{table.num_rows:,} samples, {summary['classes']:,} classes, scored against the {metadata['hardness against']}"
     )
     if summary["agreement"] is not None:
-        print(_agreement(summary["agreement"], summary["commonest_class"], table.num_rows))
+        say(_agreement(summary["agreement"], summary["commonest_class"], table.num_rows))
     if assumed:
-        print(f"the model does not say how it wants its images, so this was taken: {_said(assumed)}")
-    tell_left_out(skipped)
-    print(f"scores: {output}")
+        say(f"the model does not say how it wants its images, so this was taken: {_said(assumed)}")
+    say_left_out(skipped)
+    say(f"scores: {output}")
 
 
 def _said(assumed: dict[str, Any]) -> str:

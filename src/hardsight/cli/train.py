@@ -1,6 +1,5 @@
 """`hardsight train` and `hardsight runs`: train from a configuration, list the records there are."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hardsight.cli.errors import one_sentence
-from hardsight.cli.skipped import tell_left_out
+from hardsight.cli.printing import print_table, say, say_json, say_left_out
 
 
 def train(
@@ -41,14 +40,14 @@ def train(
         return  # one of several processes speaks for all
     skipped = [] if fitted.samples is None else skipped_in(fitted.samples)
     if as_json:
-        print(json.dumps(plain({"folder": str(fitted.folder), **fitted.results, "skipped": skipped})))
+        say_json(plain({"folder": str(fitted.folder), **fitted.results, "skipped": skipped}))
         return
     for name, value in fitted.results.items():
-        print(f"{name.replace('_', ' ')}: {_shown(name, value)}")
-    tell_left_out(skipped)
-    print(f"record: {fitted.folder}")
+        say(f"{name.replace('_', ' ')}: {_shown(name, value)}")
+    say_left_out(skipped)
+    say(f"record: {fitted.folder}")
     if fitted.folder is not None and (fitted.folder / "samples.parquet").is_file():
-        print(f"next: hardsight audit {quote(str(fitted.folder))}")
+        say(f"next: hardsight audit {quote(str(fitted.folder))}")
 
 
 def runs(
@@ -64,14 +63,11 @@ def runs(
     with one_sentence():
         found = list_runs(folder)
     if not found:
-        print(f"hardsight: there is no run record below {folder}", file=sys.stderr)
+        say(f"hardsight: there is no run record below {folder}", error=True)
     if as_json:
-        print(json.dumps(found, ensure_ascii=False))
-    elif found and sys.stdout.isatty():
-        _table(found)
-    else:
-        for run in found:
-            print("\t".join(_cells(run)))
+        say_json(found)
+    elif found:
+        print_table(None, _COLUMNS, [_cells(run) for run in found])
 
 
 _COLUMNS = ("folder", "status", "epochs", "seed", "last", "best", "created")
@@ -80,33 +76,20 @@ _COLUMNS = ("folder", "status", "epochs", "seed", "last", "best", "created")
 def _cells(run: dict[str, Any]) -> list[str]:
     results = run["results"] if isinstance(run["results"], dict) else {}
     numbers = {"last": results.get("test_accuracy"), "best": results.get("test_accuracy_best")}
+    if sys.stdout.isatty():
+        # To the minute: what says when a run was begun leaves the room to its folder.
+        run = run | {"created": str(run["created"] or "-").replace("T", " ")[:16]}
     return [_shown("accuracy", numbers[key]) if key in numbers else _text(run[key]) for key in _COLUMNS]
 
 
 def _text(value: Any) -> str:
-    # One record a line, one tab a column, whatever a folder is called.
-    return "-" if value is None else str(value).translate({9: "\\t", 10: "\\n", 13: "\\r"})
+    return "-" if value is None else str(value)
 
 
 def _shown(name: str, value: Any) -> str:
     if value is None or value != value:
         return "-"
-    if not isinstance(value, int | float):
+    # A whole number of hundreds of digits, as a file may hold it, has no place among the others.
+    if not isinstance(value, int | float) or abs(value) > 1e300:
         return _text(value)
     return f"{100 * value:.2f} %" if "accuracy" in name else f"{value:.4g}"
-
-
-def _table(found: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
-    for name in _COLUMNS:
-        table.add_column(name, overflow="fold")
-    for run in found:
-        # To the minute: what says when a run was begun leaves the room to its folder.
-        run = run | {"created": str(run["created"] or "-").replace("T", " ")[:16]}
-        # As text: a folder may be called what rich takes for markup.
-        table.add_row(*map(Text, _cells(run)))
-    Console().print(table)

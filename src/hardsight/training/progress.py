@@ -4,6 +4,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from hardsight.names import visible
+
 
 class Progress:
     """Shows steps and epochs. `wanted` None: a bar on a terminal and lines elsewhere; False: nothing."""
@@ -12,7 +14,7 @@ class Progress:
     _shown: ClassVar[bool] = False
 
     def __init__(self, name: str, epochs: int, steps: int, wanted: bool | None = None, done: int = 0) -> None:
-        self.name, self.epochs, self.steps, self.done = name, epochs, steps, done
+        self.name, self.epochs, self.steps, self.done = visible(name), epochs, steps, done
         self.wanted = wanted
         self._bar: Any = None
         self._task: Any = None

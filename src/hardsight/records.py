@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hardsight.files import plain_file, read_text
@@ -137,6 +138,24 @@ def write_table(path: Path | str, table: pa.Table) -> None:
     """Write a table as Parquet."""
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
+
+
+def check_ids(ids: pa.Array | pa.ChunkedArray) -> None:
+    """Ids are single values, filled, finite, and each is there once: else nothing says which sample is meant."""
+    if pa.types.is_nested(ids.type):
+        raise TypeError(f"ids must be single values, numbers or text; they are {ids.type}")
+    if pa.types.is_floating(ids.type):
+        wrong = ids.filter(pc.invert(pc.is_finite(ids)))
+        if len(wrong):
+            said = str(wrong[0].as_py()).replace("nan", "NaN")
+            raise ValueError(f"ids must be finite; {len(wrong)} of {len(ids)} are not, first {said}")
+    if ids.null_count:
+        raise ValueError(f"ids must be filled; {ids.null_count} of {len(ids)} are null")
+    counted = pc.value_counts(ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids)
+    often = counted.field("counts").to_numpy()
+    if len(often) and often.max() > 1:
+        first = counted.field("values")[int(np.argmax(often > 1))].as_py()
+        raise ValueError(f"ids must be unique, or nothing says which sample is meant; {first!r} occurs twice")
 
 
 def with_skipped(table: pa.Table, skipped: Iterable[str]) -> pa.Table:

@@ -316,3 +316,23 @@ def test_features_in_parquet_are_never_held_twice(kind: pa.DataType, tmp_path: P
     total, most = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert float(total) == pytest.approx(values.sum(dtype=np.float64), rel=1e-12)
     assert int(most) < values.nbytes / 2
+
+
+@pytest.mark.parametrize(
+    ("ids", "sentence"),
+    [
+        ([0.0, 1.0, np.nan] * 3, "NaN"),
+        ([*range(8), np.inf], "inf"),
+        ([*range(8), 7], "7"),
+        (["a", "b", "a", *map(str, range(6))], "'a'"),
+    ],
+)
+def test_ids_that_do_not_name_one_sample_are_refused_before_the_audit(ids: list, sentence: str, tmp_path: Path) -> None:
+    arrays = {"features": FEATURES.numpy(), "weight": WEIGHT.numpy(), "labels": LABELS.numpy()}
+    np.savez(tmp_path / "f.npz", **arrays, ids=np.array(ids))
+    with pytest.raises(ValueError, match=rf"ids must .*{sentence}"):
+        score_file(tmp_path / "f.npz")
+    write_features(tmp_path / "head.npz", FEATURES, WEIGHT)
+    pq.write_table(pa.table({"features": FEATURES.tolist(), "id": ids}), tmp_path / "f.parquet")
+    with pytest.raises(ValueError, match=rf"ids must .*{sentence}"):
+        score_file(tmp_path / "f.parquet", head=tmp_path / "head.npz")

@@ -278,3 +278,10 @@ def test_one_batch_in_the_place_of_a_loader_is_refused_with_what_to_do(model: nn
         hs.score_model(model, batch)
     # Two batches of inputs alone are a loader.
     assert hs.score_model(model, (INPUTS, INPUTS)).num_rows == 100
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 1], [0.0, float("nan"), 1.0], ["a", None, "b"]])
+def test_ids_that_do_not_name_one_sample_are_refused(ids: list) -> None:
+    model = nn.Linear(4, 3)
+    with pytest.raises(ValueError, match="ids must"):
+        hs.score_model(model, [(torch.ones(3, 4), torch.tensor([0, 1, 2]), ids)])

@@ -18,7 +18,7 @@ from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.datasets.paths import is_text
-from hardsight.records import read_json, read_table, write_json, write_table
+from hardsight.records import check_ids, read_json, read_table, write_json, write_table
 
 ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
 
@@ -68,7 +68,7 @@ def audit(scored: Scored, score: str | Sequence[str] | None = None, estimate: st
     """`find_label_issues` of what was read; class names are used where the labels are numbers that they name."""
     for column in ("id", "label"):
         require_column(scored.table, column)
-    _refuse_repeated_ids(scored.table)
+    check_ids(scored.table.column("id"))
     names = scored.class_names if pa.types.is_integer(scored.table.schema.field("label").type) else None
     return find_label_issues(scored.table, score, class_names=names, estimate=estimate)
 
@@ -131,17 +131,6 @@ def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.nda
     columns = [table.column(name) for name in ("label", "expected", "predicted") if name in table.column_names]
     names = sorted({str(one) for column in columns for one in column.unique().to_pylist() if one is not None})
     return names, np.searchsorted(names, labels.astype(str))
-
-
-def _refuse_repeated_ids(table: pa.Table) -> None:
-    kind = table.schema.field("id").type
-    if pa.types.is_nested(kind):
-        raise TypeError(f"ids must be single values, numbers or text; they are {kind}")
-    counted = pc.value_counts(table.column("id").combine_chunks())
-    often = counted.field("counts").to_numpy()
-    if len(often) and often.max() > 1:
-        first = counted.field("values")[int(np.argmax(often > 1))].as_py()
-        raise ValueError(f"ids must be unique, or the list would not say which sample is meant; {first!r} occurs twice")
 
 
 def _refuse_to_overwrite(folder: Path, source: Path) -> None:

@@ -16,6 +16,7 @@ from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
 from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.heads import Seen, evaluating, observe, unwrap
+from hardsight.records import check_ids
 from hardsight.validation import check_finite, check_head, check_labels
 
 _LABEL_KEYS = ("labels", "label")
@@ -125,7 +126,9 @@ class ScoreColumns:
             raise ValueError("loader must yield at least one batch; it was empty")
         summary = self.summaries.summary()
         labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(len(self.ids), pa.int64())
-        arrays = [id_column(self.ids), labels, pa.array(summary.predicted.cpu().numpy())]
+        ids = id_column(self.ids)
+        check_ids(ids)
+        arrays = [ids, labels, pa.array(summary.predicted.cpu().numpy())]
         fields = [pa.field("id", arrays[0].type), pa.field("label", pa.int64()), pa.field("predicted", pa.int64())]
         for name, values in scores_of_summary(summary, chosen).items():
             one = next(score for score in chosen if score.name == name)

@@ -1,11 +1,17 @@
-"""Studies: one file per table or figure, read top to bottom; each opens with its claim and its result.
+"""The papers' tables and figures as data: `hardsight study list` names them, `run` computes, `table` prints."""
 
-`hardsight study list` names them, `run` computes what is missing, `table` prints ours beside the reference's.
-"""
+from typing import Any
 
-from hardsight_studies.framework import Options, Study
-from hardsight_studies.registry import get_study, studies
-from hardsight_studies.results_file import read_results
-from hardsight_studies.running import judge_study, run_study
+# The old framework, until the last study has moved: imported when asked for, since it imports torch.
+_OLD = {
+    "Options": "framework", "Study": "framework", "get_study": "registry", "studies": "registry",
+    "read_results": "results_file", "judge_study": "running", "run_study": "running",
+}  # fmt: skip
 
-__all__ = ["Options", "Study", "get_study", "judge_study", "read_results", "run_study", "studies"]
+
+def __getattr__(name: str) -> Any:
+    if name not in _OLD:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_OLD[name]}"), name)

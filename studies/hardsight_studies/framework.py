@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from hardsight import records
 from hardsight.names import check_name
-from hardsight.training.devices import chosen_device
 from hardsight.training.sweeps import FINISHED, Cell, status_of
-from hardsight_studies.clock import Clock
+from hardsight_studies.engine import clock as engine
 from hardsight_studies.keeping import Entries
 from hardsight_studies.wording import plural
 
@@ -29,23 +26,12 @@ PRESETS = ("smoke", "cpu", "paper")
 
 
 @dataclass(frozen=True)
-class Options:
-    """How cells are computed, which changes no number but the time: the device, and how many at once.
-
-    `keep` is called whenever a group of cells is finished: what is killed later has kept them.
+class Options(engine.Options):
+    """How cells are computed. `keep` is called whenever a group of cells is finished: what is killed later has kept
+    them.
     """
 
-    device: str | None = None
-    at_once: int | None = None
-    stacked: bool = False
-    clock: Clock = field(default_factory=Clock)
-    say: Callable[[str], None] = print
     keep: Callable[[], object] | None = None
-
-    @property
-    def torch_device(self) -> torch.device:
-        """The device that was asked for; left open, a GPU where there is one."""
-        return chosen_device(self.device)
 
 
 def curves_first(cell: Cell, file: str) -> int | None:

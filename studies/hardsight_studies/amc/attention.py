@@ -119,7 +119,7 @@ def attention(of: Trainings, training: CellTraining, model: nn.Module) -> dict[s
         "insertion_minus_deletion": _mean(insertion - deletion),
     }
     pixels = loader.images[: len(images)]
-    if training.cell.settings["data"] in INKED:
+    if training.run.settings["data"] in INKED:
         ink = ink_masks(pixels)
         found["energy_on_object"] = _mean(energy_inside(maps, ink))
         found["pointing_game"] = _mean(pointing_game(maps, ink))

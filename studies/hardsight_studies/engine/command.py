@@ -1,27 +1,24 @@
-"""`hardsight study`: list the studies, run what is missing of one, print its table, carry records between machines."""
+"""`hardsight study`: list the studies, run what is missing of one, print its tables, draw its figures, build pages."""
 
-import functools
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from hardsight.cli.errors import one_sentence
+from hardsight_studies import old_command
 
-if TYPE_CHECKING:
-    from hardsight_studies import Study
-
+# The commands import what they need: this module is imported by every `hardsight` command, and by `hardsight.cli`.
 study_app = typer.Typer(help="The tables and figures of the papers, each one command.", no_args_is_help=True)
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="A study; `hardsight study list` names them.")]
 _Preset = Annotated[str, typer.Option(help="smoke: seconds; cpu: minutes on real data; paper: on a GPU.")]
-_Output = Annotated[
+_Results = Annotated[
     Path | None,
-    typer.Option(help="Folder of the records; left out: below runs/studies, one for studies of the same cells."),
+    typer.Option(help="Folder of the rows; left out: results, or the published ones."),
 ]
-_Results = Annotated[Path, typer.Option(help="Folder of the results files.")]
+_LargestPreset = Annotated[str | None, typer.Option(help="Left out: the largest that was measured.")]
 
 
 @study_app.command("list")
@@ -32,9 +29,11 @@ def list_studies(
 
     Example: hardsight study list
     """
-    from hardsight_studies import studies
+    from hardsight.cli.errors import one_sentence
+    from hardsight_studies.engine.study import heads
 
-    rows = [{"id": one.id, "title": one.title, "beside": one.reference} for one in studies()]
+    with one_sentence():
+        rows = [{"id": one.id, "title": one.title, "beside": one.paper} for one in heads()] + old_command.rows()
     if as_json:
         print(json.dumps(rows, ensure_ascii=False))
         return
@@ -46,111 +45,106 @@ def list_studies(
 def run(
     id: _Id,
     preset: _Preset = "smoke",
-    output: _Output = None,
-    results: _Results = Path("results"),
-    cells: Annotated[
+    output: Annotated[Path | None, typer.Option(help="Folder of the records; left out: below runs/studies.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder of the rows.")] = Path("results"),
+    runs: Annotated[
         list[str] | None,
-        typer.Option("--cells", help="Only cells of these parts, such as method=cce,seed=0; may be repeated."),
+        typer.Option("--runs", help="Only runs of these settings, such as method=cce,seed=0; may be repeated."),
     ] = None,
     limit_seconds: Annotated[float | None, typer.Option(help="Stop cleanly before so many seconds are over.")] = None,
-    at_once: Annotated[int | None, typer.Option(help="Cells that train together; left out: the preset's.")] = None,
-    stacked: Annotated[bool, typer.Option("--stacked", help="Cells that train together share their passes.")] = False,
+    at_once: Annotated[int | None, typer.Option(help="Runs that train together; left out: the preset's.")] = None,
+    stacked: Annotated[bool, typer.Option("--stacked", help="Runs that train together share their passes.")] = False,
     device: Annotated[str | None, typer.Option(help="Left out: a GPU where there is one.")] = None,
-    pack_to: Annotated[
-        Path | None, typer.Option(help="Pack what is finished into this folder, for `study import` elsewhere.")
-    ] = None,
 ) -> None:
-    """Compute the cells that are missing, judge all that are there, and write the results file.
+    """Compute the runs that are missing, and put a row for each finished one into the results.
 
-    What a results file of the same settings holds of other cells stays: remove it to begin anew.
-
-    Example: hardsight study run label-errors --preset smoke
+    Example: hardsight study run gr-table8 --preset smoke
     """
-    from hardsight_studies import Options, get_study, run_study
-    from hardsight_studies.clock import Clock
-    from hardsight_studies.transport import pack
-    from hardsight_studies.wording import plural
+    from hardsight.cli.errors import one_sentence
+    from hardsight_studies.engine import study as studies
+    from hardsight_studies.engine.clock import Clock, Options
 
-    with one_sentence("preset", "cells", "limit_seconds", "at_once", "device"):
-        clock = Clock.of(limit_seconds)
-        study = get_study(id)
-        folder = _folder(study, preset, output)
-        # After every group of cells, not at the end alone: a run that is killed has packed what it finished.
-        keep = None if pack_to is None else functools.partial(pack, study, preset, folder, pack_to)
-        options = Options(device, at_once, stacked, clock, lambda line: print(line, flush=True), keep)
-        print(run_study(study, preset, folder, results, only=cells or (), options=options))
-        if keep is not None:
-            packed = keep()
-            left_out = ", ".join(packed.left_out) or "nothing"
-            print(f"packed into {plural(len(packed.files), 'file')}; left out: {left_out}")
+    with one_sentence("preset", "runs", "limit_seconds", "at_once", "device", "output"):
+        options = Options(device, at_once, stacked, Clock.of(limit_seconds), lambda line: print(line, flush=True))
+        if (old := old_command.old(id)) is not None:
+            old_command.run(old, preset, output, results, runs, options)
+            return
+        study = studies.get(id)
+        from hardsight_studies.engine.running import run_study
+
+        print(run_study(study, preset, results, output=output, only=runs or (), options=options))
 
 
 @study_app.command("table")
 def table(
     id: _Id,
-    preset: Annotated[str | None, typer.Option(help="Left out: the largest that was run.")] = None,
-    results: _Results = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results file, for machines.")] = False,
+    preset: _LargestPreset = None,
+    results: _Results = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON lines, for machines.")] = False,
 ) -> None:
-    """Print ours beside the reference's, from the results file.
+    """Print the study's tables, ours beside the paper's, made from its rows.
 
-    Example: hardsight study table label-errors --preset smoke
+    Example: hardsight study table gr-table8 --preset cpu
     """
-    from hardsight_studies import get_study, read_results
-    from hardsight_studies.results_file import made_from
+    from hardsight.cli.errors import one_sentence
+    from hardsight_studies.engine import study as studies
+    from hardsight_studies.engine.rows import PUBLISHED, read
+    from hardsight_studies.engine.tables import failures, make_table, provenance
 
     with one_sentence("preset"):
-        study = get_study(id)
-        found = read_results(study, results, preset)
-        print(json.dumps(found, ensure_ascii=False) + "\n" if as_json else made_from(found, study.table), end="")
+        if (old := old_command.old(id)) is not None:
+            old_command.table(old, preset, results or PUBLISHED)
+            return
+        study = studies.get(id)
+        rows = read(study.id, results, preset)
+        if as_json:
+            print("".join(f"{row.line()}\n" for row in rows), end="")
+            return
+        print(f"{study.head.title} ({study.head.paper})\n" if study.head.paper else f"{study.head.title}\n")
+        for about in study.tables("table"):
+            title = f"{about['title']}\n\n" if "title" in about else ""
+            print(f"{title}{make_table(study, rows, about['name']).markdown()}")
+        print(f"{failures(rows)}{provenance(study, rows)}")
 
 
 @study_app.command("figures")
 def figures(
     id: _Id,
-    preset: Annotated[str | None, typer.Option(help="Left out: the largest that was run.")] = None,
-    results: _Results = Path("results"),
+    preset: _LargestPreset = None,
+    results: _Results = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the PNG files.")] = Path("figures"),
 ) -> None:
-    """Draw the study's figures from the results file.
+    """Draw the study's figures from its rows.
 
-    Example: hardsight study figures avh-figure3 --preset smoke -o figures
+    Example: hardsight study figures gr-table8 --preset smoke -o figures
     """
-    from hardsight_studies import get_study
-    from hardsight_studies.page import write_figures
+    from hardsight.cli.errors import one_sentence
+    from hardsight_studies.engine import study as studies
+    from hardsight_studies.engine.figures import make_figure, save
+    from hardsight_studies.engine.rows import read
 
     with one_sentence("preset"):
-        paths = write_figures(get_study(id), results, output, preset)
-    for path in paths:
-        print(path)
-    if not paths:
+        study = studies.get(id)
+        rows = read(study.id, results, preset)
+        for about in study.tables("figure"):
+            print(save(make_figure(study, rows, about["name"]), output / f"{study.id}-{about['name']}.png"))
+    if not study.tables("figure"):
         print(f"{id} has no figures: `hardsight study table {id}` prints what it found", file=sys.stderr)
 
 
-@study_app.command("import")
-def import_records(
-    id: _Id,
-    files: Annotated[list[Path], typer.Argument(help="What `study run --pack-to` wrote on the other machine.")],
-    preset: _Preset = "paper",
-    output: _Output = None,
-    results: _Results = Path("results"),
+@study_app.command("pages")
+def pages(
+    results: _Results = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the pages.")] = Path("build/site/studies"),
 ) -> None:
-    """Unpack records that were computed elsewhere and judge them here; results of other cells stay.
+    """Build the studies' pages; a claim that the rows do not support stops it.
 
-    Example: hardsight study import label-errors packed/*.tar --preset paper
+    Example: hardsight study pages -o build/site/studies
     """
-    from hardsight_studies import get_study, judge_study
-    from hardsight_studies.framework import check_preset
-    from hardsight_studies.transport import unpack
-    from hardsight_studies.wording import plural
+    from hardsight.cli.errors import one_sentence
+    from hardsight_studies.engine.pages import build_pages
+    from hardsight_studies.engine.rows import PUBLISHED
 
-    with one_sentence("preset"):
-        study = get_study(id)
-        check_preset(preset)
-        folder = _folder(study, preset, output)
-        print(plural(len(unpack(files, folder, cells={cell.name for cell in study.cells(preset)})), "cell"))
-        print(judge_study(study, preset, folder, results, say=print))
-
-
-def _folder(study: "Study", preset: str, output: Path | None) -> Path:
-    return Path("runs") / "studies" / (study.records or study.id) / preset if output is None else output
+    with one_sentence():
+        for path in build_pages(output, results=results or PUBLISHED):
+            print(path)

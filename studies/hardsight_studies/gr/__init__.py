@@ -12,9 +12,6 @@ from hardsight_studies.gr.table2 import TABLE2
 from hardsight_studies.gr.table3 import TABLE3
 from hardsight_studies.gr.table4 import TABLE4
 from hardsight_studies.gr.table5 import TABLE5
-from hardsight_studies.gr.table8 import TABLE8
-from hardsight_studies.gr.table9 import TABLE9
-from hardsight_studies.gr.table10 import TABLE10
 from hardsight_studies.gr.table11 import TABLE11
 from hardsight_studies.gr.table12 import TABLE12
 
@@ -28,9 +25,6 @@ STUDIES: tuple[Study, ...] = (
     TABLE5,
     TABLE6,
     TABLE7,
-    TABLE8,
-    TABLE9,
-    TABLE10,
     TABLE11,
     TABLE12,
     HUMAN_NOISE,

@@ -118,7 +118,7 @@ def _source(cell: Cell, folder: Path) -> Path:
 
 def _predictions(training: CellTraining) -> tuple[Tensor, Tensor, Tensor]:
     """Given, predicted and true labels of the first training, in the order of the batches' samples."""
-    samples = pq.read_table(_source(training.cell, training.folder) / "samples.parquet").sort_by("id")
+    samples = pq.read_table(_source(Cell(training.run.settings), training.folder) / "samples.parquet").sort_by("id")
     ids = torch.from_numpy(samples["id"].to_numpy().copy())
     assert torch.equal(ids, training.batches.ids.cpu()), "the records must be of the same samples"
     given, predicted, true = (

@@ -22,7 +22,7 @@ from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import build
 from hardsight.training.sweeps import FINISHED
 
-TRAINED = ["protocol", "table2", "table3", "table4", "table5", "table8", "table9", "table10", "table11", "table12"]
+TRAINED = ["protocol", "table2", "table3", "table4", "table5", "table11", "table12"]
 
 
 def study_of(name: str) -> Study:
@@ -36,9 +36,7 @@ def configurations(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> d
     def caught(mine: Any, options: Any, configure: Any, hooks: Any = None) -> None:
         found.update({cell.name: build(TrainingConfig, configure(cell)) for cell, _ in mine})
 
-    module = importlib.import_module(
-        f"hardsight_studies.gr.{'regularisers' if name in ('table8', 'table9', 'table10') else name}"
-    )
+    module = importlib.import_module(f"hardsight_studies.gr.{name}")
     monkeypatch.setattr(module, "train_cells", caught)
     if name == "table11":
         # Second trainings wait for the first ones, which are not made here.
@@ -94,36 +92,6 @@ def test_what_failed_is_named_with_its_reason_beside_the_seeds_that_lived() -> N
     assert failures({"failed": {}}) == failures({}) == ""
     study = study_of("table3")
     assert "Failed, and in no mean: `rate=0.4,method=gr-16-1`, seed 0" in study.table(fabricated(study, "paper", 1))
-
-
-def test_a_small_preset_of_one_seed_says_that_it_ranks_nothing() -> None:
-    study = study_of("table8")
-    results = fabricated(study, "cpu", 2)
-    results["protocol"] |= {"limit": 2000, "shrink": 2}
-    assert study.table(results).startswith("**Result.** The small preset `cpu` gives no answer")
-    assert study.table(results).endswith("from the data to the table, and nothing about the methods.\n")
-    assert "ends best" not in study.table(results), "it ranks nothing"
-    said = "Its numbers do not compare with the paper's"
-    assert f"{said}, and one seed each puts no method before another." in study.table(results)
-    assert f"{said}." in study.table(results | {"seeds": [0, 1]})
-    measured = study.table(fabricated(study, "paper", 2))
-    assert said not in measured
-    assert measured.startswith("**Result.** At 40 % noise, of 2 methods measured, GR ends best")
-    assert "**What one may conclude.** Every number is one training" in measured
-    several = fabricated(study, "paper", 2)
-    for of in several["accuracies"].values():
-        of["last"] = {"mean": 0.5, "sd": 0.01, "values": [0.49, 0.51]}
-    assert "± is the standard deviation over seeds; a number without it is one training." in study.table(several)
-
-
-@pytest.mark.parametrize(("name", "preset", "said"), [("table10", "cpu", True), ("table10", "paper", False),
-                                                      ("table9", "cpu", False)])  # fmt: skip
-def test_a_small_preset_with_other_noise_than_its_table_says_so(name: str, preset: str, said: bool) -> None:
-    results = fabricated(study_of(name), preset, 2)
-    results["protocol"] = {"limit": None, "shrink": 1, "model": "m", "epochs": 1} | {
-        "data": {"cpu": "usps", "paper": "cifar100"}[preset]
-    }
-    assert ("Wrong labels of this preset are symmetric" in study_of(name).table(results)) == said
 
 
 def test_names_of_methods() -> None:

@@ -1,8 +1,8 @@
 """A training that cannot end in time stops early; one that was only slow to begin with goes on."""
 
 import pytest
-from hardsight_studies import clock
-from hardsight_studies.clock import Clock, EpochWatch, OutOfTime
+from hardsight_studies.engine import clock
+from hardsight_studies.engine.clock import Clock, EpochWatch, OutOfTime
 
 
 def epochs_until_stopped(monkeypatch: pytest.MonkeyPatch, lengths: list[float], limit: float | None) -> int:

@@ -1,0 +1,240 @@
+"""Rows: one JSON line for a finished run, and the points of figures beside them as one Parquet file per study.
+
+Results of two machines are merged by putting the lines together; of one point and seed the newest line counts.
+"""
+
+import contextlib
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardsight_studies.engine.grid import matches
+from hardsight_studies.engine.study import HOME, PRESETS, text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Beside the package in a checkout, inside it in an installed wheel.
+PUBLISHED = next((one for one in (HOME / "results", HOME.parent / "results") if one.is_dir()), HOME.parent / "results")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finished run, or with `seed` None an aggregate of which the runs are not known; `error` of a failed run."""
+
+    study: str
+    preset: str
+    settings: Mapping[str, Any]
+    seed: int | None
+    metrics: Mapping[str, Any]
+    hardware: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    date: str = ""
+    error: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells rows apart: of two rows with one key the newest counts."""
+        return json.dumps([self.study, self.preset, point_key(self.settings), self.seed])
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Sorted by preset, settings and seed."""
+        settings = json.dumps(self.settings, ensure_ascii=False)
+        return self.preset, settings, -1 if self.seed is None else self.seed
+
+    def line(self) -> str:
+        """The row as a line of JSON."""
+        found = {name: value for name, value in dataclasses.asdict(self).items() if name != "error" or value}
+        return json.dumps(found, ensure_ascii=False, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A metric over seeds: values by seed, their mean and standard deviation; or a stored aggregate or interval."""
+
+    mean: float
+    sd: float | None = None
+    count: int = 1
+    values: tuple[float, ...] = ()
+    seeds: tuple[int | None, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    over: str = "seeds"
+
+    @classmethod
+    def of(cls, values: Mapping[int | None, Any]) -> "Number":
+        """Of the values by seed, or of the one aggregate that is stored under no seed."""
+        alone = values.get(None)
+        if len(values) == 1 and isinstance(alone, Mapping):
+            if "low" in alone:
+                return cls(alone["value"], low=alone["low"], high=alone["high"], over=alone.get("over", "seeds"))
+            return cls(alone["mean"], alone.get("sd"), alone["count"], seeds=tuple(alone.get("seeds", ())))
+        kept = {seed: value for seed, value in values.items() if not isinstance(value, Mapping)}
+        numbers = tuple(kept.values())
+        if len(numbers) == 1 and isinstance(numbers[0], list):
+            return cls(statistics.fmean(numbers[0]), values=tuple(numbers[0]), seeds=tuple(kept))
+        deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
+        return cls(statistics.fmean(numbers), deviation, len(numbers), numbers, tuple(kept))
+
+    def __float__(self) -> float:
+        return float(self.mean)
+
+
+def point_key(settings: Mapping[str, Any]) -> str:
+    """What the same settings have in common, whatever their order, and whether a number is written 0 or 0.0."""
+    return ",".join(f"{name}={text(value)}" for name, value in sorted(settings.items()))
+
+
+class Rows(Sequence[Row]):
+    """The rows of one study and preset, and the points of its figures."""
+
+    def __init__(self, study: str, preset: str, rows: Iterable[Row], folder: Path | str = ".") -> None:
+        self.study, self.preset, self.folder = study, preset, Path(folder)
+        self._rows = [one for one in rows if one.preset == preset]
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._rows[at]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def points(self) -> "pa.Table":
+        """The points of all figures: columns preset, settings (JSON), seed, series, x, y."""
+        import pyarrow.compute as pc
+
+        table = read_points(self.study, self.folder)
+        return table.filter(pc.equal(table["preset"], self.preset))
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that any row has."""
+        return list(dict.fromkeys(name for row in self for name in row.metrics))
+
+    @property
+    def axes(self) -> list[str]:
+        """The settings that any row has."""
+        return list(dict.fromkeys(name for row in self for name in row.settings))
+
+    def options(self, axis: str, **settings: Any) -> list[Any]:
+        """The values of an axis that were measured, in their order."""
+        return list({text(row.settings[axis]): row.settings[axis] for row in self.where(**settings)
+                     if axis in row.settings}.values())  # fmt: skip
+
+    def where(self, **settings: Any) -> list[Row]:
+        """The rows of these settings; a list allows several values, None an absent setting; `seed` counts as one."""
+        return [row for row in self if matches({**row.settings, "seed": row.seed}, settings)]
+
+    def number(self, metric: str, **settings: Any) -> Number | None:
+        """A metric over the seeds of one point; None where it is not measured.
+
+        Settings that are left out must not vary among the rows that have the metric.
+        """
+        found = [row for row in self.where(**settings) if row.metrics.get(metric) is not None]
+        points = {point_key(row.settings): row.settings for row in found}
+        if len(points) > 1:
+            varying = [name for name in self.axes if len({text(one.get(name)) for one in points.values()}) > 1]
+            given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+            raise ValueError(f"{metric}({given}) must say which {' and '.join(varying)}: {self.study} has several")
+        seeded = {row.seed: row.metrics[metric] for row in found if row.seed is not None}
+        alone = {row.seed: row.metrics[metric] for row in found}
+        return Number.of(dict(sorted(seeded.items())) or alone) if found else None
+
+    def failed(self, **settings: Any) -> list[Row]:
+        """The rows of runs that failed."""
+        return [row for row in self.where(**settings) if row.error]
+
+
+def path_of(study: str, folder: Path | str) -> Path:
+    """Where the rows of a study lie."""
+    return Path(folder) / f"{study}.jsonl"
+
+
+def read_rows(path: Path | str) -> list[Row]:
+    """The rows of a file, of one key the newest; a damaged line is an error that names file and line."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).is_file() else []
+    return merge(_row(line, f"{path}, line {at}") for at, line in enumerate(lines, 1) if line.strip())
+
+
+def merge(rows: Iterable[Row]) -> list[Row]:
+    """The rows in their order, of one key the one with the newest date (the later line, where dates are equal)."""
+    newest: dict[str, Row] = {}
+    for row in rows:
+        if row.key not in newest or row.date >= newest[row.key].date:
+            newest[row.key] = row
+    return sorted(newest.values(), key=lambda row: row.order)
+
+
+def write_rows(path: Path | str, rows: Iterable[Row]) -> None:
+    """Write the rows, one line each, sorted."""
+    from hardsight import records
+
+    records.write_text(Path(path), "".join(row.line() + "\n" for row in merge(rows)))
+
+
+def read(study: str, folder: Path | str | None = None, preset: str | None = None) -> Rows:
+    """A study's rows of a preset; left out, of the largest preset that was run.
+
+    Without a folder: those below `results`, and where there are none, the published ones.
+    """
+    if folder is None:
+        with contextlib.suppress(FileNotFoundError):
+            return read(study, "results", preset)
+        return read(study, PUBLISHED, preset)
+    rows = read_rows(path_of(study, folder))
+    measured = [one for one in reversed(PRESETS) if any(row.preset == one for row in rows)]
+    if not measured or preset not in (None, *measured):
+        command = f"hardsight study run {study}" + (f" --preset {preset}" if preset else "")
+        raise FileNotFoundError(f"results of {study} are not in {folder}: run `{command}`")
+    return Rows(study, preset or measured[0], rows, folder)
+
+
+def read_points(study: str, folder: Path | str) -> "pa.Table":
+    """The points of a study's figures; an empty table where there are none."""
+    import pyarrow as pa
+
+    from hardsight import records
+
+    path = path_of(study, folder).with_suffix(".parquet")
+    return records.read_table(path) if path.is_file() else pa.Table.from_pylist([], _points_schema())
+
+
+def write_points(study: str, folder: Path | str, points: "pa.Table", new: Sequence[Mapping[str, Any]]) -> None:
+    """Write the points, new ones in place of those of the same preset, settings, seed and series."""
+    import pyarrow as pa
+
+    from hardsight import records
+
+    def key(one: Mapping[str, Any]) -> tuple[Any, ...]:
+        return one["preset"], one["settings"], one["seed"], one["series"]
+
+    gone = {key(one) for one in new}
+    kept = [one for one in points.to_pylist() if key(one) not in gone]
+    every = sorted([*kept, *new], key=lambda one: (*map(str, key(one)), one["x"]))
+    further = sorted({name for one in every for name in one} - set(_points_schema().names))
+    schema = pa.schema([*_points_schema(), *(pa.field(name, pa.float64()) for name in further)])
+    records.write_table(path_of(study, folder).with_suffix(".parquet"), pa.Table.from_pylist(every, schema))
+
+
+def _points_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    words = [(name, pa.string()) for name in ("preset", "settings")]
+    return pa.schema([*words, ("seed", pa.int64()), ("series", pa.string()), ("x", pa.float64()), ("y", pa.float64())])
+
+
+def _row(line: str, place: str) -> Row:
+    kinds = {"study": str, "preset": str, "settings": dict, "seed": int | None, "metrics": dict}
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        raise ValueError(f"{place} must be a row as JSON: {problem}") from None
+    whole = isinstance(found, dict) and all(isinstance(found.get(name, ...), kind) for name, kind in kinds.items())
+    if not whole or not {*found} <= {one.name for one in dataclasses.fields(Row)}:
+        raise ValueError(f"{place} must be a row with study, preset, settings, seed and metrics; it is not")
+    return Row(**found)

@@ -1,0 +1,168 @@
+"""Computing what is missing of a study, and writing a row for every finished run."""
+
+import importlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hardsight.records import read_run
+from hardsight.training import Cell
+from hardsight.training.sweeps import FAILED, FINISHED, run_sweep, status_of
+from hardsight_studies.engine import trainings
+from hardsight_studies.engine.clock import Options, OutOfTime
+from hardsight_studies.engine.grid import Run, picked, plan
+from hardsight_studies.engine.rows import Row, merge, path_of, read_points, read_rows, write_points, write_rows
+from hardsight_studies.engine.study import Study
+
+
+def run_study(
+    study: Study,
+    preset: str,
+    results: Path | str,
+    *,
+    output: Path | str | None = None,
+    only: Sequence[str] = (),
+    options: Options | None = None,
+) -> Path:
+    """Compute the missing runs, write the rows of all that are finished; returns the file of the rows.
+
+    `only`: the runs that one of these words picks. What the clock leaves undone is computed next time.
+    """
+    options = options or Options()
+    # Bad input is found before anything is computed.
+    _ = options.torch_device
+    tree = study.at(preset)
+    runs = picked(study, plan(study, preset, output), only)
+    hooks = {name: hook(of) for name, of in study.tree.get("hooks", {}).items()}
+    if "compute" not in hooks:
+        for run in runs:
+            trainings.config_of(run)
+    by_cell = {Cell(run.settings).name: run for run in runs}
+    at_once = tree.get("at_once", 1) if options.at_once is None else options.at_once
+    pace = _Pace(lambda mine: _compute(mine, preset, options, hooks), options, len(runs))
+    try:
+        run_sweep(
+            runs[0].folder.parent,
+            [Cell(run.settings) for run in runs],
+            lambda mine: pace.run([by_cell[cell.name] for cell, _ in mine]),
+            at_once=at_once,
+        )
+    except OutOfTime:
+        left = sum(status_of(run.folder) != FINISHED for run in runs)
+        options.say(f"out of time: {left} of {len(runs)} runs are left for next time")
+    return write_results(study, preset, results, output)
+
+
+def hook(name: str) -> Callable[..., Any]:
+    """The function that `module:function` names; modules are those of the studies."""
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise ValueError(f"a hook must be written module:function; got {name!r}")
+    found = getattr(importlib.import_module(f"hardsight_studies.{module}"), function, None)
+    if found is None:
+        raise ValueError(f"a hook must name a function of hardsight_studies.{module}; got {function!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def write_results(study: Study, preset: str, results: Path | str, output: Path | str | None = None) -> Path:
+    """Put a row for every finished or failed run beside the rows that are there; likewise the points of figures."""
+    runs = plan(study, preset, output)
+    done = [run for run in runs if status_of(run.folder) == FINISHED]
+    failed = [run for run in runs if status_of(run.folder) == FAILED]
+    if not done and not failed:
+        place = runs[0].folder.parent
+        raise ValueError(f"output must hold at least one finished run of {study.id}; {place} holds none")
+    hooks = study.tree.get("hooks", {})
+    found = list(hook(hooks["rows"])(done, preset)) if "rows" in hooks and done else [_row(study, run) for run in done]
+    path = path_of(study.id, results)
+    rows = [_completed(study, preset, row, runs) for row in [*found, *(_row(study, run) for run in failed)]]
+    write_rows(path, merge([*read_rows(path), *rows]))
+    points = hook(hooks["points"])(done, preset) if "points" in hooks else _curves(study.at(preset), done)
+    if points:
+        full = [{"preset": preset, **one} for one in points]
+        write_points(study.id, results, read_points(study.id, results), full)
+    return path
+
+
+def row_of(run: Run, metrics: Mapping[str, Any], *, settings: Mapping[str, Any] | None = None) -> Row:
+    """A row of a run for a hook `rows`; the engine adds study, preset, hardware, versions and date.
+
+    `settings`: further ones, where one run gives several rows.
+    """
+    return replace(_from(run, metrics), settings={**run.point, **(settings or {})})
+
+
+def _compute(runs: Sequence[Run], preset: str, options: Options, hooks: Mapping[str, Any]) -> None:
+    if "compute" in hooks:
+        hooks["compute"](runs, preset, options)
+        return
+    beside = {name: hooks[name] for name in ("begin", "after_epoch", "measure") if name in hooks}
+    trainings.train(runs, options, trainings.Hooks(**beside))
+
+
+class _Pace:
+    """Runs groups of runs, and none that half of the last group's time would not be left for.
+
+    Half, because a first group also compiles; while it runs, a group knows better and stops by itself.
+    """
+
+    def __init__(self, compute: Callable[[Sequence[Run]], None], options: Options, planned: int) -> None:
+        self.compute, self.options, self.planned = compute, options, planned
+        self.last, self.spent, self.done = 0.0, 0.0, 0
+
+    def run(self, mine: Sequence[Run]) -> None:
+        self.options.clock.check(self.last / 2)
+        began = time.monotonic()
+        self.compute(mine)
+        self.last = time.monotonic() - began
+        self.options.say(f"{self.last:.1f} s: {'; '.join(run.name for run in mine)}")
+
+
+def _from(run: Run, metrics: Mapping[str, Any]) -> Row:
+    """A row of a run: where and when it was computed is in its record."""
+    details = read_run(run.folder) or {}
+    hardware, date = str(details.get("device", "")), str(details.get("created", ""))[:10]
+    return Row("", "", run.point, run.seed, metrics, hardware, details.get("versions", {}), date)
+
+
+def _row(study: Study, run: Run) -> Row:
+    details = read_run(run.folder) or {}
+    results = details.get("results", {})
+    if details.get("status") == FAILED:
+        return replace(_from(run, {}), error=str(details.get("error", "")))
+    return _from(run, {name: results.get(key) for name, key in study.tree.get("metrics", {}).items()})
+
+
+def _completed(study: Study, preset: str, row: Row, runs: Sequence[Run]) -> Row:
+    """A row with study and preset; one that is of no single run is from where all of them are."""
+    if not row.hardware:
+        every = [_from(run, {}) for run in runs if status_of(run.folder) == FINISHED]
+        hardware, date = ", ".join(sorted({one.hardware for one in every})), max(one.date for one in every)
+        row = replace(row, hardware=hardware, versions=every[-1].versions, date=date)
+    return replace(row, study=study.id, preset=preset)
+
+
+def _curves(tree: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The columns of the epochs' tables that `[points]` names, at no more than `most` epochs; the last one always."""
+    import pyarrow.parquet as pq
+
+    wanted = tree.get("points")
+    if not wanted:
+        return []
+    found: list[dict[str, Any]] = []
+    for run in runs:
+        path = run.folder / "epochs.parquet"
+        if not path.is_file():
+            continue
+        table = pq.read_table(path)
+        x = table[wanted.get("x", "epoch")].to_pylist()
+        step = -(-len(x) // wanted.get("most", 40))
+        kept = sorted({*range(step - 1, len(x), step), len(x) - 1})
+        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed}
+        for series, column in wanted["y"].items():
+            y = table[column].to_pylist()
+            found += [{**about, "series": series, "x": float(x[at]), "y": y[at]} for at in kept]
+    return found

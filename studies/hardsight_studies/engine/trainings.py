@@ -1,0 +1,106 @@
+"""Runs that are trainings by configuration: what `hardsight train` does, several together, measured at the end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from hardsight.datasets.loader import DeviceLoader
+from hardsight.dynamics import Recorder
+from hardsight.training import run_together
+from hardsight.training.config import TrainingConfig
+from hardsight.training.configured import session
+from hardsight.training.fitting import Fitted, Session
+from hardsight.training.reading import build
+from hardsight.training.record import Row as EpochRow
+from hardsight_studies.engine.clock import EpochWatch, Options
+from hardsight_studies.engine.grid import Run
+
+
+class Training:
+    """One run while it trains: what a study may look at after an epoch and at the end.
+
+    `batches`: the augmented training batches; `samples`: the training set as it is, with the labels that were given;
+    `test`: the test set; all of them `DeviceLoader`s with `images`, `labels` and `ids`.
+    """
+
+    def __init__(self, run: Run, config: TrainingConfig, device: torch.device) -> None:
+        self.run, self.folder, self.config, self.device = run, run.folder, config, device
+        self.batches: DeviceLoader
+        self.samples: DeviceLoader
+        self.test: DeviceLoader
+        self.model: nn.Module
+        self.recorder: Recorder | None
+
+    def look_at(self, made: Session) -> None:
+        """Take over what the session trains and with what."""
+        loop = made.training
+        assert loop.samples is not None
+        loaders = loop.feed.batches, loop.samples.batches, loop.test
+        self.batches, self.samples, self.test = (cast("DeviceLoader", one) for one in loaders)
+        self.model, self.recorder = loop.model, loop.step.recorder
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a study does beside the training.
+
+    `begin(training)` before the first step, also of a training that goes on: it may give other labels to the batches.
+    `after_epoch(training, epoch, row)`, epochs counted from 1; what it puts into the row is in the record's epochs.
+    `measure(training, model)` at the end with the network that is evaluated: what it returns joins the results, and it
+    may write further files into `training.folder`.
+    """
+
+    after_epoch: Callable[[Training, int, EpochRow], None] | None = None
+    measure: Callable[[Training, nn.Module], Mapping[str, Any]] | None = None
+    begin: Callable[[Training], None] | None = None
+
+
+def train(runs: Sequence[Run], options: Options, hooks: Hooks | None = None) -> list[Fitted]:
+    """Train these runs, together where they are several; each leaves its record and goes on where it stopped."""
+    device, hooks = options.torch_device, hooks or Hooks()
+    sessions = [_session(run, device, options, hooks) for run in runs]
+    return [sessions[0].run()] if len(sessions) == 1 else run_together(sessions, stacked=options.stacked)
+
+
+def config_of(run: Run) -> TrainingConfig:
+    """The configuration of a run, every key checked."""
+    try:
+        return build(TrainingConfig, {**run.config, "folder": str(run.folder), "name": run.name})
+    except ValueError as refusal:
+        raise ValueError(f"{run.name}: {refusal}") from None
+
+
+def _session(run: Run, device: torch.device, options: Options, hooks: Hooks) -> Session:
+    config = config_of(run)
+    training = Training(run, config, device)
+    watch = EpochWatch(options.clock, config.epochs)
+
+    def after_epoch(epoch: int, row: EpochRow) -> None:
+        if hooks.after_epoch is not None:
+            hooks.after_epoch(training, epoch, row)
+        watch.epoch(epoch)
+
+    def measure(model: nn.Module) -> Mapping[str, Any]:
+        return {} if hooks.measure is None else hooks.measure(training, model)
+
+    made = session(config, device, progress=False, after_epoch=after_epoch, measure=measure)
+    training.look_at(made)
+    if hooks.begin is not None:
+        hooks.begin(training)
+    return made
+
+
+def write_record(
+    run: Run, results: Mapping[str, Any], device: torch.device, *, config: Mapping[str, Any] | None = None
+) -> Path:
+    """The finished record of a run that was no training by configuration."""
+    from hardsight.training.record import RunRecord, device_name
+
+    record = RunRecord(run.folder)
+    record.begin(name=run.name, seed=run.seed, config={**run.settings, **(config or {})}, device=device_name(device))
+    record.finish(results)
+    return run.folder

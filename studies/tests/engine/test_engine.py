@@ -1,0 +1,92 @@
+"""From the TOML to the printed table: what the engine reads, runs, keeps and shows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hardsight_studies.engine import study as studies
+from hardsight_studies.engine.command import study_app
+from hardsight_studies.engine.rows import Row, merge, read_rows, write_rows
+from typer.testing import CliRunner
+
+DIGITS = """
+title = "Digits"
+question = "Does it run?"
+[base]
+epochs = 1
+data = { name = "digits", limit = 256, batch_size = 64 }
+model.name = "digits_cnn"
+[axes]
+rate = [0.0, 0.25]
+seed = [0, 1]
+[axis]
+rate = { key = "noise.rate", format = "{:.0%}" }
+[base.noise]
+kind = "symmetric"
+[metrics]
+last = "test_accuracy"
+[presets.smoke]
+at_once = 2
+[[table]]
+name = "accuracy"
+rows = ["rate"]
+cell = "{last:.1%}"
+"""
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(study_app, [str(one) for one in arguments])
+
+
+def test_a_smoke_run_ends_in_a_printed_table(tmp_path: Path) -> None:
+    folders = ("--output", tmp_path / "records", "--results", tmp_path / "results")
+    done = run("run", "gr-table8", "--preset", "smoke", *folders)
+    assert done.exit_code == 0, done.stderr
+    rows = read_rows(tmp_path / "results" / "gr-table8.jsonl")
+    assert len(rows) == 4
+    table = run("table", "gr-table8", "--results", tmp_path / "results").stdout
+    for row in rows:
+        assert f"{100 * row.metrics['last']:.1f} ({100 * row.metrics['best']:.1f})" in table
+
+
+def row(seed: int | None = 0, date: str = "2026-01-01", **metrics: Any) -> Row:
+    return Row("study", "cpu", {"rate": 0.4}, seed, metrics, "cpu", {"torch": "2.13.0"}, date)
+
+
+def test_merging_is_putting_lines_together(tmp_path: Path) -> None:
+    ours, theirs = [row(0, last=0.1), row(1, last=0.2)], [row(1, "2026-02-02", last=0.3), row(2, last=0.4)]
+    write_rows(tmp_path / "a", ours)
+    write_rows(tmp_path / "b", theirs)
+    (tmp_path / "both").write_text((tmp_path / "a").read_text() + (tmp_path / "b").read_text())
+    both = read_rows(tmp_path / "both")
+    assert [one.metrics["last"] for one in both] == [0.1, 0.3, 0.4]
+    assert both == merge([*ours, *theirs]) == merge([*theirs, *ours]) == merge([*both, *both])
+
+
+def test_a_damaged_line_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "study.jsonl"
+    path.write_text(row().line() + "\n" + row(1).line()[:40] + "\n")
+    with pytest.raises(ValueError, match=r"study\.jsonl, line 2"):
+        read_rows(path)
+    path.write_text(json.dumps({"study": "study", "preset": "cpu", "settings": {}, "seed": "0", "metrics": {}}) + "\n")
+    with pytest.raises(ValueError, match="line 1"):
+        read_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "near"),
+    [
+        (('rows = ["rate"]', 'rows = ["rat"]'), "rate"),
+        (("{last:.1%}", "{lost:.1%}"), "last"),
+        (("[presets.smoke]", "[presets.smok]"), "smoke"),
+        (("cell = ", "cel = "), "cell"),
+        (("[metrics]", "[metric]"), "metrics"),
+    ],
+)
+def test_an_unknown_name_comes_with_the_nearest(change: tuple[str, str], near: str, tmp_path: Path) -> None:
+    (tmp_path / "digits.toml").write_text(DIGITS)
+    studies.load(tmp_path / "digits.toml")
+    (tmp_path / "digits.toml").write_text(DIGITS.replace(*change))
+    with pytest.raises(ValueError, match=f"did you mean '{near}'"):
+        studies.load(tmp_path / "digits.toml")

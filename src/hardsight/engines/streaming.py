@@ -34,6 +34,7 @@ def score_model(
     *,
     device: torch.device | str | None = None,
     head: str | None = None,
+    views: str | None = None,
     progress: bool | None = None,
 ) -> pa.Table:
     """Every sample's scores as a table: id, label, predicted, one column per score.
@@ -44,8 +45,9 @@ def score_model(
     shuffle. `scores` are names of `hardsight.hardness.SCORES`.
 
     The model runs in evaluation mode on `device` (by default where it is) and is left as and where it was. `observe`
-    finds its last linear layer; `head` names it where the model leaves a choice. `progress` shows a bar or none; by
-    default a bar on a terminal.
+    finds its last linear layer; `head` names it where the model leaves a choice. A model that classifies several views
+    of each image in its forward needs `views="mean"`: the mean of their features and logits is scored. `progress` shows
+    a bar or none; by default a bar on a terminal.
     """
     chosen = choose_scores(scores)
     unwrap(model)  # refuses what is no model
@@ -63,7 +65,7 @@ def score_model(
         with (
             evaluating(model),
             torch.inference_mode(),
-            observe(model, head) as seen,
+            observe(model, head, views=views) as seen,
             _progress(loader, progress) as step,
         ):
             for number, batch in enumerate(loader):

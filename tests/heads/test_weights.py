@@ -199,3 +199,34 @@ def test_one_view_is_its_own_mean_and_rows_that_are_no_views_are_refused() -> No
             hs.score_model(Pools(), [IMAGES], views=views)
     with pytest.raises(ValueError, match="views must be"):
         hs.observe(model, views="max").__enter__()
+
+
+class Slopes(nn.Module):
+    """Classifies by the gradient of a function at the image, as models of energies and forces do."""
+
+    def __init__(self, guarded: bool = True) -> None:
+        super().__init__()
+        self.guarded, self.energy, self.head = guarded, nn.Linear(8, 4), nn.Linear(8, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.enable_grad() if self.guarded else torch.autograd.set_grad_enabled(torch.is_grad_enabled()):
+            images = images.detach().requires_grad_()
+            (slopes,) = torch.autograd.grad(self.energy(images).square().sum(), images)
+        return self.head(slopes)
+
+
+def test_a_model_that_differentiates_in_its_forward_is_scored_or_told_how() -> None:
+    table = hs.score_model(model := Slopes(), [(IMAGES, LABELS)])
+    assert table["predicted"].to_pylist() == model(IMAGES).argmax(1).tolist()
+    with pytest.raises(ValueError, match="enable_grad"):
+        hs.score_model(Slopes(guarded=False), [(IMAGES, LABELS)])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    "compiled",
+    [torch.jit.script, lambda model: torch.jit.trace(model, IMAGES), lambda m: nn.Sequential(torch.jit.script(m))],
+)
+def test_torchscript_is_refused_in_a_sentence(compiled: Callable[[nn.Module], nn.Module]) -> None:
+    with pytest.raises(ValueError, match="TorchScript"):
+        hs.score_model(compiled(network()), [(IMAGES, LABELS)])

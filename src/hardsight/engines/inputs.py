@@ -56,8 +56,16 @@ def taking(inputs: Any, batch: int, dtype: torch.dtype) -> Iterator[None]:
         ) from error
 
 
-def _advice(inputs: Any, batch: int, dtype: torch.dtype, error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """What went wrong in a model's forward, in one line."""
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if "does not require grad" in reason:
+        return "its forward takes derivatives, which needs `with torch.enable_grad():` around them there"
+    return reason
+
+
+def _advice(inputs: Any, batch: int, dtype: torch.dtype, error: Exception) -> str:
+    reason = reason_of(error)
     if not isinstance(inputs, Tensor):
         return f"batch {batch}, a dictionary of {', '.join(map(str, inputs)) or 'nothing'}, ended in: {reason}"
     if inputs.dtype != dtype and ("type" in reason or "not implemented" in reason):

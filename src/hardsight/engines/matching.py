@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hardsight.engines.inputs import reason_of
 from hardsight.engines.model_spec import LoadedModel
 from hardsight.heads import observe, unwrap
 
@@ -113,15 +114,16 @@ def match_classes(
 def _look_at_head(model: nn.Module, image: Tensor, head: str | None) -> tuple[str, int]:
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    with torch.inference_mode(), observe(model, head) as seen:
+    with torch.no_grad(), observe(model, head) as seen:
         try:
             model(image.unsqueeze(0).to(device))
         except ValueError:
             # Ours, of a head that is not clear.
             raise
         except Exception as error:  # a user's model, timm's assertions
-            shape, reason = list(image.shape), (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ValueError(f"the model does not take images of shape {shape} (--size, --mean): {reason}") from None
+            raise ValueError(
+                f"the model does not take images of shape {list(image.shape)} (--size, --mean): {reason_of(error)}"
+            ) from None
         return seen.name, len(seen.weight)
 
 

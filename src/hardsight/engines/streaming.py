@@ -63,8 +63,8 @@ def score_model(
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     try:
         with (
+            # Not in inference mode: a model may take derivatives in its forward.
             evaluating(model),
-            torch.inference_mode(),
             observe(model, head, views=views) as seen,
             _progress(loader, progress) as step,
         ):

@@ -31,13 +31,16 @@ class NotMeasuredError(ValueError):
     """An expression is about runs of which there is no row."""
 
 
-def evaluate(text: str, names: Names) -> Any:
-    """The value of an expression; what is not allowed in one is an error that shows it."""
+def evaluate(text: str, names: Names, other: Callable[[str], Any] | None = None) -> Any:
+    """The value of an expression; what is not allowed in one is an error that shows it.
+
+    `other` says what a name is that is none of `names`: a metric, on a page.
+    """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as problem:
-        raise ValueError(f"expression must be readable; got {text.strip()!r}: {problem.msg}") from None
-    return _Walk(names).value(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        raise ValueError(f"expression must be readable; got {text.strip()!r}: {problem}") from None
+    return _Walk(names, other).value(tree)
 
 
 def plain(value: Any) -> Any:
@@ -107,8 +110,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 class _Walk:
     """The value of each allowed kind of node; `names` are what the text may name."""
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
+    def __init__(self, names: Names, other: Callable[[str], Any] | None) -> None:
+        self.names, self.other = names, other
 
     def value(self, node: ast.AST) -> Any:
         """The value of a node."""
@@ -118,12 +121,16 @@ class _Walk:
         return visit(node)
 
     def _constant(self, node: ast.Constant) -> Any:
+        if not isinstance(node.value, str | int | float | None):
+            raise ValueError(f"expression must not hold {ast.unparse(node)!r}")
         return node.value
 
     def _name(self, node: ast.Name) -> Any:
-        if node.id not in self.names:
+        if node.id in self.names:
+            return self.names[node.id]
+        if self.other is None:
             raise unknown_name("a name in an expression", node.id, self.names, "names")
-        return self.names[node.id]
+        return self.other(node.id)
 
     def _list(self, node: ast.List | ast.Tuple) -> list[Any]:
         return [self.value(one) for one in node.elts]
@@ -187,13 +194,13 @@ class _Walk:
 
     def _looped(self, body: ast.expr, loops: Sequence[ast.comprehension], names: Names) -> list[Any]:
         if not loops:
-            return [_Walk(names).value(body)]
+            return [_Walk(names, self.other).value(body)]
         first, *rest = loops
         if not isinstance(first.target, ast.Name):
             raise ValueError(f"expression must loop over single names; got {ast.unparse(first.target)!r}")
         found: list[Any] = []
-        for one in _Walk(names).value(first.iter):
+        for one in _Walk(names, self.other).value(first.iter):
             inner = {**names, first.target.id: one}
-            if all(plain(_Walk(inner).value(condition)) for condition in first.ifs):
+            if all(plain(_Walk(inner, self.other).value(condition)) for condition in first.ifs):
                 found += self._looped(body, rest, inner)
         return found

@@ -1,7 +1,7 @@
 """Pages by people: numbers, tables and figures are filled in, and claims are checked, when the site is built."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,43 @@ _FILTERS = {"percent": ".1%", "percent0": ".0%", "points": "+.1%"}
 
 
 class Scope:
-    """What the expressions of one page may name; rows of a study are read once."""
+    """What the expressions of one page may name; rows of a study are read once.
 
-    def __init__(self, study: Study | None, results: Path | str = PUBLISHED, figures: Path | None = None) -> None:
-        self.study, self.results, self.figures = study, Path(results), figures
+    `preset`: that of the page's own study; left out, the largest that was measured.
+    """
+
+    def __init__(
+        self,
+        study: Study | None,
+        results: Path | str = PUBLISHED,
+        figures: Path | None = None,
+        *,
+        preset: str | None = None,
+    ) -> None:
+        self.study, self.results, self.figures, self.preset = study, Path(results), figures, preset
         self._studies: dict[str, Study] = {} if study is None else {study.id: study}
         self._rows: dict[tuple[str, str | None], Rows] = {}
-        self.drawn: list[Path] = []
 
-    def names(self) -> dict[str, Any]:
-        """Functions by name: those of numbers, and every metric of the studies."""
+    def value(self, text: str) -> Any:
+        """The value of an expression, in which every metric is a function of settings."""
         own = ("values", "options", "paper", "table", "figure", "provenance")
-        return _Metrics({**FUNCTIONS, **{name: getattr(self, f"_{name}") for name in own}}, self._number)
+        names = {**FUNCTIONS, **{name: getattr(self, f"_{name}") for name in own}}
+        return evaluate(text, names, lambda name: Metric(self, name, names))
+
+    def true(self, claim: str, page: str) -> bool:
+        """Whether a comparison holds; an error, with the page and the claim, where it cannot be said."""
+        try:
+            holds = plain(self.value(claim))
+        except ValueError as problem:
+            raise type(problem)(f"{page}: claim {claim!r}: {problem}") from None
+        if not isinstance(holds, bool):
+            raise ValueError(f"{page}: claim must be a comparison, true or false; got {claim!r}")
+        return holds
 
     def rows(self, study: str | None = None, preset: str | None = None) -> Rows:
         """The rows of a study; left out, the page's own and the largest preset that was measured."""
         id = self.of(study).id
+        preset = preset or (self.preset if self.study is not None and id == self.study.id else None)
         if (id, preset) not in self._rows:
             try:
                 self._rows[id, preset] = read(id, self.results, preset)
@@ -52,11 +73,13 @@ class Scope:
             self._studies[study] = studies.get(study)
         return self._studies[study]
 
-    def _number(self, metric: str, *, study: str | None = None, preset: str | None = None, **settings: Any) -> Number:
+    def number(self, metric: str, *, study: str | None = None, preset: str | None = None, **settings: Any) -> Number:
+        """A metric over the seeds of one point."""
         rows = self._checked(metric, study, preset, settings)
         found = rows.number(metric, **settings)
         if found is None:
-            raise NotMeasuredError(f"{_called(metric, settings)} is not measured in {rows.study}, preset {rows.preset}")
+            called = f"{metric}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+            raise NotMeasuredError(f"{called} is not measured in {rows.study}, preset {rows.preset}")
         return found
 
     def _checked(self, metric: str, study: str | None, preset: str | None, settings: Mapping[str, Any]) -> Rows:
@@ -67,9 +90,9 @@ class Scope:
         return rows
 
     def _values(
-        self, metric: Callable[..., Any], *, study: str | None = None, preset: str | None = None, **settings: Any
+        self, metric: "Metric", *, study: str | None = None, preset: str | None = None, **settings: Any
     ) -> list[Any]:
-        name = metric.__name__
+        name = metric.name
         rows = self._checked(name, study, preset, settings)
         points = {frozenset((k, repr(v)) for k, v in row.settings.items()): row.settings
                   for row in rows.where(**settings) if row.metrics.get(name) is not None}  # fmt: skip
@@ -100,44 +123,34 @@ class Scope:
         file = f"{of.id}-{about['name']}.png"
         if self.figures is not None:
             save(make_figure(of, self.rows(study, preset), name), self.figures / file)
-            self.drawn.append(self.figures / file)
         return f"![{about.get('title', of.head.title)}]({file})"
 
     def _provenance(self, *, study: str | None = None, preset: str | None = None) -> str:
         return provenance(self.of(study), self.rows(study, preset))
 
 
-class _Metrics(dict[str, Any]):
-    """Names of functions, and any other name as a metric: which there are, each study says."""
+class Metric:
+    """A metric by name: called with settings, its number over the seeds of that point."""
 
-    def __init__(self, known: Mapping[str, Any], number: Callable[..., Any]) -> None:
-        super().__init__(known)
-        self._number = number
+    def __init__(self, scope: Scope, name: str, functions: Iterable[str]) -> None:
+        self.scope, self.name, self.functions = scope, name, functions
 
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def __missing__(self, name: str) -> Callable[..., Any]:
-        def metric(**settings: Any) -> Any:
-            return self._number(name, **settings)
-
-        metric.__name__ = name
-        return metric
-
-    def keys(self) -> Any:
-        return super().keys()
+    def __call__(self, *arguments: Any, **settings: Any) -> Number:
+        if arguments:
+            raise unknown_name("a function in an expression", self.name, self.functions, "functions")
+        return self.scope.number(self.name, **settings)
 
 
 def filled(text: str, scope: Scope, page: str = "page") -> str:
     """The text with every `{{ }}` filled in and every claim checked; the comments of claims are left out."""
-    names = scope.names()
-    for claim in _CLAIM.findall(text):
-        _check_claim(claim.strip(), names, page)
+    for claim in claims(text):
+        if not scope.true(claim, page):
+            raise ValueError(f"{page}: claim no longer holds: {claim}")
 
     def fill(found: "re.Match[str]") -> str:
         expression, filter = _parts(found[1])
         try:
-            return _shown(evaluate(expression, names), filter)
+            return _shown(scope.value(expression), filter)
         except ValueError as problem:
             raise type(problem)(f"{page}: {{{{ {found[1].strip()} }}}}: {problem}") from None
 
@@ -146,18 +159,7 @@ def filled(text: str, scope: Scope, page: str = "page") -> str:
 
 def claims(text: str) -> list[str]:
     """The claims of a page, as they are written."""
-    return [claim.strip() for claim in _CLAIM.findall(text)]
-
-
-def _check_claim(claim: str, names: Mapping[str, Any], page: str) -> None:
-    try:
-        holds = plain(evaluate(claim, names))
-    except ValueError as problem:
-        raise type(problem)(f"{page}: claim {claim!r}: {problem}") from None
-    if not isinstance(holds, bool):
-        raise ValueError(f"{page}: claim must be a comparison, true or false; got {claim!r}")
-    if not holds:
-        raise ValueError(f"{page}: claim no longer holds: {claim}")
+    return [" ".join(claim.split()) for claim in _CLAIM.findall(text)]
 
 
 def build_page(study: Study, folder: Path, *, results: Path | str = PUBLISHED, pages: Path = PAGES) -> Path:
@@ -202,7 +204,3 @@ def _spec(filter: str) -> str:
     if found is None:
         raise unknown_name("a filter", filter, [*_FILTERS, ".3f", "signed.2f"], "filters")
     return ("+" if found[1] else "") + found[2]
-
-
-def _called(metric: str, settings: Mapping[str, Any]) -> str:
-    return f"{metric}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"

@@ -28,7 +28,7 @@ _INNER_KEYS = {
     "points": ("x", "y", "most"),
     "table": ("name", "title", "where", "rows", "columns", "cell", "cells", "join", "paper", "function"),
     "figure": ("name", "title", "kind", "x", "y", "by", "panels", "where", "draw", "paper"),
-    "result": ("paper", "ours", "verdict"),
+    "result": ("of", "question", "paper", "ours", "seeds", "preset", "verdict"),
 }
 
 
@@ -79,8 +79,9 @@ class Study:
         return merged(self.tree, self.tree["presets"][preset])
 
     def tables(self, kind: str) -> list[Tree]:
-        """The entries of `[[table]]` or `[[figure]]`."""
-        return list(self.tree.get(kind, []))
+        """The entries of `[[table]]`, `[[figure]]` or `[[result]]`."""
+        found = self.tree.get(kind, [])
+        return [found] if isinstance(found, dict) else list(found)
 
     def entry(self, kind: str, name: str | None) -> Tree:
         """The table or figure of that name; left out, the first."""

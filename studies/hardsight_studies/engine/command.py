@@ -58,20 +58,29 @@ def run(
 ) -> None:
     """Compute the runs that are missing, and put a row for each finished one into the results.
 
+    `hardsight study run all` goes through every study; what one could not be run for is said at the end.
+
     Example: hardsight study run gr-table8 --preset smoke
     """
-    from hardsight.cli.errors import one_sentence
+    from hardsight.cli.errors import BAD_INPUT, one_sentence
     from hardsight_studies.engine import study as studies
     from hardsight_studies.engine.clock import Clock, Options
 
     with one_sentence("preset", "runs", "limit_seconds", "at_once", "device", "output"):
         options = Options(device, at_once, stacked, Clock.of(limit_seconds), lambda line: print(line, flush=True))
-        if (old := old_command.old(id)) is not None:
+        if id != "all" and (old := old_command.old(id)) is not None:
             old_command.run(old, preset, output, results, runs, options)
             return
-        study = studies.get(id)
-        from hardsight_studies.engine.running import run_study
+        from hardsight_studies.engine.running import run_all, run_study
 
+        if id == "all":
+            if output is not None or runs:
+                raise ValueError("output and runs must be left out where all studies are run")
+            refused = run_all(preset, results, options)
+            for name, problem in refused.items():
+                print(f"hardsight: {name}: {' '.join(problem.split())}", file=sys.stderr)
+            raise typer.Exit(BAD_INPUT if refused else 0)
+        study = studies.get(id)
         print(run_study(study, preset, results, output=output, only=runs or (), options=options))
 
 

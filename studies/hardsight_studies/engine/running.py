@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hardsight.names import check_name
 from hardsight.records import read_run
 from hardsight.training import Cell
-from hardsight.training.sweeps import FAILED, FINISHED, run_sweep, status_of
+from hardsight.training.sweeps import FAILED, FINISHED, missing, run_sweep, status_of
+from hardsight_studies.engine import study as studies
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.clock import Options, OutOfTime
 from hardsight_studies.engine.grid import Run, picked, plan
@@ -40,20 +42,39 @@ def run_study(
     if "compute" not in hooks:
         for run in runs:
             trainings.config_of(run)
-    by_cell = {Cell(run.settings).name: run for run in runs}
+    by_name = {run.name: run for run in runs}
     at_once = tree.get("at_once", 1) if options.at_once is None else options.at_once
-    pace = _Pace(lambda mine: _compute(mine, preset, options, hooks), options, len(runs))
+    cells = [Cell(run.settings) for run in runs]
+    folder = runs[0].folder.parent
+    pace = _Pace(lambda mine: _compute(mine, preset, options, hooks), options, len(missing(folder, cells)))
+
+    def compute(mine: Sequence[tuple[Cell, Path]]) -> None:
+        pace.run([by_name[cell.name] for cell, _ in mine])
+
     try:
-        run_sweep(
-            runs[0].folder.parent,
-            [Cell(run.settings) for run in runs],
-            lambda mine: pace.run([by_cell[cell.name] for cell, _ in mine]),
-            at_once=at_once,
-        )
+        run_sweep(folder, cells, compute, at_once=at_once)
     except OutOfTime:
-        left = sum(status_of(run.folder) != FINISHED for run in runs)
-        options.say(f"out of time: {left} of {len(runs)} runs are left for next time")
-    return write_results(study, preset, results, output)
+        options.say(f"out of time: {len(missing(folder, cells))} of {len(runs)} runs are left for next time")
+    finally:
+        # Also of what was stopped: what is finished has its rows.
+        path = write_results(study, preset, results, output)
+    return path
+
+
+def run_all(preset: str, results: Path | str, options: Options) -> dict[str, str]:
+    """Compute what is missing of every study that has the preset; returns what could not be, and why."""
+    check_name("preset", preset, studies.PRESETS)
+    refused: dict[str, str] = {}
+    for head in studies.heads():
+        study = studies.load(head.path)
+        if preset in study.presets:
+            options.say(head.id)
+            try:
+                run_study(study, preset, results, options=options)
+            # A study whose data or packages are not there stops no other.
+            except (ValueError, OSError, ImportError) as problem:
+                refused[head.id] = str(problem)
+    return refused
 
 
 def hook(name: str) -> Callable[..., Any]:
@@ -72,12 +93,11 @@ def write_results(study: Study, preset: str, results: Path | str, output: Path |
     runs = plan(study, preset, output)
     done = [run for run in runs if status_of(run.folder) == FINISHED]
     failed = [run for run in runs if status_of(run.folder) == FAILED]
+    path = path_of(study.id, results)
     if not done and not failed:
-        place = runs[0].folder.parent
-        raise ValueError(f"output must hold at least one finished run of {study.id}; {place} holds none")
+        return path
     hooks = study.tree.get("hooks", {})
     found = list(hook(hooks["rows"])(done, preset)) if "rows" in hooks and done else [_row(study, run) for run in done]
-    path = path_of(study.id, results)
     rows = [_completed(study, preset, row, runs) for row in [*found, *(_row(study, run) for run in failed)]]
     write_rows(path, merge([*read_rows(path), *rows]))
     points = hook(hooks["points"])(done, preset) if "points" in hooks else _curves(study.at(preset), done)
@@ -104,13 +124,13 @@ def _compute(runs: Sequence[Run], preset: str, options: Options, hooks: Mapping[
 
 
 class _Pace:
-    """Runs groups of runs, and none that half of the last group's time would not be left for.
+    """Runs groups of runs, and none that half of the last group's time would not be left for; says how it goes on.
 
     Half, because a first group also compiles; while it runs, a group knows better and stops by itself.
     """
 
-    def __init__(self, compute: Callable[[Sequence[Run]], None], options: Options, planned: int) -> None:
-        self.compute, self.options, self.planned = compute, options, planned
+    def __init__(self, compute: Callable[[Sequence[Run]], None], options: Options, left: int) -> None:
+        self.compute, self.options, self.left = compute, options, left
         self.last, self.spent, self.done = 0.0, 0.0, 0
 
     def run(self, mine: Sequence[Run]) -> None:
@@ -118,7 +138,17 @@ class _Pace:
         began = time.monotonic()
         self.compute(mine)
         self.last = time.monotonic() - began
-        self.options.say(f"{self.last:.1f} s: {'; '.join(run.name for run in mine)}")
+        self.spent, self.done = self.spent + self.last, self.done + len(mine)
+        self.left -= len(mine)
+        ahead = f"; {self.left} left, about {_duration(self.left * self.spent / self.done)}" if self.left > 0 else ""
+        self.options.say(f"{self.last:.1f} s: {'; '.join(run.name for run in mine)}{ahead}")
+
+
+def _duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _from(run: Run, metrics: Mapping[str, Any]) -> Row:

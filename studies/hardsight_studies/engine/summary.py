@@ -30,7 +30,7 @@ These can be run, and have been on small data only.
 def results_page(results: Path | str = PUBLISHED) -> str:
     """The page as Markdown."""
     every = [studies.load(head.path) for head in studies.heads()]
-    lines = {study.id: _lines(study, results) for study in every}
+    lines = {study.id: lines_of(study, results) for study in every}
     found = Table(
         ("study", "beside", "question", "paper", "ours", "seeds", "verdict"),
         [line for study in every for line in lines[study.id]],
@@ -40,7 +40,7 @@ def results_page(results: Path | str = PUBLISHED) -> str:
     return HEAD + found.markdown() + more
 
 
-def _lines(study: Study, results: Path | str) -> list[list[str]]:
+def lines_of(study: Study, results: Path | str) -> list[list[str]]:
     """The lines of a study; none where it is not measured beyond the smoke preset."""
     if all(row.preset == "smoke" for row in read_rows(path_of(study.id, results))):
         return []

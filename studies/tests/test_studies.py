@@ -1,0 +1,93 @@
+"""Every study: its file is sound in every preset, its smoke run ends in its tables, and what is published builds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hardsight_studies.engine import running, trainings
+from hardsight_studies.engine import study as studies
+from hardsight_studies.engine.command import study_app
+from hardsight_studies.engine.grid import plan
+from hardsight_studies.engine.pages import PAGES, build_pages
+from hardsight_studies.engine.rows import PUBLISHED, path_of, read_rows
+from hardsight_studies.engine.study import HOME
+from typer.testing import CliRunner
+
+HEADS = studies.heads()
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(study_app, [str(one) for one in arguments])
+
+
+@pytest.fixture(params=HEADS, ids=[head.id for head in HEADS])
+def study(request: pytest.FixtureRequest) -> studies.Study:
+    return studies.load(request.param.path)
+
+
+def test_a_smoke_run_ends_in_rows_and_tables(study: studies.Study, tmp_path: Path) -> None:
+    done = run("run", study.id, "--output", tmp_path / "records", "--results", tmp_path)
+    assert done.exit_code == 0, done.stderr
+    rows = read_rows(path_of(study.id, tmp_path))
+    assert rows
+    assert not [row.error for row in rows if row.error]
+    table = run("table", study.id, "--preset", "smoke", "--results", tmp_path)
+    assert table.exit_code == 0, table.stderr
+    again = run("run", study.id, "--output", tmp_path / "records", "--results", tmp_path)
+    assert " s: " not in again.stdout, "nothing is computed twice"
+    assert read_rows(path_of(study.id, tmp_path)) == rows
+    figures = run("figures", study.id, "--preset", "smoke", "--results", tmp_path, "-o", tmp_path / "figures")
+    assert figures.exit_code == 0, figures.stderr
+    assert len(list(tmp_path.glob("figures/*.png"))) == len(study.tables("figure"))
+
+
+def test_every_preset_can_be_planned_and_every_hook_is_there(study: studies.Study) -> None:
+    for preset in study.presets:
+        runs = plan(study, preset)
+        assert runs
+        assert len({run.name for run in runs}) == len(runs)
+        for one in runs if "compute" not in study.tree.get("hooks", {}) else ():
+            trainings.config_of(one)
+    named = [
+        *study.tree.get("hooks", {}).values(),
+        *(one["function"] for one in study.tables("table") if "function" in one),
+    ]
+    for name in [*named, *(one["draw"] for one in study.tables("figure") if "draw" in one)]:
+        assert callable(running.hook(name))
+
+
+def test_published_rows_are_of_the_grid(study: studies.Study) -> None:
+    rows = read_rows(path_of(study.id, PUBLISHED))
+    axes = {*study.axes, *(name for row in rows for name in row.settings if study.tree.get("hooks", {}).get("rows"))}
+    for row in rows:
+        assert row.study == study.id
+        assert row.preset in study.presets
+        assert {*row.settings} <= axes
+
+
+def test_every_results_file_is_a_studys() -> None:
+    known = {head.id for head in HEADS}
+    assert {path.stem for path in PUBLISHED.glob("*.jsonl")} <= known
+    assert {path.stem for path in PUBLISHED.glob("*.parquet")} <= known
+
+
+def test_every_page_builds_and_is_short(tmp_path: Path) -> None:
+    pages = build_pages(tmp_path)
+    assert [page.name for page in pages] == [f"{head.id}.md" for head in HEADS if (PAGES / f"{head.id}.md").is_file()]
+    for head in HEADS:
+        source = PAGES / f"{head.id}.md"
+        if source.is_file():
+            prose = [line for line in source.read_text().splitlines() if not line.startswith(("|", "<", "{{", "!["))]
+            assert len(" ".join(prose).split()) <= 400, source
+
+
+def test_every_line_of_results_can_be_made(study: studies.Study) -> None:
+    from hardsight_studies.engine.summary import lines_of
+
+    for line in lines_of(study, PUBLISHED):
+        assert all(line[4:]), line
+
+
+def test_no_study_file_is_long() -> None:
+    for path in [*HOME.glob("**/*.toml"), *HOME.glob("**/*.py")]:
+        assert len(path.read_text().splitlines()) <= 320, path

@@ -28,7 +28,7 @@ _INNER_KEYS = {
     "points": ("x", "y", "most"),
     "table": ("name", "title", "where", "rows", "columns", "cell", "cells", "join", "paper", "function"),
     "figure": ("name", "title", "kind", "x", "y", "by", "panels", "where", "draw", "paper"),
-    "result": ("of", "question", "paper", "ours", "seeds", "preset", "verdict"),
+    "result": ("of", "what", "paper", "ours", "seeds", "preset", "verdict"),
 }
 
 

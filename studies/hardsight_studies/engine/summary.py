@@ -32,11 +32,11 @@ def results_page(results: Path | str = PUBLISHED) -> str:
     every = [studies.load(head.path) for head in studies.heads()]
     lines = {study.id: lines_of(study, results) for study in every}
     found = Table(
-        ("study", "beside", "question", "paper", "ours", "seeds", "verdict"),
+        ("study", "stands beside", "what", "paper", "ours", "seeds", "verdict"),
         [line for study in every for line in lines[study.id]],
     )
-    planned = [(study.id, study.head.paper, study.head.question) for study in every if not lines[study.id]]
-    more = PLANNED + Table(("study", "beside", "question"), planned).markdown() if planned else ""
+    planned = [(study.id, study.head.paper, study.head.title) for study in every if not lines[study.id]]
+    more = PLANNED + Table(("study", "stands beside", "what"), planned).markdown() if planned else ""
     return HEAD + found.markdown() + more
 
 
@@ -51,9 +51,9 @@ def _line(study: Study, about: Mapping[str, Any], results: Path | str) -> list[s
     scope = Scope(study, results, preset=about.get("preset"))
     page = f"[[result]] of {study.id}"
     told = [filled(str(about.get(name, "")), scope, page) for name in ("paper", "ours", "seeds")]
-    beside, question = about.get("of", study.head.paper), about.get("question", study.head.question)
+    beside, what = about.get("of", study.head.paper), about.get("what", study.head.title)
     seeds = told[2] or _seeds(scope.rows())
-    return [study.id, beside, question, told[0], told[1], seeds, _verdict(about["verdict"], scope, page)]
+    return [study.id, beside, what, told[0], told[1], seeds, _verdict(about["verdict"], scope, page)]
 
 
 def _verdict(verdict: str | Mapping[str, str], scope: Scope, page: str) -> str:

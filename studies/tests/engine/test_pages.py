@@ -131,10 +131,10 @@ def test_results_are_one_line_each_with_the_first_true_verdict(scope: Scope, tmp
         found = next(one for one in results_page(tmp_path).splitlines() if one.startswith("| gr-table99"))
         return [part.strip() for part in found.strip("|").split("|")]
 
-    assert line() == ["gr-table99", "GR Table 99", "Which is better?", "83.3", "83.8 ± 0.7", "2", "holds"]
+    assert line() == ["gr-table99", "GR Table 99", "Rates", "83.3", "83.8 ± 0.7", "2", "holds"]
     path = path_of("gr-table99", tmp_path)
     path.write_text(path.read_text().replace('"last": 0.8', '"last": 0.1'))
     assert line()[-1] == "does not hold"
     rows: Any = [one for one in path.read_text().splitlines() if '"preset": "smoke"' in one]
     path.write_text("\n".join(rows))
-    assert line() == ["gr-table99", "GR Table 99", "Which is better?"], "planned"
+    assert line() == ["gr-table99", "GR Table 99", "Rates"], "planned"

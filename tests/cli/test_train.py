@@ -23,3 +23,13 @@ def test_the_example_runs_with_the_configuration_beside_it(tmp_path: Path, monke
     done = CliRunner().invoke(app, [*command, "--set", "epochs=1", "--set", "data.limit=64", "--quiet"])
     assert done.exit_code == 0, done.output
     assert "next: hardsight audit runs/training" in done.output
+
+
+@pytest.mark.parametrize("options", [["--quiet"], ["--json", "--quiet"], []])
+def test_a_training_at_chance_is_told(tmp_path: Path, options: list[str]) -> None:
+    config = tmp_path / "all.toml"
+    config.write_text('epochs = 5\ndata = "digits"\nmodel = "digits_cnn"\n')
+    changes = [f"folder={tmp_path / 'run'}", "data.limit=64", "optimizer.lr=1e-12"]
+    done = CliRunner().invoke(app, ["train", str(config), *options, *(f"--set={change}" for change in changes)])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"at chance .*1e-12", done.output)

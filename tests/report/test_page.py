@@ -536,3 +536,9 @@ def test_on_paper_the_table_is_its_first_rows_and_says_how_many_are_left_out(
     # All of a short table is printed.
     few = make_record({"id": range(40), "label": [0, 1] * 20, "avh": np.linspace(0, 1, 40)})
     assert '<p class="paper"' not in _read(write_report(few))
+
+
+def test_what_a_training_noted_stands_above_its_numbers(make_record: Maker) -> None:
+    note = "no sample is predicted as <cat>"
+    page = write_report(make_record({"id": [1], "avh": [0.1]}, notes=[note])).read_text()
+    assert "predicted as &lt;cat&gt;" in page.partition("<main>")[0]

@@ -40,10 +40,12 @@ def train(
         return  # one of several processes speaks for all
     skipped = [] if fitted.samples is None else skipped_in(fitted.samples)
     if as_json:
-        say_json(plain({"folder": str(fitted.folder), **fitted.results, "skipped": skipped}))
+        say_json(plain({"folder": str(fitted.folder), **fitted.results, "notes": fitted.notes, "skipped": skipped}))
         return
     for name, value in fitted.results.items():
         say(f"{name.replace('_', ' ')}: {_shown(name, value)}")
+    for note in fitted.notes:
+        say(f"note: {note}")
     say_left_out(skipped)
     say(f"record: {fitted.folder}")
     if fitted.folder is not None and (fitted.folder / "samples.parquet").is_file():

@@ -38,7 +38,8 @@ def notices(view: View) -> list[str]:
         found.append("The record holds no samples.parquet yet, so nothing can be said about single samples.")
     elif not view.run.samples.rows:
         found.append("samples.parquet holds no rows.")
-    return found
+    notes = view.run.details.get("notes")
+    return found + [str(note) for note in notes] if isinstance(notes, list) else found
 
 
 def tiles(view: View) -> list[tuple[str, str]]:

@@ -27,11 +27,15 @@ from hardsight.training.record import Row, RunRecord, device_name
 from hardsight.training.resident import can_reside
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan
+from hardsight.training.watching import Watch
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a training gives back. `evaluated` is the average of the weights where one is kept."""
+    """What a training gives back. `evaluated` is the average of the weights where one is kept.
+
+    `notes`: one sentence for each sign that the training went wrong.
+    """
 
     model: nn.Module
     evaluated: nn.Module
@@ -39,6 +43,7 @@ class Fitted:
     results: dict[str, Any]
     samples: pa.Table | None
     folder: Path | None
+    notes: list[str]
 
 
 def fit(
@@ -173,6 +178,7 @@ class Session:
             test=test,
             samples=scored,
             after_epoch=after_epoch,
+            watch=Watch(class_names or ()),
         )
         # Where the global generators stand when the session is made is where its training begins.
         with current(device):
@@ -247,7 +253,8 @@ class Session:
             if self.measure is not None:
                 results |= self.measure(training.evaluated)
             self.record.finish(results)
-        return Fitted(training.model, training.evaluated, training.counters.rows, results, table, self.folder)
+        counters = training.counters
+        return Fitted(training.model, training.evaluated, counters.rows, results, table, self.folder, counters.notes)
 
 
 @contextlib.contextmanager

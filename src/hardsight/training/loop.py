@@ -29,6 +29,10 @@ from hardsight.training.resident import Place
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan, Position
 from hardsight.training.step import Batch, Step
+from hardsight.training.watching import Watch
+
+# So many ids of a batch fit into one line.
+_IDS_TOLD = 16
 
 
 @dataclass
@@ -39,6 +43,7 @@ class Counters:
     seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
     best_epoch: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def best_accuracy(self) -> float:
@@ -64,6 +69,7 @@ class Training:
     test: Iterable[Any] | None = None
     samples: SampleScores | None = None
     after_epoch: Callable[[int, Row], None] | None = None
+    watch: Watch = field(default_factory=Watch)
     counters: Counters = field(default_factory=Counters)
     # What was last written to a learning rate on the device: writing it again would be a launch for nothing.
     _rates: dict[int, float] = field(default_factory=dict)
@@ -183,10 +189,14 @@ class Training:
 
     def _stopped(self, what: str, step: int, ids: list[int]) -> NonFiniteLossError:
         where = f"step {step + 1} (epoch {step // self.feed.steps() + 1})"
-        shown = ", ".join(map(str, ids)) if ids else "unknown: the batches carry no ids"
+        more = f" and {len(ids) - _IDS_TOLD} others" if len(ids) > _IDS_TOLD else ""
+        shown = ", ".join(map(str, ids[:_IDS_TOLD])) + more if ids else "unknown: the batches carry no ids"
         kept = None if self.checkpoints is None else self.checkpoints.latest()
         saved = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before it"
-        return NonFiniteLossError(f"{what} {where}, in the batch with ids {shown}; {saved}")
+        return NonFiniteLossError(
+            f"{what} {where}, in the batch with ids {shown}; {saved}; try a lower learning rate, or hold gradients "
+            "to a norm (clip)"
+        )
 
     def _close_epoch(self, epoch: int) -> None:
         meter, counters = self.step.meter, self.counters
@@ -217,6 +227,18 @@ class Training:
                 self.after_epoch(epoch, row)
             self.record.write_epochs(counters.rows)
         self.progress.epoch(row)
+        self._watch(row)
+
+    def _watch(self, row: Row) -> None:
+        """Say what goes wrong in the training, where something does."""
+        counts = add_up(self.step.meter.classes.clone()).cpu()
+        if not counts.numel():
+            return
+        for sentence in self.watch.epoch(row, counts, self.step.network.objective.loss, row["learning_rate"]):
+            self.counters.notes.append(sentence)
+            self.progress.note(sentence)
+            with together():
+                self.record.note(sentence)
 
     def save(self, *, within_epoch: bool) -> None:
         """Write a checkpoint of this very moment, unless the loss has gone wrong."""
@@ -230,6 +252,8 @@ class Training:
             "seconds": counters.seconds,
             "rows": counters.rows,
             "best_epoch": counters.best_epoch,
+            "notes": counters.notes,
+            "watch": self.watch.state_dict(),
             "within_epoch": within_epoch,
             "optimizer": step.optimizer.state_dict(),
             "optimizer_kind": type(step.optimizer).__name__,
@@ -265,7 +289,9 @@ class Training:
         step.meter.load_state_dict(own["meter"])
         if step.recorder is not None:
             step.recorder.load_state_dict(own["recorder"])
-        self.counters = Counters(shared["step"], shared["seconds"], shared["rows"], shared["best_epoch"])
+        notes = shared.get("notes", [])
+        self.counters = Counters(shared["step"], shared["seconds"], shared["rows"], shared["best_epoch"], notes)
+        self.watch.load_state_dict(shared.get("watch", {}))
         self.feed.load_state_dict(own["feed"], within_epoch=shared["within_epoch"])
         restore_random_states(own["random"])
         return True

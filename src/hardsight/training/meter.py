@@ -1,4 +1,4 @@
-"""What an epoch sums up while it runs, on the device: loss, accuracy, and the first step whose loss was no number.
+"""What an epoch sums up while it runs, on the device: loss, accuracy, classes, the first step whose loss was no number.
 
 Nothing here looks at a value, so a step never waits for the device; the host asks when an epoch or an interval ends.
 """
@@ -23,6 +23,8 @@ class Meter:
         self.loss = torch.zeros((), dtype=wide, device=device)
         self.correct = torch.zeros((), dtype=torch.int64, device=device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
+        # Labels and predictions by class; as wide as the first logits.
+        self.classes = torch.zeros(2, 0, dtype=torch.int64, device=device)
         self.steps = torch.zeros((), dtype=torch.int64, device=device)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
         self.bad_ids = torch.full((batch_size,), -1, dtype=torch.int64, device=device)
@@ -39,7 +41,9 @@ class Meter:
         # A batch without a label has no mean, and nothing to follow.
         loss = torch.where(known > 0, loss.detach(), 0.0)
         self.loss += loss * known
-        self.correct += (logits.detach().argmax(1) == labels).sum()
+        predicted = logits.detach().argmax(1)
+        self.correct += (predicted == labels).sum()
+        self._count_classes(labels.flatten().long(), predicted.flatten(), logits.shape[1])
         self.count += own
         first = ~torch.isfinite(loss) & (self.bad_step < 0)
         self.bad_step.copy_(torch.where(first, self.steps, self.bad_step))
@@ -47,13 +51,20 @@ class Meter:
             kept = min(len(labels), len(self.bad_ids))
             self.bad_ids[:kept] = torch.where(first, ids[:kept].to(torch.int64), self.bad_ids[:kept])
 
+    def _count_classes(self, labels: Tensor, predicted: Tensor, classes: int) -> None:
+        if self.classes.shape[1] != classes:
+            self.classes = self.classes.new_zeros(2, classes)
+        known = (labels >= 0) & (labels < classes)
+        self.classes[0].scatter_add_(0, labels.where(known, 0), known.long())
+        self.classes[1].scatter_add_(0, predicted, known.long())
+
     def end_step(self) -> None:
         """Move on to the next optimiser step."""
         self.steps += 1
 
     def begin_epoch(self) -> None:
         """Start the sums anew."""
-        for total in (self.loss, self.correct, self.count):
+        for total in (self.loss, self.correct, self.count, self.classes):
             total.zero_()
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -65,3 +76,5 @@ class Meter:
             kept = getattr(self, name)
             if kept.shape == value.shape:
                 kept.copy_(value)
+            elif name == "classes":
+                self.classes = value.to(kept.device)

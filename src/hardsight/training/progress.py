@@ -55,6 +55,14 @@ class Progress:
         elif self.wanted is not False:
             print(f"{self.name}: epoch {row['epoch']:g}/{self.epochs}, {line}, {row['seconds']:.1f} s", file=sys.stderr)
 
+    def note(self, sentence: str) -> None:
+        """Something that a person should know now."""
+        line = visible(f"{self.name}: {sentence}")
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        elif self.wanted is not False:
+            print(line, file=sys.stderr)
+
 
 _SHOWN = ("train_loss", "train_accuracy", "test_accuracy", "corrupted_accuracy", "intact_accuracy")
 

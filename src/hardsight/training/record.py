@@ -111,6 +111,13 @@ class RunRecord:
         if self.folder is not None:
             records.write_table(self.folder / "samples.parquet", table)
 
+    def note(self, sentence: str) -> None:
+        """Keep what a person should know of the run; what was said before an interruption is not said twice."""
+        notes = self.details.setdefault("notes", [])
+        if sentence not in notes:
+            notes.append(sentence)
+            self._write()
+
     def finish(self, results: Mapping[str, Any]) -> None:
         """The run is complete: `finished`, with its results."""
         self.details |= {"status": "finished", "results": dict(results)}

@@ -8,6 +8,7 @@ The whole public API. All of it is imported when it is first used: a command's h
 | `score(features, weight, labels)` | the same from features and the weights of the last layer |
 | `find_label_issues(table)` | which labels are probably wrong, how many, and what they should be |
 | `Recorder(num_samples)` | what every sample did while you train: forgotten, learned late, never agreed |
+| `fit_head(features, labels)` | linear heads on features, each sample judged by one that never saw it |
 | `observe(model)` | features, logits and weights of the last layer in a forward that runs anyway |
 | `angular_visual_hardness`, `angular_visual_confidence`, `model_confidence`, `angle_between` | single scores |
 | `AngularLinear(dim, classes)` | a last layer on angles: cross-entropy on it is the AVH loss |
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
     from hardsight.engines import score_model
     from hardsight.geometry import angle_between
     from hardsight.hardness import angular_visual_confidence, angular_visual_hardness, model_confidence, score
-    from hardsight.heads import observe
+    from hardsight.heads import fit_head, observe
     from hardsight.losses import AngularLinear
 
 __all__ = [
     "AngularLinear", "Recorder", "SelfTraining", "alignment", "angle_between", "angular_visual_confidence",
     "angular_visual_hardness", "cleaning", "datasets", "degradation", "domains", "explain", "find_label_issues",
-    "kernels", "losses", "model_confidence", "models", "noise", "observe", "report", "score", "score_model", "training",
+    "fit_head", "kernels", "losses", "model_confidence", "models", "noise", "observe", "report", "score",
+    "score_model", "training",
 ]  # fmt: skip
 
 _HOMES = {
@@ -59,6 +61,7 @@ _HOMES = {
     "angular_visual_confidence": "hardness",
     "angular_visual_hardness": "hardness",
     "find_label_issues": "cleaning",
+    "fit_head": "heads",
     "model_confidence": "hardness",
     "observe": "heads",
     "score": "hardness",

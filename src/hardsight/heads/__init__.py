@@ -1,6 +1,7 @@
-"""A classifier's last linear layer: found in any model, watched while the model runs."""
+"""A classifier's last linear layer: found in any model, watched while the model runs, or fitted to features."""
 
 from hardsight.heads.candidates import find_head, unwrap
+from hardsight.heads.fitting import FittedHead, fit_head
 from hardsight.heads.observing import Seen, evaluating, observe
 
-__all__ = ["Seen", "evaluating", "find_head", "observe", "unwrap"]
+__all__ = ["FittedHead", "Seen", "evaluating", "find_head", "fit_head", "observe", "unwrap"]

@@ -7,6 +7,9 @@ from typing import NamedTuple
 import pytest
 from hardsight_studies import Options, get_study, run_study
 
+# A script and its parts, run by hand.
+collect_ignore = ["carried_over.py", "carried"]
+
 
 class Smoke(NamedTuple):
     """Folder of the records, folder of the results, and what was said."""

@@ -202,6 +202,8 @@ def _least_sine(eps: float) -> float:
 
 def _scale(x: Tensor) -> Tensor:
     """The scale that keeps squares in range; 1 for a zero vector. A power of two, so dividing by it is exact."""
+    if not x.shape[-1]:
+        raise ValueError(f"vectors must have at least one component; got shape {list(x.shape)}")
     largest = x.detach().abs().amax(-1, keepdim=True)
     limit = 1000 if x.dtype == torch.float64 else 120
     exponent = torch.frexp(largest).exponent.clamp(-limit, limit)

@@ -7,7 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import hardsight as hs
 import hardsight.losses
+from hardsight import kernels, losses
 from hardsight.losses import LOSSES, CrossEntropy, GCELoss, LabelSmoothing, cross_entropy, gce_loss
 from hardsight.losses.registry import Sizes
 
@@ -148,3 +150,24 @@ def test_pytorch_s_label_is_the_ignored_one_unless_another_is_named() -> None:
     }
     assert {"CrossEntropy", "cross_entropy", "AVHLoss", "amc_loss", "rescaling_weights"} <= ignored.keys()
     assert set(ignored.values()) == {-100}
+
+
+WITHOUT_DIM = {
+    "amc": lambda features, labels: losses.amc_loss(features, labels),
+    "amc, all pairs": lambda features, labels: losses.amc_loss(features, labels, pairs="all"),
+    "contrastive": lambda features, labels: losses.contrastive_loss(features, labels),
+    "center": lambda features, labels: losses.CenterLoss(0, 2)(features, labels),
+    "avh": lambda features, labels: losses.avh_loss(features, features[:2], labels),
+    "arcface": lambda features, labels: losses.ArcFace(0, 2)(features, labels),
+    "lid": lambda features, labels: losses.local_intrinsic_dimensionality(features, neighbours=1),
+    "kernel, contrast": lambda features, labels: kernels.pairwise_angular_contrast(features, labels),
+    "kernel, angular": lambda features, labels: kernels.angular_cross_entropy(features, features[:2], labels),
+    "kernel, scores": lambda features, labels: kernels.angular_scores(features, features[:2], labels),
+    "angles": lambda features, labels: hs.angle_between(features, features),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_DIM)
+def test_features_without_a_dim_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"(features|vectors) must .* at least (1|one).*\[4, 0\]"):
+        WITHOUT_DIM[name](torch.zeros(4, 0), torch.tensor([0, 1, 0, 1]))

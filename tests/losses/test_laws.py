@@ -215,22 +215,26 @@ def law_second_derivative(entry: LossEntry, bench: Bench) -> None:
 
 
 def extreme_inputs(entry: LossEntry, bench: Bench, module: nn.Module, dtype: torch.dtype) -> list[Tensor]:
-    """p = 0 and p = 1 and large logits; aligned, opposite, zero, tiny and large features."""
+    """p = 0 and p = 1 and large logits; aligned, opposite, zero, tiny and large features; the ends of the type."""
     classes, dim = bench.sizes.classes, bench.sizes.dim
+    wide, info = classes if entry.takes == "logits" else dim, torch.finfo(dtype)
+    one_hot, spread = torch.eye(classes, wide), torch.linspace(-1, 1, classes * wide).reshape(classes, wide)
+    ends = [number * row for number in (info.max, info.tiny) for row in (one_hot, -one_hot, 2 * one_hot - 1, spread)]
+    ends += [info.max**0.5 * spread, info.max**0.75 * spread, info.tiny**0.5 * spread, info.tiny * info.eps * spread]
+    ends = [row.clamp(info.min, info.max).to(dtype) for row in ends]
     if entry.takes == "logits":
-        one_hot = torch.eye(classes)
         rows = [torch.zeros(classes, classes), 1e4 * one_hot, -1e4 * one_hot, 2e4 * one_hot - 1e4, 30 * one_hot]
-        return [row.to(dtype) for row in rows]
+        return [row.to(dtype) for row in rows] + ends
     weight = next((p.detach().float() for p in module.parameters() if p.ndim == 2), torch.eye(classes, dim))
     same = torch.ones(classes, dim)
     rows = [weight, -weight, torch.zeros(classes, dim), same, 1e-6 * weight, 100 * weight, 1e4 * same]
-    return [row.to(dtype) for row in rows]
+    return [row.to(dtype) for row in rows] + ends
 
 
 def law_finite(entry: LossEntry, bench: Bench) -> None:
     """Values and gradients are finite at every corner, in every precision."""
     for dtype in LOW_PRECISION:
-        for reduction in ("mean", "sum"):
+        for reduction in ("mean", "sum", "none"):
             module = bench.build(entry, torch.float32, reduction=reduction)
             for corner in extreme_inputs(entry, bench, module, dtype):
                 for shift in (0, 1):
@@ -239,9 +243,9 @@ def law_finite(entry: LossEntry, bench: Bench) -> None:
                     first = torch.cat([corner, corner.roll(1, 0)]).requires_grad_()
                     labels = labels.repeat(2)
                     value = bench.call(entry, module, first, labels, torch.arange(len(labels)))
-                    value.backward()
+                    value.sum().backward()
                     assert value.dtype == torch.float32
-                    assert value.isfinite(), (dtype, value, first)
+                    assert value.isfinite().all(), (dtype, value, first)
                     assert first.grad.isfinite().all(), (dtype, first, first.grad)
                     for parameter in module.parameters():
                         assert parameter.grad.isfinite().all()

@@ -34,6 +34,8 @@ def check_matrix(matrix: Tensor, name: str, shape: str) -> None:
     """Floating point numbers in rows and columns."""
     if matrix.ndim != 2 or not matrix.is_floating_point():
         raise ValueError(f"{name} must be {shape}, floating point; got {list(matrix.shape)} of {matrix.dtype}")
+    if not matrix.shape[1]:
+        raise ValueError(f"{name} must be {shape}, at least 1 wide; got {list(matrix.shape)}")
 
 
 def check_head(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:

@@ -8,7 +8,15 @@ from torch import Tensor, nn
 
 from hardsight.geometry import widen
 from hardsight.losses import processes
-from hardsight.losses.inputs import check_floating, check_labels, check_range, check_reduction, flat_weight, reduce
+from hardsight.losses.inputs import (
+    check_floating,
+    check_labels,
+    check_range,
+    check_reduction,
+    flat_weight,
+    reduce,
+    within_squares,
+)
 
 
 def center_loss(
@@ -110,8 +118,10 @@ def _check(
     check_floating(features, "features")
     if features.ndim != 2 or features.shape[1] != centers.shape[1]:
         raise ValueError(f"features must be [batch, {centers.shape[1]}], the centres' dim; got {list(features.shape)}")
+    if not features.shape[1]:
+        raise ValueError(f"features must have a dim of at least 1; got shape {list(features.shape)}")
     flat, kept = check_labels(labels, (len(features),), len(centers), ignore_index)
-    features = widen(features)
+    features = within_squares(widen(features))
     weight = kept.to(features.dtype)
     if sample_weight is not None:
         weight = torch.where(kept, flat_weight(sample_weight, (len(features),), features), 0.0)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hardsight.geometry import angle_between, angles_to_classes, widen
 from hardsight.losses import processes
-from hardsight.losses.inputs import check_floating, check_range, check_reduction, flat_weight, reduce
+from hardsight.losses.inputs import check_floating, check_range, check_reduction, flat_weight, reduce, within_squares
 from hardsight.losses.terms import Over
 
 PAIRS = ("halves", "all")
@@ -87,12 +87,13 @@ def contrastive_loss(
     """
     check_range(margin, "margin", 0.0, open_low=True)
     batch = _pairs(features, pair_labels, pairs, odd, sample_weight, ignore_index, across_processes, process_group)
+    near = within_squares(batch.features)
     if pairs == "halves":
-        distance = torch.linalg.vector_norm(batch.features[batch.left] - batch.features[batch.right], dim=-1)
+        distance = torch.linalg.vector_norm(near[batch.left] - near[batch.right], dim=-1)
     else:
         # Differences, not products: a distance from products is wrong near zero, where neighbours are drawn to.
         mode = "donot_use_mm_for_euclid_dist"
-        distance = _upper(torch.cdist(batch.features, batch.features, compute_mode=mode), batch)
+        distance = _upper(torch.cdist(near, near, compute_mode=mode), batch)
     if per_dimension:
         distance = distance / math.sqrt(batch.features.shape[1])
     return reduce(_contrast(distance, batch.neighbours, margin), reduction, weight=batch.weight)
@@ -223,8 +224,8 @@ def _pairs(
 
 def _labels(features: Tensor, pair_labels: Tensor) -> Int[Tensor, "batch"]:
     check_floating(features, "features")
-    if features.ndim != 2:
-        raise ValueError(f"features must be [batch, dim]; got shape {list(features.shape)}")
+    if features.ndim != 2 or not features.shape[1]:
+        raise ValueError(f"features must be [batch, dim] with a dim of at least 1; got shape {list(features.shape)}")
     if pair_labels.is_floating_point() and pair_labels.ndim == 2 and len(pair_labels) == len(features):
         return pair_labels.argmax(-1)
     if pair_labels.is_floating_point() or pair_labels.shape != features.shape[:1]:

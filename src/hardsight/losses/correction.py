@@ -11,7 +11,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.geometry import full_precision
-from hardsight.losses.inputs import LogitLoss, Rows, as_rows, check_floating, check_range, check_reduction, sum_slack
+from hardsight.losses.inputs import (
+    LogitLoss,
+    Rows,
+    as_rows,
+    bounded,
+    check_floating,
+    check_range,
+    check_reduction,
+    sum_slack,
+)
 from hardsight.losses.transition import noisy_transition
 
 
@@ -170,7 +179,9 @@ def _backward(
     else:
         with full_precision(inverse):
             coefficients = rows.probabilities @ inverse
-    return rows.reduce(-(coefficients * rows.log_softmax()).sum(-1), reduction)
+    # Coefficients of both signs: of infinities there would be no sum.
+    log_p = bounded(rows.log_softmax(), torch.finfo(rows.logits.dtype).max * 1e-6)
+    return rows.reduce(-(coefficients * log_p).sum(-1), reduction)
 
 
 def _inverse(transition: Tensor) -> Tensor:

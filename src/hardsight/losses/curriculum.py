@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.losses import processes
-from hardsight.losses.inputs import LogitLoss, Rows, as_rows, check_range, check_reduction
+from hardsight.losses.inputs import LogitLoss, Rows, as_rows, bounded, check_range, check_reduction
 
 
 def self_paced_weights(
@@ -140,4 +140,5 @@ class MentorNetPD(nn.Module):
 
 
 def _cross_entropy(rows: Rows) -> Float[Tensor, "rows"]:
-    return -rows.expected(rows.log_softmax())
+    # Finite, because a weight of 0 is to make nothing of it.
+    return bounded(-rows.expected(rows.log_softmax()), torch.finfo(rows.logits.dtype).max)

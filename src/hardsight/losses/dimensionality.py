@@ -18,6 +18,8 @@ def local_intrinsic_dimensionality(
     Copies of one point have dimension 0. Equally distant neighbours have no finite dimension: they get 1/eps. The
     scale of the features does not matter, nor that some are very far from the others.
     """
+    if not features.shape[1]:
+        raise ValueError(f"features must have a dim of at least 1; got shape {list(features.shape)}")
     if not 1 <= neighbours < len(features):
         raise ValueError(f"neighbours must lie in [1, {len(features) - 1}], the other samples; got {neighbours}")
     unknown = int((~features.isfinite().all(-1)).sum())

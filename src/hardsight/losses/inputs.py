@@ -142,6 +142,8 @@ def sum_slack(probabilities: Tensor) -> float:
 def check_weight(features: Tensor, weight: Tensor) -> None:
     """Refuse class weights that do not fit the features."""
     check_floating(features, "features")
+    if not features.shape[-1:].numel():
+        raise ValueError(f"features must have a dim of at least 1; got shape {list(features.shape)}")
     if weight.ndim != 2 or features.shape[-1:] != weight.shape[-1:]:
         raise ValueError(
             f"weight must be [classes, dim] with the features' dim {features.shape[-1]}; got {list(weight.shape)}"
@@ -155,18 +157,47 @@ def reduce(
     weight: Float[Tensor, "rows"] | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> Float[Tensor, "..."]:
-    """Weighted mean (by the sum of the weights, 0 when that is 0), weighted sum, or the weighted losses themselves."""
+    """Weighted mean (by the sum of the weights, 0 when that is 0), weighted sum, or the weighted losses themselves.
+
+    What would be larger than the largest number is that number, with its gradient as it is.
+    """
     check_reduction(reduction)
+    largest = torch.finfo(losses.dtype).max
     if weight is not None:
         losses = torch.where(weight == 0, 0.0, losses * weight)
     if reduction == "none":
-        return losses if shape is None else losses.reshape(shape)
+        return bounded(losses if shape is None else losses.reshape(shape), largest)
     if reduction == "sum":
-        return losses.sum()
+        return bounded(losses.sum(), largest)
     if weight is None:
-        return losses.sum() / max(1, losses.numel())
+        return bounded(losses.sum() / max(1, losses.numel()), largest)
     total = weight.sum()
-    return losses.sum() / torch.where(total == 0, 1.0, total)
+    return bounded(losses.sum() / torch.where(total == 0, 1.0, total), largest)
+
+
+def bounded(x: Float[Tensor, "*shape"], limit: float) -> Float[Tensor, "*shape"]:
+    """x within [-limit, limit], with the gradient that it would have beyond them too."""
+    return _Bounded.apply(x, limit)
+
+
+def within_squares(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """x, bounded so that a distance of two such vectors has a square: by 1.8e16 in single precision."""
+    return bounded(x, math.sqrt(torch.finfo(x.dtype).max) / 1024)
+
+
+class _Bounded(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, limit: float) -> Tensor:
+        return x.clamp(-limit, limit)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
 
 
 class LogitLoss(nn.Module):

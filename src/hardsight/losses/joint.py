@@ -11,6 +11,7 @@ from hardsight.losses import processes
 from hardsight.losses.inputs import (
     Rows,
     as_rows,
+    bounded,
     check_floating,
     check_ids,
     check_range,
@@ -54,7 +55,7 @@ def _reduced(
         return rows.reduce(losses + divergence, reduction)
     total, samples = rows.reduce(losses, "sum"), processes.mean_over_processes(_samples(rows), process_group)
     if reduction == "sum":
-        return total + samples * divergence
+        return bounded(total + samples * divergence, torch.finfo(total.dtype).max)
     total = processes.mean_over_processes(total, process_group)
     return torch.where(samples == 0, 0.0, total / torch.where(samples == 0, 1.0, samples) + divergence)
 

@@ -77,8 +77,8 @@ def margin_logits(
     logits = cosines.scatter(-1, labels.unsqueeze(-1), target.unsqueeze(-1))
     if scale is not None:
         return scale * logits
-    # psi is at least 1 - 2 * 8: the largest norm that leaves the product finite.
-    return logits * norms(features).clamp(max=torch.finfo(logits.dtype).max / 16).unsqueeze(-1)
+    # psi is at least 1 - 2 * 8 and its slope at most 8 * 8: a norm that leaves sums of their products finite.
+    return logits * norms(features).clamp(max=torch.finfo(logits.dtype).max * 1e-6).unsqueeze(-1)
 
 
 class CosineLinear(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.losses.inputs import LogitLoss, Rows, as_rows, check_range
+from hardsight.losses.inputs import LogitLoss, Rows, as_rows, bounded, check_range
 
 
 def mae_loss(
@@ -90,6 +90,8 @@ def focal_loss(
     # shares, which a log p of many thousands lifts out of the rounding.
     log_odds = _log_odds(rows)
     log_rest, log_p = nn.functional.logsigmoid(-log_odds), nn.functional.logsigmoid(log_odds)
+    # So that gamma times it, in the gradient, is a number.
+    log_p = bounded(log_p, torch.finfo(log_p.dtype).max * 1e-6)
     return rows.reduce(-(gamma * log_rest).exp() * log_p, reduction)
 
 

@@ -22,7 +22,9 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import SCORES, model_scores
 from hardsight.training import Fitted, Plan, fit
-from hardsight.training.configured import alone_in
+from hardsight.training.fitting import failure_recorded
+from hardsight.training.locks import alone_in
+from hardsight.training.record import RunRecord
 from hardsight.training.schedules import cosine
 
 _DATA = "scikit-learn digits"
@@ -83,10 +85,13 @@ def run_demo(
     flipped = int((train.labels != clean).sum())
     say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
     config = {"data": _DATA, "noise_rate": noise_rate, "epochs": epochs, "model": "digits_cnn"}
-    with alone_in(folder):
+    record = RunRecord(folder)
+    # A demo always begins from the start: no folder is named in which it could go on.
+    with alone_in(folder), failure_recorded(record, None):
         _refuse_to_overwrite(folder)
         fitted = _train(folder, train, test, clean, config, seed, progress)
         assert fitted.samples is not None
+        record.details = records.read_run(folder) or {}
         issues = find_label_issues(fitted.samples, class_names=train.class_names)
         detections = _judge(fitted.samples)
         page = _write(folder, fitted.samples, issues, detections, train)

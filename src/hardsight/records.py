@@ -12,7 +12,7 @@ A run is a folder of plain files:
 | `checkpoint/` | weights as safetensors |
 | `figures/`, `report.html` | made from the files above |
 
-Every file appears whole or not at all: it is written under a temporary name, synced and renamed.
+Every file appears whole or not at all: it is written as a draft, synced and renamed.
 """
 
 import contextlib
@@ -21,7 +21,9 @@ import io
 import json
 import math
 import os
-import tempfile
+import re
+import time
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,11 +35,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hardsight.files import plain_file, read_text
+from hardsight.owners import tag, tag_lives
 
-# The only way to read the mask is to set it, for the whole process: once, before there are threads that write.
-_UMASK = os.umask(0)
-os.umask(_UMASK)
-
+# What a file is called while it is written, by whom: hidden, and with its own ending.
+_DRAFT = re.compile(r"\..{1,32}\.draft-([0-9a-f]{8}-\d+-\w+)-[0-9a-f]{8}(\..*)?", re.DOTALL)
+# Seconds after which a draft of another machine counts as left: nobody can ask there whether its writer lives.
+_LEFT = 24 * 3600
 _SKIPPED = b"skipped"
 # Rows of a column of lists that are read in one go, and bytes of any.
 ROWS_OF_LISTS, _BUFFER = 2**12, 2**20
@@ -57,26 +60,46 @@ def check_writable(path: Path | str) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    """A draft beside `path` that takes its place when the block ends well, and vanishes when it does not.
+
+    What killed writers left in the same folder goes too.
+    """
     path = Path(path)
     if path.exists() and not path.is_file() and not path.is_dir():
         # /dev/null would be a file from then on, for everybody.
         raise ValueError(f"{path} is a device or a pipe, whose place a file must not take: name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Hidden and with the same ending: readers that list a folder skip it, writers that look at the ending do not.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem[:32]}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    remove_drafts(path.parent)
+    draft = draft_path(path)
     try:
-        yield temporary
-        with temporary.open("rb") as written:
+        draft.touch(exist_ok=False)
+        yield draft
+        with draft.open("rb") as written:
             os.fsync(written.fileno())
-        # mkstemp makes files private; a record is as readable as any other file of its owner.
-        temporary.chmod(0o666 & ~_UMASK)
-        temporary.replace(path)
+        draft.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def draft_path(path: Path) -> Path:
+    """A name beside `path` to write under: readers skip it, and `remove_drafts` knows whose it is."""
+    return path.with_name(f".{path.stem[:32]}.draft-{tag()}-{uuid.uuid4().hex[:8]}{path.suffix}")
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove the drafts in a folder whose writers are gone; those of living ones stay."""
+    for draft in folder.glob(".*.draft-*"):
+        match = _DRAFT.fullmatch(draft.name)
+        # Who else works here may have removed it, or be the only one who may.
+        with contextlib.suppress(OSError):
+            if match and _is_left(draft, match[1]):
+                draft.unlink()
+
+
+def _is_left(draft: Path, writer: str) -> bool:
+    alive = tag_lives(writer)
+    return time.time() - draft.stat().st_mtime > _LEFT if alive is None else not alive
 
 
 def write_json(path: Path | str, value: Any) -> None:

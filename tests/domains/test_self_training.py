@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hardsight import models
+from hardsight import models, owners
 from hardsight.cleaning import find_label_issues
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains.selection import SELECTORS, Selector
@@ -96,7 +96,7 @@ def test_the_callers_random_states_stay(domains: Any, small: Callable[..., nn.Mo
     assert torch.equal(torch.get_rng_state(), before)
 
 
-class Interrupted(Exception):  # noqa: N818
+class Interrupted(KeyboardInterrupt):
     pass
 
 
@@ -116,7 +116,7 @@ def test_resumed_equals_uninterrupted(
 
     with pytest.raises(Interrupted):
         plan.fit(small(), *domains[:2], test=domains.test, folder=tmp_path / "parts", after_round=interrupt)
-    assert json.loads((tmp_path / "parts" / "run.json").read_text())["status"] == "running"
+    assert json.loads((tmp_path / "parts" / "run.json").read_text())["status"] == "interrupted"
     # Another network's weights: all that counts comes from the checkpoint.
     resumed = plan.fit(small(seed=9), *domains[:2], test=domains.test, folder=tmp_path / "parts")
     assert same_bits(weights(whole.model), weights(resumed.model))
@@ -255,7 +255,8 @@ def test_a_full_disk_is_told_and_the_run_goes_on_from_there(
     assert (about["status"], about["retry"]) == ("failed", True)
     assert about["error"] == f"[Errno 28] No space left on device: '{folder}'"
     monkeypatch.setattr(RunRecord, "write_epochs", write)
-    (folder / ".rounds-0abc_xyz.parquet").touch()
+    killed = owners.tag().rpartition("-")[0] + "-1"
+    (folder / f".rounds.draft-{killed}-0123abcd.parquet").touch()
     (folder / ".rounds-of-mine.parquet").touch()
     again = plan.fit(small(9), *domains[:2], folder=folder)
     assert same_bits(weights(whole.model), weights(again.model))

@@ -19,7 +19,7 @@ import torch
 import hardsight.cli
 from hardsight import training
 from hardsight.dynamics.history import History
-from hardsight.training import checkpoints, configured, record
+from hardsight.training import checkpoints, configured, locks, record
 
 
 def full(*arguments: Any, **options: Any) -> None:
@@ -42,7 +42,7 @@ def in_use(path: Path) -> contextlib.AbstractContextManager[bool]:
 
 # Where a run writes; each is replaced in one process.
 PLACES = {
-    "claim": (configured, "claim", in_use),
+    "claim": (locks, "claim", in_use),
     "begin": (record.RunRecord, "begin", full),
     "state": (checkpoints, "write_state", full),
     "history": (History, "write", full),

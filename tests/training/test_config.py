@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from hardsight import datasets, models, training
+from hardsight import datasets, models, owners, training
 from hardsight.cli.train import _table, runs, train
 from hardsight.losses.registry import LOSSES, Sizes
 from hardsight.training import TrainingConfig, assembly, locks, objectives, read_settings
@@ -170,7 +169,7 @@ def test_a_folder_in_which_another_trains_is_refused(config_file, command, tmp_p
         answer = command("train", config_file, "--set", f"folder={folder}", "--quiet")
     assert answer.exit_code == 2
     assert f"another process is training in {folder}" in answer.stderr
-    dead = {"host": socket.gethostname(), "pid": 2**22 + 1, "started": "1"}
+    dead = owners.this_process() | {"started": "1"}
     (folder / ".training").write_text(json.dumps(dead))
     assert command("train", config_file, "--set", f"folder={folder}", "--set", "epochs=1", "--quiet").exit_code == 0
     assert not (folder / ".training").exists()

@@ -14,7 +14,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-from hardsight import training
+from hardsight import owners, training
 from hardsight.dynamics import Recorder
 from hardsight.losses.center import CenterLoss
 from hardsight.training import checkpoints, states
@@ -256,14 +256,21 @@ def test_only_what_a_run_wrote_is_ever_removed(problem, small, tmp_path):
     for name in others:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("theirs")
-    crumbs = (".run-ab3_9zzq.json", ".epochs-ab3_9zzq.parquet", "checkpoint/.best-ab3_9zzq.safetensors")
+    # Of a process that had this one's number before.
+    killed = owners.tag().rpartition("-")[0] + "-1"
+    crumbs = (
+        *(f".{name}.draft-{killed}-0123abcd{ending}" for name, ending in (("run", ".json"), ("rounds", ".parquet"))),
+        f"checkpoint/.best.draft-{killed}-0123abcd.safetensors",
+    )
     for name in crumbs:
         (tmp_path / name).write_text("half")
-    (tmp_path / "checkpoint/.step-00000004").mkdir()
+    folders = ("checkpoint/.step-00000004", "checkpoint/.gone-step-00000001")
     for resume in (True, False):
+        for name in folders:
+            (tmp_path / name).mkdir()
         run(problem, small(), tmp_path, resume=resume)
         assert [(tmp_path / name).read_text() for name in others] == ["theirs"] * len(others)
-        assert not any((tmp_path / name).exists() for name in (*crumbs, "checkpoint/.step-00000004"))
+        assert not any((tmp_path / name).exists() for name in (*crumbs, *folders))
 
 
 def test_a_run_that_begins_anew_holds_nothing_of_the_earlier_one(problem, small, tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight import records, training
+from hardsight import owners, records, training
 from hardsight.training import configured, locks, sweeps
 from hardsight.training.sweeps import Cell, grid, missing, run_sweep
 
@@ -121,11 +121,10 @@ def test_a_claim_belongs_to_one(tmp_path):
 def test_claims_of_the_dead_are_taken_over(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()
-    host = locks.socket.gethostname()
-    mine = {"host": host, "pid": os.getpid()}
+    mine = owners.this_process()
     cases = {
-        "dead here": ({"host": host, "pid": ended.pid, "started": "1"}, 0, True),
-        "alive here, silent": (mine | {"started": locks._started(os.getpid())}, 10_000, False),
+        "dead here": (mine | {"pid": ended.pid}, 0, True),
+        "alive here, silent": (mine, 10_000, False),
         "number given to another": (mine | {"started": "an earlier time"}, 0, True),
         "alive elsewhere": ({"host": "elsewhere", "pid": 1, "started": "1"}, 0, False),
         "silent elsewhere": ({"host": "elsewhere", "pid": 1, "started": "1"}, 10_000, True),
@@ -137,7 +136,7 @@ def test_claims_of_the_dead_are_taken_over(tmp_path):
         with locks.claim(path) as owned:
             assert owned is taken, name
         assert path.exists() is not taken, name
-    for broken in ("{", "null", "[]", "{}", json.dumps({"host": host})):
+    for broken in ("{", "null", "[]", "{}", json.dumps({"host": mine["host"]})):
         (tmp_path / "broken").write_text(broken)
         with locks.claim(tmp_path / "broken") as owned:
             assert owned, broken

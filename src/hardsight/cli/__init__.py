@@ -1,13 +1,15 @@
 """The command line: each command parses, calls one library function and prints."""
 
 import codecs
+import contextlib
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hardsight.cli.adapt import adapt
 from hardsight.cli.align import align
@@ -15,32 +17,49 @@ from hardsight.cli.audit import audit
 from hardsight.cli.bench import bench
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
-from hardsight.cli.errors import BAD_INPUT
+from hardsight.cli.errors import BAD_INPUT, one_sentence
 from hardsight.cli.printing import say
 from hardsight.cli.report import report
 from hardsight.cli.score import score
 from hardsight.cli.train import runs, train
-
-app = typer.Typer(
-    name="hardsight",
-    help="Which of your samples are hard, ambiguous or mislabelled? Begin with `hardsight demo`.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-for command in (demo, score, audit, align, train, runs, adapt, report, bench):
-    app.command()(command)
-app.add_typer(data_app, name="data")
+from hardsight.stopping import signals_raised, stop_said
 
 
-def add_commands(app: typer.Typer, found: Iterable[EntryPoint]) -> None:
-    """Add the commands that other distributions bring, Typer apps under the entry points `hardsight.commands`."""
-    brought = {one.name: one.load() for one in found}
-    for name, of in brought.items():
-        app.add_typer(of, name=name)
-    if "study" not in brought:
-        anything = {"allow_extra_args": True, "ignore_unknown_options": True}
-        app.command("study", context_settings=anything)(_say_how_to_install_the_studies)
+def group(found: Iterable[EntryPoint]) -> type[TyperGroup]:
+    """The commands, with those that other distributions bring: Typer apps under `hardsight.commands`.
+
+    Each of these is imported when it is called for: no other command waits for it.
+    """
+    brought = {one.name: one for one in found}
+
+    class Commands(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(dict.fromkeys([*super().list_commands(ctx), *brought]))
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in brought:
+                return super().get_command(ctx, cmd_name)
+            command = typer.main.get_group(brought[cmd_name].load())
+            command.name = cmd_name
+            return command
+
+        def invoke(self, ctx: Any) -> Any:
+            with stop_said(), _lost_process_said():
+                return super().invoke(ctx)
+
+    return Commands
+
+
+@contextlib.contextmanager
+def _lost_process_said() -> Iterator[None]:
+    """Say in a sentence, where torch raises an error, that a process which worked for the command was killed."""
+    try:
+        yield
+    except RuntimeError as problem:
+        from hardsight.dynamics.processes import lost_process_named
+
+        with one_sentence(), lost_process_named():
+            raise problem
 
 
 def _say_how_to_install_the_studies() -> None:
@@ -50,7 +69,23 @@ def _say_how_to_install_the_studies() -> None:
     raise typer.Exit(BAD_INPUT)
 
 
-add_commands(app, list(entry_points(group="hardsight.commands")))
+def app_with(found: Iterable[EntryPoint]) -> typer.Typer:
+    """The command line with the commands that these entry points bring; `study` is always among them."""
+    app = typer.Typer(
+        name="hardsight",
+        help="Which of your samples are hard, ambiguous or mislabelled? Begin with `hardsight demo`.",
+        cls=group(found),
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
+    for command in (demo, score, audit, align, train, runs, adapt, report, bench):
+        app.command()(command)
+    app.add_typer(data_app, name="data")
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command("study", context_settings=anything)(_say_how_to_install_the_studies)
+    app.callback()(before_any_command)
+    return app
 
 
 def _tell_version(asked: bool) -> bool:
@@ -62,7 +97,6 @@ def _tell_version(asked: bool) -> bool:
     return asked
 
 
-@app.callback()
 def before_any_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
@@ -71,11 +105,15 @@ def before_any_command(
     """What concerns no single command."""
 
 
+app = app_with(list(entry_points(group="hardsight.commands")))
+
+
 def main() -> None:
     """The entry point of the `hardsight` command."""
     _never_fail_to_print()
     try:
-        app()
+        with signals_raised():
+            app()
     except SystemExit as end:
         # After a failure others may still wait for this process, and leaving in order would wait for them.
         if not end.code:

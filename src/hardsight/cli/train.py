@@ -58,6 +58,8 @@ def runs(
 ) -> None:
     """List the run records below a folder: where, status, epochs, seed, last and best test accuracy, when begun.
 
+    Status: running, finished, failed, interrupted, or gone where the process has ended without saying so.
+
     Example: hardsight runs runs
     """
     from hardsight.training import list_runs

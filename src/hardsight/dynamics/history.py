@@ -17,7 +17,7 @@ import torch
 
 from hardsight.dynamics.ledger import EpochValues, Frame
 from hardsight.dynamics.measures import MEASURES
-from hardsight.records import atomic_path, read_table
+from hardsight.records import atomic_path, read_table, remove_drafts
 
 PHASES = ("epoch", "second")
 _KEY = b"hardsight.dynamics"
@@ -80,8 +80,7 @@ class History:
             raise ValueError(f"history must hold the {epochs} epochs recorded so far; {self.folder} holds {have}")
         for epoch in range(epochs, have):
             self.path(phase, epoch).unlink()
-        for path in self.folder.glob(f".{phase}-*.parquet"):
-            path.unlink()
+        remove_drafts(self.folder)
 
     def tables(self) -> Iterator[pa.Table]:
         """Every epoch as a table, with `phase` (0 or 1) and `epoch` in front."""

@@ -5,12 +5,16 @@ What one process alone does, such as writing a file, it does `together` with the
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+# What gloo, NCCL and the store of a process group say when the other end is gone.
+_CUT_OFF = re.compile(r"gloo/transport|ncclRemoteError|[Cc]onnection (was )?(closed|reset)|Broken pipe")
 
 
 def several(group: Any = None) -> bool:
@@ -54,6 +58,33 @@ def together(wait: Callable[[Exception | None], object] = wait_for_all) -> Itera
     except Exception as reason:
         failure = reason
     wait(failure)
+
+
+class LostProcessError(OSError):
+    """A process that works for this one, or beside it, has ended before its time."""
+
+
+@contextlib.contextmanager
+def lost_process_named() -> Iterator[None]:
+    """Turn what torch raises when another process was killed into a sentence about that process."""
+    try:
+        yield
+    except RuntimeError as problem:
+        text = str(problem)
+        if text.startswith("DataLoader worker"):
+            raise LostProcessError(
+                f"a process that reads the data ended before its time ({_first_sentence(text)}): it may have been out "
+                "of memory, and fewer workers or smaller batches need less"
+            ) from problem
+        if _CUT_OFF.search(text):
+            raise LostProcessError(
+                "another process of this training has ended or does not answer: look at what it said last"
+            ) from problem
+        raise
+
+
+def _first_sentence(text: str) -> str:
+    return text.strip().partition(". ")[0].rstrip(".")
 
 
 def agree(frame: Any, group: Any = None) -> Any:

@@ -28,7 +28,7 @@ def notices(view: View) -> list[str]:
     """What a reader must know before believing the numbers."""
     found = []
     status = view.run.details.get("status")
-    if status == "running":
+    if status in ("running", "interrupted"):
         found.append(
             "This run had not finished when the page was made: the numbers are those of its last epoch so far."
         )

@@ -32,11 +32,10 @@ from hardsight.files import plain_file
 from hardsight.training.states import own_copy, read_state, read_tensors, write_state
 
 _NAME = re.compile(r"step-(\d+)$")
-# What a run writes under its own name, and what it may leave under a hidden one when it is killed. A run's folder may
+# What a run writes under its own name, and what it leaves under a hidden one when it is killed. A run's folder may
 # hold other things, its owner's: nothing else is ever removed.
 _OWN = re.compile(r"step-\d+|(best|last)\.safetensors")
-_FILES = ("run", "epochs", "samples")
-_CHECKPOINT_CRUMBS = re.compile(r"\.(step-\d+|gone-.+|(best|last)-[a-z0-9_]{8}\.safetensors)")
+_LEFT = re.compile(rf"\.(gone-)*({_OWN.pattern})")
 # Settings of an optimiser that say how it computes, not what.
 _OF_THE_DEVICE = ("fused", "foreach", "capturable")
 _CHECKSUMS = "checksums.json"
@@ -107,9 +106,15 @@ class Checkpoints:
         """Remove every checkpoint: a run that begins anew must not be continued from an earlier one's."""
         with together():
             if self.rank == 0 and self.folder.is_dir():
-                for path in self.folder.iterdir():
-                    if _OWN.fullmatch(path.name):
+                for path in list(self.folder.iterdir()):
+                    if _OWN.fullmatch(path.name) or _LEFT.fullmatch(path.name):
                         _discard(path)
+
+    def discard_left(self) -> None:
+        """Remove what a killed process left: half a checkpoint, and those before the newest; one process does."""
+        if self.rank == 0 and self.folder.is_dir():
+            newest = self.latest()
+            self._discard_before(0 if newest is None else int(newest.name.removeprefix("step-")))
 
     def save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         """Write `name`.safetensors; one process does."""
@@ -118,26 +123,10 @@ class Checkpoints:
                 temporary.write_bytes(safetensors.torch.save(_plain(model)))
 
     def _discard_before(self, step: int) -> None:
-        for path in self.folder.iterdir():
+        for path in list(self.folder.iterdir()):
             match = _NAME.match(path.name)
-            if (match and int(match[1]) < step) or path.name.startswith((".gone-", ".step-")):
+            if (match and int(match[1]) < step) or _LEFT.fullmatch(path.name):
                 _discard(path)
-
-
-def clear_crumbs(folder: Path, *tables: str) -> None:
-    """Remove what a killed process left half-written, under the hidden names that a run gives such files.
-
-    `tables`: files that this kind of run writes beside those of every training.
-    """
-    own = re.compile(rf"\.({'|'.join((*_FILES, *tables))})-[a-z0-9_]{{8}}\.(json|parquet)")
-    for place, crumbs in ((folder, own), (folder / "checkpoint", _CHECKPOINT_CRUMBS)):
-        for path in place.glob(".*"):
-            if not crumbs.fullmatch(path.name):
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
 
 
 def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | str, kind: str = "model") -> None:

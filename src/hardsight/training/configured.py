@@ -1,21 +1,22 @@
 """Trainings from configurations alone: `train` one, `sweep` a grid of them; both go on where they stopped."""
 
-import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from hardsight.dynamics.processes import rank_and_count, together
+from hardsight.dynamics.processes import rank_and_count
 from hardsight.losses.registry import Sizes
+from hardsight.names import visible
 from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
 from hardsight.training.devices import usable_device
 from hardsight.training.fitting import Fitted, Session, fit
-from hardsight.training.locks import claim
+from hardsight.training.locks import alone_in
 from hardsight.training.reading import build, put
 from hardsight.training.record import RunRecord
 from hardsight.training.sweeps import Cell, run_sweep
@@ -41,27 +42,6 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
         finally:
             if tracker is not None:
                 tracker.close()
-
-
-@contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse a folder in which a living process trains: the two would write over each other's record."""
-    with contextlib.ExitStack() as held:
-        # The claim makes the folder; a training that is refused must not leave it behind.
-        held.callback(_remove_if_empty, folder)
-        with together():
-            mine = True
-            # Where no claim can be made, nothing can be written either: `fit` has the sentence for it.
-            with contextlib.suppress(OSError):
-                mine = rank_and_count()[0] > 0 or held.enter_context(claim(folder / ".training"))
-            if not mine:
-                raise ValueError(f"another process is training in {folder}: wait for its end, or give another folder")
-        yield
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
 
 
 def _device(config: TrainingConfig) -> torch.device:
@@ -150,7 +130,13 @@ def sweep(
         # another configuration finished is not this sweep's.
         place = Path(folder) / cell.name
         RunRecord(place).check_same_run(_with_settings(config, cell, place).as_dict())
-    return run_sweep(folder, cells, run, at_once=at_once, retry_failed=retry_failed)
+    return run_sweep(folder, cells, run, at_once=at_once, retry_failed=retry_failed, say=_tell(progress))
+
+
+def _tell(progress: bool | None) -> Callable[[str], object]:
+    return (
+        (lambda sentence: None) if progress is False else (lambda sentence: print(visible(sentence), file=sys.stderr))
+    )
 
 
 def _with_settings(config: dict[str, Any], cell: Cell, place: Path) -> TrainingConfig:

@@ -12,11 +12,12 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from hardsight.dynamics.history import PHASES
-from hardsight.dynamics.processes import rank_and_count, together
+from hardsight.dynamics.processes import lost_process_named, rank_and_count, together
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
-from hardsight.training.checkpoints import Checkpoints, clear_crumbs, random_states
+from hardsight.training.checkpoints import Checkpoints, random_states
 from hardsight.training.data import Feed
 from hardsight.training.devices import current, usable_device
+from hardsight.training.locks import alone_in
 from hardsight.training.loop import Training
 from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.network import Objective
@@ -199,8 +200,9 @@ class Session:
 
         A GPU must be the current device at every step (see `devices.current`).
         """
+        alone = contextlib.nullcontext() if self.folder is None else alone_in(self.folder)
         try:
-            with failure_recorded(self.record, self.folder):
+            with alone, failure_recorded(self.record, self.folder, resume=self.resume):
                 self._begin()
                 yield from self.training.stepwise()
                 return self._finish()
@@ -213,13 +215,12 @@ class Session:
     def _begin(self) -> None:
         training = self.training
         with together():
-            if self.record.folder is not None:
-                clear_crumbs(self.record.folder)
             if self.resume:
                 self.record.check_same_run(self.details["config"])
             resumed = self.resume and training.restore()
-        if resumed:
+        if resumed and training.checkpoints is not None:
             training.progress.done = training.counters.step
+            training.checkpoints.discard_left()
         elif training.checkpoints is not None:
             training.checkpoints.clear()
         with together():
@@ -258,22 +259,44 @@ class Session:
 
 
 @contextlib.contextmanager
-def failure_recorded(record: RunRecord, folder: Path | None) -> Iterator[None]:
-    """What stops a training inside, its loss or the system, stands in its record before it goes on to the caller.
+def failure_recorded(record: RunRecord, folder: Path | None, *, resume: bool = True) -> Iterator[None]:
+    """What stops a training, from inside or outside, is written to its record before it goes on to the caller.
 
-    `folder`: where the training writes, which every process knows and only the first one's record does.
+    `folder`: where the training writes, which every process knows and only the first one's record does. What stops it
+    from outside gets a note that says how to go on; `resume`: whether this training would have gone on itself.
     """
     try:
-        yield
-    except (NonFiniteLossError, OSError) as reason:
+        with lost_process_named():
+            yield
+    except (KeyboardInterrupt, GeneratorExit) as stop:
+        with contextlib.suppress(OSError):
+            if record.details:
+                record.interrupt()
+        stop.add_note(_how_to_go_on(folder, resume))
+        raise
+    except Exception as reason:
         if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
             # Python names the file where opening fails, not where writing does: say whose disk is full.
             reason.filename = None if folder is None else str(folder)
         # On a full disk this cannot be written either; the reason itself is what must reach the caller.
         with contextlib.suppress(OSError):
             if record.details:
-                record.fail(str(reason), retry=isinstance(reason, OSError))
+                record.fail(_in_words(reason), retry=not isinstance(reason, NonFiniteLossError))
         raise
+
+
+def _how_to_go_on(folder: Path | None, resume: bool) -> str:
+    kept = None if folder is None else Checkpoints(folder).latest()
+    if kept is None:
+        return "nothing is kept yet, and the same command begins from the start"
+    if not resume:
+        return f"the last checkpoint is {kept}, and the same command without --restart (resume=False) goes on from it"
+    return f"the same command goes on from {kept}"
+
+
+def _in_words(reason: Exception) -> str:
+    expected = isinstance(reason, NonFiniteLossError | OSError)
+    return str(reason) if expected else f"{type(reason).__name__}: {reason}"
 
 
 def _results(training: Training) -> dict[str, Any]:

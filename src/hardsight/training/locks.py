@@ -5,18 +5,49 @@ touched it for long, is taken over. Taking over is a rename, which only one proc
 """
 
 import contextlib
+import contextvars
 import json
 import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
+
+from hardsight.dynamics.processes import rank_and_count, together
+from hardsight.owners import lives, this_process
+from hardsight.records import draft_path, read_json, remove_drafts
 
 # Seconds between two signs of life, and after how many seconds without one an owner on another machine counts as dead.
 _HEARTBEAT = 15.0
 _PATIENCE = 120.0
+# The claim on a run's folder.
+CLAIM = ".training"
+# The folders in which this thread trains: who holds one may start a further training in it.
+_held: contextvars.ContextVar[frozenset[Path]] = contextvars.ContextVar("held", default=frozenset())
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuse a folder in which a living process trains: the two would write over each other's record."""
+    place = folder.absolute()
+    if place in _held.get():
+        yield
+        return
+    with contextlib.ExitStack() as held:
+        # The claim makes the folder; a training that is refused must not leave it behind.
+        held.callback(_remove_if_empty, folder)
+        with together():
+            mine = True
+            # Where no claim can be made, nothing can be written either: the first write has the sentence for it.
+            with contextlib.suppress(OSError):
+                mine = rank_and_count()[0] > 0 or held.enter_context(claim(folder / CLAIM))
+            if not mine:
+                raise ValueError(f"another process is training in {folder}: wait for its end, or give another folder")
+        _held.set(_held.get() | {place})
+        try:
+            yield
+        finally:
+            _held.set(_held.get() - {place})
 
 
 @contextlib.contextmanager
@@ -37,19 +68,40 @@ def claim(path: Path, *, heartbeat: float = _HEARTBEAT) -> Iterator[bool]:
             path.unlink(missing_ok=True)
 
 
+def release_abandoned(folder: Path) -> None:
+    """Remove the claims in a folder whose owners are dead: nobody may ever ask for them again."""
+    for path in folder.glob("*.json"):
+        with claim(path):
+            pass
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether the owner of a claim is dead, or has not touched it for long; False where there is no claim."""
+    try:
+        alive = lives(read_json(path))
+        return time.time() - path.stat().st_mtime > _PATIENCE if alive is None else not alive
+    except OSError:
+        # None is there, or it is not ours to read.
+        return False
+    except (ValueError, TypeError, KeyError):
+        # Whoever wrote this, it was no process that will come back for it.
+        return True
+
+
 def _take(path: Path) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
+    remove_drafts(path.parent)
     if _create(path):
         return True
-    if not _abandoned(path):
+    if not is_abandoned(path):
         return False
     # Whoever renames the dead claim away has removed it; of several that try, the others find it gone.
-    grave = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    grave = draft_path(path)
     try:
         path.rename(grave)
     except FileNotFoundError:
         return False
-    if not _abandoned(grave):
+    if not is_abandoned(grave):
         # A living owner came between the look and the rename: its claim is put back.
         with contextlib.suppress(FileExistsError):
             os.link(grave, path)
@@ -61,8 +113,8 @@ def _take(path: Path) -> bool:
 
 def _create(path: Path) -> bool:
     """Make the claim whole: written under another name and linked, so that nobody reads half of it."""
-    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    draft.write_text(json.dumps(_this_process()))
+    draft = draft_path(path)
+    draft.write_text(json.dumps(this_process()))
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -72,49 +124,12 @@ def _create(path: Path) -> bool:
     return True
 
 
-def _this_process() -> dict[str, str | int | None]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
-
-
 def _is_ours(path: Path) -> bool:
     """Whether the claim is still this process's: one that was suspended for long may have lost it to another."""
     try:
-        return json.loads(path.read_text()) == _this_process()
+        return read_json(path) == this_process()
     except (OSError, ValueError):
         return False
-
-
-def _abandoned(path: Path) -> bool:
-    try:
-        owner = json.loads(path.read_text())
-        if owner["host"] == socket.gethostname():
-            return not _alive(int(owner["pid"]), owner["started"])
-        return time.time() - path.stat().st_mtime > _PATIENCE
-    except FileNotFoundError:
-        return False
-    except (ValueError, TypeError, KeyError):
-        # Whoever wrote this, it was no process that will come back for it.
-        return True
-
-
-def _alive(pid: int, started: str | None) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    # A number is given to another process when its owner has gone: the time it started tells them apart.
-    return _started(pid) == started
-
-
-def _started(pid: int) -> str | None:
-    """When a process started, where the system tells; a dead one whose parent has not noticed counts as gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return "dead" if fields[0] == "Z" else fields[19]
 
 
 def _keep_alive(path: Path, heartbeat: float, stop: threading.Event) -> None:
@@ -122,3 +137,8 @@ def _keep_alive(path: Path, heartbeat: float, stop: threading.Event) -> None:
         if _is_ours(path):
             with contextlib.suppress(OSError):
                 os.utime(path)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()

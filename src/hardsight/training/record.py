@@ -16,6 +16,7 @@ import torch
 
 from hardsight import records
 from hardsight.files import read_text
+from hardsight.owners import this_process
 
 # What a column of `epochs.parquet` means; the columns of subsets and rates appear where they were measured.
 EPOCH_COLUMNS = {
@@ -54,6 +55,7 @@ class RunRecord:
             **_with_settings(details),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "status": "running",
+            "process": this_process(),
             "versions": versions(),
             "commit": commit(),
             "results": {},
@@ -79,7 +81,8 @@ class RunRecord:
         if earlier is None:
             self.begin(**details)
             return
-        self.details = {**earlier, **_with_settings(details), "status": "running", "versions": versions()}
+        now = {"status": "running", "process": this_process(), "versions": versions()}
+        self.details = {**earlier, **_with_settings(details), **now}
         for gone in ("error", "retry"):
             self.details.pop(gone, None)
         self._write()
@@ -120,12 +123,19 @@ class RunRecord:
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """The run is complete: `finished`, with its results."""
-        self.details |= {"status": "finished", "results": dict(results)}
-        self._write()
+        self._end(status="finished", results=dict(results))
 
     def fail(self, reason: str, *, retry: bool = False) -> None:
         """The run stopped: `failed`, why, and whether trying again may help, as after a full disk."""
-        self.details |= {"status": "failed", "error": reason, "retry": retry}
+        self._end(status="failed", error=reason, retry=retry)
+
+    def interrupt(self) -> None:
+        """The run was stopped from outside: `interrupted`."""
+        self._end(status="interrupted")
+
+    def _end(self, **details: Any) -> None:
+        self.details.pop("process", None)
+        self.details |= details
         self._write()
 
     def _write(self) -> None:

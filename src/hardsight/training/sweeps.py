@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from hardsight.records import read_run
-from hardsight.training.locks import claim
+from hardsight.training.locks import claim, release_abandoned
 from hardsight.training.meter import NonFiniteLossError
 
-FINISHED, FAILED = "finished", "failed"
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+_CLAIMS = ".claims"
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,16 @@ def run_sweep(
     *,
     at_once: int = 1,
     retry_failed: bool = False,
+    say: Callable[[str], object] = lambda sentence: None,
 ) -> list[Cell]:
     """Compute the missing cells, `at_once` together; returns those that this process computed.
 
     `run` trains the cells it is given into their folders, resuming where there is something to resume. It is called
-    with cells that no living process works on. Cells that others hold are left to them.
+    with cells that no living process works on. Cells that others hold are left to them. What a process that was killed
+    left unfinished is computed too; `say` is told.
     """
     folder = Path(folder)
+    release_abandoned(folder / _CLAIMS)
     _check_names(cells)
     if at_once < 1:
         raise ValueError(f"at_once must be at least 1; got {at_once!r}")
@@ -85,7 +89,7 @@ def run_sweep(
     while True:
         tried = {cell.name for cell in computed}
         waiting = [cell for cell in missing(folder, cells, retry_failed=retry_failed) if cell.name not in tried]
-        taken = _work(folder, waiting, run, at_once, retry_failed)
+        taken = _work(folder, waiting, run, at_once, retry_failed, say)
         if not taken:
             # What is still missing is in other hands.
             return computed
@@ -98,6 +102,7 @@ def _work(
     run: Callable[[Sequence[tuple[Cell, Path]]], object],
     at_once: int,
     retry: bool,
+    say: Callable[[str], object],
 ) -> list[Cell]:
     """Claim up to `at_once` cells, compute them, let them go."""
     with contextlib.ExitStack() as claims:
@@ -106,10 +111,12 @@ def _work(
             if len(mine) == at_once:
                 break
             place = folder / cell.name
-            owned = claims.enter_context(claim(folder / ".claims" / f"{cell.name}.json"))
+            owned = claims.enter_context(claim(folder / _CLAIMS / f"{cell.name}.json"))
             # Looked at again under the claim: another process may have finished it in between.
             if owned and missing(folder, [cell], retry_failed=retry):
                 mine.append((cell, place))
+                if status_of(place) == RUNNING:
+                    say(f"{cell.name}: going on where a process that has ended left it")
         if mine:
             with contextlib.suppress(NonFiniteLossError):
                 # The record says that it failed, and why; the sweep goes on.

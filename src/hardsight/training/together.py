@@ -52,10 +52,15 @@ def _take_turns(sessions: Sequence[Session], *, stacked: bool) -> list["_Turn"]:
     stack = StackedTrainings([session.training for session in sessions]) if stacked else None
     turns = [_Turn(session, own_stream=stack is None) for session in sessions]
     waiting = list(turns)
-    while waiting:
-        waiting = [turn for turn in waiting if turn.take()]
-        if stack is not None:
-            stack.end_round()
+    try:
+        while waiting:
+            waiting = [turn for turn in waiting if turn.take()]
+            if stack is not None:
+                stack.end_round()
+    finally:
+        # What stops one from outside stops all: each says so in its record now.
+        for turn in turns:
+            turn.steps.close()
     return turns
 
 

@@ -32,11 +32,11 @@ from hardsight.domains.self_training.record import (
 )
 from hardsight.dynamics.processes import rank_and_count, together
 from hardsight.training import NonFiniteLossError, Session, fit
-from hardsight.training.checkpoints import Checkpoints, clear_crumbs
-from hardsight.training.configured import alone_in
+from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.devices import chosen_device, current
 from hardsight.training.evaluation import evaluate
 from hardsight.training.fitting import failure_recorded
+from hardsight.training.locks import alone_in
 from hardsight.training.record import RunRecord, device_name
 
 # Samples of one forward when the target is looked at.
@@ -101,7 +101,7 @@ class Run:
         """Train to the end."""
         devices = [self.device] if self.device.type == "cuda" else []
         alone = contextlib.nullcontext() if self.folder is None else alone_in(self.folder)
-        told = failure_recorded(self.record, self.folder)
+        told = failure_recorded(self.record, self.folder, resume=self.resume)
         with alone, current(self.device), torch.random.fork_rng(devices=devices), told:
             torch.manual_seed(self.settings.seed)
             kept = self._begin()
@@ -123,8 +123,6 @@ class Run:
         """Begin the record, or go on with it; where a round of it is complete, what the last one left."""
         details, kept = self._details(), None
         with together():
-            if self.record.folder is not None:
-                clear_crumbs(self.record.folder, *TABLES)
             if self.resume:
                 self.record.check_same_run(details["config"])
                 kept = None if self.checkpoints is None else read_kept(self.checkpoints, self.model)
@@ -132,6 +130,8 @@ class Run:
             # Only now: a record that cannot be continued stays as it is.
             with together():
                 self.record.go_on(**details)
+                if self.checkpoints is not None:
+                    self.checkpoints.discard_left()
             return kept
         if self.folder is not None:
             # The source's too, and before the new record begins: killed in between, nobody takes them for its own.

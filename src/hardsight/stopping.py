@@ -1,0 +1,78 @@
+"""Ctrl-C and SIGTERM end a command with one sentence that says how to go on, and with exit code 130 or 143."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from hardsight.names import visible
+
+# A terminal and a launcher such as torchrun both pass on one Ctrl-C: for so many seconds it is the same one.
+_SAME = 1.0
+_START_AGAIN = "nothing half-written is left, and the same command starts again"
+
+
+class _Received:
+    """The signal that ends this process, and when it came."""
+
+    signal: int | None = None
+    at = 0.0
+
+
+@contextlib.contextmanager
+def signals_raised() -> Iterator[None]:
+    """Let SIGINT and SIGTERM raise KeyboardInterrupt inside the block, so that what is under way can put things right.
+
+    Only where they would end the process: a signal that is ignored (nohup) or that a host such as a notebook handles
+    stays as it is, and threads other than the main one cannot change what a signal does.
+    """
+    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    changed: dict[int, Any] = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in usual.items():
+                if signal.getsignal(number) is handler:
+                    changed[number] = signal.signal(number, _raise)
+        yield
+    finally:
+        for number, handler in changed.items():
+            signal.signal(number, handler)
+        if changed:
+            _Received.signal = None
+
+
+@contextlib.contextmanager
+def stop_said() -> Iterator[None]:
+    """Turn an interruption into one sentence on stderr and the exit code of its signal."""
+    try:
+        yield
+    except BaseException as end:
+        number = _Received.signal or (signal.SIGINT if isinstance(end, KeyboardInterrupt) else None)
+        # An interruption may come out as another error, as where it hits an import; its exit code was said already.
+        if number is None or (isinstance(end, SystemExit) and end.code == 128 + number):
+            raise
+        if int(os.environ.get("RANK", "0")) == 0:
+            _say(number, [*getattr(end, "__notes__", ())])
+        raise SystemExit(128 + number) from None
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    now = time.monotonic()
+    if _Received.signal is None or now - _Received.at > _SAME:
+        _Received.signal, _Received.at = number, now
+        raise KeyboardInterrupt(number)
+
+
+def _say(number: int, notes: list[str]) -> None:
+    what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+    # The terminal has written ^C into this line.
+    begin = "\n" if sys.stderr.isatty() else ""
+    # Who reads it may be gone too.
+    with contextlib.suppress(OSError):
+        how = visible(notes[-1]) if notes else _START_AGAIN
+        print(f"{begin}hardsight: {what}: {how}", file=sys.stderr, flush=True)

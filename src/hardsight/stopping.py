@@ -17,6 +17,10 @@ _SAME = 1.0
 _START_AGAIN = "nothing half-written is left, and the same command starts again"
 
 
+class _Said(SystemExit):
+    """The end of a process that has said why."""
+
+
 class _Received:
     """The signal that ends this process, and when it came."""
 
@@ -53,12 +57,12 @@ def stop_said() -> Iterator[None]:
         yield
     except BaseException as end:
         number = _Received.signal or (signal.SIGINT if isinstance(end, KeyboardInterrupt) else None)
-        # An interruption may come out as another error, as where it hits an import; its exit code was said already.
-        if number is None or (isinstance(end, SystemExit) and end.code == 128 + number):
+        # An interruption may come out as another error, as where it hits an import.
+        if number is None or isinstance(end, _Said):
             raise
         if int(os.environ.get("RANK", "0")) == 0:
             _say(number, [*getattr(end, "__notes__", ())])
-        raise SystemExit(128 + number) from None
+        raise _Said(128 + number) from None
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import hardsight.__main__
@@ -174,6 +175,15 @@ def test_an_interruption_that_comes_out_as_another_error_is_one_all_the_same(mon
         done = CliRunner().invoke(brought(monkeypatch, work), ["study", "work"])
     assert done.exit_code == 143
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_interrupted_before_the_command_itself_runs(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While words are parsed typer answers Ctrl-C, and says nothing."""
+    stop_in(monkeypatch, TyperGroup, "make_context", signal.SIGINT, 1)
+    exit_code, said = command("runs")
+    assert (exit_code, len(said)) == (130, 1)
 
 
 def test_a_second_signal_does_not_disturb_the_tidying_up(monkeypatch: pytest.MonkeyPatch) -> None:

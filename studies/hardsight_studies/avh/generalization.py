@@ -1,0 +1,219 @@
+"""AVH, Table 5: accuracy on a domain that was never seen, by cross-entropy, the AVH loss and MLDG."""
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hardsight import datasets
+from hardsight.datasets import ArrayDataset, FileDataset
+from hardsight.domains.generalization import Recipe, generalize, with_backbone_features
+from hardsight.domains.generalization.backbone import missing_packages
+from hardsight.records import read_run
+from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hardsight_studies.engine.clock import Options
+    from hardsight_studies.engine.grid import Run
+    from hardsight_studies.engine.rows import Number, Row, Rows
+
+DIGIT_DOMAINS = ("plain", "faint", "noisy")
+Lines = tuple[list[str], list[list[str]]]
+# Art painting, cartoon, photo, sketch, average in %; Table 5 of the paper, and the last row of the talk's slides.
+PRINTED = {
+    "AlexNet (Li et al. 2017)": (62.86, 66.97, 89.50, 57.51, 69.21),
+    "MLDG, AlexNet (Li et al. 2018)": (66.23, 66.88, 88.00, 58.96, 70.01),
+    "MetaReg, AlexNet (Balaji et al. 2018)": (69.82, 70.35, 91.07, 59.26, 72.62),
+    "Feature-critic, AlexNet (Li et al. 2019)": (64.89, 71.72, 89.94, 61.85, 72.10),
+    "CNN-10, ImageNet first": (66.46, 67.88, 89.70, 51.72, 68.94),
+    "CNN-10 + AVH, ImageNet first": (72.02, 66.42, 90.12, 61.26, 72.46),
+    "CNN-9 + AVH (slides)": (71.56, 69.25, 89.93, 60.86, 72.90),
+}
+_PACS = ("art_painting", "cartoon", "photo", "sketch")
+
+
+def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
+    """Train these runs; those whose backbone is not installed are left out with a sentence."""
+    from hardsight_studies.engine.trainings import write_record
+
+    for run in runs:
+        options.clock.check()
+        if run.settings["begin"] != "scratch" and missing_packages():
+            options.say(f"left out {run.name}: it needs the backbone (pip install 'hardsight[backbone]')")
+            continue
+        device = options.torch_device
+        of = run.config
+        frozen = run.settings["begin"] == "frozen"
+        data, validation = load_domains(of["data"], of["size"], of.get("samples"), str(device) if frozen else None)
+        found = generalize(
+            data, run.settings["held_out"], run.settings["method"], recipe=Recipe(**of["recipe"]),
+            scales=of["scales"], validation=validation, seed=run.seed, device=device, folder=run.folder / "trainings",
+        )  # fmt: skip
+        results = {"test_accuracy": found.accuracy, "validation_accuracy": found.validation_accuracy}
+        write_record(run, {**results, "scale": found.scale, **_by_scale(run)}, device, config=of)
+
+
+def _by_scale(run: "Run") -> dict[str, float]:
+    """Accuracies of every scale that was tried, from the records of the trainings."""
+    found = {}
+    for place in sorted((run.folder / "trainings").iterdir()):
+        details = read_run(place) or {}
+        scale = details["config"]["scale"]
+        if scale is not None:
+            found[f"validation_at_{scale:g}"] = details["results"]["validation_accuracy"]
+            found[f"test_at_{scale:g}"] = details["results"]["test_accuracy"]
+    return found
+
+
+def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
+    """A row for each run, with the accuracies of each scale."""
+    from hardsight_studies.engine.running import row_of
+
+    for run in runs:
+        results = (read_run(run.folder) or {})["results"]
+        yield row_of(run, {name: value for name, value in results.items() if value is not None})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The domains: PACS by its authors' lists, and three ways to see scikit-learn's digits.
+
+
+@functools.lru_cache(maxsize=2)
+def load_domains(
+    name: str, size: int | None, samples: int | None, features_by: str | None = None
+) -> tuple[ArrayDataset, ArrayDataset | float]:
+    """Samples to train on by domain, and those to validate on: a set of their own, or a share of the training set.
+
+    PACS comes with lists that say what to train and what to validate on; where they are missing, a tenth of each
+    domain and class validates. `samples`: so many of them, drawn by a fixed seed. `features_by`: a device that turns
+    images into features of the ImageNet backbone.
+    """
+    if name == "digits":
+        return digit_domains(samples), 0.2
+    data: ArrayDataset
+    validation: ArrayDataset | float
+    try:
+        data, validation = _some("train", size, samples), _some("crossval", size, samples and samples // 9)
+    except FileNotFoundError:
+        data, validation = _some("all", size, samples), 0.1
+    if features_by is None:
+        return data, validation
+    kept = with_backbone_features(validation, features_by) if isinstance(validation, ArrayDataset) else validation
+    return with_backbone_features(data, features_by), kept
+
+
+def digit_domains(samples: int | None = None) -> ArrayDataset:
+    """scikit-learn's digits in three domains: as they are, at a third of the contrast, and under noise.
+
+    Every digit is in one domain only; 8 x 8 pixels.
+    """
+    digits = datasets.load("digits")
+    assert isinstance(digits, ArrayDataset)
+    generator = torch.Generator().manual_seed(0)
+    chosen = digits.subset(torch.randperm(len(digits), generator=generator)[:samples])
+    domains = torch.arange(len(chosen)) % len(DIGIT_DOMAINS)
+    images = chosen.images.float()
+    seen = torch.stack([images, images / 3 + 80, images + 60 * torch.randn(images.shape, generator=generator)])
+    images = seen[domains, torch.arange(len(chosen))].round().clamp(0, 255).to(torch.uint8)
+    return dataclasses.replace(
+        chosen, images=images, domains=domains, domain_names=DIGIT_DOMAINS, ids=torch.arange(len(chosen))
+    )
+
+
+def _some(split: str, size: int | None, samples: int | None) -> ArrayDataset:
+    files = datasets.load("pacs", split)
+    assert isinstance(files, FileDataset)
+    if samples is not None:
+        order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0))
+        files = files.subset(order[:samples].sort().values)
+    return files.load(size)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The tables and the figure.
+
+
+def accuracy(rows: "Rows") -> Lines:
+    """Accuracy on the domain left out by setting and method, and the average over domains; then the paper's rows."""
+    from hardsight_studies.engine.tables import show
+
+    domains = rows.options("held_out")
+    lines = [
+        [f"{begin}, {method}", *(show(one, ".2%") for one in (*by_domain(rows, begin, method).values(),
+                                                                average(rows, begin, method)))]
+        for begin in rows.options("begin") for method in rows.options("method", begin=begin)
+    ]  # fmt: skip
+    if tuple(domains) == _PACS:
+        lines += [[f"paper: {name}", *(f"{value:.2f}" for value in values)] for name, values in PRINTED.items()]
+    return ["accuracy (%) on", *(domain.replace("_", " ") for domain in domains), "average"], lines
+
+
+def by_domain(rows: "Rows", begin: str, method: str) -> dict[str, "Number | None"]:
+    """Accuracy on each domain when it was left out."""
+    where = {"begin": begin, "method": method}
+    return {one: rows.number("test_accuracy", **where, held_out=one) for one in rows.options("held_out")}
+
+
+def average(rows: "Rows", begin: str, method: str) -> "Number | None":
+    """Mean over the domains, by the seeds that have them all."""
+    from hardsight_studies.engine.rows import Number
+
+    found = [
+        dict(zip(one.seeds, one.values, strict=True)) if one else {} for one in by_domain(rows, begin, method).values()
+    ]
+    shared = [seed for seed in found[0] if all(seed in one for one in found)]
+    return Number.of({seed: statistics.fmean(one[seed] for one in found) for seed in shared}) if shared else None
+
+
+def scales(rows: "Rows") -> Lines:
+    """What each scale gives on the validation samples, by which it is chosen, and on the domain left out."""
+    lines = []
+    for begin in rows.options("begin"):
+        mine = rows.where(begin=begin, method="avh")
+        tried = {float(name.rpartition("_")[2]) for row in mine for name in row.metrics if "_at_" in name}
+        for scale in sorted(tried):
+            parts = [
+                _mean([row.metrics.get(f"{part}_at_{scale:g}") for row in mine]) for part in ("validation", "test")
+            ]
+            chosen = [row for row in mine if row.metrics.get("scale") == scale]
+            counted = f"{len(chosen)} of {sum('scale' in row.metrics for row in mine)}"
+            lines.append([begin, f"{scale:g}", *(f"{100 * part:.2f}" for part in parts), counted])
+    return ["setting", "scale", "validation (%)", "domain left out (%)", "chosen"], lines
+
+
+def _mean(values: Sequence[Any]) -> float:
+    """Over runs; of the runs of which only the mean is known, that mean."""
+    known = [value for value in values if isinstance(value, int | float)]
+    return statistics.fmean(known) if known else next(value["mean"] for value in values if value is not None)
+
+
+def draw(rows: "Rows") -> "Figure":
+    """Accuracy by domain left out, one panel a setting: a dot a seed, a bar at the mean."""
+    begins, domains = rows.options("begin"), [*rows.options("held_out"), "average"]
+    colours = {"cross_entropy": INK, "avh": RED, "mldg": BLUE}
+    with drawing(4.2 * len(begins), 3.0, len(begins), len(begins)) as figure:
+        for axes, begin in zip(figure.axes, begins, strict=True):
+            for at, (method, colour) in enumerate(colours.items()):
+                numbers = [*by_domain(rows, begin, method).values(), average(rows, begin, method)]
+                for place, number in enumerate(numbers):
+                    if number is not None:
+                        x = place + 0.22 * (at - 1)
+                        axes.plot(
+                            [x] * number.count, [100 * one for one in number.values], ".", color=colour, markersize=4
+                        )
+                        axes.plot([x - 0.09, x + 0.09], [100 * number.mean] * 2, color=colour, linewidth=2)
+                axes.plot([], [], color=colour, linewidth=2, label=method.replace("_", "-"))
+            for name, colour in (("CNN-10", PURPLE), ("CNN-10 + AVH", GREEN)):
+                if tuple(domains[:-1]) == _PACS:
+                    paper = PRINTED[f"{name}, ImageNet first"]
+                    axes.plot(range(5), paper, "_", color=colour, markersize=14, label=f"paper, {name}")
+            axes.set_xticks(range(len(domains)), [name.replace("_", "\n") for name in domains])
+            axes.set(title=begin, xlabel="domain left out", ylabel="accuracy on it (%)")
+            axes.tick_params(color=FAINT)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=7)
+    return figure

@@ -1,0 +1,151 @@
+"""How hard test images are for a network: by human frequency, under degradations, beside accuracy and calibration.
+
+AVH is measured on the head that the loss trained, against the true label. The agreements are Spearman's correlations
+with the share of people who chose the true class, turned so that larger is better.
+"""
+
+import copy
+import itertools
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hardsight import datasets
+from hardsight.alignment import bin_of, correlate, expected_calibration_error
+from hardsight.datasets.hierarchy import human_selection_frequency
+from hardsight.degradation import DEGRADATIONS, degrade
+from hardsight.hardness import angular_visual_hardness
+from hardsight.records import read_run
+from hardsight_studies.outputs import outputs_of
+
+if TYPE_CHECKING:
+    from hardsight.datasets.loader import DeviceLoader
+    from hardsight_studies.engine.grid import Run
+    from hardsight_studies.engine.rows import Rows
+    from hardsight_studies.engine.trainings import Training
+
+# Nearly everyone agrees on nearly every image: the last bin of five would hold 95 % of them.
+BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96, 1.0)
+# Below this many images the mean of a bin is that of a handful of them.
+FEW_IMAGES = 10
+# Of a limited test set, so many images are degraded.
+_DEGRADED = {512: 64, 4000: 500}
+
+
+def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
+    """All numbers of the test images."""
+    seen = outputs(model, training.test)
+    right = (seen["predicted"] == seen["label"]).numpy()
+    avh = seen["avh"].numpy()
+    found: dict[str, Any] = {
+        "accuracy": float(right.mean()),
+        "calibration_error": expected_calibration_error(seen["top_probability"].numpy(), right),
+        "avh": float(avh.mean()),
+        "avh_of_wrong": float(avh[~right].mean()) if not right.all() else None,
+    }
+    if training.config.data.test_name == "cifar10h":
+        human = human_frequency(training.test.ids.cpu()).numpy()
+        found |= by_bin(avh, right, human)
+        found["agreement_avh"] = _agreement(-avh, human)
+        found["agreement_confidence"] = _agreement(seen["confidence"].numpy(), human)
+    levels = robustness(model, training.test, _DEGRADED.get(len(training.samples.images)))
+    means = {kind: {name: statistics.fmean(row[name] for row in rows.values()) for name in ("accuracy", "avh")}
+             for kind, rows in levels.items()}  # fmt: skip
+    found |= {f"degraded_{kind}": of["accuracy"] for kind, of in means.items()}
+    found |= {f"degraded_{name}": statistics.fmean(of[name] for of in means.values()) for name in ("accuracy", "avh")}
+    return {**found, "levels": levels}
+
+
+def points(runs: Sequence["Run"], preset: str) -> Iterator[dict[str, Any]]:
+    """Accuracy and mean AVH at each level of each degradation."""
+    for run in runs:
+        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed}
+        for kind, levels in (read_run(run.folder) or {})["results"]["levels"].items():
+            for level, row in levels.items():
+                for name, value in row.items():
+                    yield {**about, "series": f"{kind}, {name}", "x": float(level), "y": value}
+
+
+def outputs(model: nn.Module, loader: "DeviceLoader") -> dict[str, Tensor]:
+    """By image: label, prediction, its probability, that of the label, and AVH against the label."""
+    seen = outputs_of(model, loader)
+    probabilities = seen.logits.softmax(1)
+    top, predicted = probabilities.max(1)
+    columns = {
+        "label": seen.labels,
+        "predicted": predicted,
+        "top_probability": top,
+        "confidence": probabilities.gather(1, seen.labels.unsqueeze(1)).squeeze(1),
+        "avh": angular_visual_hardness(seen.features, seen.weight.float(), seen.labels),
+    }
+    return {name: values.cpu() for name, values in columns.items()}
+
+
+def human_frequency(ids: Tensor) -> Tensor:
+    """Share of people who chose the true class of these test images of CIFAR-10 (CIFAR-10H)."""
+    people = datasets.load("cifar10h")
+    assert isinstance(people, datasets.ArrayDataset)
+    return human_selection_frequency(people.columns["human_votes"], people.labels)[ids]
+
+
+def by_bin(avh: np.ndarray, right: np.ndarray, human: np.ndarray) -> dict[str, list[Any]]:
+    """Images, mean AVH and accuracy by the share of people who chose the true class; a bin without images has none."""
+    # In float32, 48 of 50 lies below the edge of 0.96.
+    place = bin_of(human.astype(np.float64).round(6), BINS)
+    inside = [place == at for at in range(len(BINS) - 1)]
+    return {
+        "images_by_bin": [int(mine.sum()) for mine in inside],
+        "avh_by_bin": [float(avh[mine].mean()) if mine.any() else None for mine in inside],
+        "accuracy_by_bin": [float(right[mine].mean()) if mine.any() else None for mine in inside],
+    }
+
+
+def robustness(model: nn.Module, loader: "DeviceLoader", samples: int | None) -> dict[str, dict[str, dict[str, float]]]:
+    """Accuracy and mean AVH of the first test images at every level that changes something, by degradation."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    kept = slice(0, samples)
+    for name, degradation in DEGRADATIONS.items():
+        for level in (one for one in degradation.levels if one != degradation.no_change):
+            generator = torch.Generator(loader.device).manual_seed(0)
+            worse = copy.copy(loader)
+            worse.images = degrade(loader.images[kept], name, level, generator=generator)
+            worse.samples, worse.ids = len(worse.images), loader.ids[kept]
+            worse.set_labels(loader.labels[kept])
+            seen = outputs(model, worse)
+            accuracy = (seen["predicted"] == seen["label"]).double().mean()
+            row = {"accuracy": float(accuracy), "avh": float(seen["avh"].double().mean())}
+            found.setdefault(name, {})[f"{level:g}"] = row
+    return found
+
+
+def _agreement(easiness: np.ndarray, human: np.ndarray) -> float | None:
+    """Spearman's correlation; None of a network that tells no images apart."""
+    return correlate(easiness, human).coefficient if np.ptp(easiness) > 0 else None
+
+
+def by_people(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """Mean AVH by what people say; last, how much harder the images are on which people disagree.
+
+    That is the mean of the lowest bin with more than a handful of images over that of the highest.
+    """
+    heads = ["loss", *(f"{low:g} to {high:g}" for low, high in itertools.pairwise(BINS)), "lowest / highest"]
+    lines = []
+    for loss in rows.options("loss"):
+        mine = [row.metrics for row in rows.where(loss=loss) if row.metrics.get("avh_by_bin")]
+        if mine:
+            means = [bin_mean([one["avh_by_bin"][at] for one in mine]) for at in range(len(BINS) - 1)]
+            filled = [mean for mean, count in zip(means, mine[0]["images_by_bin"], strict=True) if count >= FEW_IMAGES]
+            shown = ["–" if mean is None else f"{mean:.4f}" for mean in means]
+            lines.append([loss, *shown, f"{filled[0] / filled[-1]:.2f}" if filled[0] and filled[-1] else "–"])
+    return heads, lines
+
+
+def bin_mean(values: Sequence[float | None]) -> float | None:
+    """Mean over the seeds that have the bin."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

@@ -1,0 +1,172 @@
+"""Which score of one training run finds its wrong labels, beside the out-of-fold self-confidence of two half runs.
+
+No clean label is used before a run is judged. A run of the whole set looks at its samples at some epochs without
+augmentation, and scores them in the end; a run of halves trains on each half for the probabilities of the other.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from hardsight.cleaning.combined import combined_scores
+from hardsight.hardness import model_scores
+from hardsight.records import read_run
+from hardsight.training import assembly, fit
+from hardsight.training.samples import SampleScores
+from hardsight_studies.engine import trainings
+from hardsight_studies.engine.running import row_of
+from hardsight_studies.outputs import outputs_of
+from hardsight_studies.together.detection import detect, suspicions, taught, wrong_labels
+
+if TYPE_CHECKING:
+    from hardsight.training.record import Row as EpochRow
+    from hardsight_studies.engine.clock import Options
+    from hardsight_studies.engine.grid import Run
+    from hardsight_studies.engine.rows import Row, Rows
+
+# Epochs after which the training set is looked at, by the length of the training; the last one is its end.
+_SNAPSHOTS = {3: (1, 2, 3), 8: (4, 6, 8), 30: (5, 10, 15, 20, 25, 30)}
+# References, not scores of one run: two half runs, by our own code and by cleanlab; trees that were told the truth.
+OUT_OF_FOLD, CLEANLAB, TAUGHT = "out_of_fold_doubt", "cleanlab_label_quality", "taught_half_the_truth"
+_PEOPLE = ("aggre", "random1", "worse")
+
+
+def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
+    """Train these runs: of the whole set together, of halves one after the other."""
+    whole = [run for run in runs if run.settings["training"] != "halves"]
+    if whole:
+        trainings.train(whole, options, trainings.Hooks(after_epoch=keep_outputs, measure=measure))
+    for run in runs:
+        if run not in whole:
+            options.clock.check()
+            trainings.write_record(run, halves(run, options.torch_device), options.torch_device)
+
+
+def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
+    """A row for each run, with the three numbers of each score."""
+    for run in runs:
+        results = (read_run(run.folder) or {})["results"]
+        yield row_of(run, {name: value for name, value in results.items() if "_of_" in name or name == "wrong_labels"})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs of the whole set.
+
+
+def keep_outputs(training: trainings.Training, epoch: int, row: "EpochRow") -> None:
+    """Leave the logits of all samples in the record, at some epochs; with them a training that goes on has them."""
+    if epoch in _SNAPSHOTS[training.config.epochs]:
+        seen = outputs_of(training.model, training.samples)
+        save_file({"logits": seen.logits.cpu()}, _snapshot(training.folder, epoch))
+
+
+def measure(training: trainings.Training, model: nn.Module) -> dict[str, float]:
+    """Average precision, AUROC and precision at the true count of every score, combined ones among them."""
+    clean = assembly.load_sets(training.config).clean_by_id()
+    names = [score.name for score in model_scores()]
+    scored = SampleScores(training.samples, training.device, scores=names, clean_labels=clean)
+    samples = scored.table(model, training.recorder)
+    features = outputs_of(model, training.samples).features
+    epochs = _SNAPSHOTS[training.config.epochs]
+    logits = [load_file(_snapshot(training.folder, epoch))["logits"] for epoch in epochs]
+    labels = torch.from_numpy(samples["label"].to_numpy().copy())
+    snapshots = torch.stack(logits).to(features.device)
+    for name, values in combined_scores(suspicions(samples), features, snapshots, labels).items():
+        field = pa.field(name, pa.float32(), metadata={"kind": "score", "direction": "larger is harder"})
+        samples = samples.append_column(field, pa.array(values.astype(np.float32)))
+    wrong = wrong_labels(samples)
+    found = {name: detect(wrong, values) for name, values in suspicions(samples).items()}
+    return {"wrong_labels": float(wrong.mean()), **_flat({**found, TAUGHT: taught(samples)})}
+
+
+def _snapshot(folder: Path, epoch: int) -> Path:
+    return folder / f"outputs-{epoch}.safetensors"
+
+
+def _flat(found: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {f"{metric}_of_{name}": value for name, row in found.items() for metric, value in row.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs of halves.
+
+
+def halves(run: "Run", device: torch.device) -> dict[str, float]:
+    """How well one minus the label's probability finds wrong labels, by networks that did not train on the sample."""
+    config = trainings.config_of(run)
+    sets = assembly.load_sets(config)
+    assert sets.clean is not None
+    probabilities = torch.zeros(len(sets.labels), sets.train.num_classes)
+    places = halved(sets.labels, run.seed)
+    last = device.type == "cuda"
+    for held_out, mine in (places, places[::-1]):
+        model = assembly.make_model(config, sets).to(device)
+        half = sets._replace(train=sets.train.subset(mine), labels=sets.labels[mine], test=sets.train.subset(held_out))
+        loaders = assembly.make_loaders(config, half, device, channels_last=last)
+        optimizer = assembly.make_optimizer(config.optimizer, model.parameters())
+        plan = assembly.make_plan(config.schedule)
+        options: dict[str, Any] = {"plan": plan, "channels_last": last, "device": device, "progress": False}
+        fit(model, loaders.train, None, optimizer, epochs=config.epochs, **options)
+        probabilities[held_out] = outputs_of(model, loaders.test).logits.softmax(1).cpu()
+    wrong, doubt = (sets.labels != sets.clean).numpy(), 1 - probabilities.gather(1, sets.labels.unsqueeze(1))[:, 0]
+    found = {OUT_OF_FOLD: detect(wrong, doubt.double().numpy())}
+    if importlib.util.find_spec("cleanlab") is not None:
+        from cleanlab.rank import get_label_quality_scores
+
+        found[CLEANLAB] = detect(wrong, -get_label_quality_scores(sets.labels.numpy(), probabilities.double().numpy()))
+    return _flat(found)
+
+
+def halved(labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Two halves of the samples, each class of given labels divided evenly between them."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    by_class = order[labels[order].argsort(stable=True)]
+    return by_class[0::2].sort().values, by_class[1::2].sort().values
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The tables: a line for each score, the best on people's errors first.
+
+
+def average_precision(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """Average precision by noise."""
+    return _table(rows, "average_precision")
+
+
+def auroc(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """Area under the receiver operating characteristic by noise."""
+    return _table(rows, "auroc")
+
+
+def precision_at_count(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """Precision among as many samples as there are wrong labels, by noise."""
+    return _table(rows, "precision_at_count")
+
+
+def _table(rows: "Rows", metric: str) -> tuple[list[str], list[list[str]]]:
+    from hardsight_studies.engine.tables import show
+
+    noises, trainings_ = rows.options("noise"), rows.options("training")
+    names = {name for name in rows.metrics if name.startswith(f"{metric}_of_")}
+    found: dict[tuple[str, str], list[Any]] = {}
+    for training in trainings_:
+        for name in names:
+            numbers = [rows.number(name, noise=noise, training=training) for noise in noises]
+            if any(number is not None for number in numbers):
+                shown = name.removeprefix(f"{metric}_of_")
+                found[shown, "" if training in ("whole", "halves") else f" ({training})"] = numbers
+    people = [at for at, noise in enumerate(noises) if noise in _PEOPLE] or range(len(noises))
+
+    def ranked(of: tuple[tuple[str, str], list[Any]]) -> tuple[float, str]:
+        return -sum(of[1][at].mean for at in people if of[1][at] is not None), of[0][0]
+
+    lines = [[f"`{name}`{more}", *(show(number) for number in numbers)]
+             for (name, more), numbers in sorted(found.items(), key=ranked)]  # fmt: skip
+    return ["score", *noises], lines

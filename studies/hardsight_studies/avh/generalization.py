@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ PRINTED = {
     "CNN-10 + AVH, ImageNet first": (72.02, 66.42, 90.12, 61.26, 72.46),
     "CNN-9 + AVH (slides)": (71.56, 69.25, 89.93, 60.86, 72.90),
 }
+_BEGINS = ("scratch", "frozen", "finetuned")
+_METHODS = {"cross_entropy": "cross-entropy", "avh": "AVH loss", "mldg": "MLDG"}
 _PACS = ("art_painting", "cartoon", "photo", "sketch")
 
 
@@ -143,11 +146,11 @@ def accuracy(rows: "Rows") -> Lines:
     from hardsight_studies.engine.tables import show
 
     domains = rows.options("held_out")
-    lines = [
-        [f"{begin}, {method}", *(show(one, ".2%") for one in (*by_domain(rows, begin, method).values(),
-                                                                average(rows, begin, method)))]
-        for begin in rows.options("begin") for method in rows.options("method", begin=begin)
-    ]  # fmt: skip
+    lines = []
+    for begin, method in itertools.product(_BEGINS, _METHODS):
+        if rows.where(begin=begin, method=method):
+            numbers = [*by_domain(rows, begin, method).values(), average(rows, begin, method)]
+            lines.append([f"{begin}, {_METHODS[method]}", *(show(one, ".2%") for one in numbers)])
     if tuple(domains) == _PACS:
         lines += [[f"paper: {name}", *(f"{value:.2f}" for value in values)] for name, values in PRINTED.items()]
     return ["accuracy (%) on", *(domain.replace("_", " ") for domain in domains), "average"], lines
@@ -173,7 +176,7 @@ def average(rows: "Rows", begin: str, method: str) -> "Number | None":
 def scales(rows: "Rows") -> Lines:
     """What each scale gives on the validation samples, by which it is chosen, and on the domain left out."""
     lines = []
-    for begin in rows.options("begin"):
+    for begin in _BEGINS:
         mine = rows.where(begin=begin, method="avh")
         tried = {float(name.rpartition("_")[2]) for row in mine for name in row.metrics if "_at_" in name}
         for scale in sorted(tried):
@@ -194,7 +197,8 @@ def _mean(values: Sequence[Any]) -> float:
 
 def draw(rows: "Rows") -> "Figure":
     """Accuracy by domain left out, one panel a setting: a dot a seed, a bar at the mean."""
-    begins, domains = rows.options("begin"), [*rows.options("held_out"), "average"]
+    begins = [begin for begin in _BEGINS if rows.where(begin=begin)]
+    domains = [*rows.options("held_out"), "average"]
     colours = {"cross_entropy": INK, "avh": RED, "mldg": BLUE}
     with drawing(4.2 * len(begins), 3.0, len(begins), len(begins)) as figure:
         for axes, begin in zip(figure.axes, begins, strict=True):
@@ -207,7 +211,7 @@ def draw(rows: "Rows") -> "Figure":
                             [x] * number.count, [100 * one for one in number.values], ".", color=colour, markersize=4
                         )
                         axes.plot([x - 0.09, x + 0.09], [100 * number.mean] * 2, color=colour, linewidth=2)
-                axes.plot([], [], color=colour, linewidth=2, label=method.replace("_", "-"))
+                axes.plot([], [], color=colour, linewidth=2, label=_METHODS[method])
             for name, colour in (("CNN-10", PURPLE), ("CNN-10 + AVH", GREEN)):
                 if tuple(domains[:-1]) == _PACS:
                     paper = PRINTED[f"{name}, ImageNet first"]

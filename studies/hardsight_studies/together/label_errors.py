@@ -36,6 +36,7 @@ _SNAPSHOTS = {3: (1, 2, 3), 8: (4, 6, 8), 30: (5, 10, 15, 20, 25, 30)}
 # References, not scores of one run: two half runs, by our own code and by cleanlab; trees that were told the truth.
 OUT_OF_FOLD, CLEANLAB, TAUGHT = "out_of_fold_doubt", "cleanlab_label_quality", "taught_half_the_truth"
 _PEOPLE = ("aggre", "random1", "worse")
+_NOISES = (*_PEOPLE, "symmetric40", "symmetric20", "asymmetric40")
 
 
 def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
@@ -153,15 +154,15 @@ def precision_at_count(rows: "Rows") -> tuple[list[str], list[list[str]]]:
 def _table(rows: "Rows", metric: str) -> tuple[list[str], list[list[str]]]:
     from hardsight_studies.engine.tables import show
 
-    noises, trainings_ = rows.options("noise"), rows.options("training")
+    noises = [noise for noise in _NOISES if rows.where(noise=noise)]
     names = {name for name in rows.metrics if name.startswith(f"{metric}_of_")}
     found: dict[tuple[str, str], list[Any]] = {}
-    for training in trainings_:
+    for training in ("whole", "stronger", "halves"):
         for name in names:
             numbers = [rows.number(name, noise=noise, training=training) for noise in noises]
             if any(number is not None for number in numbers):
                 shown = name.removeprefix(f"{metric}_of_")
-                found[shown, "" if training in ("whole", "halves") else f" ({training})"] = numbers
+                found[shown, " (stronger)" if training == "stronger" else ""] = numbers
     people = [at for at, noise in enumerate(noises) if noise in _PEOPLE] or range(len(noises))
 
     def ranked(of: tuple[tuple[str, str], list[Any]]) -> tuple[float, str]:

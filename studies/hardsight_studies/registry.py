@@ -3,11 +3,10 @@
 import re
 
 from hardsight.names import unknown_name
-from hardsight_studies import adaptation, avh, generalization, gr
+from hardsight_studies import adaptation, avh, gr
 from hardsight_studies.framework import Study
-from hardsight_studies.label_errors import LABEL_ERRORS
 
-_STUDIES = (LABEL_ERRORS, *avh.STUDIES, *adaptation.STUDIES, *generalization.STUDIES, *gr.STUDIES)
+_STUDIES = (*avh.STUDIES, *adaptation.STUDIES, *gr.STUDIES)
 
 
 def studies() -> list[Study]:

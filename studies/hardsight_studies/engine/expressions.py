@@ -57,15 +57,33 @@ def difference(first: Number, second: Number) -> Number:
     return Number.of({seed: mine[seed] - theirs[seed] for seed in shared})
 
 
-def interval(number: Number) -> Number:
-    """The mean with its 95 % t-interval over seeds."""
+def interval(number: Number | Sequence[Any]) -> Number:
+    """The mean with its 95 % t-interval over seeds; of a list, over its members, such as data sets."""
     from scipy.stats import t
 
+    if not isinstance(number, Number):
+        number = Number.of({at: float(plain(one)) for at, one in enumerate(number)})
     if number.sd is None or number.count < 2:
         raise ValueError(f"interval must be of several seeds; got {number.count}")
     half = float(t.ppf(0.975, number.count - 1)) * number.sd / math.sqrt(number.count)
     return Number(number.mean, number.sd, number.count, number.values, number.seeds,
                   number.mean - half, number.mean + half)  # fmt: skip
+
+
+def pooled(numbers: Sequence[Number]) -> Number:
+    """The mean of several numbers with its 95 % interval over seeds alone: the numbers themselves count as fixed.
+
+    Their variances are added, with Satterthwaite's degrees of freedom.
+    """
+    from scipy.stats import t
+
+    if not numbers or any(one.sd is None or one.count < 2 for one in numbers):
+        raise ValueError(f"pooled must be of numbers of several seeds each; got {[one.count for one in numbers]}")
+    mean = statistics.fmean(one.mean for one in numbers)
+    parts = [(one.sd or 0.0) ** 2 / one.count / len(numbers) ** 2 for one in numbers]
+    total, squares = sum(parts), sum(part**2 / (one.count - 1) for part, one in zip(parts, numbers, strict=True))
+    half = float(t.ppf(0.975, total**2 / squares)) * math.sqrt(total) if total else 0.0
+    return Number(mean, low=mean - half, high=mean + half)
 
 
 def _end(which: str) -> Callable[[Number], float]:
@@ -90,6 +108,7 @@ def _means(function: Callable[..., Any]) -> Callable[..., Any]:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "difference": difference,
     "interval": interval,
+    "pooled": pooled,
     "low": _end("low"),
     "high": _end("high"),
     "sd": lambda number: number.sd,

@@ -3,10 +3,10 @@
 import re
 
 from hardsight.names import unknown_name
-from hardsight_studies import adaptation, avh, gr
+from hardsight_studies import adaptation, avh
 from hardsight_studies.framework import Study
 
-_STUDIES = (*avh.STUDIES, *adaptation.STUDIES, *gr.STUDIES)
+_STUDIES = (*avh.STUDIES, *adaptation.STUDIES)
 
 
 def studies() -> list[Study]:

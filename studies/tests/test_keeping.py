@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 from hardsight_studies import Study, get_study, judge_study, studies
-from hardsight_studies.engine.command import study_app
 from hardsight_studies.framework import finished_cells, run_details, spread
-from hardsight_studies.gr.judged import KINDS, together
 from hardsight_studies.keeping import Entries, Keys, _by_subject, _nested, _told, joined, seeds_told, staying
-from hardsight_studies.page import write_figures
-from hardsight_studies.transport import pack
-from typer.testing import CliRunner
 
 from hardsight.training.sweeps import FAILED, FINISHED, Cell, grid, status_of
 
@@ -145,69 +140,6 @@ def test_cells_that_failed_go_with_their_subject(judged: Judged) -> None:
     assert found["cells"] == 2
 
 
-def judge_with_seeds(preset: str, folder: Path) -> dict[str, Any]:
-    trained: dict[str, list[int]] = {}
-    for cell in finished_cells(folder, cells(preset)):
-        trained.setdefault(cell.settings["method"], []).append(cell.settings["seed"])
-    found = judge(preset, folder)
-    firsts = {method: {"first": value} for method, value in found.pop("firsts").items()}
-    return found | {"curves": firsts, "classes_learnt": {}, "seeds_of": trained}
-
-
-TELLS_SEEDS = dataclasses.replace(
-    STUDY,
-    judge=judge_with_seeds,
-    entries=dataclasses.replace(KINDS, of=lambda cell: cell.settings["method"]),
-)
-
-
-def test_further_seeds_join_those_that_are_there_as_if_all_were_judged_together(judged: Judged) -> None:
-    rows = [{"method": "plain", "seed": seed, "value": value} for seed, value in enumerate((0.3, 0.1, 0.2))]
-    together = judged.judge(*rows, *seeds("fast", 0), study=TELLS_SEEDS)
-    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
-        judged.path.unlink()
-        judged.judge(rows[order[0]], *seeds("fast", 0), study=TELLS_SEEDS)
-        judged.judge(rows[order[1]], study=TELLS_SEEDS)
-        found = judged.judge(rows[order[2]], study=TELLS_SEEDS)
-        assert judged.said == [
-            f"kept 1 entry of {judged.path} whose records are not here",
-            f"1 entry of {judged.path} got further seeds",
-        ]
-        assert json.dumps(found) == json.dumps(together)
-    assert found["accuracies"]["plain"]["last"]["values"] == [0.3, 0.1, 0.2]
-
-
-def test_a_seed_that_is_there_already_is_not_counted_twice(judged: Judged) -> None:
-    judged.judge(*seeds("plain", 0, 1, value=0.1), study=TELLS_SEEDS)
-    found = judged.judge(*seeds("plain", 1, 2, value=0.2), study=TELLS_SEEDS)
-    assert found["accuracies"]["plain"]["last"]["values"] == [0.2, 0.2]
-    assert (found["seeds_of"], found["cells"], found["seeds"]) == ({"plain": [1, 2]}, 2, [1, 2])
-
-
-def test_a_failure_stays_beside_further_seeds_until_its_cell_is_finished(judged: Judged) -> None:
-    judged.judge(*seeds("plain", 0), *seeds("plain", 1, 2, status=FAILED), study=TELLS_SEEDS)
-    found = judged.judge(*seeds("plain", 1), study=TELLS_SEEDS)
-    assert (found["seeds_of"], list(found["failed"])) == ({"plain": [0, 1]}, ["method=plain,seed=2"])
-
-
-def test_what_automatic_settings_chose_grows_with_its_seeds() -> None:
-    chosen = {
-        "rate": {"mean": 0.4, "sd": None, "values": [0.4]},
-        "beta": [None],
-        "lam": [0.5],
-        "fell_back": 1,
-    }
-    old = {"seeds_of": [2], "choices": chosen, "weakest": ["cat", 0.1]}
-    new = {"seeds_of": [1], "choices": chosen | {"beta": [7.0], "fell_back": 0}, "weakest": ["dog", 0.2]}
-    found = together(old, new)
-    assert found is not None
-    assert (found["seeds_of"], found["weakest"]) == ([1, 2], ["dog", 0.2])
-    assert found["choices"]["beta"] == [7.0, None]
-    assert found["choices"]["rate"]["values"] == [0.4, 0.4]
-    assert found["choices"]["fell_back"] == 1
-    assert together(old | {"recalls": {}}, new) is None, "nobody says how these would be joined"
-
-
 def test_other_settings_replace_all(judged: Judged) -> None:
     judged.judge(*seeds("plain", 0), *seeds("fast", 0))
     other = dataclasses.replace(STUDY, judge=lambda preset, folder: judge(preset, folder) | {"settings": 4})
@@ -316,34 +248,3 @@ def test_committed_results_split_in_two_and_merged_are_the_same(study: Study, pr
         assert stays.cells == told_by(study, preset, old)
         merged = joined(study.entries, planned, old, new, stays)
         assert json.dumps({name: merged[name] for name in results}) == json.dumps(results)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The commands.
-
-
-def run(*arguments: object) -> str:
-    done = CliRunner().invoke(study_app, [str(one) for one in arguments])
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def test_the_file_grows_by_what_is_computed_elsewhere(tmp_path: Path) -> None:
-    path = tmp_path / "results" / "gr-figure1-smoke.json"
-    for panel in ("c", "a", "b"):
-        records = tmp_path / panel
-        said = run("run", "gr-figure1", "--cells", f"panel={panel}", "--output", records, "--results", path.parent)
-    assert f"kept 2 entries of {path} whose records are not here\n" in said
-    found = json.loads(path.read_text())
-    assert (list(found["panels"]), found["cells"]) == (["a", "b", "c"], 3)
-    assert write_figures(get_study("gr-figure1"), path.parent, tmp_path / "figures", "smoke")
-
-
-def test_what_is_imported_leaves_the_others(tmp_path: Path) -> None:
-    folders = ("--results", tmp_path, "--preset", "smoke", "--output")
-    run("run", "gr-figure1", "--cells", "panel=a", *folders, tmp_path / "first")
-    run("run", "gr-figure1", "--cells", "panel=b", "--output", tmp_path / "b", "--results", tmp_path / "there")
-    packed = pack(get_study("gr-figure1"), "smoke", tmp_path / "b", tmp_path / "packed").files
-    said = run("import", "gr-figure1", *packed, *folders, tmp_path / "second")
-    assert "kept 1 entry" in said
-    assert list(json.loads((tmp_path / "gr-figure1-smoke.json").read_text())["panels"]) == ["a", "b"]

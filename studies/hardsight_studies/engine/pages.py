@@ -14,7 +14,7 @@ from hardsight_studies.engine.tables import failures, make_table, paper_number, 
 
 PAGES = next((one for one in (HOME / "pages", HOME.parent / "pages") if one.is_dir()), HOME.parent / "pages")
 _FILLED = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_CLAIM = re.compile(r"[ \t]*<!-- claim:(.*?)-->", re.DOTALL)
+_CLAIM = re.compile(r"\n?[ \t]*<!-- claim:(.*?)-->", re.DOTALL)
 _FILTERS = {"percent": ".1%", "percent0": ".0%", "points": "+.1%"}
 
 

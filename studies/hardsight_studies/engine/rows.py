@@ -75,9 +75,10 @@ class Number:
                 return cls(alone["value"], low=alone["low"], high=alone["high"], over=alone.get("over", "seeds"))
             return cls(alone["mean"], alone.get("sd"), alone["count"], seeds=tuple(alone.get("seeds", ())))
         kept = {seed: value for seed, value in values.items() if not isinstance(value, Mapping)}
-        numbers = tuple(kept.values())
-        if len(numbers) == 1 and isinstance(numbers[0], list):
-            return cls(statistics.fmean(numbers[0]), values=tuple(numbers[0]), seeds=tuple(kept))
+        given = list(kept.values())
+        if len(given) == 1 and isinstance(given[0], list):
+            return cls(statistics.fmean(given[0]), values=tuple(map(float, given[0])), seeds=tuple(kept))
+        numbers = tuple(map(float, given))
         deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
         return cls(statistics.fmean(numbers), deviation, len(numbers), numbers, tuple(kept))
 

@@ -67,7 +67,9 @@ class _Pivot:
              *(self._cell(row, column, head, format) for column in columns for head, format in formats.items())]
             for row in self._values(self.down)
         ]  # fmt: skip
-        return Table([*corner, *heads], lines)
+        # A row that nobody has measured, neither we nor the paper, says nothing beside others that were.
+        told = [line for line in lines if any(cell not in ("", MISSING) for cell in line[len(corner) :])]
+        return Table([*corner, *heads], told or lines)
 
     def _values(self, axes: Sequence[str]) -> list[Values]:
         """The combinations of values there are, in the order of the axes' values."""

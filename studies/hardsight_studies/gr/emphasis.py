@@ -1,39 +1,42 @@
-"""Weights as a training sees them: the L1 norm of a loss's gradient at the logits, by the label's probability."""
+"""Table 1 and Figure 1: which samples a loss emphasises, from its own gradients. Nothing is trained.
 
-from collections.abc import Callable
-from pathlib import Path
+A sample's weight is the L1 norm of its gradient at the logits. The focus is the probability of the label with the
+largest weight on a fine grid, the spread the variance of the weights over evenly spread probabilities.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hardsight.losses import GCELoss, GradientRescaling, MAELoss
+from hardsight.losses.emphasis import emphasis_focus, emphasis_spread
 from hardsight.losses.entropy import CrossEntropy
-from hardsight.training import Cell
-from hardsight.training.record import RunRecord, device_name
+from hardsight.records import read_run
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.rows import Rows
+from hardsight_studies.engine.trainings import write_record
 
 CLASSES = 10
+# Points of the grid: Table 1's, those of Figure 1's curves, and those of Figure 1's spreads.
+_FINE, _CURVE, _SPREAD = {"smoke": 1000}, {"smoke": 20}, 10_000
+# Focuses that differ by less are one.
+_SAME_FOCUS = 3
 
 
 def supervision(name: str) -> nn.Module:
-    """The loss of a name: `cce`, `mae`, `gce-0.7` by its q, `gr-8-0.5` by beta and lambda; one loss a sample."""
+    """The loss of a name: `cce`, `mae`, `gce-0.7` by its q, `gr-8-0.5` by beta and lambda; one number per sample."""
     kind, *numbers = name.split("-")
-    values = [float(number) for number in numbers]
     makers: dict[str, Callable[..., nn.Module]] = {
         "cce": lambda: CrossEntropy(reduction="none"),
         "mae": lambda: MAELoss(reduction="none"),
         "gce": lambda q: GCELoss(q=q, reduction="none"),
         "gr": lambda beta, lam: GradientRescaling(beta, lam, reduction="none", epsilon=0.0),
     }
-    return makers[kind](*values)
-
-
-def title_of_supervision(name: str) -> str:
-    """As it is printed: `GCE (q = 0.7)`, `GR (β = 8, λ = 0.5)`."""
-    kind, *numbers = name.split("-")
-    letters = {"gce": ("q",), "gr": ("β", "λ")}.get(kind, ())
-    options = ", ".join(f"{letter} = {number}" for letter, number in zip(letters, numbers, strict=True))
-    return f"{kind.upper()} ({options})" if options else kind.upper()
+    return makers[kind](*map(float, numbers))
 
 
 def gradient_weights(loss: nn.Module, probability: Tensor) -> Tensor:
@@ -53,10 +56,86 @@ def probabilities(count: int) -> Tensor:
     return (torch.arange(count, dtype=torch.float64) + 0.5) / count
 
 
-def write_exact(cell: Cell, folder: Path, results: dict[str, Any]) -> None:
-    """A record of what needs no training."""
-    record = RunRecord(folder)
-    record.begin(
-        name=cell.name, seed=0, config=dict(cell.settings), device=device_name(torch.device("cpu")), class_names=[]
-    )
-    record.finish(results)
+def compute_focus(runs: Sequence[Run], preset: str, options: Options) -> None:
+    """Table 1: focus, spread and largest weight of each supervision."""
+    grid = probabilities(_FINE.get(preset, 100_000))
+    for run in runs:
+        weights = gradient_weights(supervision(run.settings["supervision"]), grid)
+        flat = bool(weights.max() - weights.min() < 1e-9)
+        results = {
+            # Equal weights have no focus.
+            "focus": None if flat else float(grid[weights.argmax()]),
+            "spread": float(emphasis_spread(weights)),
+            "largest": float(weights.max()),
+            "resolution": 0.5 / len(grid),
+        }
+        write_record(run, results, torch.device("cpu"))
+
+
+def compute_curve(runs: Sequence[Run], preset: str, options: Options) -> None:
+    """Figure 1: the weight over the probability, and the spread."""
+    grid, fine = probabilities(_CURVE.get(preset, 200)), probabilities(_SPREAD)
+    for run in runs:
+        loss = supervision(run.settings["supervision"])
+        curve = {"probability": grid.tolist(), "weight": gradient_weights(loss, grid).tolist()}
+        spread = float(emphasis_spread(gradient_weights(loss, fine)))
+        peak = max(zip(curve["weight"], curve["probability"], strict=True))
+        found = {"spread": spread, "largest": peak[0], "peak": peak[1]}
+        write_record(run, {**found, **curve}, torch.device("cpu"))
+
+
+def curve_points(runs: Iterable[Run], preset: str) -> list[dict[str, Any]]:
+    """The curves of Figure 1 as points."""
+    found = []
+    for run in runs:
+        results = (read_run(run.folder) or {})["results"]
+        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed, "series": "weight"}
+        pairs = zip(results["probability"], results["weight"], strict=True)
+        found += [{**about, "x": x, "y": y} for x, y in pairs]
+    return found
+
+
+def closed_form(name: str) -> float | None:
+    """The focus λ/(1+λ) of the paper's formula: GR's own, CE with λ = 0, MAE with 1, GCE with q."""
+    kind, *numbers = name.split("-")
+    if kind == "gr":
+        beta, lam = map(float, numbers)
+        return None if beta == 0 else emphasis_focus(beta, lam)
+    return emphasis_focus(2.0, {"cce": 0.0, "mae": 1.0}[kind] if not numbers else float(numbers[0]))
+
+
+def focus_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """Every setting: its focus as computed and by the formula, its spread and largest weight."""
+    lines = []
+    for row in rows:
+        name, found = row.settings["supervision"], row.metrics
+        focuses = ("none" if one is None else f"{one:.4f}" for one in (found["focus"], closed_form(name)))
+        lines.append([title_of(name), *focuses, f"{found['spread']:.4g}", f"{found['largest']:.4g}"])
+    return ["loss", "focus, computed", "focus, λ/(1+λ)", "spread", "largest weight"], lines
+
+
+def abilities_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """What each loss can do: the range of its focuses, and its spreads at one and the same focus."""
+    printed = {"cce": ("0", "no"), "mae": ("0.5", "no"), "gce": ("0–0.5", "no"), "gr": ("0–1", "yes")}
+    lines = []
+    for kind, theirs in printed.items():
+        by_focus: dict[float, list[float]] = {}
+        focuses = []
+        for row in rows:
+            focus = row.metrics["focus"]
+            if row.settings["supervision"].split("-")[0] == kind and focus is not None:
+                focuses.append(focus)
+                by_focus.setdefault(round(focus, _SAME_FOCUS), []).append(row.metrics["spread"])
+        several = [f"{min(of):.3g} to {max(of):.3g} at {at:.2f}" for at, of in by_focus.items() if len(of) > 1]
+        ends = dict.fromkeys((f"{min(focuses):.2f}", f"{max(focuses):.2f}"))
+        lines.append([title_of(kind), " to ".join(ends), "; ".join(several) or "one", *theirs])
+    return ["loss", "focuses computed", "spreads at one focus", "focus, paper", "adjustable spread, paper"], lines
+
+
+def title_of(name: str) -> str:
+    """As it is printed: `GCE (q = 0.7)`, `GR (β = 8, λ = 0.5)`."""
+    kind, *numbers = name.split("-")
+    letters = {"gce": ("q",), "gr": ("β", "λ")}.get(kind, ())
+    options = ", ".join(f"{letter} = {number}" for letter, number in zip(letters, numbers, strict=False))
+    shown = {"cce": "CE"}.get(kind, kind.upper())
+    return f"{shown} ({options})" if options else shown

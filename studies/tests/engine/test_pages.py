@@ -86,7 +86,7 @@ def test_a_claim_that_no_longer_holds_stops_the_build(scope: Scope, tmp_path: Pa
     assert not (tmp_path / "site" / page.name).exists()
     page.write_text(page.read_text().replace("<", ">").replace(">!--", "<!--"))
     assert [one.read_text() for one in build_pages(tmp_path / "site", results=tmp_path, pages=tmp_path)] == [
-        "# Rates\n\nGR is worse.\n\n"
+        "# Rates\n\nGR is worse.\n"
     ]
 
 

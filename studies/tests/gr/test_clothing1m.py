@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from hardsight_studies import Options, read_results, run_study
-from hardsight_studies.framework import run_details
-from hardsight_studies.gr.choosing import AUTO
-from hardsight_studies.gr.clothing1m import PRESETS, TABLE6, cells, table, tiny
-from hardsight_studies.gr.clothing1m_crops import MEAN, STD, Crops, load_backbone
+from hardsight_studies.engine import study as studies
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.grid import plan
+from hardsight_studies.engine.rows import read
+from hardsight_studies.engine.running import run_study
+from hardsight_studies.gr.clothing1m import tiny
+from hardsight_studies.gr.crops import MEAN, STD, Crops, load_backbone
 
 from hardsight import datasets, models
 
@@ -20,10 +22,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> datasets.FileDataset:
 
 
 def test_the_protocol_is_the_printed_one() -> None:
-    paper = PRESETS["paper"]
-    assert (paper.model, paper.epochs, paper.drop_after, paper.batch_size) == ("resnet50", 10, 5, 64)
-    assert (paper.lr, paper.weight_decay, paper.resized, paper.side) == (1e-3, 1e-3, 256, 224)
-    assert [cell.settings["method"] for cell in cells("paper")][:2] == ["cce", "gr-16-1"]
+    runs = plan(studies.get("gr-table6"), "paper")
+    config = runs[0].config
+    assert (config["model"]["name"], config["epochs"], config["milestones"]) == ("resnet50", 10, [5])
+    assert config["optimizer"] == {"lr": 1e-3, "weight_decay": 1e-3}
+    assert config["data"] == {"resized": 256, "side": 224, "batch_size": 64}
+    assert [run.settings["method"] for run in runs][:2] == ["cce", "gr-16-1"]
 
 
 def test_a_crop_is_a_window_of_the_image_or_of_its_mirror(data: datasets.FileDataset) -> None:
@@ -85,13 +89,12 @@ def test_weights_that_cannot_be_used_are_refused_in_a_sentence(tmp_path: Path) -
         load_backbone(model, path)
 
 
-def test_smoke_from_files_to_table(tmp_path: Path) -> None:
+def test_smoke_from_files_to_rows(tmp_path: Path) -> None:
     options = Options(say=lambda line: None)
-    run_study(TABLE6, "smoke", tmp_path / "records", tmp_path, only=[f"method={AUTO}"], options=options)
-    details = run_details(tmp_path / "records" / f"method={AUTO},seed=0")
-    assert details["status"] == "finished"
-    assert 0 <= details["results"]["test_accuracy"] <= 1
-    results = read_results(TABLE6, tmp_path, "smoke")
-    assert 0 <= results["choices"][f"method={AUTO}"]["rate"]["mean"] <= 1
-    assert "| GR (auto) |" in table(results)
-    assert "S-adaptation 70.4" in table(results)
+    run_study(studies.get("gr-table6"), "smoke", tmp_path, output=tmp_path / "records", only=["method=auto"],
+              options=options)  # fmt: skip
+    rows = read("gr-table6", tmp_path, "smoke")
+    assert [row.settings for row in rows] == [{"method": "auto"}]
+    assert 0 <= rows[0].metrics["last"] <= rows[0].metrics["best"] <= 1
+    assert 0 <= rows[0].metrics["estimated_rate"] <= 1
+    assert rows.points.num_rows == 4

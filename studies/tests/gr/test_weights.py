@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hardsight_studies.framework import Options
-from hardsight_studies.gr.emphasis import gradient_weights, probabilities, supervision, title_of_supervision
-from hardsight_studies.gr.figure1 import FIGURE1, PANELS
-from hardsight_studies.gr.table1 import SETTINGS, TABLE1
-from hardsight_studies.results_file import read_results
-from hardsight_studies.running import run_study
+from hardsight_studies.engine import study as studies
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.rows import Rows, read
+from hardsight_studies.engine.running import run_study
+from hardsight_studies.gr.drawings import PANELS, weights
+from hardsight_studies.gr.emphasis import abilities_table, closed_form, gradient_weights, probabilities, supervision
 
 
 @pytest.mark.parametrize(
@@ -33,36 +33,31 @@ def test_the_formula_of_another_loss_is_rejected() -> None:
     assert not torch.allclose(gradient_weights(supervision("gce-0.7"), grid), 2 * grid**0.6 * (1 - grid))
 
 
-def test_titles() -> None:
-    assert [title_of_supervision(one) for one in ("cce", "gce-0.7", "gr-8-0.5")] == [
-        "CCE",
-        "GCE (q = 0.7)",
-        "GR (β = 8, λ = 0.5)",
-    ]
+def smoke(id: str, folder: Path) -> Rows:
+    run_study(studies.get(id), "smoke", folder, output=folder / id, options=Options(say=lambda line: None))
+    return read(id, folder, "smoke")
 
 
-def test_table1_and_figure1_are_exact(tmp_path: Path) -> None:
-    for study in (TABLE1, FIGURE1):
-        run_study(study, "smoke", tmp_path / study.id, tmp_path, options=Options(say=lambda line: None))
-    found = read_results(TABLE1, tmp_path, "smoke")["supervisions"]
-    assert list(found) == [one for settings in SETTINGS.values() for one in settings]
-    assert found["gr-0-0"]["focus"] is None
-    assert found["mae"]["focus"] == pytest.approx(0.5, abs=1e-3)
+def test_table1_is_exact(tmp_path: Path) -> None:
+    rows = smoke("gr-table1", tmp_path)
+    for row in rows:
+        expected = closed_form(row.settings["supervision"])
+        assert (row.metrics["focus"] is None) == (expected is None)
+        assert expected is None or row.metrics["focus"] == pytest.approx(expected, abs=1e-3)
     # The variance of 2(1-p) over even p is 4/12, of 4p(1-p) 16 (1/30 - 1/36).
-    assert found["cce"]["spread"] == pytest.approx(1 / 3, abs=1e-5)
-    assert found["mae"]["spread"] == pytest.approx(16 * (1 / 30 - 1 / 36), abs=1e-5)
-    printed = TABLE1.table(read_results(TABLE1, tmp_path))
-    assert "| GR | 0.00 to 0.90 |" in printed
-    assert "| CCE | 0.00 | one | 0 | no |" in printed
-    assert "**Result.** The computed focus is λ/(1+λ) within 5.0e-04 for all 15 settings" in printed
-    assert "0.09 to 0.50 for GCE (0–0.5), 0.00 to 0.90 for GR (0–1)" in printed
-    assert "More than one spread at the same focus: GR; in the paper: GR." in printed
-    figure = read_results(FIGURE1, tmp_path, "smoke")
-    shown = FIGURE1.table(figure)
-    assert "**Result.** At β = 8 the largest weight moves up with λ, to p = 0.03," in shown
-    assert "a larger β raises the largest weight: 4.66, 21.7, 101 for λ = 0.5" in shown
-    assert "the spread falls with λ" in shown
-    figure["panels"]["c"]["gr-8-2"]["spread"] = 100.0
-    assert "the spread does not fall steadily with λ" in FIGURE1.table(figure)
-    drawn = FIGURE1.figures(figure)["weights"]
+    found = {name: rows.number("spread", supervision=name) for name in ("cce", "mae")}
+    assert float(found["cce"]) == pytest.approx(1 / 3, abs=1e-5)
+    assert float(found["mae"]) == pytest.approx(16 * (1 / 30 - 1 / 36), abs=1e-5)
+    lines = {line[0]: line for line in abilities_table(rows)[1]}
+    assert lines["GR"][1] == "0.00 to 0.90"
+    assert [line[2] == "one" for line in lines.values()] == [True, True, True, False]
+
+
+def test_figure1_draws_every_curve(tmp_path: Path) -> None:
+    rows = smoke("gr-figure1", tmp_path)
+    drawn = weights(rows)
     assert [len(axes.lines) for axes in drawn.axes] == [len(names) for names in PANELS.values()]
+    for axes in drawn.axes:
+        assert all(len(line.get_xdata()) == 20 for line in axes.lines)
+    peak = rows.number("peak", supervision="gr-8-1")
+    assert float(peak) == pytest.approx(0.5, abs=0.03)

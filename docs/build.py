@@ -47,7 +47,7 @@ Which one should you use?
 | wrong labels | [`find_label_issues`](cleaning.md#which-labels-are-wrong), which chooses among the scores you have |
 | hard samples with a right label | `avh`, where the model agrees with the label (chance is 1/C, for C classes) |
 | ambiguous samples | `variability` of a training run, `entropy` of a model |
-| what people find hard | see [what was measured](studies/avh-agreement.md) |
+| what people find hard | see [what was measured](results.md) |
 
 """
 AT_ONCE = """`prototype_angle` needs all samples at once, so `hs.score` does not compute it: call

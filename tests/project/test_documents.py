@@ -73,8 +73,10 @@ def parse_commands(text: str) -> None:
     for line in re.findall(r"^\$ hardsight ((?:.*\\\n)*.*)", text, re.MULTILINE):
         command, words = root, shlex.split(line, comments=True)
         # By what it has: newer releases of typer bring a click of their own.
-        while hasattr(command, "commands"):
-            command = command.commands[words.pop(0)]
+        while hasattr(command, "get_command"):
+            name = words.pop(0)
+            command = command.get_command(typer.Context(command), name)
+            assert command is not None, name
         command.make_parser(typer.Context(command)).parse_args(words)
 
 

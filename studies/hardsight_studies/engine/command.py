@@ -112,7 +112,8 @@ def table(
         print(f"{study.head.title} ({study.head.paper})\n" if study.head.paper else f"{study.head.title}\n")
         for about in study.tables("table"):
             title = f"{about['title']}\n\n" if "title" in about else ""
-            print(f"{title}{make_table(study, rows, about['name']).markdown()}")
+            made = make_table(study, rows, about["name"])
+            print(f"{title}{made.markdown()}" if made.lines else f"{title}{about['name']}: not measured yet\n")
         print(f"{failures(rows)}{provenance(study, rows)}")
 
 

@@ -202,6 +202,8 @@ def _check(study: Study) -> None:
             _known(study, f"key of {kind}", entry, keys)
             if kind in ("table", "figure"):
                 _check_entry(study, kind, entry)
+            if kind == "result" and not {"ours", "verdict"} <= entry.keys():
+                raise ValueError(f"{study.id}: ours and verdict must be given in every [[result]]")
 
 
 def _entries(found: Any, kind: str) -> Iterator[Mapping[str, Any]]:

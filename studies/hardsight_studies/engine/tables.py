@@ -69,7 +69,7 @@ class _Pivot:
         ]  # fmt: skip
         # A row that nobody has measured, neither we nor the paper, says nothing beside others that were.
         told = [line for line in lines if any(cell not in ("", MISSING) for cell in line[len(corner) :])]
-        return Table([*corner, *heads], told or lines)
+        return Table([*corner, *heads], told)
 
     def _values(self, axes: Sequence[str]) -> list[Values]:
         """The combinations of values there are, in the order of the axes' values."""

@@ -94,6 +94,29 @@ def test_json_for_machines(scores: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["actions.csv", "run.json", "samples.parquet"]
 
 
+def test_where_the_model_agrees_the_list_and_the_page_expect_the_label_itself(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    # Of three dogs one is surely a horse; the others are believed, the last one only just.
+    beliefs = [[0.98, 0.01, 0.01], [0.02, 0.96, 0.02], [0.01, 0.01, 0.98], [0.02, 0.01, 0.97], [0.02, 0.01, 0.97]]
+    beliefs += [[0.05, 0.15, 0.8], [0.1, 0.42, 0.48]]
+    columns = {"id": list(range(7)), "label": [0, 1, 2, 2, 1, 1, 1], "probabilities": beliefs}
+    columns["label"][6] = 2
+    table = pa.table(columns).replace_schema_metadata({"class names": json.dumps(["cat", "dog", "horse"])})
+    pq.write_table(table, tmp_path / "scores.parquet")
+    result = run("audit", tmp_path / "scores.parquet")
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "scores-audit"
+    listed = (folder / "actions.csv").read_text(encoding="utf-8-sig").splitlines()[1:]
+    assert sorted(line.split(",")[:3] for line in listed) == [["4", "dog", "horse"], ["5", "dog", "horse"]]
+    samples = pq.read_table(folder / "samples.parquet").to_pylist()
+    assert {row["id"]: row["expected"] for row in samples} == {0: 0, 1: 1, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2}
+    for row in samples:
+        assert ("expects another class" in row["reasons"]) == (row["expected"] != row["label"])
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count('class="arrow"') == 2
+
+
 def test_page_with_pictures_of_a_folder(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")

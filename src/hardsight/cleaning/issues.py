@@ -117,7 +117,7 @@ def find_label_issues(
     # Stable, so that equal samples keep the table's order whatever the platform.
     order = np.argsort(np.where(ranked, -suspicion, np.inf), kind="stable")
     expected = _expected(table, labels, beliefs)
-    disagrees = _disagrees(labels, expected, beliefs)
+    disagrees = _disagrees(labels, expected)
     ranks = np.arange(1, len(order) + 1)
     found: dict[str, pa.Array | pa.ChunkedArray] = {
         "id": table.column("id").take(pa.array(order)),
@@ -222,21 +222,22 @@ def _disagreements(table: pa.Table, labels: np.ndarray) -> int:
 def _expected(table: pa.Table, labels: np.ndarray, beliefs: Tensor | None) -> pa.Array:
     """The class the label probably should be; null where nothing but the label itself is known."""
     if beliefs is not None:
-        given = torch.from_numpy(labels.astype(np.int64))
-        (others,) = in_pieces(lambda rows, own: (rows.scatter(1, own, -1.0).argmax(1),), beliefs, given)
-        return pa.array(others.numpy())
+        (found,) = in_pieces(_likeliest, beliefs, torch.from_numpy(labels.astype(np.int64)))
+        return pa.array(found.numpy())
     source = next((name for name in ("expected", "predicted") if name in table.column_names), None)
     if source is None:
         return pa.nulls(len(labels), pa.array(labels[:1]).type)
     return pa.array(labels_of(table, source))
 
 
-def _disagrees(labels: np.ndarray, expected: pa.Array, beliefs: Tensor | None) -> np.ndarray:
+def _likeliest(beliefs: Tensor, labels: Tensor) -> tuple[Tensor]:
+    """The most probable class; the label, where another one is only as probable."""
+    own = labels.squeeze(1)
+    return (torch.where(beliefs.amax(1) > beliefs.gather(1, labels).squeeze(1), beliefs.argmax(1), own),)
+
+
+def _disagrees(labels: np.ndarray, expected: pa.Array) -> np.ndarray:
     """Where the model's own choice is another class than the label."""
-    if beliefs is not None:
-        # Not where another class is only as probable: of equal ones argmax takes the first.
-        own = beliefs.gather(1, torch.from_numpy(labels.astype(np.int64)).unsqueeze(1)).squeeze(1)
-        return (beliefs.amax(1) > own).numpy()
     return np.zeros(len(labels), bool) if expected.null_count else np.asarray(expected) != labels
 
 

@@ -242,6 +242,16 @@ def test_reasons_name_what_is_extreme(make_table: Make) -> None:
     assert reasons[-1] == ""
 
 
+def test_a_sample_that_was_never_learned_is_told_from_one_that_was_forgotten(make_table: Make) -> None:
+    columns = {"id": [0, 1, 2], "label": [0, 0, 0], "aum": [-2.0, -3.0, 1.0], "never_learned": [True, False, None]}
+    found = find_label_issues(make_table(columns | {"forgotten": [0, 5, None]}))
+    assert found.scores == ("aum",)
+    assert (
+        dict(zip(found.table["id"].to_pylist(), found.table["reasons"].to_pylist(), strict=True))[0] == "never learned"
+    )
+    assert sum("never learned" in reasons for reasons in found.table["reasons"].to_pylist()) == 1
+
+
 def test_many_extreme_scores_are_named_shortly(make_table: Make) -> None:
     values = np.linspace(0, 1, 200)
     names = ("avh", "loss", "el2n", "entropy", "grand")

@@ -111,6 +111,10 @@ def test_a_sample_never_learned_is_the_hardest_however_often_it_was_shown():
     assert scores["learning_events"][:3].tolist() == [14, 1, 7]
     assert scores["first_learned"][:3].tolist() == [14, 13, 0]
     assert all(values[3].isnan() for values in scores.values())
+    # One number says neither: the columns beside it do.
+    table = recorder.table()
+    assert table["never_learned"].to_pylist() == [True, False, False, None]
+    assert table["forgotten"].to_pylist() == [0, 0, 7, None]
 
 
 def test_the_epochs_of_a_run_count_also_where_no_sample_came_in_all_of_them():

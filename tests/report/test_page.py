@@ -459,6 +459,14 @@ def test_a_recorder_alone_expects_nothing_and_the_page_says_so(make_record: Make
     assert "are among them" not in _check_harmless(_read(write_report(make_record(predicted)))).words
 
 
+def test_samples_never_learned_are_counted_apart_from_forgotten_ones(make_record: Maker) -> None:
+    columns = {"id": [0, 1, 2, 3], "label": [0, 1, 0, 1], "loss": [0.1, 2.0, 0.3, 0.4]}
+    learning = {"never_learned": [False, True, False, None], "forgotten": [3, 0, 1, None]}
+    words = _check_harmless(_read(write_report(make_record(columns | learning)))).words
+    assert re.search(r"\b1 samples .* never learned\b.*\b2 .* forgotten\b", words)
+    assert "never learned" not in _check_harmless(_read(write_report(make_record(columns)))).words
+
+
 @pytest.mark.parametrize("nothing", [-1, -100, None])
 def test_a_sample_without_a_label_is_no_suspect(make_record: Maker, nothing: int | None) -> None:
     columns = {"id": [10, 11, 12, 13], "predicted": [1, 1, 0, 1], "avh": [0.4, 0.3, 0.2, 0.1]}

@@ -78,7 +78,7 @@ def test_record_is_complete(problem, small, tmp_path):
         test=problem.loader(shuffle=False),
         samples=problem.loader(shuffle=False),
         clean_labels=problem.clean,
-        recorder=Recorder(90),
+        recorder=(recorder := Recorder(90)),
         fit_every=2,
         seed=5,
         config={"model": "small"},
@@ -104,6 +104,8 @@ def test_record_is_complete(problem, small, tmp_path):
     assert samples["label"].to_pylist() == problem.labels.tolist()
     assert samples["clean_label"].to_pylist() == problem.clean.tolist()
     assert samples.schema.field("avh").metadata[b"direction"] == b"larger is harder"
+    assert samples["forgotten"].to_pylist() == recorder.table()["forgotten"].to_pylist()
+    assert samples.schema.field("never_learned").type == "bool"
     assert samples.schema.field("aum").metadata[b"kind"] == b"score"
     model.eval()
     images = torch.cat([batch.images for batch in problem.loader(shuffle=False)])

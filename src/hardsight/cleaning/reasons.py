@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hardsight.cleaning.columns import hardness_values, score_names, share_below, share_below_within
 
 # A score is worth naming of the samples that are among these shares of the hardest.
 _EXTREME, _HIGH = 0.01, 0.05
 _NAMED = 3
-# A 64-bit code says which reasons hold: two bits a score, and three for the rest.
+# What a recorder says beside its scores.
+NEVER_LEARNED = "never_learned"
+# A 64-bit code says which reasons hold: two bits a score, and four for the rest.
 _MOST_SCORES = 30
 
 
@@ -31,6 +34,9 @@ def reasons_of(table: pa.Table, ranked_by: Sequence[str], labels: np.ndarray, di
     among = _among_hardest(share_below_within(first, labels), members)
     code |= (among <= _EXTREME).astype(np.uint64) << np.uint64(rest + 1)
     code |= np.isnan(first).astype(np.uint64) << np.uint64(rest + 2)
+    if NEVER_LEARNED in table.column_names and pa.types.is_boolean(table.schema.field(NEVER_LEARNED).type):
+        never = pc.fill_null(table.column(NEVER_LEARNED), False).to_numpy()
+        code |= never.astype(np.uint64) << np.uint64(rest + 3)
     found, inverse = np.unique(code, return_inverse=True)
     lines = [_line(int(one), names) for one in found]
     return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1), pa.int32()), pa.array(lines, pa.string()))
@@ -48,6 +54,8 @@ def _line(code: int, names: Sequence[str]) -> str:
     parts = []
     if rest & 1:
         parts.append("the model expects another class")
+    if rest & 8:
+        parts.append("never learned")
     if extreme:
         parts.append(f"hardest 1 % by {_few(extreme)}")
     if high:

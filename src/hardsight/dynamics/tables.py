@@ -1,4 +1,4 @@
-"""The recorder's scores as a table: ids, labels, one column a score with its range, direction and source."""
+"""The recorder's scores as a table: ids, labels, facts, one column a score with its range, direction and source."""
 
 from collections.abc import Iterable
 
@@ -25,10 +25,30 @@ def scores_table(aggregates: Aggregates, scores: Iterable[DynamicsScore]) -> pa.
         pa.array(aggregates["epochs"].int().cpu().numpy()),
         pa.array(aggregates["flagged"].cpu().numpy()),
     ]
+    for field, column in learning_columns(aggregates):
+        fields.append(field)
+        columns.append(column)
     for score in scores:
         fields.append(pa.field(score.name, pa.float32(), metadata=score.describe(aggregates.frame.num_classes)))
         columns.append(_column(score.definition(aggregates)))
     return pa.table(columns, schema=pa.schema(fields))
+
+
+def learning_columns(aggregates: Aggregates) -> list[tuple[pa.Field, pa.Array]]:
+    """`never_learned` and `forgotten`, which scores put into one number; null of a sample never recorded."""
+    unseen = (aggregates["epochs"] == 0).cpu().numpy()
+    titles = {
+        "never_learned": "Whether the label never won",
+        "forgotten": "How often the label, having won, lost again",
+    }
+    columns = [
+        pa.array((aggregates["first_correct"] < 0).cpu().numpy(), pa.bool_(), mask=unseen),
+        pa.array(aggregates["forgotten"].int().cpu().numpy(), pa.int32(), mask=unseen),
+    ]
+    fields = [
+        pa.field(name, one.type, metadata={"title": titles[name]}) for name, one in zip(titles, columns, strict=True)
+    ]
+    return list(zip(fields, columns, strict=True))
 
 
 def _column(values: Tensor) -> pa.Array:

@@ -180,11 +180,21 @@ def _plane(view: View) -> str:
 
 def _scores(view: View) -> str:
     if not any(line.auroc is not None for line in view.lines):
-        return "What each score column of samples.parquet holds, and in which direction to read it."
+        text = "What each score column of samples.parquet holds, and in which direction to read it."
+        return text + _learned(view)
     text = "How well each score ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance"
     share = _share_flipped(view)
     text += f"; average precision at chance is {share:.3g}, the share of flipped labels." if share else "."
-    return text + (" The marked row ranks the suspects above." if view.ranking_line else "")
+    return text + (" The marked row ranks the suspects above." if view.ranking_line else "") + _learned(view)
+
+
+def _learned(view: View) -> str:
+    """How many samples were never learned and how many forgotten, which some scores put into one number."""
+    samples = view.run.samples
+    if samples is None or "never_learned" not in samples or "forgotten" not in samples:
+        return ""
+    never, forgotten = (int((samples.values(name) > 0).sum()) for name in ("never_learned", "forgotten"))
+    return f" Over the training {never:,} samples were never learned, and {forgotten:,} were learned and forgotten."
 
 
 def _classes(view: View) -> str:

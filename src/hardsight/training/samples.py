@@ -7,6 +7,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from hardsight.dynamics.tables import learning_columns
 from hardsight.hardness.registry import SCORES
 from hardsight.records import with_skipped
 from hardsight.training.evaluation import fitting, samples_table, score_samples
@@ -57,6 +58,9 @@ class SampleScores:
                 )
             columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
         table = samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
+        if recorder is not None:
+            for field, column in learning_columns(recorder.aggregates):
+                table = table.append_column(field, column.take(pa.array(rows.numpy())))
         table = with_skipped(table, self.skipped)
         if self.paths is None:
             return table

@@ -3,10 +3,10 @@
 import re
 
 from hardsight.names import unknown_name
-from hardsight_studies import adaptation, avh
+from hardsight_studies import avh
 from hardsight_studies.framework import Study
 
-_STUDIES = (*avh.STUDIES, *adaptation.STUDIES)
+_STUDIES = (*avh.STUDIES,)
 
 
 def studies() -> list[Study]:

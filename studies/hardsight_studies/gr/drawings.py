@@ -28,9 +28,12 @@ def weights(rows: Rows) -> "Figure":
                 curve = [one for one in points if json.loads(one["settings"])["supervision"] == name]
                 axes.plot([one["x"] for one in curve], [one["y"] for one in curve], label=title_of(name), **style)
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.set_ylim(bottom=0.05)
             axes.set_title(title)
             axes.set_xlabel("probability of the label")
             axes.set_ylabel("weight")
+            # Below the axes: in print the curves need the whole panel.
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return figure
 
@@ -53,7 +56,7 @@ def _over_rates(rows: Rows, protocol: str) -> "Figure":
         whole, beside, estimated = figure.axes
         for (method, found), style in zip(ends.items(), STYLES, strict=False):
             apart = {rate: value - ends["cce"][rate] for rate, value in found.items() if rate in ends["cce"]}
-            for axes, values in ((whole, found), (beside, apart)):
+            for axes, values in ((whole, found), (beside, apart)) if found else ():
                 axes.plot([*values], [*values.values()], label=titles[method], marker="o", markersize=3, **style)
         # Differences of one point vanish beside the fall at 80 %: a second panel has them alone.
         whole.set_ylabel("last test accuracy (%)")

@@ -9,6 +9,7 @@ from transformers import (
     TrainerControl,
     TrainerState,
     TrainingArguments,
+    default_data_collator,
 )
 
 from hardsight.dynamics import Recorder
@@ -86,6 +87,38 @@ def test_each_id_gets_its_own_numbers(tmp_path):
     expected = angular_visual_hardness(seen.features, seen.weight.detach(), labels)
     torch.testing.assert_close(scores["avh_mean"], expected, atol=1e-5, rtol=0)
     assert scores["aum"].unique().numel() > 7
+
+
+def with_text() -> list[dict]:
+    return [item | {"text": f"sample {at}", "tags": ["a"] * (at % 3)} for at, item in enumerate(data())]
+
+
+def tokenised(items: list[dict]) -> dict[str, torch.Tensor]:
+    """As a padding collator does: makes tensors of all columns, and fails on text."""
+    return {name: torch.tensor([item[name] for item in items]) for name in items[0]}
+
+
+def passed_on(items: list[dict]) -> dict[str, object]:
+    """Leaves text in the batch, as lists; needs it itself."""
+    assert all(item["text"].startswith("sample") for item in items)
+    numbers = {name: torch.tensor([item[name] for item in items]) for name in ("input_ids", "labels")}
+    return numbers | {name: [item[name] for item in items] for name in ("text", "tags")}
+
+
+@pytest.mark.parametrize("collator", [default_data_collator, tokenised, passed_on])
+def test_text_beside_the_models_inputs_is_left_out_of_the_batch(tmp_path, collator):
+    recorder = Recorder(14)
+    options = {"train_dataset": WithIds(with_text()), "data_collator": IdCollator(collator)}
+    Trainer(model(), arguments(tmp_path), callbacks=[RecorderCallback(recorder)], **options).train()
+    assert recorder.aggregates["epochs"].tolist() == [3] * 14
+
+
+def test_what_the_collator_cannot_take_for_another_reason_is_said_in_its_words():
+    items = [{"input_ids": [1, 2], "labels": 0, "sample_id": 0}, {"input_ids": [1], "labels": 1, "sample_id": 1}]
+    with pytest.raises(ValueError, match="length"):
+        IdCollator(tokenised)(items)
+    with pytest.raises(ValueError, match="length"):
+        IdCollator(tokenised)([item | {"text": "x"} for item in items])
 
 
 def test_recorded_losses_are_the_trainers(tmp_path):

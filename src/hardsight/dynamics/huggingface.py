@@ -47,19 +47,43 @@ class WithIds(Dataset):
 
 
 class IdCollator:
-    """Any collator, with the ids and a copy of the labels carried past it."""
+    """Any collator, with the ids and a copy of the labels carried past it.
+
+    Columns of text, which stay in the items because the Trainer is to remove none, are left out where the collator
+    cannot take them, and out of the batch always: no model does.
+    """
 
     def __init__(self, collator: Callable[..., Any] = default_data_collator) -> None:
         self.collator = collator
+        self._leaves_text_out = False
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The collator's batch, with `sample_id` and `sample_label`."""
         if any(ID not in item for item in items):
             raise ValueError(f"items must carry {ID!r}: wrap the data set in WithIds; got keys {sorted(items[0])}")
-        batch = dict(self.collator([{key: value for key, value in item.items() if key != ID} for item in items]))
+        batch = self._collated([{key: value for key, value in item.items() if key != ID} for item in items])
         if "labels" not in batch:
             raise ValueError(f"the collator must make 'labels', the class of each sample; got keys {sorted(batch)}")
         return batch | {ID: torch.tensor([item[ID] for item in items]), LABEL: batch["labels"]}
+
+    def _collated(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        text = {key for item in items for key, value in item.items() if _is_text(value)}
+        without = [{key: value for key, value in item.items() if key not in text} for item in items]
+        try:
+            batch = self.collator(without if self._leaves_text_out else items)
+        except (ValueError, TypeError):
+            if self._leaves_text_out or not text:
+                raise
+            batch = self.collator(without)
+            self._leaves_text_out = True
+        return {key: value for key, value in batch.items() if not _is_text(value)}
+
+
+def _is_text(value: Any) -> bool:
+    """Text, or a list of it, however deep."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(_is_text(one) for one in value)
+    return isinstance(value, str | bytes)
 
 
 class RecorderCallback(TrainerCallback):

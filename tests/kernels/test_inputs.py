@@ -140,3 +140,21 @@ def test_settings_nobody_knows_are_one_sentence(op: str, options: dict[str, Any]
     }
     with pytest.raises(ValueError, match=sentence):
         getattr(kernels, op)(*inputs[op], **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16, torch.uint32, torch.uint64])
+def test_labels_of_any_integer_type_are_taken(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, weight = torch.randn(6, 4, generator=generator), torch.randn(3, 4, generator=generator)
+    labels, logits = torch.arange(6) % 3, features @ weight.T
+    for name, op in {
+        "rescaled": lambda labels: kernels.rescaled_cross_entropy(logits, labels),
+        "linear": lambda labels: kernels.rescaled_linear_cross_entropy(features, weight, None, labels),
+        "angular": lambda labels: kernels.angular_cross_entropy(features, weight, labels),
+        "contrast": lambda labels: kernels.pairwise_angular_contrast(features, labels),
+        "scores": lambda labels: kernels.angular_scores(features, weight, labels).label_angle,
+        "statistics": lambda labels: kernels.row_statistics(logits, labels).label_logit,
+    }.items():
+        assert torch.equal(op(labels.to(dtype)), op(labels)), name
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 3\)"):
+        kernels.rescaled_cross_entropy(logits, (labels + 1).to(dtype))

@@ -171,3 +171,18 @@ WITHOUT_DIM = {
 def test_features_without_a_dim_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"(features|vectors) must .* at least (1|one).*\[4, 0\]"):
         WITHOUT_DIM[name](torch.zeros(4, 0), torch.tensor([0, 1, 0, 1]))
+
+
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_and_ids_of_any_integer_type_count_alike(name: str, dtype: torch.dtype) -> None:
+    loss, ids = make(name)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0, 4, 1, 2])
+    first = torch.randn(4, 5 if name in LOGIT_LOSSES else 6, generator=generator)
+    loss.eval()
+    found = loss(first, labels.to(dtype), **{key: one.to(dtype) for key, one in ids.items()})
+    assert torch.equal(found, loss(first, labels, **ids))

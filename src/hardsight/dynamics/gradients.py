@@ -6,7 +6,7 @@ It needs the inputs' gradients, a backward pass a checkpoint, and so is no part 
 from collections.abc import Iterable, Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from hardsight.geometry import widen
@@ -39,7 +39,7 @@ class GradientVariance:
         self._mean += ahead / self.checkpoints
         self._moments += ahead * (gradients - self._mean)
 
-    def scores(self, labels: Int[Tensor, "samples"] | None = None) -> Float[Tensor, "samples"]:
+    def scores(self, labels: Integer[Tensor, "samples"] | None = None) -> Float[Tensor, "samples"]:
         """Standard deviation over the checkpoints, averaged over an input's entries. Not negative; larger is harder.
 
         With labels, standardised within each class (mean 0, standard deviation 1), as the source does: then it may be
@@ -50,7 +50,7 @@ class GradientVariance:
         spread = (self._moments / self.checkpoints).sqrt().flatten(1).mean(1)
         if labels is None:
             return spread
-        result = torch.zeros_like(spread)
+        result, labels = torch.zeros_like(spread), labels.long()
         for label in labels.unique().tolist():
             members = labels == label
             deviation = spread[members].std(correction=0)
@@ -60,7 +60,7 @@ class GradientVariance:
 
 
 def input_gradients(
-    model: nn.Module, inputs: Float[Tensor, "samples *input"], labels: Int[Tensor, "samples"]
+    model: nn.Module, inputs: Float[Tensor, "samples *input"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples *input"]:
     """Gradient of the labelled class's logit in the input, for each sample by itself; parameters get none.
 
@@ -79,7 +79,7 @@ def variance_of_gradients(
     model: nn.Module,
     checkpoints: Iterable[Mapping[str, Tensor]],
     inputs: Float[Tensor, "samples *input"],
-    labels: Int[Tensor, "samples"],
+    labels: Integer[Tensor, "samples"],
     *,
     within_class: bool = True,
 ) -> Float[Tensor, "samples"]:

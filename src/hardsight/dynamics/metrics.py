@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.hardness import angular_visual_hardness
@@ -30,7 +30,10 @@ class MeanAngularVisualHardness(Metric):
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(
-        self, features: Float[Tensor, "batch dim"], weight: Float[Tensor, "classes dim"], labels: Int[Tensor, "batch"]
+        self,
+        features: Float[Tensor, "batch dim"],
+        weight: Float[Tensor, "classes dim"],
+        labels: Integer[Tensor, "batch"],
     ) -> None:
         """Add a batch."""
         with torch.no_grad():
@@ -71,9 +74,10 @@ class AccuracyByHardness(Metric):
         return torch.linspace(self.low, self.high, self.bins + 1)
 
     def update(
-        self, logits: Float[Tensor, "batch classes"], labels: Int[Tensor, "batch"], hardness: Float[Tensor, "batch"]
+        self, logits: Float[Tensor, "batch classes"], labels: Integer[Tensor, "batch"], hardness: Float[Tensor, "batch"]
     ) -> None:
         """Add a batch; samples whose hardness is NaN or whose label is negative are left out."""
+        labels = labels.long()
         known = ~hardness.isnan() & (labels >= 0)
         # Rounded as the hardness is, so that one that lies on an edge is found there.
         places = torch.arange(1, self.bins, dtype=torch.float64, device=hardness.device)

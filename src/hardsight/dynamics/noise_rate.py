@@ -9,7 +9,7 @@ probability 1 - rate.
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 # Of the samples predicted as a class, the share that is looked at: fewer are surer, but their count is noisier.
@@ -27,9 +27,9 @@ def lead(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"]:
 
 
 def noise_rate(
-    predicted: Int[Tensor, "samples"],
+    predicted: Integer[Tensor, "samples"],
     confidence: Float[Tensor, "samples"],
-    labels: Int[Tensor, "samples"],
+    labels: Integer[Tensor, "samples"],
     *,
     surest: float = SUREST,
 ) -> float:
@@ -47,6 +47,7 @@ def noise_rate(
             "predicted, confidence and labels must be of one length, at least 1; "
             f"got {len(predicted)}, {len(confidence)} and {len(labels)}"
         )
+    predicted, labels = predicted.long(), labels.long()
     known = labels >= 0
     if not bool(known.any()):
         raise ValueError("labels must be known, 0 or more, for at least one sample; got none")

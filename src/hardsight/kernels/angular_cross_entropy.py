@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import once_differentiable
@@ -26,7 +26,7 @@ from hardsight.kernels.tangent_product import gradients_from_slopes
 def angular_cross_entropy(
     features: Float[Tensor, "samples dim"],
     weight: Float[Tensor, "classes dim"],
-    labels: Int[Tensor, "samples"],
+    labels: Integer[Tensor, "samples"],
     scale: Tensor | float = 10.0,
     *,
     sample_weight: Float[Tensor, "samples"] | None = None,
@@ -40,7 +40,7 @@ def angular_cross_entropy(
     and no gradient.
     """
     check_head(features, weight)
-    check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
+    labels = check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(features))
     check_choice("reduction", reduction, ("mean", "sum", "none"))
     check_number("scale", scale)

@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
@@ -41,7 +41,7 @@ class AngularScores(NamedTuple):
 def angular_scores(
     features: Float[Tensor, "samples dim"],
     weight: Float[Tensor, "classes dim"],
-    labels: Int[Tensor, "samples"] | None,
+    labels: Integer[Tensor, "samples"] | None,
     bias: Float[Tensor, "classes"] | None = None,
     *,
     logits: bool = True,
@@ -55,7 +55,7 @@ def angular_scores(
     if labels is None:
         nothing = torch.zeros(len(features), dtype=torch.int64, device=features.device)
         labels = angular_scores(features, weight, nothing, bias).predicted
-    check_labels(labels, len(features), len(weight))
+    labels = check_labels(labels, len(features), len(weight))
     labels = labels.long()
     features, weight = same_precision((features.detach(), weight.detach()))
     if not serves(features, weight):
@@ -69,7 +69,7 @@ def angular_scores(
 def reference(
     features: Float[Tensor, "samples dim"],
     weight: Float[Tensor, "classes dim"],
-    labels: Int[Tensor, "samples"],
+    labels: Integer[Tensor, "samples"],
     bias: Float[Tensor, "classes"] | None = None,
     *,
     logits: bool = True,

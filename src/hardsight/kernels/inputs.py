@@ -11,16 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# What torch neither compares nor indexes with, and kernels need not know of.
+_WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
-def check_labels(labels: Any, samples: int, classes: int | None = None, *, ignore_index: int | None = None) -> None:
+
+def check_labels(labels: Any, samples: int, classes: int | None = None, *, ignore_index: int | None = None) -> Tensor:
     """One whole number for each sample; below `classes` where that is given, or `ignore_index`."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
         kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise TypeError(f"labels must be a tensor of integers, a class for each sample; got {kind}")
     if labels.shape != (samples,):
         raise ValueError(f"labels must be one class for each of the {samples} samples; got shape {list(labels.shape)}")
+    if labels.dtype in _WIDE_UNSIGNED:
+        labels = labels.long()
     if classes is None or not _may_look(labels):
-        return
+        return labels
     kept = labels if ignore_index is None else labels[labels != ignore_index]
     if kept.numel() and not (int(kept.min()) >= 0 and int(kept.max()) < classes):
         ignored = "" if ignore_index is None else f", or be {ignore_index} where a sample is ignored"
@@ -28,6 +33,7 @@ def check_labels(labels: Any, samples: int, classes: int | None = None, *, ignor
             f"labels must lie in [0, {classes}), the classes{ignored}; got values from {int(kept.min())} "
             f"to {int(kept.max())}"
         )
+    return labels
 
 
 def check_matrix(matrix: Tensor, name: str, shape: str) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import once_differentiable
@@ -16,7 +16,7 @@ from hardsight.kernels.samples import kept_labels
 
 def pairwise_angular_contrast(
     features: Float[Tensor, "samples dim"],
-    labels: Int[Tensor, "samples"],
+    labels: Integer[Tensor, "samples"],
     margin_radians: float = 0.5,
     *,
     sample_weight: Float[Tensor, "samples"] | None = None,
@@ -30,7 +30,7 @@ def pairwise_angular_contrast(
     no gradient.
     """
     check_matrix(features, "features", "[samples, dim]")
-    check_labels(labels, len(features))
+    labels = check_labels(labels, len(features))
     check_sample_weight(sample_weight, len(features))
     check_number("margin_radians", margin_radians)
     if reduction not in ("mean", "sum"):

@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import once_differentiable, trace_of
@@ -36,7 +36,7 @@ from hardsight.kernels.samples import kept_labels, reduced
 
 def rescaled_cross_entropy(
     logits: Float[Tensor, "rows classes"],
-    labels: Int[Tensor, "rows"],
+    labels: Integer[Tensor, "rows"],
     *,
     beta: float = 6.0,
     lam: float = 0.5,
@@ -55,7 +55,7 @@ def rescaled_cross_entropy(
     `in_place` writes the gradient over the logits during the backward pass: nothing may read them after.
     """
     check_matrix(logits, "logits", "[rows, classes]")
-    check_labels(labels, len(logits), logits.shape[1], ignore_index=ignore_index)
+    labels = check_labels(labels, len(logits), logits.shape[1], ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(logits))
     check_rescaling(beta, lam, epsilon, transform, reduction, (*REDUCTIONS, "none"))
     check_number("normaliser", 1.0 if normaliser is None else normaliser)
@@ -91,10 +91,10 @@ def reference(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
     return _AttachPlain.apply(value, z, gradient, trace_of(z))
 
 
-def row_statistics(logits: Float[Tensor, "rows classes"], labels: Int[Tensor, "rows"]) -> RowStatistics:
+def row_statistics(logits: Float[Tensor, "rows classes"], labels: Integer[Tensor, "rows"]) -> RowStatistics:
     """The label's logit and the others' log-sum-exp of every row, in one read of the logits. No gradient."""
     check_matrix(logits, "logits", "[rows, classes]")
-    check_labels(labels, len(logits), logits.shape[1])
+    labels = check_labels(labels, len(logits), logits.shape[1])
     return _statistics(logits.detach(), labels.long())
 
 
@@ -107,7 +107,7 @@ def _statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
 def attach_rescaled_gradient(
     value: Float[Tensor, "..."],
     logits: Float[Tensor, "rows classes"],
-    labels: Int[Tensor, "rows"],
+    labels: Integer[Tensor, "rows"],
     log_others: Float[Tensor, "rows"],
     coefficient: Float[Tensor, "rows"],
     *,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import once_differentiable, trace_of
@@ -26,7 +26,7 @@ def rescaled_linear_cross_entropy(
     features: Float[Tensor, "samples dim"],
     weight: Float[Tensor, "classes dim"],
     bias: Float[Tensor, "classes"] | None,
-    labels: Int[Tensor, "samples"],
+    labels: Integer[Tensor, "samples"],
     *,
     beta: float = 6.0,
     lam: float = 0.5,
@@ -44,7 +44,7 @@ def rescaled_linear_cross_entropy(
     sum over processes; it belongs to reduction "weight".
     """
     check_head(features, weight, bias)
-    check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
+    labels = check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
     check_sample_weight(sample_weight, len(features))
     check_rescaling(beta, lam, epsilon, transform, reduction)
     check_number("normaliser", 1.0 if normaliser is None else normaliser)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
 from hardsight.geometry import widen
@@ -110,10 +110,12 @@ def check_labels(
     return labels, kept
 
 
-def check_ids(ids: Int[Tensor, "..."], rows: int, samples: int) -> Int[Tensor, "rows"]:
+def check_ids(ids: Integer[Tensor, "..."], rows: int, samples: int) -> Int[Tensor, "rows"]:
     """Flat numbers of samples in a table, one for each row: none is spread over several, none counts from the end."""
     if ids.numel() != rows:
         raise ValueError(f"ids must have shape {[rows]}, one a sample; got {list(ids.shape)}")
+    # Bytes would index as a mask, and torch compares no unsigned integers of more than 8 bits.
+    ids = ids.long()
     if (outside := seen_outside(ids, 0, samples - 1)) is not None:
         raise ValueError(f"ids must lie in [0, {samples}), the samples of the table; got {outside}")
     return ids.reshape(-1)

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from hardsight.losses import processes
@@ -125,12 +125,12 @@ class JointOptimisation(nn.Module):
         labels: Tensor,
         sample_weight: Tensor | None = None,
         *,
-        ids: Int[Tensor, "batch"],
+        ids: Integer[Tensor, "batch"],
     ) -> Tensor:
         rows, losses, divergence = self._summands(logits, labels, sample_weight, ids)
         return _reduced(rows, losses, divergence, self.reduction, self.across_processes, self.process_group)
 
-    def terms(self, logits: Tensor, labels: Tensor, *, ids: Int[Tensor, "batch"]) -> list[Term]:
+    def terms(self, logits: Tensor, labels: Tensor, *, ids: Integer[Tensor, "batch"]) -> list[Term]:
         """The mean over this process's samples, and the divergence, which is of all processes' samples."""
         rows, losses, divergence = self._summands(logits, labels, None, ids)
         if not self.across_processes:
@@ -153,7 +153,7 @@ class JointOptimisation(nn.Module):
         return rows, *summands
 
     @torch.no_grad()
-    def record(self, ids: Int[Tensor, "ids"], logits: Float[Tensor, "batch classes"]) -> None:
+    def record(self, ids: Integer[Tensor, "ids"], logits: Float[Tensor, "batch classes"]) -> None:
         """Note this epoch's predictions of these samples."""
         slot = int(self.epoch) % self.window
         ids = check_ids(ids, len(logits), len(self.replaced))

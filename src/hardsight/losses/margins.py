@@ -7,7 +7,7 @@ arccos can spoil a gradient: all four are finite for aligned, opposite and zero 
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from hardsight.geometry import directions, full_precision, norms, widen
@@ -47,7 +47,7 @@ def margin_loss(
 def margin_logits(
     features: Tensor,
     weight: Tensor,
-    labels: Int[Tensor, "*batch"],
+    labels: Integer[Tensor, "*batch"],
     *,
     kind: str,
     scale: float | None,

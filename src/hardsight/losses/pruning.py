@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from hardsight.losses import processes
@@ -79,7 +79,7 @@ class TruncatedGCELoss(nn.Module):
         labels: Tensor,
         sample_weight: Tensor | None = None,
         *,
-        ids: Int[Tensor, "..."] | None = None,
+        ids: Integer[Tensor, "..."] | None = None,
     ) -> Tensor:
         if self.has_table and ids is None:
             raise ValueError("ids must name the samples when the loss holds a table (num_samples); got None")
@@ -99,7 +99,7 @@ class TruncatedGCELoss(nn.Module):
         )
 
     @torch.no_grad()
-    def prune(self, ids: Int[Tensor, "..."], logits: Tensor, labels: Tensor) -> None:
+    def prune(self, ids: Integer[Tensor, "..."], logits: Tensor, labels: Tensor) -> None:
         """Look at these samples again: keep those whose loss is at most L_q(k), which is p >= k.
 
         Nothing is learnt of a sample whose label is ignored: it stays as it was.

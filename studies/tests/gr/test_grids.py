@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hardsight_studies.engine import study as studies
 from hardsight_studies.engine.grid import Run, plan
+from hardsight_studies.engine.rows import PUBLISHED, read
 from hardsight_studies.engine.study import PRESETS
 from hardsight_studies.engine.trainings import config_of
 
@@ -94,6 +95,13 @@ def test_a_change_touches_what_it_says_and_nothing_else() -> None:
     printed = runs.pop("printed")
     assert {change: {name for name in {*one, *printed} if one.get(name) != printed.get(name)}
             for change, one in runs.items()} == TOUCHES  # fmt: skip
+
+
+def test_ten_of_the_measured_changes_change_one_thing() -> None:
+    rows = read("gr-protocol", PUBLISHED, "paper")
+    measured = {*rows.options("change", method="gr-16-1")} - {"printed", "right-labels"}
+    counts = [len(TOUCHES[change]) for change in measured if change != "float32"]
+    assert (counts.count(1), len(counts) - counts.count(1), len(measured) + 1) == (10, 6, 18)
 
 
 def test_long_trainings_touch_length_and_batch_alone() -> None:

@@ -85,7 +85,12 @@ def main() -> int:
             print(f"{study} {preset}: the study has not moved")
             lost += 1
             continue
-        numbers = importlib.import_module(f"carried.{head.path.parent.name}").numbers
+        try:
+            numbers = importlib.import_module(f"carried.{head.path.parent.name}").numbers
+        except ImportError:
+            print(f"{study} {preset}: nothing says where its numbers are")
+            lost += 1
+            continue
         found = compared(dict(leaves(results)), numbers(study, preset))
         print(f"{study} {preset}: " + ", ".join(f"{len(keys)} {name}" for name, keys in found.items()))
         for name in ("different", "missing"):

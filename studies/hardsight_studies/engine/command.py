@@ -130,6 +130,7 @@ def figures(
     """
     from hardsight.cli.errors import one_sentence
     from hardsight_studies.engine import study as studies
+    from hardsight_studies.engine.expressions import NotMeasuredError
     from hardsight_studies.engine.figures import make_figure, save
     from hardsight_studies.engine.rows import read
 
@@ -137,7 +138,12 @@ def figures(
         study = studies.get(id)
         rows = read(study.id, results, preset)
         for about in study.tables("figure"):
-            print(save(make_figure(study, rows, about["name"]), output / f"{study.id}-{about['name']}.png"))
+            try:
+                figure = make_figure(study, rows, about["name"])
+            except NotMeasuredError as problem:
+                print(f"hardsight: {problem}", file=sys.stderr)
+            else:
+                print(save(figure, output / f"{study.id}-{about['name']}.png"))
     if not study.tables("figure"):
         print(f"{id} has no figures: `hardsight study table {id}` prints what it found", file=sys.stderr)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing, save_png
+from hardsight_studies.engine.expressions import NotMeasuredError
 from hardsight_studies.engine.grid import matches
 from hardsight_studies.engine.rows import Rows
 from hardsight_studies.engine.study import Study, Tree, text
@@ -54,7 +55,7 @@ def _curves(study: Study, rows: Rows, about: Tree) -> "Figure":
     points = [{**one, "settings": json.loads(one["settings"])} for one in rows.points.to_pylist()]
     points = [one for one in points if matches(one["settings"], about.get("where", {}))]
     if not points:
-        raise FileNotFoundError(f"points of figure {about['name']} of {study.id} are not there for {rows.preset}")
+        raise NotMeasuredError(f"figure {about['name']} of {study.id} has no points in preset {rows.preset}")
     across = _titles(tree, panels, points, named=True)
     lines = dict(zip(_titles(tree, by, points), STYLES, strict=False))
     series: Mapping[str, str] = about["y"]

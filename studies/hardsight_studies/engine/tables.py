@@ -137,7 +137,7 @@ def formatted(rows: Rows, format: str, settings: Mapping[str, Any]) -> str:
     return re.sub(r"\{(\w+)(?::([^}]*))?\}", shown, format)
 
 
-def show(number: Number | float | None, spec: str = ".3f") -> str:
+def show(number: Number | float | int | None, spec: str = ".3f") -> str:
     """`78.9 ± 0.3` by a spec such as `.1%` (in percent, without the sign) or `.3f`; an interval as `0.35 [0.33, 0.37]`.
 
     Rounded here and nowhere before.

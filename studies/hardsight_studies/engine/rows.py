@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardsight_studies.engine.grid import matches
 from hardsight_studies.engine.study import HOME, PRESETS, text
 
 if TYPE_CHECKING:
@@ -97,6 +96,7 @@ class Rows(Sequence[Row]):
     def __init__(self, study: str, preset: str, rows: Iterable[Row], folder: Path | str = ".") -> None:
         self.study, self.preset, self.folder = study, preset, Path(folder)
         self._rows = [one for one in rows if one.preset == preset]
+        self._settings = [{**row.settings, "seed": row.seed} for row in self._rows]
 
     def __getitem__(self, at: Any) -> Any:
         return self._rows[at]
@@ -129,7 +129,12 @@ class Rows(Sequence[Row]):
 
     def where(self, **settings: Any) -> list[Row]:
         """The rows of these settings; a list allows several values, None an absent setting; `seed` counts as one."""
-        return [row for row in self if matches({**row.settings, "seed": row.seed}, settings)]
+        wanted = [(name, value if isinstance(value, list) else [value]) for name, value in settings.items()]
+        return [
+            row
+            for row, own in zip(self._rows, self._settings, strict=True)
+            if all(own.get(name) in values for name, values in wanted)
+        ]
 
     def number(self, metric: str, **settings: Any) -> Number | None:
         """A metric over the seeds of one point; None where it is not measured.

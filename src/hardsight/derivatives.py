@@ -13,20 +13,21 @@ from torch import Tensor
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward whose result raises where it is differentiated again; for that the function saves its inputs.
+    """A backward, called with ctx, the saved tensors and the gradients, whose result raises if it is differentiated.
 
-    An input that is not worth keeping in memory is saved as `trace_of` it.
+    For that the function saves its inputs; of one that is not worth keeping in memory, `trace_of` it.
     """
 
     @functools.wraps(backward)
     def sealed(ctx: Any, *upstream: Any) -> Any:
-        # Before the backward, which may write its gradient over them.
-        inputs = [one for one in (*upstream, *ctx.saved_tensors) if one is not None]
+        # Once: checkpointing computes them again each time.
+        saved = ctx.saved_tensors
         with torch.no_grad():
-            found = backward(ctx, *upstream)
+            found = backward(ctx, saved, *upstream)
         # Compiled code has no second derivatives, and says so itself.
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return found
+        inputs = [one for one in (*upstream, *saved) if one is not None]
         if not isinstance(found, tuple):
             return _Sealed.apply(found, *inputs)
         return tuple(None if one is None else _Sealed.apply(one, *inputs) for one in found)
@@ -36,7 +37,25 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def trace_of(*tensors: Tensor | None) -> Tensor:
     """No numbers at all, in the graph behind these tensors: what stands for them in `once_differentiable`."""
-    return torch.cat([one.reshape(-1)[:0].float() for one in tensors if one is not None])
+    given = [one for one in tensors if one is not None]
+    return given[0].new_empty(0) if torch.compiler.is_compiling() else _Trace.apply(*given)
+
+
+class _Trace(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*tensors: Tensor) -> Tensor:
+        return tensors[0].new_empty(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.count = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[None, ...]:
+        return (None,) * ctx.count
 
 
 class _Sealed(torch.autograd.Function):

@@ -8,6 +8,7 @@ import torch
 from scipy.integrate import quad
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from hardsight import kernels
 from hardsight.losses import (
@@ -312,3 +313,12 @@ def test_a_second_derivative_raises(name: str, generator: torch.Generator) -> No
         torch.func.grad(slope)(logits)
     with pytest.raises(RuntimeError):
         torch.func.jvp(slope, (logits,), (logits,))
+
+
+def test_checkpointing_computes_what_is_saved_once(generator: torch.Generator) -> None:
+    logits, labels = torch.randn(6, 4, generator=generator, requires_grad=True), torch.arange(6) % 4
+    loss = GradientRescaling()
+    plain = torch.autograd.grad(loss(logits.tanh(), labels), logits)
+    for recorded in (False, True):
+        value = checkpoint(lambda: loss(logits.tanh(), labels), use_reentrant=False)
+        assert torch.equal(torch.autograd.grad(value, logits, create_graph=recorded)[0], plain[0])

@@ -95,8 +95,8 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_projected(_wanted(ctx.needs_input_grad), grad, *ctx.saved_tensors), *ctx.unused
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *_projected(_wanted(ctx.needs_input_grad), grad, *saved), *ctx.unused
 
 
 class _Recomputed(torch.autograd.Function):
@@ -120,8 +120,8 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        features, weight, labels, scale, sample_weight = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+        features, weight, labels, scale, sample_weight = saved
         each = grad if grad.ndim else None
         given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings)
         wanted = _wanted(ctx.needs_input_grad)

@@ -87,8 +87,8 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        features, inverses, gradient, factor = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+        features, inverses, gradient, factor = saved
         return project_gradients([gradient], [features], inverses, 0, factor, grad)[0], *ctx.unused
 
 

@@ -143,8 +143,8 @@ class _Rescaled(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, labels, kept = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, labels, kept = saved
         return _fused_gradient(logits, labels, kept, None, grad, ctx.in_place), *ctx.unused
 
 
@@ -162,8 +162,8 @@ class _AttachRows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, labels, log_others, coefficient = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, labels, log_others, coefficient = saved
         if _serves(logits):
             gradient = _fused_gradient(logits, labels, log_others, coefficient, grad, ctx.in_place)
         else:
@@ -193,8 +193,8 @@ class _AttachPlain(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
-        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * ctx.saved_tensors[0], None, None
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[None, Tensor, None, None]:
+        return None, (grad.reshape(-1, 1) if grad.ndim else grad) * saved[0], None, None
 
 
 def _plain_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -127,8 +127,8 @@ class _Walk(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        _, divisor, *gradients = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        _, divisor, *gradients = saved
         wanted = ctx.needs_input_grad[2:5]
         chosen = [one for one, is_wanted in zip(gradients, wanted, strict=True) if is_wanted]
         settings = (ctx.dtype, ctx.bias_dtype if wanted[2] else None, ctx.shift)

@@ -80,7 +80,7 @@ class _MeanOverProcesses(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None]:
         # d mean / d x is 1/W here, and the average over the W processes already is that 1/W.
         return grad, None, None
 
@@ -100,6 +100,6 @@ class _GatherSamples(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None, None]:
         # Each process follows the loss through its own samples only; times W, because the average divides by it.
         return grad[ctx.mine] * ctx.world, None, None, None

@@ -256,8 +256,8 @@ class _AttachGradient(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
-        gradient, _ = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[None, Tensor, None, None]:
+        gradient, _ = saved
         return None, (grad.reshape(-1, 1) if grad.ndim else grad) * gradient, None, None
 
 

@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 # Any tests of one file or name: make test TESTS="tests/test_geometry.py"
 TESTS ?=
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test kills lint format bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/hardsight demo
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+# A few seconds of this are in `make test`: here 150 kills.
+kills: $(VENV)/.dev
+	@HARDSIGHT_KILLS=30 $(BIN)/python -m pytest tests/training/test_resume.py -k killed
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check .

@@ -68,9 +68,9 @@ def claim(path: Path, *, heartbeat: float = _HEARTBEAT) -> Iterator[bool]:
             path.unlink(missing_ok=True)
 
 
-def release_abandoned(folder: Path) -> None:
-    """Remove the claims in a folder whose owners are dead: nobody may ever ask for them again."""
-    for path in folder.glob("*.json"):
+def release_abandoned(path: Path) -> None:
+    """Remove a claim whose owner is dead: where the work is done, nobody may ever ask for it again."""
+    if is_abandoned(path):
         with claim(path):
             pass
 

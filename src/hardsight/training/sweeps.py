@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hardsight.records import read_run
-from hardsight.training.locks import claim, release_abandoned
+from hardsight.training.locks import CLAIM, claim, release_abandoned
 from hardsight.training.meter import NonFiniteLossError
 
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
@@ -81,7 +81,8 @@ def run_sweep(
     left unfinished is computed too; `say` is told.
     """
     folder = Path(folder)
-    release_abandoned(folder / _CLAIMS)
+    for left in [*(folder / _CLAIMS).glob("*.json"), *(folder / cell.name / CLAIM for cell in cells)]:
+        release_abandoned(left)
     _check_names(cells)
     if at_once < 1:
         raise ValueError(f"at_once must be at least 1; got {at_once!r}")

@@ -3,10 +3,9 @@
 import re
 
 from hardsight.names import unknown_name
-from hardsight_studies import avh
 from hardsight_studies.framework import Study
 
-_STUDIES = (*avh.STUDIES,)
+_STUDIES: tuple[Study, ...] = ()
 
 
 def studies() -> list[Study]:

@@ -1,27 +1,40 @@
-"""One look at a network: norm, AVH, confidence and correctness of every image, and their means by group."""
+"""Figures that are made by looking at a network: public ones as they are, others trained first, one run each.
 
-from collections.abc import Mapping, Sequence
+What a study measures of a network, a list of `Found`, is written as JSON into the run's record; `rows` and `points`
+read it back.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
-from hardsight import hardness
-from hardsight.datasets.augment import PixelScale, normalise
+from hardsight import hardness, records
+from hardsight.alignment.groups import joint_histogram
+from hardsight.datasets.augment import PixelScale, normalise, pixel_scale
 from hardsight.heads import evaluating
 from hardsight.models import Classifier
+from hardsight_studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, images_of, is_public, public_network
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.rows import Row
+from hardsight_studies.engine.running import row_of
+from hardsight_studies.engine.trainings import Hooks, Training, train, write_record
 
-# What is followed: the first three with a mean and a standard deviation, of `correct` the mean says all.
+FOUND = "found.json"
+BINS = 20
+# The first three are followed with a mean and a standard deviation, of `correct` the mean says all.
 QUANTITIES = ("norm", "avh", "confidence", "correct")
-STATISTICS = ("norm", "norm_sd", "avh", "avh_sd", "confidence", "confidence_sd", "correct")
 
 
 @dataclass(frozen=True)
 class Look:
-    """One number an image: feature norm, AVH, softmax probability of the label, and whether it is predicted.
+    """One number per image: feature norm, AVH, softmax probability of the label, and whether it is predicted.
 
     Confidence is float64: many easy images round to 1 in float32 and would tie.
     """
@@ -35,7 +48,7 @@ class Look:
         return len(self.norm)
 
     def first(self, count: int) -> "Look":
-        """The look at the first so many images."""
+        """The first so many images."""
         return Look(*(getattr(self, name)[:count] for name in QUANTITIES))
 
 
@@ -77,45 +90,111 @@ def look_at_features(features: Float[Tensor, "samples dim"], head: Any, labels: 
     return Look(**scores, confidence=confidence, correct=(head(features).argmax(1) == labels).float())
 
 
-def group_statistics(seen: Look, groups: Int[Tensor, "samples"], count: int, prefix: str) -> dict[str, float]:
-    """Mean and standard deviation of each quantity in groups 0 to count - 1, as `prefix0_avh` and `prefix0_avh_sd`.
+# ---------------------------------------------------------------------------------------------------------------------
+# Networks, and what is found about them.
 
-    The standard deviation is that of the images, not of their mean. Images of group -1 are left out; a group without
-    images is NaN.
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained network and the test images to look at, as bytes; `scale` normalises them as in its training."""
+
+    model: Classifier
+    images: UInt8[Tensor, "samples channels height width"]
+    labels: Int[Tensor, "samples"]
+    scale: PixelScale
+    class_names: tuple[str, ...]
+    ids: Int[Tensor, "samples"]
+
+
+class Found(NamedTuple):
+    """Metrics of a run, or points of one series of a figure, by column; `settings` are further ones.
+
+    `seeded` is false for intervals over images, which are in rows of no seed.
     """
-    inside = torch.nn.functional.one_hot(groups.clamp_min(0), count).to(seen.norm) * (groups >= 0).unsqueeze(1)
-    sizes = inside.sum(0)
-    columns = []
-    for name in QUANTITIES:
-        values = getattr(seen, name).to(inside)
-        mean = (values @ inside) / sizes
-        # Around each group's own mean: the difference of two large squares would lose the digits of a small spread.
-        apart = (values.unsqueeze(1) - mean.nan_to_num(0.0)).square() * inside
-        columns += [mean] if name == "correct" else [mean, (apart.sum(0) / sizes).sqrt()]
-    numbers = torch.stack(columns).double().cpu().tolist()
-    return {
-        f"{prefix}{group}_{title}": of_title[group]
-        for title, of_title in zip(STATISTICS, numbers, strict=True)
-        for group in range(count)
-    }
+
+    metrics: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = {}
+    seeded: bool = True
+    series: str = ""
+    columns: Mapping[str, Sequence[float]] = {}
 
 
-def curves_of(rows: Sequence[Mapping[str, Any]], prefix: str, count: int) -> list[dict[str, list[Any]]]:
-    """What `group_statistics` put into the rows of a training, as one curve a statistic for each group."""
-    return [
-        {title: [row[f"{prefix}{group}_{title}"] for row in rows] for title in STATISTICS} for group in range(count)
-    ]
+Measure = Callable[[Subject], list[Found]]
 
 
-def mean_curves(seeds: Sequence[dict[str, list[Any]]]) -> dict[str, list[float | None]]:
-    """The mean over seeds of each curve, four digits; where a seed has no number there is none."""
-    found: dict[str, list[float | None]] = {}
-    for title in seeds[0]:
-        values = np.array([seed[title] for seed in seeds], dtype=np.float64).mean(0)
-        found[title] = [short(value) for value in values.tolist()]
-    return found
+def computing(measure: Measure, images: Mapping[str, int]) -> Callable[[Sequence[Run], str, Options], None]:
+    """The hook that measures so many test images, by preset, in public networks and in those that it trains."""
+
+    def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
+        for run in runs:
+            options.clock.check()
+            if is_public(run):
+                subject = _public(run, images[preset], options.torch_device)
+                write_found(run, measure(subject))
+                write_record(run, {}, options.torch_device)
+            else:
+                train([run], options, Hooks(measure=_measuring(measure, images[preset])))
+
+    return compute
 
 
-def short(value: float) -> float | None:
-    """Four significant digits; None for what is no number."""
-    return float(f"{value:.4g}") if np.isfinite(value) else None
+def write_found(run: Run, found: Sequence[Found]) -> None:
+    """Keep what was found in the run's record."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    lists = [one._replace(columns={name: list(values) for name, values in one.columns.items()}) for one in found]
+    records.write_json(run.folder / FOUND, [one._asdict() for one in lists])
+
+
+def _found(run: Run) -> list[Found]:
+    return [Found(**one) for one in json.loads((run.folder / FOUND).read_text("utf-8"))]
+
+
+def rows(runs: Sequence[Run], preset: str) -> Iterator[Row]:
+    """The hook that gives the rows of what was found."""
+    for run in runs:
+        for one in _found(run):
+            if one.metrics and one.seeded:
+                yield row_of(run, one.metrics, settings=one.settings)
+            elif one.metrics:
+                yield Row("", "", {**run.point, **one.settings}, None, one.metrics)
+
+
+def points(runs: Sequence[Run], preset: str) -> list[dict[str, Any]]:
+    """The hook that gives the points of what was found."""
+    found = ((run, one) for run in runs for one in _found(run) if one.series)
+    return [point for run, one in found for point in points_of(run, one.series, one.columns, one.settings)]
+
+
+def points_of(
+    run: Run, series: str, columns: Mapping[str, Sequence[Any]], settings: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """The points of one series, from columns `x`, `y` and others."""
+    about = {"settings": json.dumps({**run.point, **(settings or {})}, ensure_ascii=False), "seed": run.seed}
+    rows = zip(*columns.values(), strict=True)
+    return [{**about, "series": series, **dict(zip(columns, map(float, row), strict=True))} for row in rows]
+
+
+def counts(score: np.ndarray, frequency: np.ndarray) -> dict[str, list[float]]:
+    """How many images there are by human frequency (x) and score (y), scaled to [0, 1]: the bins that hold one."""
+    found = joint_histogram(score, frequency, BINS).counts
+    x, y = found.nonzero()
+    return {"x": ((x + 0.5) / BINS).tolist(), "y": ((y + 0.5) / BINS).tolist(), "count": found[x, y].tolist()}
+
+
+def _public(run: Run, count: int, device: torch.device) -> Subject:
+    data = images_of("cifar10", "test")
+    parts = pixel_scale(torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD))
+    scale = PixelScale(*(part.to(device) for part in parts))
+    images, labels, ids = (part[:count].to(device) for part in (data.images, data.labels, data.ids))
+    return Subject(public_network(run, device), images, labels, scale, data.class_names, ids)
+
+
+def _measuring(measure: Measure, count: int) -> Callable[[Training, nn.Module], Mapping[str, Any]]:
+    def measured(training: Training, model: nn.Module) -> Mapping[str, Any]:
+        test = training.test
+        names = tuple(map(str, range(int(test.labels.max()) + 1)))
+        images, labels, ids = (part[:count] for part in (test.images, test.labels, test.ids))
+        write_found(training.run, measure(Subject(cast("Classifier", model), images, labels, test.scale, names, ids)))
+        return {}
+
+    return measured

@@ -1,20 +1,20 @@
-"""One smoke run of the cells that people are held against, shared by all tests that judge it."""
-
-from pathlib import Path
+"""One smoke run of the networks that people are compared with, shared by all tests that read it."""
 
 import numpy as np
 import pytest
-from hardsight_studies import Options
 from hardsight_studies.avh import people
-from hardsight_studies.avh.agreement import Answers
+from hardsight_studies.avh.choice import Answers
+from hardsight_studies.engine import study as studies
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.grid import Run, plan
 
 
 @pytest.fixture(scope="session")
-def people_smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records of the smoke preset's cells."""
-    folder = tmp_path_factory.mktemp("people")
-    people.compute("smoke", [(cell, folder / cell.name) for cell in people.cells("smoke")], Options())
-    return folder
+def people_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """The finished runs of the smoke preset."""
+    runs = plan(studies.get("avh-table1"), "smoke", tmp_path_factory.mktemp("people"))
+    people.compute(runs, "smoke", Options(say=str))
+    return runs
 
 
 @pytest.fixture

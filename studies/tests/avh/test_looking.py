@@ -5,18 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from hardsight_studies.avh.groups import CONTRAST, NOISE, TestImages, agreement
-from hardsight_studies.avh.levels import judge_levels
-from hardsight_studies.avh.looking import (
+from hardsight_studies.avh.levels import (
+    LEVELS,
     STATISTICS,
-    Look,
-    curves_of,
+    GroupedImages,
+    agreement,
+    found_at,
     group_statistics,
-    joined,
-    look,
-    look_at_features,
-    mean_curves,
 )
+from hardsight_studies.avh.looking import Look, joined, look, look_at_features
 from torch import Tensor
 
 from hardsight import hardness, models
@@ -81,25 +78,19 @@ def test_statistics_equal_a_slow_loop_and_leave_out_who_has_no_group(seen: Look)
             expected = spread if title.endswith("_sd") else mean
             assert found[f"bin{group}_{title}"] == pytest.approx(expected, rel=1e-4)
     assert math.isnan(found["bin3_avh"])
-    assert curves_of([found, found], "bin", 4)[1]["avh"] == [found["bin1_avh"]] * 2
-
-
-def test_curves_are_averaged_over_seeds_where_all_have_numbers() -> None:
-    found = mean_curves([{"avh": [1.0, math.nan]}, {"avh": [2.0, 3.0]}])
-    assert found == {"avh": [1.5, None]}
 
 
 def test_levels_end_in_the_images_as_they_are(model: models.Classifier, images: tuple[Tensor, Tensor]) -> None:
     pixels, labels = images
-    groups = TestImages(pixels, labels, SCALE, torch.linspace(0, 1, 30, dtype=torch.float64), degraded=20)
+    groups = GroupedImages(pixels, labels, SCALE, torch.linspace(0, 1, 30, dtype=torch.float64), degraded=20)
     clean, at_levels = groups.looks(model)
-    assert set(at_levels) == {NOISE.name, CONTRAST.name}
+    assert set(at_levels) == set(LEVELS)
     for looks in at_levels.values():
         assert [len(one) for one in looks] == [20] * 5
         assert torch.equal(looks[-1].avh, clean.avh[:20])
         assert not torch.equal(looks[0].avh, looks[-1].avh)
     assert sum(groups.sizes) == 30
-    again = TestImages(pixels, labels, SCALE, degraded=20)
+    again = GroupedImages(pixels, labels, SCALE, degraded=20)
     assert all(
         torch.equal(one, other) for one, other in zip(groups.levels["noise"], again.levels["noise"], strict=True)
     )
@@ -120,15 +111,16 @@ def test_agreement_has_a_sign_and_a_constant_has_none() -> None:
 
 def test_levels_are_judged_by_hand() -> None:
     # Two images whose AVH rises with the level by different amounts, one that does not vary.
-    avh = torch.tensor([[0.3, 0.2, 0.1], [0.9, 0.5, 0.1], [0.4, 0.4, 0.4]])
-    looks = [Look(avh[:, at], avh[:, at], 1 - avh[:, at], torch.ones(3)) for at in range(3)]
-    found = judge_levels(looks, (0.4, 0.2, 0.0))
-    assert found["means"]["avh"] == pytest.approx([1.6 / 3, 1.1 / 3, 0.2], abs=1e-4)
-    assert found["within"]["avh"] == 1.0
-    assert found["within"]["confidence"] == -1.0
-    assert [sum(counts) for counts in found["counts"]] == [3, 3, 3]
-    assert 0 < found["correlations"]["avh"]["spearman"] < 1
-    assert found["correlations"]["norm"]["spearman"] == found["correlations"]["avh"]["spearman"]
+    avh = torch.tensor([[0.3, 0.25, 0.2, 0.15, 0.1], [0.9, 0.7, 0.5, 0.3, 0.1], [0.4] * 5])
+    looks = [Look(avh[:, at], avh[:, at], 1 - avh[:, at], torch.ones(3)) for at in range(5)]
+    followed, *by_level = found_at({"noise": looks})
+    assert [one.settings["level"] for one in by_level] == list(LEVELS["noise"])
+    assert [one.metrics["avh"] for one in by_level] == pytest.approx([1.6 / 3, 1.35 / 3, 1.1 / 3, 0.85 / 3, 0.2])
+    assert followed.metrics["avh_within"] == pytest.approx(1.0)
+    assert followed.metrics["confidence_within"] == pytest.approx(-1.0)
+    assert [sum(one.columns["y"]) for one in by_level] == [3] * 5
+    assert 0 < followed.metrics["avh_spearman"] < 1
+    assert followed.metrics["norm_spearman"] == followed.metrics["avh_spearman"]
 
 
 def test_joined_looks_keep_their_order(seen: Look) -> None:

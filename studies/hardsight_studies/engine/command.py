@@ -1,15 +1,14 @@
 """`hardsight study`: list the studies, run what is missing of one, print its tables, draw its figures, build pages."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hardsight.cli.errors import BAD_INPUT, one_sentence
+from hardsight.cli.printing import print_table, say, say_json
 from hardsight_studies import old_command
 
-# The commands import what they need: this module is imported by every `hardsight` command, and by `hardsight.cli`.
 study_app = typer.Typer(help="The tables and figures of the papers, each one command.", no_args_is_help=True)
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="A study; `hardsight study list` names them.")]
@@ -29,16 +28,14 @@ def list_studies(
 
     Example: hardsight study list
     """
-    from hardsight.cli.errors import one_sentence
     from hardsight_studies.engine.study import heads
 
     with one_sentence():
         rows = [{"id": one.id, "title": one.title, "beside": one.paper} for one in heads()] + old_command.rows()
     if as_json:
-        print(json.dumps(rows, ensure_ascii=False))
+        say_json(rows)
         return
-    for row in rows:
-        print("\t".join(row.values()))
+    print_table(None, ("id", "title", "beside"), [[*row.values()] for row in rows])
 
 
 @study_app.command("run")
@@ -62,12 +59,11 @@ def run(
 
     Example: hardsight study run gr-table8 --preset smoke
     """
-    from hardsight.cli.errors import BAD_INPUT, one_sentence
     from hardsight_studies.engine import study as studies
     from hardsight_studies.engine.clock import Clock, Options
 
     with one_sentence("preset", "runs", "limit_seconds", "at_once", "device", "output"):
-        options = Options(device, at_once, stacked, Clock.of(limit_seconds), lambda line: print(line, flush=True))
+        options = Options(device, at_once, stacked, Clock.of(limit_seconds), lambda line: say(line, flush=True))
         if id != "all" and (old := old_command.old(id)) is not None:
             old_command.run(old, preset, output, results, runs, options)
             return
@@ -78,10 +74,10 @@ def run(
                 raise ValueError("output and runs must be left out where all studies are run")
             refused = run_all(preset, results, options)
             for name, problem in refused.items():
-                print(f"hardsight: {name}: {' '.join(problem.split())}", file=sys.stderr)
+                say(f"hardsight: {name}: {' '.join(problem.split())}", error=True)
             raise typer.Exit(BAD_INPUT if refused else 0)
         study = studies.get(id)
-        print(run_study(study, preset, results, output=output, only=runs or (), options=options))
+        say(run_study(study, preset, results, output=output, only=runs or (), options=options))
 
 
 @study_app.command("table")
@@ -95,7 +91,6 @@ def table(
 
     Example: hardsight study table gr-table8 --preset cpu
     """
-    from hardsight.cli.errors import one_sentence
     from hardsight_studies.engine import study as studies
     from hardsight_studies.engine.rows import PUBLISHED, read
     from hardsight_studies.engine.tables import failures, make_table, provenance
@@ -107,14 +102,14 @@ def table(
         study = studies.get(id)
         rows = read(study.id, results, preset)
         if as_json:
-            print("".join(f"{row.line()}\n" for row in rows), end="")
+            _say_lines("\n".join(row.line() for row in rows))
             return
-        print(f"{study.head.title} ({study.head.paper})\n" if study.head.paper else f"{study.head.title}\n")
+        _say_lines(f"{study.head.title} ({study.head.paper})\n" if study.head.paper else f"{study.head.title}\n")
         for about in study.tables("table"):
             title = f"{about['title']}\n\n" if "title" in about else ""
             made = make_table(study, rows, about["name"])
-            print(f"{title}{made.markdown()}" if made.lines else f"{title}{about['name']}: not measured yet\n")
-        print(f"{failures(rows)}{provenance(study, rows)}")
+            _say_lines(f"{title}{made.markdown()}" if made.lines else f"{title}{about['name']}: not measured yet\n")
+        _say_lines(f"{failures(rows)}{provenance(study, rows)}")
 
 
 @study_app.command("figures")
@@ -128,7 +123,6 @@ def figures(
 
     Example: hardsight study figures gr-table8 --preset smoke -o figures
     """
-    from hardsight.cli.errors import one_sentence
     from hardsight_studies.engine import study as studies
     from hardsight_studies.engine.expressions import NotMeasuredError
     from hardsight_studies.engine.figures import make_figure, save
@@ -141,11 +135,11 @@ def figures(
             try:
                 figure = make_figure(study, rows, about["name"])
             except NotMeasuredError as problem:
-                print(f"hardsight: {problem}", file=sys.stderr)
+                say(f"hardsight: {problem}", error=True)
             else:
-                print(save(figure, output / f"{study.id}-{about['name']}.png"))
+                say(save(figure, output / f"{study.id}-{about['name']}.png"))
     if not study.tables("figure"):
-        print(f"{id} has no figures: `hardsight study table {id}` prints what it found", file=sys.stderr)
+        say(f"{id} has no figures: `hardsight study table {id}` prints what it found", error=True)
 
 
 @study_app.command("pages")
@@ -157,10 +151,14 @@ def pages(
 
     Example: hardsight study pages -o build/site/studies
     """
-    from hardsight.cli.errors import one_sentence
     from hardsight_studies.engine.pages import build_pages
     from hardsight_studies.engine.rows import PUBLISHED
 
     with one_sentence():
         for path in build_pages(output, results=results or PUBLISHED):
-            print(path)
+            say(path)
+
+
+def _say_lines(text: str) -> None:
+    for line in text.split("\n"):
+        say(line)

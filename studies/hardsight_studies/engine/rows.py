@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hardsight.files import read_text
 from hardsight_studies.engine.study import HOME, PRESETS, text
 
 if TYPE_CHECKING:
@@ -163,7 +164,11 @@ def path_of(study: str, folder: Path | str) -> Path:
 
 def read_rows(path: Path | str) -> list[Row]:
     """The rows of a file, of one key the newest; a damaged line is an error that names file and line."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).is_file() else []
+    try:
+        # Split at line ends alone: text in JSON may hold what else Python takes for one.
+        lines = read_text(path).split("\n") if Path(path).is_file() else []
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"{path} must be UTF-8 text: {problem}") from None
     return merge(_row(line, f"{path}, line {at}") for at, line in enumerate(lines, 1) if line.strip())
 
 
@@ -237,10 +242,17 @@ def _points_schema() -> "pa.Schema":
 def _row(line: str, place: str) -> Row:
     kinds = {"study": str, "preset": str, "settings": dict, "seed": int | None, "metrics": dict}
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{place} must be a row as JSON: {problem}") from None
     whole = isinstance(found, dict) and all(isinstance(found.get(name, ...), kind) for name, kind in kinds.items())
     if not whole or not {*found} <= {one.name for one in dataclasses.fields(Row)}:
         raise ValueError(f"{place} must be a row with study, preset, settings, seed and metrics; it is not")
+    wrong = [name for name, value in found["metrics"].items() if isinstance(value, str | bool)]
+    if wrong:
+        raise ValueError(f"{place}: metrics must be numbers; got {found['metrics'][wrong[0]]!r} for {wrong[0]}")
     return Row(**found)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")

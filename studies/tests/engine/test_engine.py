@@ -1,6 +1,5 @@
 """From the TOML to the printed table: what the engine reads, runs, keeps and shows."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +63,29 @@ def test_merging_is_putting_lines_together(tmp_path: Path) -> None:
     assert both == merge([*ours, *theirs]) == merge([*theirs, *ours]) == merge([*both, *both])
 
 
-def test_a_damaged_line_names_file_and_line(tmp_path: Path) -> None:
-    path = tmp_path / "study.jsonl"
-    path.write_text(row().line() + "\n" + row(1).line()[:40] + "\n")
-    with pytest.raises(ValueError, match=r"study\.jsonl, line 2"):
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        row(1).line()[:40],
+        row().line().replace('"seed": 0', '"seed": "0"'),
+        row().line().replace('"settings"', '"setting"'),
+        row(last=0.5).line().replace("0.5", '"high"'),
+        row(last=0.5).line().replace("0.5", "NaN"),
+        "[1]",
+        "[" * 100_000,
+        "\x1b[31m",
+    ],
+)
+def test_a_damaged_line_names_file_and_line(damaged: str, tmp_path: Path) -> None:
+    path = tmp_path / "gr-table8.jsonl"
+    path.write_text(f"{row().line()}\n{damaged}\n{row(2).line()}\n")
+    with pytest.raises(ValueError, match=r"gr-table8\.jsonl, line 2"):
         read_rows(path)
-    path.write_text(json.dumps({"study": "study", "preset": "cpu", "settings": {}, "seed": "0", "metrics": {}}) + "\n")
-    with pytest.raises(ValueError, match="line 1"):
+    said = run("table", "gr-table8", "--results", tmp_path)
+    assert said.exit_code == 2
+    assert "\x1b" not in said.stderr
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"gr-table8\.jsonl"):
         read_rows(path)
 
 

@@ -1,5 +1,7 @@
 """Every study: its file is sound in every preset, its smoke run ends in its tables, and what is published builds."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,16 @@ def test_every_line_of_results_can_be_made(study: studies.Study) -> None:
 
     for line in lines_of(study, PUBLISHED):
         assert all(line[4:]), line
+
+
+def test_listing_reads_no_more_than_heads_and_imports_no_torch() -> None:
+    code = (
+        "import sys; from hardsight_studies.engine.command import study_app; from typer.testing import CliRunner;"
+        "found = CliRunner().invoke(study_app, ['list']); assert found.exit_code == 0, found.output;"
+        "assert len(found.stdout.splitlines()) > 2; "
+        "assert not {'torch', 'numpy', 'pyarrow', 'matplotlib'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_no_study_file_is_long() -> None:

@@ -7,7 +7,6 @@ import typer
 
 from hardsight.cli.errors import BAD_INPUT, one_sentence
 from hardsight.cli.printing import print_table, say, say_json
-from hardsight_studies import old_command
 
 study_app = typer.Typer(help="The tables and figures of the papers, each one command.", no_args_is_help=True)
 
@@ -31,7 +30,7 @@ def list_studies(
     from hardsight_studies.engine.study import heads
 
     with one_sentence():
-        rows = [{"id": one.id, "title": one.title, "beside": one.paper} for one in heads()] + old_command.rows()
+        rows = [{"id": one.id, "title": one.title, "beside": one.paper} for one in heads()]
     if as_json:
         say_json(rows)
         return
@@ -64,9 +63,6 @@ def run(
 
     with one_sentence("preset", "runs", "limit_seconds", "at_once", "device", "output"):
         options = Options(device, at_once, stacked, Clock.of(limit_seconds), lambda line: say(line, flush=True))
-        if id != "all" and (old := old_command.old(id)) is not None:
-            old_command.run(old, preset, output, results, runs, options)
-            return
         from hardsight_studies.engine.running import run_all, run_study
 
         if id == "all":
@@ -92,13 +88,10 @@ def table(
     Example: hardsight study table gr-table8 --preset cpu
     """
     from hardsight_studies.engine import study as studies
-    from hardsight_studies.engine.rows import PUBLISHED, read
+    from hardsight_studies.engine.rows import read
     from hardsight_studies.engine.tables import failures, make_table, provenance
 
     with one_sentence("preset"):
-        if (old := old_command.old(id)) is not None:
-            old_command.table(old, preset, results or PUBLISHED)
-            return
         study = studies.get(id)
         rows = read(study.id, results, preset)
         if as_json:

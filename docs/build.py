@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
-from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing, save_png
+from hardsight.plotting import BLUE, GREEN, INK, RED, as_png, drawing
+from hardsight.records import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,7 +187,7 @@ def main() -> None:
     (DOCS / "results.md").write_text(results_page())
     for page in PAGES_WITH_BLOCKS:
         page.write_text(made_again(page.read_text(), blocks))
-    save_png(kernels_figure(), DOCS / "pictures" / "kernels.png")
+    write_bytes(DOCS / "pictures" / "kernels.png", as_png(kernels_figure()))
     for path in build_site(DOCS.parent / "build" / "site"):
         print(path)
 

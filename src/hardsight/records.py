@@ -208,10 +208,15 @@ def write_thumbnails(path: Path | str, ids: Sequence[Any], images: Iterable[np.n
     write_table(path, pa.table({"id": pa.array(ids), "png": pa.array(pictures, pa.binary())}))
 
 
+def write_bytes(path: Path | str, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
 def write_text(path: Path | str, text: str) -> None:
     """Write text as UTF-8."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode("utf-8"))
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from hardsight.plotting import _VARIABLES, as_svg
 from hardsight.report import figures, write_figures, write_summary_picture
-from hardsight.report.canvas import _VARIABLES, as_svg
 from hardsight.report.gallery import figures_of
 from hardsight.report.numbers import histogram
 from hardsight.report.reading import Score, read_run

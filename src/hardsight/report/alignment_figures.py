@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, RED, drawing
+from hardsight.plotting import BLUE, FAINT, GREEN, INK, RED, drawing
 from hardsight.report.figures import MOST_CLASSES, shortened, shortened_apart
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.alignment.analysis import notices
+from hardsight.plotting import as_svg
 from hardsight.records import read_json, write_text
 from hardsight.report.alignment_figures import (
     METHOD_NAMES,
@@ -18,7 +19,6 @@ from hardsight.report.alignment_figures import (
     draw_joint,
     draw_strengths,
 )
-from hardsight.report.canvas import as_svg
 from hardsight.report.figures import MOST_CLASSES
 from hardsight.report.page import template_environment
 

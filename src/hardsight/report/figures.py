@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.report.canvas import BLUE, GREEN, INK, PAPER, PURPLE, RED, drawing
+from hardsight.plotting import BLUE, GREEN, INK, PAPER, PURPLE, RED, drawing
 from hardsight.report.numbers import Histogram
 from hardsight.report.reading import Score
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hardsight.plotting import as_png
+from hardsight.records import write_bytes
 from hardsight.report import figures
-from hardsight.report.canvas import save_png
 from hardsight.report.reading import read_run
 from hardsight.report.view import View, look_at
 
@@ -62,7 +63,7 @@ def write_figures(run: Path | str) -> list[Path]:
     paths = []
     for name, (figure, _) in figures_of(view).items():
         paths.append(folder / f"{names.get(name, name)}.png")
-        save_png(figure, paths[-1])
+        write_bytes(paths[-1], as_png(figure))
     return paths
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hardsight.plotting import as_svg
 from hardsight.records import write_text
-from hardsight.report.canvas import as_svg
 from hardsight.report.gallery import figures_of
 from hardsight.report.reading import read_run
 from hardsight.report.sentences import facts, notices, sentences, tiles

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hardsight.report.canvas import BLUE, INK, RED, drawing, save_png
+from hardsight.plotting import BLUE, INK, RED, as_png, drawing
+from hardsight.records import write_bytes
 from hardsight.report.cards import Card, Ranking
 from hardsight.report.figures import fill_histogram, shortened
 from hardsight.report.numbers import Histogram
@@ -31,7 +32,7 @@ def write_summary_picture(run: Path | str, path: Path | str) -> Path:
         parts: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)
         _strip(parts[0], view.run, ranking)
         _histogram(parts[1], line, *drawn[line.score.name])
-        save_png(figure, path, dots_per_inch=100)
+        write_bytes(path, as_png(figure, dots_per_inch=100))
     return Path(path)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
+from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight.plotting import BLUE, GREEN, INK, PURPLE, RED, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.alignment import FIVE_BINS
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, RED, drawing
+from hardsight.plotting import BLUE, FAINT, GREEN, INK, RED, drawing
 from hardsight_studies.engine import study as studies
 from hardsight_studies.engine.rows import Rows
 from hardsight_studies.engine.tables import value_title

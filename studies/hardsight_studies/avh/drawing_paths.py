@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
+from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight_studies.avh.drawing import Points
 from hardsight_studies.engine.rows import Rows
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight.plotting import BLUE, GREEN, INK, PURPLE, RED, drawing
 from hardsight_studies.engine import study as studies
 from hardsight_studies.engine.rows import Rows
 from hardsight_studies.engine.tables import show, value_title

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.alignment import FIVE_BINS
-from hardsight.report.canvas import BLUE, GREEN, INK, RED, drawing
+from hardsight.plotting import BLUE, GREEN, INK, RED, drawing
 from hardsight_studies.avh.drawing import Points
 from hardsight_studies.engine.rows import Rows
 

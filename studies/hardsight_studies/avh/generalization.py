@@ -13,8 +13,8 @@ from hardsight import datasets
 from hardsight.datasets import ArrayDataset, FileDataset
 from hardsight.domains.generalization import Recipe, generalize, with_backbone_features
 from hardsight.domains.generalization.backbone import missing_packages
+from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.records import read_run
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardsight.report.canvas import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing, save_png
+from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, as_png, drawing
+from hardsight.records import write_bytes
 from hardsight_studies.engine.expressions import NotMeasuredError
 from hardsight_studies.engine.grid import matches
 from hardsight_studies.engine.rows import Rows
@@ -41,8 +42,7 @@ def make_figure(study: Study, rows: Rows, name: str | None = None) -> "Figure":
 
 def save(figure: "Figure", path: Path) -> Path:
     """The figure as a PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_png(figure, path)
+    write_bytes(path, as_png(figure))
     return path
 
 

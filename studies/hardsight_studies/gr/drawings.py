@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hardsight.report.canvas import FAINT, INK, RED, drawing
+from hardsight.plotting import FAINT, INK, RED, drawing
 from hardsight_studies.engine.figures import STYLES
 from hardsight_studies.engine.rows import Rows
 from hardsight_studies.gr.emphasis import title_of

@@ -5,7 +5,7 @@ import json
 import statistics
 from typing import TYPE_CHECKING
 
-from hardsight.report.canvas import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight.plotting import BLUE, GREEN, INK, PURPLE, RED, drawing
 from hardsight_studies.together.hardness import BINS, bin_mean
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""The canvas of the figures: house style, colours, and the two ways out, inline SVG and PNG.
+"""Figures in the house style: the colours, a figure to draw into, and its two forms, inline SVG and PNG.
 
 Every colour is one of a few named ones (Okabe-Ito, safe for colour-blind eyes). `as_svg` turns them into the
-page's CSS variables, so one drawing follows the light and the dark theme; `save_png` keeps them on white.
+page's CSS variables, so one drawing follows the light and the dark theme; `as_png` keeps them on white.
 """
 
 import contextlib
@@ -10,10 +10,7 @@ import io
 import re
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from hardsight.records import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,11 +67,13 @@ def as_svg(figure: "Figure", description: str, prefix: str) -> str:
     return svg.replace(shape[0], f'role="img" aria-label="{label}" class="plot" style="max-width: {width:.0f}px"', 1)
 
 
-def save_png(figure: "Figure", path: Path | str, *, dots_per_inch: int = 150) -> None:
+def as_png(figure: "Figure", *, dots_per_inch: int = 150) -> bytes:
     """The figure as a PNG on white."""
-    with atomic_path(path) as temporary, _style({}), warnings.catch_warnings():
+    data = io.BytesIO()
+    with _style({}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(temporary, format="png", dpi=dots_per_inch, facecolor=PAPER)
+        figure.savefig(data, format="png", dpi=dots_per_inch, facecolor=PAPER)
+    return data.getvalue()
 
 
 def _themed(style: "re.Match[str]") -> str:

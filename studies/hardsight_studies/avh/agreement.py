@@ -110,8 +110,8 @@ def comparison(one: Answers, method: str) -> dict[str, float]:
 
     Fisher's is the paper's, for correlations of different samples, and one-sided: is AVH's the stronger one? Both
     scores rate the same images: Steiger's and Meng, Rosenthal and Rubin's tests are made for that. They are for normal
-    values: of Pearson's coefficient on these data their Z is 1.1 to 1.4 times the bootstrap's, so that the interval
-    decides. For Kendall's there are none.
+    values: of Pearson's coefficient on these data their Z is 1.3 times the bootstrap's, so that the interval decides.
+    For Kendall's there are none.
     """
     found = compare_correlations(one.scores["avh"], one.scores["confidence"], one.people, method, signed=True)
     fisher = fisher_z_test(found.first, found.second, found.n, alternative="greater")

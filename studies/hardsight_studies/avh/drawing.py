@@ -1,5 +1,6 @@
 """Pictures of the AVH studies that no declared figure can draw, each made from rows and points alone."""
 
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # Ten classes need ten colours; neighbours differ in lightness too, and every cone carries its digit.
 TEN = ("#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677", "#aa4499", "#44aa99", "#999933", "#882255", "#777777")
 BINS = 20
+_ABOUT = ("preset", "settings", "seed", "series")
 
 
 class Points:
@@ -41,25 +43,18 @@ class Points:
         return {one["series"] for one in self._at(settings)}
 
     def of(self, series: str, **settings: Any) -> dict[str, np.ndarray]:
-        """The columns of a series at these settings; where several seeds have a point at an x, their mean."""
-        by_x: dict[Any, list[Mapping[str, Any]]] = {}
-        for one in self._at(settings):
-            if one["series"] == series:
-                by_x.setdefault((one["x"], one.get("at"), one.get("label"), one.get("count") and one["y"]), []).append(
-                    one
-                )
-        names = [
-            name for name in (self._all[0] if self._all else {}) if name not in ("preset", "settings", "seed", "series")
-        ]
-        numbers = [[float(np.mean([_number(one[name]) for one in of])) for of in by_x.values()] for name in names]
-        return dict(zip(names, map(np.array, numbers), strict=True))
+        """The columns of a series at these settings; where several seeds have a curve, the mean at each x."""
+        found = [one for one in self._at(settings) if one["series"] == series]
+        if len({one["seed"] for one in found}) > 1:
+            by_x: dict[float, list[dict[str, Any]]] = {}
+            for one in found:
+                by_x.setdefault(one["x"], []).append(one)
+            found = [{"x": x, "y": float(np.mean([one["y"] for one in of]))} for x, of in by_x.items()]
+        names = [name for name in ({**found[0]} if found else ("x", "y")) if name not in _ABOUT]
+        return {name: np.array([one[name] for one in found], dtype=np.float64) for name in names}
 
     def _at(self, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [one for one in self._all if settings.items() <= one["settings"].items()]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def frequency_against_scores(rows: Rows) -> "Figure":
@@ -184,16 +179,6 @@ def sphere(rows: Rows) -> "Figure":
     return figure
 
 
-def noise_levels(rows: Rows) -> "Figure":
-    """Figure 17: AVH by level of uniform noise."""
-    return _levels(rows, "noise")
-
-
-def contrast_levels(rows: Rows) -> "Figure":
-    """Figure 18: AVH by level of contrast."""
-    return _levels(rows, "contrast")
-
-
 def _levels(rows: Rows, degradation: str) -> "Figure":
     """One panel a network: the share of images by AVH at each level, the median and the quartiles."""
     points, at = Points(rows), {"degradation": degradation}
@@ -221,6 +206,9 @@ def _levels(rows: Rows, degradation: str) -> "Figure":
             axes.set_xlabel(f"level of {degradation}")
         figure.axes[0].set_ylabel("AVH: median, quartiles, all images")
     return figure
+
+
+noise_levels, contrast_levels = (functools.partial(_levels, degradation=one) for one in ("noise", "contrast"))
 
 
 def lengths(rows: Rows) -> "Figure":

@@ -1,12 +1,13 @@
 """Curves of a training in groups of test images, from points alone: a row of panels for each network."""
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hardsight.alignment import FIVE_BINS
-from hardsight.plotting import BLUE, GREEN, INK, RED, drawing
+from hardsight.plotting import drawing
 from hardsight_studies.avh.drawing import Points
 from hardsight_studies.engine.rows import Rows
 
@@ -20,55 +21,21 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 0.8)), "
 PANELS = {"norm": "feature norm", "avh": "AVH", "correct": "accuracy", "confidence": "confidence in the label"}
 # Above which there is none; below 0 there is none of any.
 ENDS = {"avh": 1.0, "confidence": 1.0}
-HUMAN = [f"{low:.1f} to {low + 0.2:.1f}" for low in FIVE_BINS[:-1]]
 
 
-def over_all(rows: Rows) -> "Figure":
-    """Norm, AVH and accuracy over all test images; dashed where AVH has settled, dotted at the best accuracy."""
-    points, colours = Points(rows), {"norm": GREEN, "avh": BLUE, "correct": RED}
-    with drawing(8.6, 0.5 + 2.0 * len(points.networks), panels=3 * len(points.networks), columns=3) as figure:
-        panels = ((network, quantity) for network in points.networks for quantity in colours)
-        for axes, (network, quantity) in zip(figure.axes, panels, strict=True):
-            _line(axes, points, network, "all0", quantity, colours[quantity], "-")
-            for metric, dash in (("plateau", "--"), ("best_time", ":")):
-                time = rows.number(metric, network=network)
-                if time is not None:
-                    axes.axvline(time.mean, color=INK, linestyle=dash, linewidth=1.1)
-            _name(axes, points.title(network), quantity)
-    return figure
-
-
-def by_people(rows: Rows) -> "Figure":
-    """Figure 4: norm, AVH and accuracy by human selection frequency."""
-    return _grouped(rows, "human", HUMAN, ("norm", "avh", "correct"))
-
-
-def confidence_by_people(rows: Rows) -> "Figure":
-    """Figure 9: confidence by human selection frequency."""
-    return _grouped(rows, "human", HUMAN, ("confidence",))
-
-
-def by_noise(rows: Rows) -> "Figure":
-    """Figure 11: norm, AVH and accuracy by level of noise."""
-    return _grouped(rows, "noise", _levels(rows, "noise"), ("norm", "avh", "correct"))
-
-
-def by_contrast(rows: Rows) -> "Figure":
-    """Figure 12: norm, AVH and accuracy by level of contrast."""
-    return _grouped(rows, "contrast", _levels(rows, "contrast"), ("norm", "avh", "correct"))
-
-
-def _levels(rows: Rows, degradation: str) -> list[str]:
-    """Hardest first: noise falls, contrast rises."""
-    levels = sorted(rows.options("level", degradation=degradation), reverse=degradation == "noise")
+def _groups(rows: Rows, grouping: str) -> list[str]:
+    """The five groups, hardest first: noise falls, contrast and human selection frequency rise."""
+    if grouping == "human":
+        return [f"{low:.1f} to {low + 0.2:.1f}" for low in FIVE_BINS[:-1]]
+    levels = sorted(rows.options("level", degradation=grouping), reverse=grouping == "noise")
     return [f"{level:g}" for level in levels]
 
 
-def _grouped(rows: Rows, grouping: str, groups: Sequence[str], quantities: Sequence[str]) -> "Figure":
+def _grouped(rows: Rows, grouping: str, quantities: Sequence[str] = ("norm", "avh", "correct")) -> "Figure":
     """A panel for each network and quantity, a line and a band of one standard deviation for each group."""
     from matplotlib.lines import Line2D
 
-    points = Points(rows)
+    points, groups = Points(rows), _groups(rows, grouping)
     panels = [(network, quantity) for network in points.networks for quantity in quantities]
     columns = 3 if len(quantities) > 1 else 4
     with drawing(8.6, 0.6 + 2.0 * -(-len(panels) // columns), panels=len(panels), columns=columns) as figure:
@@ -103,3 +70,7 @@ def _name(axes: "Axes", network: str, quantity: str) -> None:
     axes.set_ylabel(PANELS[quantity])
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+by_people, by_noise, by_contrast = (functools.partial(_grouped, grouping=one) for one in ("human", "noise", "contrast"))
+confidence_by_people = functools.partial(_grouped, grouping="human", quantities=("confidence",))

@@ -1,6 +1,7 @@
 """Figures: learning curves as the TOML declares them, or what a function of the study draws from its rows."""
 
 import json
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,15 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Distinguished by colour and, in print, by the line's pattern.
-STYLES: tuple[dict[str, Any], ...] = (
-    {"color": INK, "linestyle": "-"},
-    {"color": RED, "linestyle": (0, (5, 1.5))},
-    {"color": BLUE, "linestyle": "-."},
-    {"color": GREEN, "linestyle": (0, (3, 1, 1, 1, 1, 1))},
-    {"color": PURPLE, "linestyle": (0, (1, 1))},
-    *({"color": color, "linestyle": (0, (1, 3))} for color in (INK, RED, BLUE, GREEN)),
-)
+_COLOURS = (INK, RED, BLUE, GREEN, PURPLE)
+_PATTERNS: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)))
+# Distinguished by colour and, in print, by the line's pattern: 25 lines, no two alike.
+STYLES = [
+    {"color": _COLOURS[place], "linestyle": _PATTERNS[(place + turn) % 5]} for turn in range(5) for place in range(5)
+]
 Points = list[dict[str, Any]]
 
 
@@ -49,7 +47,8 @@ def save(figure: "Figure", path: Path) -> Path:
 def _curves(study: Study, rows: Rows, about: Tree) -> "Figure":
     """One row of panels for each value of `panels`, one panel for each series of `y`, one line for each point of `by`.
 
-    A line is the mean over the seeds that have it at an x.
+    A line is the mean over the seeds that have it at an x. `paper` names, by series, the table whose printed number, in
+    percent, is a cross at a line's end; drawn of the paper's preset alone, since no other compares.
     """
     tree, by, panels = study.at(rows.preset), about.get("by", []), about.get("panels", [])
     points = [{**one, "settings": json.loads(one["settings"])} for one in rows.points.to_pylist()]
@@ -63,9 +62,15 @@ def _curves(study: Study, rows: Rows, about: Tree) -> "Figure":
         for at, (panel, inside) in enumerate(across.items()):
             for column, (name, label) in enumerate(series.items()):
                 axes = figure.axes[at * len(series) + column]
+                printed = about.get("paper", {}).get(name) if rows.preset == "paper" else None
+                table = None if printed is None else study.entry("table", printed)
                 for title, style in lines.items():
-                    _line(axes, [one for one in inside if one["series"] == name and _title(tree, by, one) == title],
-                          title, style)  # fmt: skip
+                    mine = [one for one in inside if one["series"] == name and _title(tree, by, one) == title]
+                    _line(axes, mine, title, style)
+                    if table is not None and mine:
+                        _cross(axes, table, max(mine, key=lambda one: one["x"]), style)
+                if table is not None:
+                    axes.plot([], [], "x", color=INK, label="theirs, at the end")
                 axes.set_title(panel)
                 axes.set_xlabel(about.get("x", "epoch"))
                 axes.set_ylabel(label)
@@ -84,6 +89,16 @@ def _line(axes: "Axes", points: Points, title: str, style: Mapping[str, Any]) ->
         places = sorted(by_x)
         heights = [sum(by_x[place]) / len(by_x[place]) for place in places]
         axes.plot(places, heights, label=title, linewidth=1.3, marker="o" if len(places) < 3 else None, **style)
+
+
+def _cross(axes: "Axes", table: Tree, last: Mapping[str, Any], style: Mapping[str, Any]) -> None:
+    """What the paper prints of this line's settings, where it prints anything."""
+    column, row = (
+        ",".join(text(last["settings"].get(axis)) for axis in table.get(of, [])) for of in ("columns", "rows")
+    )
+    printed = re.match(r"\d+(\.\d+)?", table.get("paper", {}).get(column, {}).get(row, ""))
+    if printed is not None:
+        axes.plot(last["x"], float(printed[0]) / 100, "x", color=style["color"], markersize=7)
 
 
 def _titles(tree: Tree, axes: Sequence[str], points: Points, *, named: bool = False) -> dict[str, Points]:

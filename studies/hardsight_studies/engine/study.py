@@ -18,9 +18,8 @@ PRESETS = ("smoke", "cpu", "paper")
 PACKAGES = ("avh", "amc", "gr", "together")
 HOME = Path(__file__).parents[1]
 Tree = dict[str, Any]
-# A setting's value as it stands in keys of TOML files and in folder names.
 _HEAD_KEYS = ("title", "question", "paper", "runs", "include")
-_PRESET_KEYS = ("base", "axes", "axis", "values", "first", "extra", "skip", "at_once", "options")
+_PRESET_KEYS = ("base", "axes", "axis", "values", "first", "extra", "skip", "at_once")
 _KEYS = (*_HEAD_KEYS, *_PRESET_KEYS, "presets", "metrics", "points", "hooks", "table", "figure", "result")
 _INNER_KEYS = {
     "axis": ("title", "format", "key"),

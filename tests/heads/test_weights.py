@@ -182,6 +182,18 @@ def test_several_views_are_refused_or_averaged_on_request(how: str) -> None:
     assert table["predicted"].to_pylist() == model(IMAGES).argmax(1).tolist()
 
 
+def test_views_whose_mean_is_given_beside_features_are_noticed() -> None:
+    class WithFeatures(Views):
+        def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            return self.body(images), super().forward(images)
+
+    model = WithFeatures("side by side")
+    with pytest.raises(ValueError, match="views"), hs.observe(model, "head"):
+        model(IMAGES)
+    with hs.observe(model, "head", views="mean") as seen:
+        torch.testing.assert_close(model(IMAGES)[1], seen.logits)
+
+
 def test_one_view_is_its_own_mean_and_rows_that_are_no_views_are_refused() -> None:
     model = network()
     assert hs.score_model(model, [(IMAGES, LABELS)], views="mean") == hs.score_model(model, [(IMAGES, LABELS)])

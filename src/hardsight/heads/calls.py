@@ -42,7 +42,7 @@ def maker_of(outputs: list[Tensor], calls: list[Call], candidates: dict[str, nn.
     if makers:
         return makers[0].name
     same_shape = {call.name for call in calls if call.output.shape == outputs[0].shape}
-    for fitting in (same_shape, {call.name for call in calls if _has_more_rows(call, outputs[0])}):
+    for fitting in (same_shape, {call.name for call in calls if _with_fewer_rows(outputs[:1], call) is not None}):
         if len(fitting) == 1:
             return fitting.pop()
     if not calls:
@@ -64,12 +64,10 @@ def check_only_one(outputs: list[Tensor], call: Call, weight: Tensor) -> None:
 def only_view(outputs: list[Tensor], calls: list[Call]) -> Call:
     """The head's call, where it is the only one and has a row for each of the model's output."""
     made = made_first(outputs, calls)
-    if made is None and (len(calls) > 1 or _has_more_rows(calls[0], outputs[0])):
-        rows = " and ".join(str(list(call.output.shape)) for call in calls[:4])
+    if made is None and (len(calls) > 1 or _with_fewer_rows(outputs, calls[0]) is not None):
         raise ValueError(
-            f"head must be called once, with a row for each sample: {calls[0].name!r} gave {rows}, none of them the "
-            f'model\'s output {list(outputs[0].shape)}. Where these are several views of a sample, views="mean" takes '
-            "the mean of their features and logits"
+            f"head must be called once, with a row for each sample; {_shapes(outputs, calls)}. Where these are several "
+            'views of a sample, views="mean" takes the mean of their features and logits'
         )
     return calls[-1] if made is None else made
 
@@ -83,19 +81,23 @@ def mean_of_views(outputs: list[Tensor], calls: list[Call]) -> Call:
     if len(calls) > 1 and len({call.output.shape for call in calls}) == 1:
         features = torch.stack([call.features for call in calls]).mean(0)
         return last._replace(features=features, logits=torch.stack([call.logits for call in calls]).mean(0))
-    if len(calls) == 1 and _has_more_rows(last, outputs[0]) and not len(last.output) % len(outputs[0]):
-        # A sample's views side by side, or all samples' first views before the second ones.
-        for dim, shape in ((1, (len(outputs[0]), -1)), (0, (-1, len(outputs[0])))):
-            features, logits = (part.unflatten(0, shape).mean(dim) for part in (last.features, last.logits))
-            if _same_numbers(logits.detach(), outputs[0].detach()):
-                return last._replace(features=features, logits=logits)
-    if len(calls) == 1 and last.output.shape == outputs[0].shape:
+    mean = _with_fewer_rows(outputs, last)
+    if len(calls) == 1 and mean is None:
         return last
-    shapes = " and ".join(str(list(call.output.shape)) for call in calls[:4])
+    if len(calls) == 1 and mean is not None and not len(last.output) % len(mean):
+        # A sample's views side by side, or all samples' first views before the second ones.
+        for dim, shape in ((1, (len(mean), -1)), (0, (-1, len(mean)))):
+            features, logits = (part.unflatten(0, shape).mean(dim) for part in (last.features, last.logits))
+            if _same_numbers(logits.detach(), mean.detach()):
+                return last._replace(features=features, logits=logits)
     raise ValueError(
-        f"views must be as many of each sample, and the model give the mean of their logits; {last.name!r} gave "
-        f"{shapes}, the model {list(outputs[0].shape)}"
+        f"views must be as many of each sample, and the model give the mean of their logits; {_shapes(outputs, calls)}"
     )
+
+
+def _shapes(outputs: list[Tensor], calls: list[Call]) -> str:
+    given = " and ".join(str(list(call.output.shape)) for call in calls[:4])
+    return f"{calls[0].name!r} gave {given}, the model {list(outputs[0].shape)}"
 
 
 def _same_numbers(one: Tensor, other: Tensor) -> bool:
@@ -103,10 +105,12 @@ def _same_numbers(one: Tensor, other: Tensor) -> bool:
     return bool((one - other).abs().amax() <= rounding * one.abs().amax())
 
 
-def _has_more_rows(call: Call, output: Tensor) -> bool:
-    """Whether these may be several rows for each of the model's output."""
-    same_kind = call.output.ndim == output.ndim == 2 and call.output.shape[1] == output.shape[1]
-    return same_kind and len(call.output) > len(output)
+def _with_fewer_rows(outputs: list[Tensor], call: Call) -> Tensor | None:
+    """The first output as wide as the call's, which may have several rows for each of its rows."""
+    wide = call.output.shape[1:]
+    return next(
+        (one for one in outputs if one.ndim == 2 and one.shape[1:] == wide and len(one) < len(call.output)), None
+    )
 
 
 def outputs_of(output: Any) -> list[Tensor]:

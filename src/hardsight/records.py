@@ -24,7 +24,6 @@ import os
 import re
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hardsight.files import plain_file, read_text
+from hardsight.files import parse_json
+from hardsight.files import read_json as read_json
+from hardsight.files.parquet import read_table as read_table
 from hardsight.owners import tag, tag_lives
 
 # What a file is called while it is written, by whom: hidden, and with its own ending.
@@ -42,8 +43,6 @@ _DRAFT = re.compile(r"\..{1,32}\.draft-([0-9a-f]{8}-\d+-\w+)-[0-9a-f]{8}(\..*)?"
 # Seconds after which a draft of another machine counts as left: nobody can ask there whether its writer lives.
 _LEFT = 24 * 3600
 _SKIPPED = b"skipped"
-# Rows of a column of lists that are read in one go, and bytes of any.
-ROWS_OF_LISTS, _BUFFER = 2**12, 2**20
 
 
 def check_writable(path: Path | str) -> None:
@@ -110,15 +109,6 @@ def write_json(path: Path | str, value: Any) -> None:
         temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
-def read_json(path: Path | str) -> Any:
-    """What a JSON file holds; ValueError where it is none."""
-    try:
-        return json.loads(read_text(path))
-    # Nested a thousand deep, a file ends the parser's patience, not its grammar.
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{path} is not readable JSON: {problem}") from None
-
-
 def read_run(folder: Path | str) -> dict[str, Any] | None:
     """What a run says of itself in its `run.json`; None where there is none that can be read."""
     try:
@@ -136,25 +126,6 @@ def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
     if not isinstance(held, dict):
         raise ValueError(f"{path} must hold what a run says of itself, with its results; it does not")
     write_json(path, details | {"results": held | dict(results)})
-
-
-def open_parquet(path: Path | str) -> pq.ParquetFile:
-    """A Parquet file whose bytes are read as they are needed: a row group may be gigabytes."""
-    return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
-
-
-def read_table(path: Path | str) -> pa.Table:
-    """The table of a Parquet file; pyarrow's own error where it is damaged."""
-    path = plain_file(path)
-    with open_parquet(path) as file:
-        often = Counter(file.schema_arrow.names)
-        repeated = next((name for name, count in often.items() if count > 1), None)
-        if repeated is not None:
-            raise ValueError(f"{path} must name each column once; it has {repeated!r} more than once")
-        if any(pa.types.is_nested(field.type) for field in file.schema_arrow):
-            # Lists some rows after others: read at once, their numbers are held more than four times.
-            return pa.Table.from_batches(file.iter_batches(ROWS_OF_LISTS), file.schema_arrow)
-    return pq.read_table(path)
 
 
 def write_table(path: Path | str, table: pa.Table) -> None:
@@ -193,7 +164,8 @@ def with_skipped(table: pa.Table, skipped: Iterable[str]) -> pa.Table:
 
 def skipped_in(table: pa.Table) -> list[str]:
     """The files that a table says were left out of it, each with the reason."""
-    return json.loads((table.schema.metadata or {}).get(_SKIPPED, b"[]"))
+    said = parse_json((table.schema.metadata or {}).get(_SKIPPED, b"[]"))
+    return [str(one) for one in said] if isinstance(said, list) else []
 
 
 def write_thumbnails(path: Path | str, ids: Sequence[Any], images: Iterable[np.ndarray]) -> None:

@@ -9,13 +9,18 @@ from torch import Tensor
 
 def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
     """Features are [N, D] floats and finite, weight is [C, D] with C >= 2, bias is [C]."""
+    check_shapes(features, weight, bias)
+    check_finite("features", features)
+
+
+def check_shapes(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """As `check_features_and_weight`, without a look at the values of the features."""
     check_matrix("features", features, "[samples, dim]")
     check_head(weight, bias)
     if features.shape[1] != weight.shape[1]:
         raise ValueError(
             f"features and weight must have the same dim; got features {_shape(features)} and weight {_shape(weight)}"
         )
-    check_finite("features", features)
 
 
 def check_head(weight: Tensor, bias: Tensor | None = None) -> None:
@@ -71,8 +76,8 @@ def check_integers(name: str, values: Tensor) -> None:
         raise TypeError(f"{name} must be integers; got {values.dtype}")
 
 
-def check_finite(name: str, values: Tensor) -> None:
-    """No NaN and no infinity; says how many rows have one, and which is the first."""
+def check_finite(name: str, values: Tensor, start: int = 0) -> None:
+    """No NaN and no infinity; says how many rows have one, and which is the first, counted from `start`."""
     if not may_look(values):
         return
     # A row's sum is finite when all of it is: one pass without a mask. Only a suspicion is looked into.
@@ -82,8 +87,9 @@ def check_finite(name: str, values: Tensor) -> None:
         return
     bad = suspects[~rows[suspects].isfinite().all(1)]
     if len(bad):
+        first = start + int(bad[0])
         raise ValueError(
-            f"{name} must be finite; {len(bad)} of {len(rows)} rows hold NaN or infinity, first row {int(bad[0])}"
+            f"{name} must be finite; {len(bad)} of {len(rows)} rows hold NaN or infinity, first row {first}"
         )
 
 

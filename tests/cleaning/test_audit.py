@@ -81,7 +81,7 @@ def test_what_cannot_be_read(scores: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"holds no samples\.parquet"):
         read_scored(tmp_path)
     scores.write_bytes(scores.read_bytes()[:-20])
-    with pytest.raises(ValueError, match="is truncated or is not a Parquet table"):
+    with pytest.raises(ValueError, match="is truncated or is not a Parquet file"):
         read_scored(scores)
     (tmp_path / "run").mkdir()
     pq.write_table(pa.table({"id": [0]}), tmp_path / "run" / "samples.parquet")

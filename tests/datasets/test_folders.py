@@ -105,7 +105,7 @@ def test_paths_may_hold_spaces(tmp_path):
 
 def test_a_list_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "list.txt").write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(ValueError, match="must be a text file; it is not UTF-8"):
+    with pytest.raises(ValueError, match="must be UTF-8 text"):
         parse_list(tmp_path / "list.txt", 2)
 
 

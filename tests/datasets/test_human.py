@@ -25,7 +25,7 @@ def test_votes_stand_beside_the_test_set(build):
         (np.full((4, 10), 0.1), "must hold counts .*whole numbers"),
         (np.full((4, 10), np.nan), "must hold counts .*whole numbers"),
         (np.full((4, 10), np.inf), "must hold counts .*whole numbers"),
-        (np.array([{}], dtype=object), "is refused: it holds more than arrays of numbers; nothing of it was run"),
+        (np.array([{}], dtype=object), "would need unpickling, which can run code"),
     ],
 )
 def test_votes_that_do_not_fit_are_refused(build, votes, sentence):
@@ -78,7 +78,7 @@ def test_a_pt_that_wants_to_run_code_is_refused(tmp_path, bomb):
     value, witness = bomb
     path = tmp_path / "CIFAR-10_human.pt"
     torch.save({"clean_label": np.arange(3), "worse_label": value}, path)
-    with pytest.raises(ValueError, match="is refused: it holds more than arrays of numbers; nothing of it was run"):
+    with pytest.raises(ValueError, match="would need unpickling, which can run code"):
         load_human_labels(path)
     assert not witness.exists()
     torch.load(path, weights_only=False)
@@ -96,7 +96,7 @@ def test_every_kind_of_damage_is_one_sentence(tmp_path, kind):
     cut = tmp_path / f"cut.{kind}"
     for length in (0, 1, 10, len(data) // 2, len(data) - 1):
         cut.write_bytes(data[:length])
-        with pytest.raises(ValueError, match=rf"cut.{kind} is (truncated or damaged|refused)"):
+        with pytest.raises(ValueError, match=rf"cut.{kind} is truncated"):
             load_human_labels(cut)
 
 
@@ -120,7 +120,7 @@ def test_a_byte_that_was_turned_over_is_noticed_in_one_sentence_or_changes_nothi
             # An old .pt has no checksum: what lies among its numbers is read as a number.
             assert kind == "old pt" or read["clean_label"].tolist() == labels.tolist()
     assert len(sentences) > 50
-    assert all(one.startswith(str(path)) and "\n" not in one for one in sentences)
+    assert all(str(path) in one and "\n" not in one for one in sentences)
 
 
 def test_labels_that_are_no_whole_numbers_are_refused(tmp_path):

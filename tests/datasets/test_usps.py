@@ -50,9 +50,9 @@ def test_grey_levels_survive_the_text(build):
         ("0 1:0.5\n", "must hold labels 1 to 10"),
         ("1.5 1:0.5\n", "must hold labels 1 to 10"),
         ("1 1:2.5\n", r"must hold values in \[-1, 1\]; got 2.5"),
-        ("1 257:0.5\n", "is not libsvm text of 256 features"),
-        ("1 0:0.5\n", "is not libsvm text of 256 features"),
-        ("1 one:0.5\n", "is not libsvm text"),
+        ("1 257:0.5\n", "is truncated or is not libsvm text of 256 features"),
+        ("1 0:0.5\n", "is truncated or is not libsvm text of 256 features"),
+        ("1 one:0.5\n", "is truncated or is not libsvm text"),
         ("", "is empty"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_truncated_archive_is_one_sentence(build):
     data = (folder / "usps.bz2").read_bytes()
     for length in (0, 1, len(data) // 2, len(data) - 1):
         (folder / "usps.bz2").write_bytes(data[:length])
-        with pytest.raises(ValueError, match=r"usps.bz2 (is truncated or damaged: it does not decompress|is empty)"):
+        with pytest.raises(ValueError, match=r"usps.bz2 (is truncated or is not a file of bz2|is empty)"):
             read_usps(folder)
 
 
@@ -89,7 +89,7 @@ def test_values_that_are_not_finite_are_refused(tmp_path, value):
 def test_features_that_have_no_place_are_refused(build, line):
     root = build("usps")
     (root / "USPS" / "usps.bz2").write_bytes(bz2.compress(line))
-    with pytest.raises(ValueError, match=r"usps\.bz2 is not libsvm text of 256 features"):
+    with pytest.raises(ValueError, match=r"usps\.bz2 is truncated or is not libsvm text of 256 features"):
         read_usps(root / "USPS")
 
 

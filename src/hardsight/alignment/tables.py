@@ -1,7 +1,7 @@
 """Reading what is to be aligned: a table of scores (Parquet or CSV), a CSV of human values, joined by their ids."""
 
-import json
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from hardsight.alignment.correlation import Column
 from hardsight.alignment.inputs import Match, match_ids, refuse_unusable
-from hardsight.files import plain_file, read_text
+from hardsight.files import check_unpacked, parse_json, plain_file, read_json, reading
+from hardsight.files.parquet import read_table
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
 _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})
@@ -23,6 +23,8 @@ _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "r
 _HUMAN_NAMES = ("human_selection_frequency", "selection_frequency", "hsf", "human")
 # Of a file without an end of line, no more than this is looked at for what separates.
 _LONGEST_HEADER = 1 << 20
+# Every column is prepared for, be it empty; and a number of one letter takes eight bytes.
+_MOST_COLUMNS, _TIMES_TEXT = 10_000, 8
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,7 @@ def read_coarse(path: Path | str) -> dict[str, str]:
     """Which coarse class each fine one belongs to: JSON {"coarse": ["fine", ...]} or CSV with columns fine, coarse."""
     path = Path(path)
     if path.suffix.lower() == ".json":
-        try:
-            groups = json.loads(read_text(path))
-        except (ValueError, RecursionError) as problem:
-            raise ValueError(f"{path} is not readable JSON: {problem}") from None
+        groups = read_json(path)
         if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
             raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
         return _gathered([(str(fine), coarse) for coarse, members in groups.items() for fine in members], path)
@@ -92,7 +91,7 @@ def _gathered(pairs: Iterable[tuple[str, str]], path: Path) -> dict[str, str]:
 
 
 def _read_scores(path: Path, id_column: str) -> pa.Table:
-    table = _csv(path, {}) if path.suffix.lower() == ".csv" else _parquet(path)
+    table = _csv(path, {}) if path.suffix.lower() == ".csv" else read_table(path)
     _need(table, id_column, path)
     ids = table.column(id_column)
     if pa.types.is_nested(ids.type):
@@ -100,18 +99,6 @@ def _read_scores(path: Path, id_column: str) -> pa.Table:
     if pa.types.is_dictionary(ids.type):
         table = table.set_column(table.column_names.index(id_column), id_column, ids.cast(ids.type.value_type))
     return table
-
-
-def _parquet(path: Path) -> pa.Table:
-    opened = _opened(path)
-    try:
-        with pq.ParquetFile(opened) as file:
-            _refuse_repeated(file.schema_arrow.names, path)
-            return file.read()
-    # Damage inside is an OSError to pyarrow, and numbers of bytes that are none an OverflowError.
-    except (pa.ArrowException, OSError, OverflowError) as problem:
-        reason = _short(str(problem).split(".")[:1])
-        raise ValueError(f"{path} is not a readable Parquet table: {reason}") from None
 
 
 def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
@@ -126,25 +113,21 @@ def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     """A CSV file; commas, semicolons and tabs separate alike, because spreadsheets save with any of them."""
     with plain_file(path).open("rb") as file:
         header = file.readline(_LONGEST_HEADER)
-    separator = max(b",", b";", b"\t", key=header.count).decode()
-    try:
+    separator = max(b",", b";", b"\t", key=header.count)
+    if header.count(separator) >= _MOST_COLUMNS:
+        raise ValueError(f"{path} must have at most {_MOST_COLUMNS:,} columns; it has {header.count(separator) + 1:,}")
+    check_unpacked(path, _TIMES_TEXT * path.stat().st_size)
+    with reading(path, "a readable CSV table", reason=True):
         table = pyarrow.csv.read_csv(
             _opened(path),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=separator),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=separator.decode()),
             convert_options=pyarrow.csv.ConvertOptions(column_types=dict(types)),
         )
-        _refuse_repeated(table.column_names, path)
-    except pa.ArrowException as problem:
-        raise ValueError(f"{path} is not a readable CSV table: {_short([str(problem)])}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a readable CSV table: its text is not UTF-8") from None
-    return table
-
-
-def _refuse_repeated(names: Sequence[str], path: Path) -> None:
-    repeated = next((name for name in names if names.count(name) > 1), None)
+        often = Counter(table.column_names)
+    repeated = next((name for name, count in often.items() if count > 1), None)
     if repeated is not None:
         raise ValueError(f"{path} must name each column once; it has {repeated!r} more than once")
+    return table
 
 
 def _opened(path: Path) -> pa.NativeFile:
@@ -253,8 +236,8 @@ def _labels(table: pa.Table) -> np.ndarray | None:
         return None
     labels = table.column("label").to_pylist()
     try:
-        names = json.loads((table.schema.metadata or {}).get(b"class names", b"[]"))
-    except (ValueError, RecursionError):
+        names = parse_json((table.schema.metadata or {}).get(b"class names", b"[]"))
+    except ValueError:
         names = []
     names = names if isinstance(names, list) else []
     if not names and pa.types.is_integer(table.schema.field("label").type):

@@ -1,6 +1,5 @@
 """The audit of a scored data set: suspects with reasons, a list to edit, and a record that a page is made from."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.datasets.paths import is_text
+from hardsight.files import RefusedError, parse_json
 from hardsight.records import check_ids, read_json, read_table, write_json, write_table
 
 ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
@@ -172,7 +172,7 @@ def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
 
 def _written_names(table: pa.Table, path: Path) -> Any:
     try:
-        return json.loads((table.schema.metadata or {}).get(b"class names", b"null"))
+        return parse_json((table.schema.metadata or {}).get(b"class names", b"null"))
     except ValueError as error:
         raise ValueError(
             f"{path} must hold its 'class names' as a JSON list in the schema's metadata: {error}"
@@ -182,14 +182,13 @@ def _written_names(table: pa.Table, path: Path) -> Any:
 def _read_table(path: Path) -> pa.Table:
     try:
         table = read_table(path)
-    except (pa.ArrowException, OSError) as problem:
+    except RefusedError:
         if path.suffix in (".npy", ".npz", ".csv", ".json"):
             raise ValueError(
                 f"{path} must be a Parquet table with id, label and a score, or the probabilities of all classes as "
                 "lists; pyarrow.table and pyarrow.parquet.write_table make one of arrays"
             ) from None
-        reason = str(problem).partition("\n")[0].split(". ")[0]
-        raise ValueError(f"{path} is truncated or is not a Parquet table: {reason}") from None
+        raise
     if "label" not in table.column_names or score_names(table):
         return table
     return with_scores(table, beliefs_of(table))

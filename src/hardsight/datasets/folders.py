@@ -123,11 +123,7 @@ def parse_list(
 
 def text_lines(path: Path | str) -> list[str]:
     """The lines of a text file that are not blank; a file that is not text is refused."""
-    try:
-        lines = read_text(path).splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be a text file; it is not UTF-8") from error
-    return [line.strip() for line in lines if line.strip()]
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
 def collect(

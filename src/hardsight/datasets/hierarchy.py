@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from hardsight.datasets.paths import quoted
-from hardsight.files import LARGEST_TEXT, plain_file, read_text
+from hardsight.files import LARGEST_TEXT, plain_file, read_json
 from hardsight.names import check_name
 
 
@@ -99,10 +98,7 @@ def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
 
 
 def _json_groups(path: Path) -> dict[str, list[str]]:
-    try:
-        groups = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not readable JSON: {error}") from None
+    groups = read_json(path)
     lists = list(groups.values()) if isinstance(groups, dict) else [None]
     if not all(isinstance(members, list) and all(isinstance(one, str) for one in members) for members in lists):
         raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')

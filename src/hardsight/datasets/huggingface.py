@@ -5,25 +5,24 @@ features; a `ClassLabel` carries its class names. Nothing but Parquet is read: l
 """
 
 import bisect
-import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.files import plain_file
+from hardsight.datasets.paths import quoted
+from hardsight.files import parse_json, reading
+from hardsight.files.parquet import Parquet
 
 # A larger number is no class but an identity, a hash or a date.
 _MOST_CLASSES = 1_000_000
@@ -43,11 +42,11 @@ class ParquetDataset(FileDataset):
     def read_bytes(self, index: int) -> bytes:
         """The encoded image in the row."""
         file, _, row = self.paths[index].rpartition("#")
-        with _refusing(self.root / file):
-            starts = _row_group_starts(self.root / file)
-            group = bisect.bisect_right(starts, int(row)) - 1
-            with _READING:
-                rows = _row_group(self.root / file, group, self.image_column)
+        starts = _row_group_starts(self.root / file)
+        group = bisect.bisect_right(starts, int(row)) - 1
+        with _READING:
+            rows = _row_group(self.root / file, group, self.image_column)
+        with reading(self.root / file, "a whole Parquet file"):
             value = rows[int(row) - starts[group]].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if not data:
@@ -151,36 +150,21 @@ def _split_of(path: Path) -> str:
 
 
 def _schema(file: Path) -> pa.Schema:
-    with _refusing(file, "truncated or is not a Parquet file"):
-        schema = pq.read_schema(plain_file(file))
-    for name in schema.names:
-        if schema.names.count(name) > 1:
-            raise ValueError(f"{file} must name each column once; it has {name!r} more than once")
-    return schema
+    with Parquet(file) as opened:
+        return opened.schema
 
 
 def _read(file: Path, columns: list[str], schema: pa.Schema) -> pa.Table:
-    if _schema(file).names != schema.names:
-        raise ValueError(f"{file} must have the columns of the split's first file, {schema.names}")
-    with _refusing(file):
-        return pq.read_table(file, columns=columns).replace_schema_metadata(None)
-
-
-@contextlib.contextmanager
-def _refusing(file: Path, state: str = "truncated or damaged") -> Iterator[None]:
-    """To pyarrow damage is an OSError, a type that it has not an ArrowException, a row too few an IndexError."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, OverflowError, IndexError, KeyError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"{file} is {state}") from error
+    with Parquet(file) as opened:
+        if opened.schema.names != schema.names:
+            raise ValueError(f"{file} must have the columns of the split's first file, {quoted(schema.names)}")
+        return opened.read(columns).replace_schema_metadata(None)
 
 
 def _features(schema: pa.Schema) -> Mapping[str, Any]:
     try:
-        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        features = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):
         return {}
     return features if isinstance(features, dict) else {}
 
@@ -234,11 +218,11 @@ def _whole_numbers(column: pa.ChunkedArray) -> Tensor | None:
 
 @functools.lru_cache(maxsize=64)
 def _row_group_starts(file: Path) -> Sequence[int]:
-    metadata = pq.read_metadata(file)
-    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    return list(itertools.accumulate(sizes, initial=0))[:-1]
+    with Parquet(file) as opened:
+        return list(itertools.accumulate(opened.group_sizes(), initial=0))[:-1]
 
 
 @functools.lru_cache(maxsize=4)
 def _row_group(file: Path, group: int, column: str) -> pa.ChunkedArray:
-    return pq.ParquetFile(file).read_row_group(group, columns=[column])[column]
+    with Parquet(file) as opened:
+        return opened.read_group(group, column)

@@ -4,11 +4,8 @@ CIFAR-10H: `cifar10h-counts.npy`, https://github.com/jcpeterson/cifar-10h. CIFAR
 `CIFAR-100_human.pt`, https://github.com/UCSC-REAL/cifar-10-100n, or the same arrays as `.npz`.
 """
 
-import contextlib
 import dataclasses
-import warnings
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +14,10 @@ from torch import Tensor
 
 from hardsight.datasets.cifar import read_cifar10, read_cifar100
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.datasets.pickles import RefusedError, finished, stand_ins
-from hardsight.files import plain_file
+from hardsight.datasets.pickles import NotArraysError, finished, stand_ins
+from hardsight.files import RefusedError, check_unpacked, reading
+from hardsight.files.arrays import npy_array, npz_arrays
+from hardsight.files.pickled import load_checkpoint
 from hardsight.names import check_name
 
 # Beside the images, beside their folder, or in a clone of the repository that publishes them.
@@ -100,32 +99,27 @@ def _find(folder: Path, names: tuple[str, ...]) -> Path:
 
 
 def _load_npy(path: Path) -> np.ndarray:
-    with _refusing(plain_file(path)), path.open("rb") as file:
-        return np.asarray(np.load(file, allow_pickle=False))
+    return npy_array(path).read()
 
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
-    # Opened here because NumPy leaves the file open when it turns out to be no archive.
-    with _refusing(plain_file(path)), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return {key: archive[key] for key in archive.files}
+    arrays = [array for array in npz_arrays(path).values() if array is not None]
+    check_unpacked(path, sum(array.size for array in arrays), path.stat().st_size)
+    return {array.key: array.read() for array in arrays}
 
 
 def _load_pt(path: Path) -> dict[str, np.ndarray]:
-    # NumPy's own words would set whatever flags a file gives a number type.
-    with _refusing(plain_file(path)), torch.serialization.safe_globals(stand_ins()):
-        _check_sums(path)
-        content = finished(torch.load(path, map_location="cpu", weights_only=True))
+    with reading(path, "a file of arrays"), torch.serialization.safe_globals(stand_ins()):
+        try:
+            # NumPy's own words would set whatever flags a file gives a number type.
+            content = finished(load_checkpoint(path))
+        except NotArraysError as error:
+            raise RefusedError(
+                f"{path} is refused: it holds more than arrays of numbers; nothing of it was run"
+            ) from error
     if not isinstance(content, dict) or not all(map(_is_column, content.values())):
         raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
     return {str(key): np.asarray(value) for key, value in content.items()}
-
-
-def _check_sums(path: Path) -> None:
-    """Refuse a zip whose parts are not what was packed; torch does not look at their checksums."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:
-                raise zipfile.BadZipFile
 
 
 def _is_column(value: object) -> bool:
@@ -133,24 +127,3 @@ def _is_column(value: object) -> bool:
     if isinstance(value, list):
         return all(type(number) is int for number in value)
     return isinstance(value, np.ndarray | Tensor)
-
-
-@contextlib.contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    try:
-        with warnings.catch_warnings():
-            # About pickle protocols: what torch does not know it refuses.
-            warnings.simplefilter("ignore")
-            yield
-    # The readers of NumPy, zip and torch meet damaged bytes with whatever exception they like.
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            # The file is missing, say: nothing is wrong with what it holds.
-            raise
-        # NumPy and torch say in these words that a file asks for more than data.
-        more = any(word in str(error) for word in ("allow_pickle", "Unsupported"))
-        if more or isinstance(error, RefusedError):
-            raise ValueError(
-                f"{path} is refused: it holds more than arrays of numbers; nothing of it was run"
-            ) from error
-        raise ValueError(f"{path} is truncated or damaged") from error

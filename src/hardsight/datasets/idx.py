@@ -7,14 +7,13 @@ import gzip
 import io
 import math
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.files import LARGEST_READ, plain_file
+from hardsight.files import RefusedError, check_unpacked, plain_file, reading
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
@@ -45,30 +44,32 @@ def read_kmnist(folder: Path | str, split: str = "train") -> ArrayDataset:
 
 def read_idx(path: Path | str) -> np.ndarray:
     """The array in an IDX file; one that is shorter or longer than its header says is refused."""
-    path = plain_file(path, LARGEST_READ)
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return _parse(file, path)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is truncated or damaged: it does not decompress") from error
+    path = plain_file(path)
+    with (
+        reading(path, "an IDX file: it does not decompress"),
+        gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
+    ):
+        return _parse(file, path)
 
 
 def _parse(file: io.BufferedIOBase, path: Path) -> np.ndarray:
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
-        raise ValueError(f"{path} is not an IDX file: its first bytes are {head.hex(' ') or 'missing'}")
+        raise RefusedError(f"{path} is not an IDX file: its first bytes are {head.hex(' ') or 'missing'}")
     sizes = file.read(4 * head[3])
     if len(sizes) < 4 * head[3]:
-        raise ValueError(f"{path} is truncated: it ends within its header")
+        raise RefusedError(f"{path} is truncated: it ends within its header")
     shape = struct.unpack(f">{head[3]}I", sizes)
     dtype = np.dtype(_TYPES[head[2]])
     wanted = math.prod(shape) * dtype.itemsize
+    size = path.stat().st_size
+    check_unpacked(path, wanted if path.suffix == ".gz" else min(wanted, size), size)
     # One byte more than promised shows a file that goes on, without reading all that follows.
     values = _read_at_most(file, wanted + 1)
     if len(values) != wanted:
         state = "is truncated" if len(values) < wanted else "goes on after its end"
         held = f"{len(values)}" if len(values) < wanted else "more"
-        raise ValueError(f"{path} {state}: its header promises {wanted} bytes of values, it holds {held}")
+        raise RefusedError(f"{path} {state}: its header promises {wanted} bytes of values, it holds {held}")
     return np.frombuffer(values, dtype).reshape(shape)
 
 

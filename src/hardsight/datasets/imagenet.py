@@ -6,7 +6,6 @@ selected it (Recht et al. 2019, https://github.com/modestyachts/ImageNetV2).
 """
 
 import csv
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ import torch
 from hardsight.datasets.folders import collect, images_below, parse_list, read_image_folder, subfolders
 from hardsight.datasets.interface import FileDataset, Size
 from hardsight.datasets.paths import quoted
-from hardsight.files import LARGEST_TEXT, plain_file
+from hardsight.files import LARGEST_TEXT, RefusedError, plain_file, read_json, reading
 
 _WNID = re.compile(r"n\d{8}")
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
@@ -79,19 +78,15 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
     {image: {wnid: share}}, {wnid: {image: share}} or a list of records with the columns of the CSV.
     """
     path = plain_file(path, LARGEST_TEXT)
-    try:
-        table: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, float]] = {}
+    with reading(path, "a table of images and selection frequencies"):
         for image, wnid, share in _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path):
             shares = table.setdefault(Path(image).stem, {})
             if shares.setdefault(wnid, float(share)) != float(share):
-                raise _TableError(
+                raise RefusedError(
                     f"{path} must give each image one frequency; {Path(image).stem} has {shares[wnid]:g} and "
                     f"{float(share):g}"
                 )
-    except _TableError as refusal:
-        raise ValueError(str(refusal)) from None
-    except (ValueError, csv.Error, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is not a table of images and selection frequencies") from error
     for image, shares in table.items():
         if not all(0 <= share <= 1 for share in shares.values()):
             raise ValueError(f"{path} must hold frequencies in [0, 1]; {image} has {max(shares.values()):g}")
@@ -117,11 +112,9 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
 
 
 def _kaggle(path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
-    try:
-        with plain_file(path, LARGEST_TEXT).open(newline="", encoding="utf-8") as file:
-            rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]
-    except (KeyError, IndexError, AttributeError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} must be a CSV of ImageId and PredictionString, a wnid first in it") from error
+    kind = "a CSV of ImageId and PredictionString, a wnid first in it"
+    with plain_file(path, LARGEST_TEXT).open(newline="", encoding="utf-8") as file, reading(path, kind):
+        rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]
     classes = sorted({wnid for _, wnid in rows})
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     rows.sort()
@@ -145,7 +138,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     if isinstance(content, list):
         image, share = _columns(path, tuple(content[0]) if content else ())
         for row in content:
@@ -159,15 +152,11 @@ def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
             yield (inner, key, share) if _WNID.fullmatch(key) else (key, inner, share)
 
 
-class _TableError(ValueError):
-    pass
-
-
 def _columns(path: Path, header: Sequence[str]) -> tuple[str, str]:
     image = next((name for name in _IMAGE_COLUMNS if name in header), None)
     share = next((name for name in _FREQUENCY_COLUMNS if name in header), None)
     if image is None or share is None:
-        raise _TableError(
+        raise RefusedError(
             f"{path} must have an image column ({', '.join(_IMAGE_COLUMNS)}) and a frequency column "
             f"({', '.join(_FREQUENCY_COLUMNS)}); got {quoted(list(header))}"
         )

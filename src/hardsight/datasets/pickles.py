@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hardsight.datasets.paths import quoted
 from hardsight.files import read_bytes
+from hardsight.files.pickled import check_pickle
 
 
 def load_arrays(path: Path | str) -> Any:
@@ -24,8 +25,10 @@ def load_arrays(path: Path | str) -> Any:
     """
     content = io.BytesIO(read_bytes(path))
     try:
+        check_pickle(content)
+        content.seek(0)
         return finished(_ArrayUnpickler(content, encoding="bytes").load())
-    except RefusedError as refusal:
+    except NotArraysError as refusal:
         raise ValueError(f"{path} is refused: {refusal}") from None
     # Damaged bytes end in whatever the machine of opcodes trips over first.
     except (
@@ -35,7 +38,7 @@ def load_arrays(path: Path | str) -> Any:
         raise ValueError(f"{path} is truncated or is not a pickle of arrays") from error
 
 
-class RefusedError(Exception):
+class NotArraysError(pickle.UnpicklingError):
     """The pickle asks for more than arrays."""
 
 
@@ -51,7 +54,7 @@ class _StandIn:
         return self.make(*values)
 
     def __setstate__(self, state: Any) -> None:
-        raise RefusedError("it tries to change a function")
+        raise NotArraysError("it tries to change a function")
 
 
 class _DType:
@@ -63,12 +66,12 @@ class _DType:
         self.code = _text(code)
         self.order = "="
         if self.code not in _NUMBERS:
-            raise RefusedError(f"it holds an array of type {quoted(self.code)}, which is no plain number")
+            raise NotArraysError(f"it holds an array of type {quoted(self.code)}, which is no plain number")
 
     def __setstate__(self, state: Any) -> None:
         self.order = _text(state[1])
         if self.order not in ("|", "<", ">", "="):
-            raise RefusedError(f"it holds a byte order {quoted(self.order)}")
+            raise NotArraysError(f"it holds a byte order {quoted(self.order)}")
 
     def real(self) -> np.dtype:
         return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]
@@ -89,7 +92,7 @@ class _Array:
 
 def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     if not isinstance(dtype, _DType) or not isinstance(raw, bytes | bytearray | str):
-        raise RefusedError("it holds an array whose values are not plain bytes")
+        raise NotArraysError("it holds an array whose values are not plain bytes")
     raw = raw.encode("latin1") if isinstance(raw, str) else raw
     real = dtype.real()
     if len(raw) != math.prod(shape) * real.itemsize:
@@ -103,7 +106,7 @@ def _scalar(dtype: Any, raw: Any) -> Any:
 
 def _encoded(text: Any, encoding: Any) -> bytes:
     if _text(encoding) != "latin1":
-        raise RefusedError(f"it asks for the codec {quoted(encoding)}")
+        raise NotArraysError(f"it asks for the codec {quoted(encoding)}")
     return _text(text).encode("latin1")
 
 
@@ -116,7 +119,7 @@ _NDARRAY = _StandIn(lambda *_: _refuse("it calls numpy.ndarray directly"))
 
 
 def _refuse(sentence: str) -> None:
-    raise RefusedError(sentence)
+    raise NotArraysError(sentence)
 
 
 def _vocabulary() -> dict[tuple[str, str], _StandIn]:
@@ -147,7 +150,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         word = _VOCABULARY.get((module, name))
         if word is None:
-            raise RefusedError(f"it asks for {quoted(f'{module}.{name}')}, and only arrays are read")
+            raise NotArraysError(f"it asks for {quoted(f'{module}.{name}')}, and only arrays are read")
         return word
 
 
@@ -171,4 +174,4 @@ def _finish(value: Any, done: dict[int, Any]) -> Any:
         return tuple(finished(item, done) for item in value)
     if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | np.ndarray | Tensor):
         return value
-    raise RefusedError(f"it holds a {type(value).__name__}")
+    raise NotArraysError(f"it holds a {type(value).__name__}")

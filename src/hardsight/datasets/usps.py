@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.files import plain_file, read_bytes
+from hardsight.files import plain_file, read_bytes, reading
 
 _FILES = {"train": "usps", "test": "usps.t"}
 _SIDE = 16
-# Ten times the published training set: a few bytes of bz2 can become any number of lines.
-_MOST_BYTES = 200_000_000
+# Ten times the published training set and its images: a few bytes of bz2 can become any number of lines.
+_MOST_BYTES, _MOST_IMAGES = 200_000_000, 73_000
 
 
 def read_usps(folder: Path | str, split: str = "train") -> ArrayDataset:
@@ -39,11 +39,12 @@ def read_usps(folder: Path | str, split: str = "train") -> ArrayDataset:
 def _parse(text: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
     from sklearn.datasets import load_svmlight_file
 
-    try:
+    # A line of two letters is an image, too.
+    if text.count(b"\n") > _MOST_IMAGES:
+        raise ValueError(f"{path} must hold at most {_MOST_IMAGES:,} images; it has {text.count(bytes([10])):,} lines")
+    with reading(path, f"libsvm text of {_SIDE * _SIDE} features", reason=True):
         # libsvm leaves zeros out: the sparse reader puts them back.
         values, digits = load_svmlight_file(io.BytesIO(text), n_features=_SIDE * _SIDE, zero_based=False)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{path} is not libsvm text of {_SIDE * _SIDE} features: {error}") from error
     if not len(digits):
         raise ValueError(f"{path} is empty")
     return values.toarray(), digits
@@ -52,11 +53,8 @@ def _parse(text: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
 def _text(path: Path) -> bytes:
     if path.suffix != ".bz2":
         return read_bytes(path, _MOST_BYTES)
-    try:
-        with bz2.open(plain_file(path)) as file:
-            text = file.read(_MOST_BYTES + 1)
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is truncated or damaged: it does not decompress") from error
+    with reading(path, "a file of bz2: it does not decompress"), bz2.open(plain_file(path)) as file:
+        text = file.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ValueError(f"{path} must hold at most {_MOST_BYTES:,} bytes of text; it goes on after them")
     return text

@@ -12,12 +12,14 @@ import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Bool, Float
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hardsight.dynamics.history import PHASES, History
-from hardsight.files import LARGEST_MAPPED, plain_file
+from hardsight.files.arrays import load_tensors
 from hardsight.records import atomic_path
+
+# Far above every training, and every detector.
+_MOST_POINTS, _MOST_LAYERS = 1_000_000, 16
 
 
 class NoiseDetector(nn.Module):
@@ -52,14 +54,19 @@ class NoiseDetector(nn.Module):
     def load(cls, path: Path | str) -> "NoiseDetector":
         """The detector that `save` wrote, of whatever size."""
         try:
-            state = safetensors.torch.load_file(plain_file(path, LARGEST_MAPPED))
+            state = load_tensors(path)
             layers = sum(name.startswith("recurrent.weight_hh") for name in state)
-            detector = cls(int(state["points"]), state["head.weight"].shape[1], layers)
-            detector.load_state_dict(state)
-        except (SafetensorError, KeyError, RuntimeError) as problem:
+            points, hidden = int(state["points"]), state["head.weight"].shape[1]
+            if not (1 <= points <= _MOST_POINTS and 1 <= layers <= _MOST_LAYERS):
+                raise ValueError(f"it has {points} points and {layers} layers")
+            with torch.device("meta"):
+                # Its sizes are the file's, which may say any; the tensors are there already.
+                detector = cls(points, hidden, layers)
+            detector.load_state_dict(state, assign=True)
+        except (ValueError, KeyError, IndexError, RuntimeError) as problem:
             reason = str(problem).splitlines()[0]
             raise ValueError(f"{path} must be a detector that `save` wrote: {reason}") from None
-        return detector.eval()
+        return detector.float().eval()
 
 
 def confidence_curves(history: Path | str) -> Float[Tensor, "samples epochs"]:

@@ -15,10 +15,8 @@ Singular names, `label` and `id`, are read too. Nothing is unpickled.
 """
 
 import base64
-import binascii
 import functools
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,17 +26,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, load_file, save, save_file
+from safetensors.torch import save, save_file
 from torch import Tensor
 
 from hardsight.engines.streaming import ScoreColumns, id_column
-from hardsight.files import LARGEST_MAPPED, plain_file
+from hardsight.files import check_unpacked, plain_file
+from hardsight.files.arrays import StoredArray, npz_arrays, tensor_arrays
+from hardsight.files.parquet import Parquet
 from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
-from hardsight.records import ROWS_OF_LISTS, atomic_path, open_parquet
-from hardsight.validation import check_features_and_weight, check_labels
+from hardsight.records import atomic_path
+from hardsight.validation import check_finite, check_labels, check_shapes
 
 HEAD_KEY = b"hardsight.head"
 ENDINGS = (".npz", ".safetensors", ".parquet")
@@ -46,27 +45,67 @@ _SINGULAR = {"label": "labels", "id": "ids"}
 _NAMES = frozenset({"features", "weight", "bias", "labels", "ids", *_SINGULAR})
 
 
+# Numbers of the features that are held at once while they are scored: 32 MiB of float32.
+_PIECE = 1 << 23
+
+
+@dataclass(frozen=True)
+class StoredFeatures:
+    """Features that lie in a file: their shape and type, and a walk over some rows after others."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    pieces: Callable[[int], Iterator[Tensor]]
+
+
 @dataclass(frozen=True)
 class FeatureFile:
-    """What a file held; None where it did not hold it."""
+    """What a file holds; None where it does not hold it. The features stay where they are until they are asked for."""
 
-    features: Tensor
+    stored: StoredFeatures
     weight: Tensor
     bias: Tensor | None = None
     labels: Tensor | None = None
-    ids: list[Any] | None = None
+    ids: pa.Array | None = None
+
+    @property
+    def features(self) -> Tensor:
+        """All features, where memory holds them; in the finest precision that the head and they have."""
+        matrix, filled = None, 0
+        for piece in self.pieces():
+            if matrix is None:
+                check_unpacked("features", self.stored.shape[0] * piece[0].nbytes)
+                matrix = piece.new_empty(self.stored.shape)
+            matrix[filled : filled + len(piece)] = piece
+            filled += len(piece)
+        return torch.empty(self.stored.shape, dtype=self.stored.dtype) if matrix is None else matrix
+
+    def pieces(self) -> Iterator[Tensor]:
+        """Some rows of the features after others, as their head multiplies them."""
+        rows = max(1, _PIECE // max(1, *self.stored.shape[1:], 1))
+        for piece in self.stored.pieces(rows):
+            yield piece.to(self.weight.dtype) if piece.is_floating_point() else piece
 
 
 def score_file(path: Path | str, scores: Sequence[str] = DEFAULT_SCORES, *, head: Path | str | None = None) -> pa.Table:
-    """Every sample's scores as a table, the same as `score_model` gives: id, label, predicted, one column per score."""
+    """Every sample's scores as a table, the same as `score_model` gives: id, label, predicted, one column per score.
+
+    The features are never held as a whole: memory beyond the table does not grow with the number of samples.
+    """
     chosen = choose_scores(scores)
     read = read_features(path, head)
-    check_features_and_weight(read.features, read.weight, read.bias)
+    check_shapes(torch.empty(read.stored.shape, dtype=read.stored.dtype, device="meta"), read.weight, read.bias)
+    samples = read.stored.shape[0]
     if read.labels is not None:
-        check_labels(read.labels, len(read.features), len(read.weight))
-    summary = summarise(read.features, read.weight, read.labels, read.bias, parts=parts_of(chosen) | {"predicted"})
-    columns = ScoreColumns()
-    columns.add(summary, read.labels is not None, read.ids)
+        check_labels(read.labels, samples, len(read.weight))
+    columns, start = ScoreColumns(samples), 0
+    for piece in read.pieces():
+        check_finite("features", piece, start)
+        rows = slice(start, start + len(piece))
+        labels, ids = (None if each is None else each[rows] for each in (read.labels, read.ids))
+        summary = summarise(piece, read.weight, labels, read.bias, parts=parts_of(chosen) | {"predicted"})
+        columns.add(summary, labels is not None, ids)
+        start += len(piece)
     return columns.table(chosen)
 
 
@@ -76,35 +115,70 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
     arrays = _read(path)
     if head is not None:
         arrays |= {name: value for name, value in _read(Path(head)).items() if name in ("weight", "bias")}
-    missing = [name for name in ("features", "weight") if name not in arrays]
+    missing = [name for name in ("features", "weight") if arrays.get(name) is None]
     if missing:
         hint = "; give the head's file with --head-file" if missing == ["weight"] and head is None else ""
         if "logits" in arrays:
             hint = "; logits alone have no angles: hardsight.hardness scores them, and hardsight audit takes the table"
         elif "probabilities" in arrays:
             hint = "; probabilities alone have no angles: hardsight audit takes them as a column of lists"
-        raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}{hint}")
-    text = [
-        name for name in ("features", "weight", "bias", "labels") if not isinstance(arrays.get(name), Tensor | None)
-    ]
-    if text:
-        raise TypeError(f"{text[0]} of {path} must be numbers; it holds text")
-    ids = arrays.get("ids")
-    if ids is not None:
-        shape = list(np.shape(ids))
-        if shape != [len(arrays["features"])]:
-            raise ValueError(f"ids of {path} must be one for each sample, {len(arrays['features'])}; got shape {shape}")
-    features, weight, bias = _one_precision(arrays["features"], arrays["weight"], arrays.get("bias"))
-    return FeatureFile(features, weight, bias, arrays.get("labels"), ids)
+        holds = ", ".join(name[:100] for name in arrays) or "nothing"
+        raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {holds}{hint}")
+    stored = arrays["features"]
+    if not isinstance(stored, StoredFeatures):
+        stored = _stored(stored)
+    weight, bias, labels = (_in_memory(arrays.get(name)) for name in ("weight", "bias", "labels"))
+    ids = _ids(arrays.get("ids"), path, stored.shape[0] if stored.shape else 0)
+    given = [stored.dtype, *(each.dtype for each in (weight, bias) if each is not None)]
+    if weight is not None and all(one.is_floating_point for one in given):
+        # The finest of their precisions: features saved as float64 and a float32 head multiply otherwise not.
+        common = functools.reduce(torch.promote_types, given)
+        weight, bias = weight.to(common), None if bias is None else bias.to(common)
+    return FeatureFile(stored, weight, bias, labels, ids)
 
 
-def _one_precision(features: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
-    """All in the finest of their precisions: features saved as float64 and a float32 head multiply otherwise not."""
-    given = [each for each in (features, weight, bias) if each is not None]
-    if not all(isinstance(each, Tensor) and each.is_floating_point() for each in given):
-        return features, weight, bias
-    common = functools.reduce(torch.promote_types, (each.dtype for each in given))
-    return features.to(common), weight.to(common), None if bias is None else bias.to(common)
+def _stored(array: StoredArray) -> StoredFeatures:
+    _refuse_text(array)
+    return StoredFeatures(
+        array.shape,
+        array.torch_dtype,
+        lambda rows: (array.tensor_of(piece) for piece in array.pieces(rows)),
+    )
+
+
+def _in_memory(array: Any) -> Any:
+    """A stored array as a tensor; what is one already, or is not there, as it is."""
+    if not isinstance(array, StoredArray):
+        return array
+    _refuse_text(array)
+    return array.tensor_of(array.read())
+
+
+def _refuse_text(array: StoredArray) -> None:
+    if array.dtype.kind not in "iufbc":
+        held = "text" if array.dtype.kind in "US" else array.dtype
+        raise TypeError(f"{array.name} must be numbers; it holds {held}")
+
+
+def _ids(array: Any, path: Path, samples: int) -> pa.Array | None:
+    """Ids as Arrow holds them: a hash of 64 bits has no place in a tensor."""
+    if array is None:
+        return None
+    shape = list(array.shape) if isinstance(array, StoredArray) else [len(array)]
+    if shape != [samples]:
+        raise ValueError(f"ids of {path} must be one for each sample, {samples}; got shape {shape}")
+    if not isinstance(array, StoredArray):
+        return id_column(array)
+    if array.dtype.kind not in "iufUS":
+        raise TypeError(f"{array.name} must be numbers or text; it holds {array.dtype}")
+    values = array.read()
+    if array.dtype.kind == "f":
+        return id_column(values.astype(np.float64))
+    column = id_column(values.astype(values.dtype.newbyteorder("="), copy=False))
+    try:
+        return column.cast(pa.string()) if array.dtype.kind == "S" else column
+    except pa.ArrowInvalid:
+        raise ValueError(f"{array.name} must be UTF-8 where they are text") from None
 
 
 def write_features(
@@ -162,8 +236,15 @@ def _read(path: Path) -> dict[str, Any]:
     path = _known(path)
     if not path.exists():
         raise FileNotFoundError(f"the file {path} is not there")
-    plain_file(path, LARGEST_MAPPED)
-    arrays = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}[path.suffix](path)
+    plain_file(path)
+    read: dict[str, Callable[[Path], dict[str, Any]]] = {
+        ".npz": lambda place: npz_arrays(place, _NAMES),
+        ".safetensors": lambda place: dict(tensor_arrays(place)),
+        ".parquet": _read_parquet,
+    }
+    arrays = read[path.suffix](path)
+    held = [one for name, one in arrays.items() if isinstance(one, StoredArray) and name != "features"]
+    check_unpacked(path, sum(one.size for one in held), sum(one.packed for one in held))
     for one, many in _SINGULAR.items():
         if one in arrays and many in arrays:
             raise ValueError(f"{path} must hold {many} once; it holds {many} and {one}")
@@ -179,90 +260,26 @@ def _known(path: Path) -> Path:
     return path
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
-    arrays: dict[str, Any] = {}
-    try:
-        # Opened here: NumPy leaves the file open where it turns out not to be an archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            for name in archive.files:
-                try:
-                    # What is not read is named all the same, so that a refusal can say what the file holds.
-                    arrays[name] = archive[name] if name in _NAMES else None
-                except ValueError as error:
-                    if "allow_pickle" not in str(error):
-                        raise
-                    raise _NeedsUnpicklingError(name) from None
-    except _NeedsUnpicklingError as needs:
-        raise ValueError(
-            f"{path} would need unpickling, which can run code: {needs} holds Python objects, not numbers"
-        ) from None
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError) as error:
-        pickled = "pickle" in str(error)
-        state = "would need unpickling, which can run code" if pickled else "is truncated or is not an .npz file"
-        raise ValueError(f"{path} {state}") from None
-    return {name: None if value is None else _values(name, value, path) for name, value in arrays.items()}
-
-
-class _NeedsUnpicklingError(Exception):
-    pass
-
-
-def _values(name: str, values: np.ndarray, path: Path) -> Any:
-    """Numbers as a tensor; text, and ids of either kind, as Python's own: a hash of 64 bits has no place in int64."""
-    ids = _SINGULAR.get(name, name) == "ids"
-    if values.dtype.kind == "S":
-        try:
-            values = np.char.decode(values, "utf-8")
-        except UnicodeDecodeError:
-            raise ValueError(f"{name} of {path} must be UTF-8 where they are text") from None
-    if values.dtype.kind == "U" or (ids and values.dtype.kind in "iuf"):
-        return values.tolist()
-    if values.dtype.kind not in "iufbc" or ids:
-        raise TypeError(f"{name} of {path} must be numbers{' or text' if ids else ''}; it holds {values.dtype}")
-    return _tensor(values)
-
-
-def _tensor(values: np.ndarray) -> Tensor:
-    # Files may be written on machines of the other byte order, and torch knows no unsigned integers of most sizes.
-    values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    if values.dtype == np.longdouble:
-        values = values.astype(np.float64)
-    if values.dtype.kind == "u":
-        values = values.astype(np.int64)
-    # Arrow's memory is read-only, which torch has no word for.
-    return torch.from_numpy(np.require(values, requirements=("C", "W")))
-
-
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    try:
-        tensors = load_file(path)
-        return {
-            name: value.tolist() if _SINGULAR.get(name, name) == "ids" else value for name, value in tensors.items()
-        }
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is truncated or is not a safetensors file: {error}") from None
-
-
 def _read_parquet(path: Path) -> dict[str, Any]:
-    try:
-        with open_parquet(path) as file:
-            schema = file.schema_arrow
-            wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
-            table = file.read(columns=[name for name in wanted if name != "features"])
-            features = _matrix(file, path) if "features" in wanted else None
-    except (pa.ArrowException, OSError):
-        raise ValueError(f"{path} is truncated or is not a Parquet file") from None
-    # What is not read is named all the same, so that a refusal can say what the file holds; a column is never the head.
-    arrays: dict[str, Any] = {name: None for name in schema.names if name not in (*wanted, "weight", "bias")}
-    for name in wanted:
-        if name == "features":
-            arrays[name] = features
-            continue
+    with Parquet(path) as file:
+        schema, rows = file.schema, file.rows
+        wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
+        table = file.read([name for name in wanted if name != "features"])
+        # What is not read is named all the same, so that a refusal can say what the file holds; a column is never the
+        # head.
+        arrays: dict[str, Any] = {name: None for name in schema.names if name not in (*wanted, "weight", "bias")}
+        if "features" in wanted:
+            arrays["features"] = _listed(file, path, rows)
+    for name in table.column_names:
         column = table.column(name).combine_chunks()
         _refuse_gaps(name, column.null_count, len(column), path)
         numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        labels = numbers and _SINGULAR.get(name, name) == "labels"
-        arrays[name] = _tensor(column.to_numpy()) if labels else column.to_pylist()
+        if _SINGULAR.get(name, name) == "ids":
+            arrays[name] = column
+        elif numbers:
+            arrays[name] = _tensor(column.to_numpy())
+        else:
+            raise TypeError(f"{name} of {path} must be numbers; it holds {column.type}")
     return arrays | _head_of(schema, path)
 
 
@@ -271,44 +288,49 @@ def _refuse_gaps(name: str, missing: int, rows: int, path: Path) -> None:
         raise ValueError(f"column {name!r} of {path} must be filled; {missing} of {rows} are null")
 
 
-def _matrix(file: pq.ParquetFile, path: Path) -> Tensor:
-    """The features, some rows after others: the column beside the matrix would be the same gigabytes again."""
-    kind, rows = file.schema_arrow.field("features").type, file.metadata.num_rows
+def _listed(file: Parquet, path: Path, rows: int) -> StoredFeatures:
+    """The column of lists as a matrix; every list has the length of the first."""
+    kind = file.schema.field("features").type
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise ValueError(f"column 'features' of {path} must be a list of numbers for each sample; it is {kind}")
     if rows == 0:
         raise ValueError(f"{path} must hold at least one sample; it holds none")
-    matrix, filled, gaps, missing = None, 0, 0, 0
-    for batch in file.iter_batches(ROWS_OF_LISTS, columns=["features"]):
-        column = batch.column(0)
-        values = column.flatten()
-        gaps, missing = gaps + column.null_count, missing + values.null_count
-        if gaps or missing:
-            continue
-        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-        if len(lengths) > 1 or (matrix is not None and lengths[0] != matrix.shape[1]):
-            raise ValueError(f"column 'features' of {path} must have lists of one length; they differ")
-        part = _tensor(values.to_numpy()).reshape(len(column), lengths[0])
-        if matrix is None:
-            matrix = part.new_empty(rows, lengths[0])
-        matrix[filled : filled + len(part)] = part
-        filled += len(part)
-    _refuse_gaps("features", gaps, rows, path)
-    if missing or matrix is None:
-        raise ValueError(f"column 'features' of {path} must be filled; {missing} numbers are null")
-    if not matrix.shape[1]:
+    first = next(_matrices(path, None), None)
+    if first is None or not first.shape[1]:
         raise ValueError(f"column 'features' of {path} must have at least one number per sample; it has none")
-    return matrix
+    return StoredFeatures((rows, first.shape[1]), first.dtype, lambda _: _matrices(path, first.shape[1]))
 
 
-def _head_of(schema: pa.Schema, path: Path) -> dict[str, Tensor]:
+def _matrices(path: Path, length: int | None) -> Iterator[Tensor]:
+    """Some rows of the features after others."""
+    with Parquet(path) as file:
+        for batch in file.batches(["features"]):
+            column = batch.column(0)
+            values = column.flatten()
+            _refuse_gaps("features", column.null_count, len(column), path)
+            if values.null_count:
+                raise ValueError(f"column 'features' of {path} must be filled; {values.null_count} numbers are null")
+            lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+            if len(lengths) > 1 or length not in (None, *lengths):
+                raise ValueError(f"column 'features' of {path} must have lists of one length; they differ")
+            yield _tensor(values.to_numpy()).reshape(len(column), lengths[0])
+
+
+def _tensor(values: np.ndarray) -> Tensor:
+    # Torch knows no unsigned integers of most sizes; Arrow's memory is read-only, which it has no word for.
+    return torch.from_numpy(
+        np.require(values.astype(np.int64) if values.dtype.kind == "u" else values, requirements="W")
+    )
+
+
+def _head_of(schema: pa.Schema, path: Path) -> dict[str, StoredArray]:
     written = (schema.metadata or {}).get(HEAD_KEY)
     if written is None:
         return {}
     try:
-        return dict(load(base64.b64decode(written, validate=True)))
-    except (binascii.Error, SafetensorError) as error:
+        return dict(tensor_arrays(path, base64.b64decode(written, validate=True)))
+    except ValueError as error:
         raise ValueError(
             f"{path} must hold its head as base64 of safetensors in {HEAD_KEY.decode()!r}: {error}"
         ) from None

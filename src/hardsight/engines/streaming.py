@@ -104,12 +104,12 @@ def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozens
 
 
 class ScoreColumns:
-    """Grows by a few numbers per sample; becomes the table at the end."""
+    """Grows by a few numbers per sample, to as many as `samples` without a copy; becomes the table at the end."""
 
-    def __init__(self) -> None:
-        self.summaries = SummaryColumns(0)
+    def __init__(self, samples: int = 0) -> None:
+        self.summaries = SummaryColumns(samples)
         self.labelled: bool | None = None
-        self.ids: list[Any] = []
+        self.ids: list[pa.Array] = []
 
     def add(self, summary: ClassSummary, labelled: bool, ids: Any) -> None:
         if self.labelled not in (None, labelled):
@@ -117,19 +117,19 @@ class ScoreColumns:
         self.labelled = labelled
         size = len(summary.labels)
         if ids is None:
-            ids = range(self.summaries.filled, self.summaries.filled + size)
+            ids = np.arange(self.summaries.filled, self.summaries.filled + size)
         elif len(ids) != size:
             raise ValueError(f"loader must yield one id for each sample; got {len(ids)} ids for {size} samples")
-        self.ids.extend(ids.tolist() if isinstance(ids, Tensor) else ids)
+        self.ids.append(id_column(ids))
         self.summaries.add(summary)
 
     def table(self, chosen: list[Score]) -> pa.Table:
         if not self.summaries.filled:
             raise ValueError("loader must yield at least one batch; it was empty")
         summary = self.summaries.summary()
-        labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(len(self.ids), pa.int64())
-        ids = id_column(self.ids)
+        ids = _joined(self.ids)
         check_ids(ids)
+        labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(len(ids), pa.int64())
         arrays = [ids, labels, pa.array(summary.predicted.cpu().numpy())]
         fields = [pa.field("id", arrays[0].type), pa.field("label", pa.int64()), pa.field("predicted", pa.int64())]
         for name, values in scores_of_summary(summary, chosen).items():
@@ -143,16 +143,40 @@ class ScoreColumns:
         return pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
 
 
-def id_column(ids: Sequence[Any]) -> pa.Array:
+_NO_IDS = "ids must be text, or whole numbers that fit 64 bits with one sign"
+
+
+def id_column(ids: Any) -> pa.Array:
     """Ids as Arrow holds them: hashes of 64 bits, which it would refuse as int64, without their sign."""
+    values = ids.tolist() if isinstance(ids, Tensor) else ids
+    for kind in (None, pa.uint64()):
+        try:
+            column = values if isinstance(values, pa.Array) else pa.array(values, kind)
+            break
+        except (OverflowError, pa.ArrowException):
+            continue
+    else:
+        raise ValueError(_NO_IDS)
+    wide = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
+    if not pa.types.is_integer(column.type) and not pa.types.is_floating(column.type):
+        return column
     try:
-        return pa.array(ids)
-    except (OverflowError, pa.ArrowException):
-        pass
-    try:
-        return pa.array(ids, pa.uint64())
-    except (OverflowError, pa.ArrowException):
-        raise ValueError("ids must be text, or whole numbers that fit 64 bits with one sign") from None
+        return column.cast(wide)
+    except pa.ArrowInvalid:
+        return column
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """The ids of all batches, hashes and small numbers in one type."""
+    kinds = {part.type for part in parts}
+    if len(kinds) > 1:
+        try:
+            parts = [part.cast(pa.uint64()) for part in parts]
+        except pa.ArrowException:
+            raise ValueError(_NO_IDS) from None
+    joined = pa.chunked_array(parts).combine_chunks()
+    # Arrow keeps text of more than two gigabytes in pieces.
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays([one.cast(pa.large_string()) for one in parts])
 
 
 def _take_apart(batch: Any, device: torch.device, dtype: torch.dtype) -> tuple[Any, Tensor | None, Any]:

@@ -3,17 +3,14 @@
 A checkpoint that would need unpickling is refused: a pickle is a program.
 """
 
-import pickle
-import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from hardsight.files import LARGEST_MAPPED, plain_file
+from hardsight.files.arrays import load_tensors
+from hardsight.files.pickled import load_checkpoint
 from hardsight.models import first_mismatch
 
 # Where trainers put the weights inside a checkpoint, and what wrappers put before the names.
@@ -42,34 +39,9 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"the weights file {path} is not there")
-    plain_file(path, LARGEST_MAPPED)
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise ValueError(f"{path} is truncated or is not a safetensors file: {error}") from None
-    return _state_of(_unpickled_tensors(path), path)
-
-
-def _unpickled_tensors(path: Path) -> Any:
-    with path.open("rb") as file:
-        start = file.read(2)
-    if start[:1] != b"\x80" and not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is truncated or is not a PyTorch checkpoint")
-    try:
-        with warnings.catch_warnings():
-            # About pickle protocols: what the loader does not know it refuses.
-            warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise ValueError(
-            f"{path} would need unpickling, which can run code: save the model's state_dict() alone, or as safetensors"
-        ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile):
-        raise ValueError(f"{path} is truncated or is not a PyTorch checkpoint") from None
+        return load_tensors(path)
+    return _state_of(load_checkpoint(path), path)
 
 
 def _state_of(content: Any, path: Path) -> dict[str, Tensor]:

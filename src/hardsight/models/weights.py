@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from hardsight.files import LARGEST_MAPPED, plain_file
+from hardsight.files import RefusedError, check_unpacked
+from hardsight.files.arrays import tensor_arrays
 from hardsight.models.cifar_resnet import DEPTHS, CifarResNet
 
 
@@ -22,10 +22,10 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
         raise ValueError(f"path must be a safetensors file; {path} is a folder")
     prefix = f"resnet{depth}."
     try:
-        with safe_open(plain_file(path, LARGEST_MAPPED), framework="pt") as file:
-            tensors = {key.removeprefix(prefix): file.get_tensor(key) for key in file.keys() if key.startswith(prefix)}  # noqa: SIM118
-    # A RuntimeError: sides that torch cannot count.
-    except (SafetensorError, KeyError, RuntimeError) as error:
+        arrays = {key.removeprefix(prefix): one for key, one in tensor_arrays(path).items() if key.startswith(prefix)}
+        check_unpacked(path, sum(one.size for one in arrays.values()))
+        tensors = {key: one.tensor_of(one.read()) for key, one in arrays.items()}
+    except RefusedError as error:
         raise ValueError(f"path must be a safetensors file; {path} is not: {error}") from error
     model = CifarResNet(depth)
     mismatch = first_mismatch(model, tensors)

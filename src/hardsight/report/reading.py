@@ -4,8 +4,7 @@ What is missing is `None`; what is damaged is refused in one sentence that names
 """
 
 import base64
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from hardsight.files import plain_file
+from hardsight.files import reading
+from hardsight.files.parquet import Parquet
 from hardsight.records import read_json, read_table
 
 Direction = Literal["harder", "easier"]
@@ -73,12 +72,11 @@ class Samples:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _readable(path):
-            self._file = pq.ParquetFile(plain_file(path))
-            self.schema: pa.Schema = self._file.schema_arrow
+        self._file = Parquet(path)
+        self.schema: pa.Schema = self._file.schema
         if "id" not in self.schema.names:
             raise ValueError(f"{path} must have a column 'id'; it has {', '.join(self.schema.names) or 'none'}")
-        self.rows: int = self._file.metadata.num_rows
+        self.rows: int = self._file.rows
         self.scores = [_described(field) for field in self.schema if _is_score(field)]
 
     @property
@@ -108,13 +106,12 @@ class Samples:
         """A column's entries at `rows`, as text, read in batches: a million file names are never held at once."""
         found, start = [""] * len(rows), 0
         order = np.argsort(rows, kind="stable")
-        with _readable(self.path):
-            for batch in self._file.iter_batches(columns=[column]):
-                first, last = np.searchsorted(rows[order], [start, start + len(batch)])
-                places = order[first:last]
-                for place, value in zip(places, batch.column(0).take(pa.array(rows[places] - start)), strict=True):
-                    found[place] = str(value.as_py()) if value.is_valid else ""
-                start += len(batch)
+        for batch in self._file.batches([column]):
+            first, last = np.searchsorted(rows[order], [start, start + len(batch)])
+            places = order[first:last]
+            for place, value in zip(places, batch.column(0).take(pa.array(rows[places] - start)), strict=True):
+                found[place] = str(value.as_py()) if value.is_valid else ""
+            start += len(batch)
         return found
 
     def labels(self, class_names: Sequence[str]) -> Labels:
@@ -133,9 +130,8 @@ class Samples:
         return Labels(values, [class_name(value, class_names) for value in values], codes)
 
     def _read(self, column: str) -> pa.ChunkedArray:
-        with _readable(self.path):
-            read = self._file.read(columns=[column]).column(column)
-            return read.cast(read.type.value_type) if pa.types.is_dictionary(read.type) else read
+        read = self._file.read([column]).column(column)
+        return read.cast(read.type.value_type) if pa.types.is_dictionary(read.type) else read
 
 
 @dataclass(frozen=True)
@@ -169,8 +165,8 @@ class Run:
         if not path.is_file() or not ids:
             return {}
         wanted, pictures = pa.array(sorted(set(ids))), {}
-        with _readable(path):
-            for batch in pq.ParquetFile(plain_file(path)).iter_batches(batch_size=1024, columns=["id", "png"]):
+        with Parquet(path) as file, reading(path, "a table of pictures"):
+            for batch in file.batches(["id", "png"]):
                 names = batch.column("id").cast(pa.string())
                 chosen = pc.is_in(names, wanted)
                 for name, png in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
@@ -195,8 +191,7 @@ def read_run(folder: Path | str) -> Run:
     samples, epochs = folder / "samples.parquet", folder / "epochs.parquet"
     table = None
     if epochs.exists():
-        with _readable(epochs):
-            table = read_table(epochs)
+        table = read_table(epochs)
     return Run(folder, details, Samples(samples) if samples.exists() else None, table)
 
 
@@ -219,13 +214,3 @@ def _described(field: pa.Field) -> Score:
     written = said.get("direction", "").removeprefix("larger is ")
     direction = written if written in ("harder", "easier") else direction  # type: ignore[assignment]
     return Score(field.name, said.get("title") or title, direction, said.get("range"))
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """pyarrow tells where its parser stopped; a person needs to know which file is bad."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, KeyError) as problem:
-        reason = str(problem).split(".")[0].strip()
-        raise ValueError(f"{path} is not a readable Parquet table, it may be truncated: {reason}") from None

@@ -94,6 +94,6 @@ def _selected_before(done: int, path: Path) -> list[pa.Table]:
         return []
     try:
         table = read_table(path)
-    except pa.ArrowInvalid as damage:
+    except ValueError as damage:
         raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
     return [table.filter(pa.compute.less(table["round"], done))]

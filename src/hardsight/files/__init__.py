@@ -1,0 +1,39 @@
+"""Files that others wrote: plain files only, and none that becomes more than memory holds.
+
+A pipe is waited for without an end, a device like /dev/zero is read without one, and a file of a few bytes may become
+any number of them once it is unpacked. Whoever opens a file by a name that a person gave asks here first.
+
+| module | what it judges before anything is allocated |
+|---|---|
+| `plain` | that a path is a plain file, and its size; text and JSON |
+| `memory` | what a file may become: its share of the memory that is left, and how many times its own bytes |
+| `arrays` | arrays in .npy and .npz files and in safetensors, by their headers |
+| `parquet` | the columns of a Parquet file, by the headers of their pages |
+"""
+
+from hardsight.files.memory import Budget, check_unpacked, memory_left
+from hardsight.files.plain import (
+    LARGEST_IMAGE,
+    LARGEST_TEXT,
+    parse_json,
+    plain_file,
+    read_bytes,
+    read_json,
+    read_text,
+)
+from hardsight.files.refusals import RefusedError, reading
+
+__all__ = [
+    "LARGEST_IMAGE",
+    "LARGEST_TEXT",
+    "Budget",
+    "RefusedError",
+    "check_unpacked",
+    "memory_left",
+    "parse_json",
+    "plain_file",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "reading",
+]

@@ -1,0 +1,280 @@
+"""Parquet files, judged before they are read: what their columns become, by the headers of the pages.
+
+A run of one value takes a few bytes however long it is, and so does a page of zeros. The footer says how many values a
+column has, but a stranger wrote it; the header of every page says it too, and these are the values that are decoded.
+"""
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hardsight.files.memory import ALWAYS, check_unpacked
+from hardsight.files.plain import plain_file
+from hardsight.files.refusals import RefusedError, reading
+
+_KIND = "a Parquet file"
+# Bytes that are read in one go: a row group may be gigabytes.
+_BUFFER = 1 << 20
+# A walk over pages of a few bytes each would take longer than reading them.
+_MOST_PAGES, _LEAST_PAGE = 100_000, 256
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+_BY_DICTIONARY, _BY_PREFIX = (2, 8), 7
+# Values of a column of lists, and rows of any, that are decoded in one go.
+_VALUES, _ROWS = 1 << 18, 1 << 16
+
+
+class _Page(NamedTuple):
+    """What the header of a page says; `start` is where its bytes begin."""
+
+    kind: int
+    unpacked: int
+    packed: int
+    values: int
+    encoding: int
+    start: int
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """What one column of one row group becomes."""
+
+    values: int
+    unpacked: int
+    packed: int
+
+
+class Parquet:
+    """A Parquet file whose columns are read when they fit, or some rows after others; names each column once."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = plain_file(path)
+        with reading(self.path, _KIND, reason=True):
+            # As pyarrow's own: a thread that lets go of something of Python's may abort a process that ends.
+            self._file = pq.ParquetFile(pa.OSFile(str(self.path)), buffer_size=_BUFFER, pre_buffer=False)
+            self.schema: pa.Schema = self._file.schema_arrow
+            self._metadata = self._file.metadata
+            self.rows: int = self._metadata.num_rows
+            self.groups: int = self._metadata.num_row_groups
+            often = Counter(self.schema.names)
+        repeated = next((name for name, count in often.items() if count > 1), None)
+        if repeated is not None:
+            raise RefusedError(f"{self.path} must name each column once; it has {repeated!r} more than once")
+        self._chunks: dict[tuple[int, int], _Chunk] = {}
+
+    def __enter__(self) -> "Parquet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close(force=True)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """These columns, or all, where memory holds them."""
+        names = list(self.schema.names if columns is None else columns)
+        self._check(names, range(self.groups))
+        with reading(self.path, _KIND, reason=True):
+            if any(pa.types.is_nested(self.schema.field(name).type) for name in names):
+                # Lists some rows after others: read at once, their numbers are held more than four times.
+                schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
+                return pa.Table.from_batches(self._batches(names), schema)
+            return self._file.read(columns=names)
+
+    def read_group(self, group: int, column: str) -> pa.ChunkedArray:
+        """A column of one row group."""
+        self._check([column], [group])
+        with reading(self.path, _KIND, reason=True):
+            return self._file.read_row_group(group, columns=[column])[column]
+
+    def group_sizes(self) -> list[int]:
+        """The number of rows of every row group."""
+        with reading(self.path, _KIND):
+            return [self._metadata.row_group(group).num_rows for group in range(self.groups)]
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns, some rows after others: any number of rows in the memory of a few."""
+        self._check(list(columns), range(self.groups), pieces=True)
+        with reading(self.path, _KIND, reason=True):
+            yield from self._batches(list(columns))
+
+    def values(self, column: str) -> int:
+        """How many values the column has, those in its lists counted one by one, and gaps."""
+        leaves = self._leaves([column])
+        return sum(self._chunk(group, leaf).values for group in range(self.groups) for leaf in leaves[:1])
+
+    def _batches(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        values = max((self.values(name) for name in names), default=0)
+        rows = max(1, min(_ROWS, _VALUES * max(1, self.rows) // max(1, values)))
+        return self._file.iter_batches(rows, columns=names)
+
+    def _check(self, names: list[str], groups: Sequence[int], *, pieces: bool = False) -> None:
+        """Refuse columns that become more than memory holds, or more than their bytes honestly become."""
+        leaves = self._leaves(names)
+        with reading(self.path, _KIND):
+            chunks = [self._chunk(group, leaf) for group in groups for leaf in leaves]
+        unpacked = sum(chunk.unpacked for chunk in chunks)
+        # Several columns may name the same bytes.
+        packed = min(sum(chunk.packed for chunk in chunks), self.path.stat().st_size)
+        check_unpacked(self.path, unpacked, packed, held=min(unpacked, ALWAYS) if pieces else None)
+
+    def _leaves(self, names: Sequence[str]) -> list[int]:
+        schema = self._metadata.schema
+        paths = [schema.column(leaf).path for leaf in range(self._metadata.num_columns)]
+        wanted = set(names)
+        return [leaf for leaf, path in enumerate(paths) if path in wanted or _starts(path, wanted)]
+
+    def _chunk(self, group: int, leaf: int) -> _Chunk:
+        if (group, leaf) not in self._chunks:
+            if len(self._chunks) > _MOST_PAGES:
+                raise RefusedError(f"{self.path} must have at most {_MOST_PAGES:,} columns in its row groups")
+            self._chunks[group, leaf] = self._judged(group, leaf)
+        return self._chunks[group, leaf]
+
+    def _judged(self, group: int, leaf: int) -> _Chunk:
+        """What the pages of a column become: numbers by their width, text by its bytes or its longest word."""
+        column, described = self._metadata.row_group(group).column(leaf), self._metadata.schema.column(leaf)
+        text = described.physical_type == "BYTE_ARRAY"
+        width = _WIDTHS.get(described.physical_type, max(0, described.length))
+        values = unpacked = packed = 0
+        if not column.num_values and not self._metadata.row_group(group).num_rows:
+            return _Chunk(0, 0, 0)
+        with self.path.open("rb") as file:
+            words: _Page | None = None
+            for page in _pages(file, column, self.path):
+                check_unpacked(f"a page of {self.path}", page.unpacked, page.packed)
+                packed += page.packed
+                if page.kind == _DICTIONARY:
+                    words, unpacked = page, unpacked + page.unpacked
+                    continue
+                values += page.values
+                if not text:
+                    unpacked += page.values * width
+                elif page.encoding in _BY_DICTIONARY and words is not None:
+                    unpacked += page.values * (8 + _longest(file, words, page.values, column.compression))
+                elif page.encoding == _BY_PREFIX:
+                    unpacked += page.values * page.unpacked
+                else:
+                    unpacked += page.unpacked + 8 * page.values
+        if values < self._metadata.row_group(group).num_rows:
+            raise EOFError
+        return _Chunk(values, unpacked, packed)
+
+
+def read_table(path: Path | str) -> pa.Table:
+    """The table of a Parquet file, where memory holds it."""
+    with Parquet(path) as file:
+        return file.read()
+
+
+def _starts(path: str, names: set[str]) -> bool:
+    """Whether this is the path of a value inside one of these columns, whose names may have dots themselves."""
+    return any(path[:at] in names for at, letter in enumerate(path) if letter == ".")
+
+
+def _longest(file: io.BufferedIOBase, words: _Page, values: int, compression: str) -> int:
+    """The longest word of a dictionary, or a number above it where that is small enough for all values."""
+    if values * words.unpacked <= ALWAYS // 64:
+        return words.unpacked
+    file.seek(words.start)
+    data = file.read(words.packed)
+    if compression != "UNCOMPRESSED":
+        codec = {"LZ4": "lz4_raw"}.get(compression, compression.lower())
+        data = pa.Codec(codec).decompress(data, words.unpacked, asbytes=True)
+    longest = at = 0
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "little")
+        longest, at = max(longest, length), at + 4 + length
+    return longest
+
+
+def _pages(file: io.BufferedIOBase, column: Any, path: Path) -> Iterator[_Page]:
+    """The pages of a column of a row group, in their order; as many as its reader goes through."""
+    at = column.data_page_offset
+    if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
+        at = column.dictionary_page_offset
+    end, most = at + column.total_compressed_size, max(_MOST_PAGES, path.stat().st_size // _LEAST_PAGE)
+    seen = count = 0
+    while at < end and (seen < column.num_values or not count):
+        page = _page(file, at)
+        yield page
+        at, count = page.start + page.packed, count + 1
+        seen += page.values if page.kind != _DICTIONARY else 0
+        if count > most:
+            raise RefusedError(f"{path} must have pages of at least {_LEAST_PAGE} bytes; it has {count:,} smaller ones")
+
+
+def _page(file: io.BufferedIOBase, at: int) -> _Page:
+    """The header of a page, a struct in Thrift's compact protocol."""
+    for size in (1 << 10, 1 << 16, 1 << 24):
+        file.seek(at)
+        data = file.read(size)
+        try:
+            said, end = _struct(data, 0)
+        except IndexError:
+            if len(data) < size:
+                raise EOFError from None
+            # Statistics may make it long.
+            continue
+        kind, unpacked, packed = said[1], said[2], said[3]
+        if min(unpacked, packed) < 0:
+            raise ValueError
+        details = said.get({_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}.get(kind, 0), {})
+        # The second form has its number of rows before the encoding.
+        return _Page(kind, unpacked, packed, details.get(1, 0), details.get(4 if kind == _DATA_V2 else 2, 0), at + end)
+    raise EOFError
+
+
+def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """The whole numbers and structs of a struct by their numbers; what else it holds is passed over."""
+    found: dict[int, Any] = {}
+    number = 0
+    while (head := data[at]) != 0:
+        at += 1
+        kind, step = head & 15, head >> 4
+        if step:
+            number += step
+        else:
+            number, at = _integer(data, at)
+        found[number], at = _value(data, at, kind, depth)
+    return found, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (1, 2):
+        return kind == 1, at
+    if kind == 3:
+        return data[at], at + 1
+    if kind in (4, 5, 6):
+        return _integer(data, at)
+    if kind == 7:
+        return None, at + 8
+    if kind == 8:
+        length, at = _unsigned(data, at)
+        if at + length > len(data):
+            raise IndexError
+        return None, at + length
+    if kind == 12 and depth < 8:
+        return _struct(data, at, depth + 1)
+    # A header has no list and no map.
+    raise ValueError
+
+
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _unsigned(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ValueError

@@ -31,6 +31,8 @@ Points = list[dict[str, Any]]
 def make_figure(study: Study, rows: Rows, name: str | None = None) -> "Figure":
     """A figure of the study, by name; left out, its first."""
     about = study.entry("figure", name)
+    if not rows.where(**about.get("where", {})):
+        raise NotMeasuredError(f"figure {about['name']} of {study.id} has no points in preset {rows.preset}")
     if "draw" in about:
         from hardsight_studies.engine.running import hook
 

@@ -36,6 +36,14 @@ _SNAPSHOTS = {3: (1, 2, 3), 8: (4, 6, 8), 30: (5, 10, 15, 20, 25, 30)}
 # References, not scores of one run: two half runs, by our own code and by cleanlab; trees that were told the truth.
 OUT_OF_FOLD, CLEANLAB, TAUGHT = "out_of_fold_doubt", "cleanlab_label_quality", "taught_half_the_truth"
 _PEOPLE = ("aggre", "random1", "worse")
+_SUMMARY = {
+    "el2n_mean": "`el2n_mean`",
+    "angular_margin": "`angular_margin`",
+    "training_and_margin": "both (`training_and_margin`)",
+    "training_margin_and_neighbours": "and `smoothed_last_posterior`",
+    CLEANLAB: "cleanlab's ranking, two runs on halves",
+    TAUGHT: "boosted trees that were told half the truth",
+}
 _NOISES = (*_PEOPLE, "symmetric40", "symmetric20", "asymmetric40")
 
 
@@ -149,6 +157,13 @@ def auroc(rows: "Rows") -> tuple[list[str], list[list[str]]]:
 def precision_at_count(rows: "Rows") -> tuple[list[str], list[list[str]]]:
     """Precision among as many samples as there are wrong labels, by noise."""
     return _table(rows, "precision_at_count")
+
+
+def summary(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """The scores that `find_label_issues` ranks by, alone and together, beside what they are measured against."""
+    heads, lines = average_precision(rows)
+    found = {line[0]: line[1:] for line in lines}
+    return heads, [[title, *found[f"`{name}`"]] for name, title in _SUMMARY.items() if f"`{name}`" in found]
 
 
 def _table(rows: "Rows", metric: str) -> tuple[list[str], list[list[str]]]:

@@ -1,5 +1,6 @@
 """Tables and figures of the study of agreement that cannot be declared: as many scores as a training gives."""
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,18 +66,9 @@ def chosen(rows: Rows) -> Lines:
     return ["network", "choices", "single scores", "combinations", "significantly ahead of confidence"], lines
 
 
-def public(rows: Rows) -> "Figure":
-    """Every score in the public networks."""
-    return _dots(rows, {name: title for name, title in networks_of(rows).items() if name.endswith("-public")})
-
-
-def trained(rows: Rows) -> "Figure":
-    """Every score in the networks trained here."""
-    return _dots(rows, {name: title for name, title in networks_of(rows).items() if not name.endswith("-public")})
-
-
-def _dots(rows: Rows, networks: dict[str, str]) -> "Figure":
+def _dots(rows: Rows, *, public: bool) -> "Figure":
     """Dots with intervals by score; the dashed line is how well two halves of the people agree."""
+    networks = {name: title for name, title in networks_of(rows).items() if name.endswith("-public") == public}
     order = scores_of(rows, list(networks), shared=True)[::-1]
     with drawing(6.8, 1.2 + (0.14 + 0.04 * len(networks)) * len(order)) as figure:
         axes, step = figure.axes[0], 0.7 / max(1, len(networks))
@@ -96,3 +88,6 @@ def _dots(rows: Rows, networks: dict[str, str]) -> "Figure":
         axes.set_xlabel("Spearman's ρ with human selection frequency, 95 % interval")
         figure.legend(loc="outside upper center", ncols=3, fontsize=8)
     return figure
+
+
+public, trained = functools.partial(_dots, public=True), functools.partial(_dots, public=False)

@@ -12,6 +12,11 @@ import torch
 from torch import Tensor
 
 
+def wants_gradient(x: Tensor) -> bool:
+    """Whether autograd follows what is made of a tensor."""
+    return torch.is_grad_enabled() and x.requires_grad
+
+
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """A backward, called with ctx, the saved tensors and the gradients, whose result raises if it is differentiated.
 

@@ -21,7 +21,7 @@ from hardsight.domains.generalization import Recipe, leave_one_domain_out, make_
 from hardsight.domains.generalization.batches import DomainBatches
 from hardsight.domains.generalization.meta_learning import train_by_mldg
 from hardsight.domains.rows import RowBatches
-from hardsight.dynamics.processes import rank_and_count
+from hardsight.distributed import rank_and_count
 from hardsight.training import Session
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]

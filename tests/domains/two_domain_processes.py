@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
+from hardsight.distributed import gather_samples
 from hardsight.domains.selection import (
     SELECTORS,
     Confidences,
@@ -23,7 +24,6 @@ from hardsight.domains.selection import (
     thresholds_of,
 )
 from hardsight.domains.self_training import SelfTraining
-from hardsight.losses.processes import gather_samples
 
 
 def domain(seed: int, count: int, shift: float) -> ArrayDataset:

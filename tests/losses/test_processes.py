@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hardsight.losses import processes
+from hardsight import distributed
 from hardsight.losses.registry import LOSSES
 
 # What one process would do is computed before the processes know of each other.
@@ -210,6 +210,6 @@ def test_two_processes_equal_one(name: str, reports: list[dict[str, str]]) -> No
 
 def test_sums_over_processes_carry_no_gradient_on_one_process_either() -> None:
     x = torch.ones(3, requires_grad=True)
-    for total in (processes.sum_over_processes(x), processes.log_sum_over_processes(x)):
+    for total in (distributed.sum_over_processes(x), distributed.log_sum_over_processes(x)):
         assert torch.equal(total, x)
         assert not total.requires_grad

@@ -19,10 +19,10 @@ from hardsight import losses, training
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.epochs import EpochLoader
 from hardsight.datasets.loader import DeviceLoader
+from hardsight.distributed import rank_and_count
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.dynamics import Recorder
-from hardsight.dynamics.processes import rank_and_count
 from hardsight.losses.registry import LOSSES, Sizes
 from hardsight.training import Objective, Plan, schedules
 

@@ -56,7 +56,7 @@ def _lost_process_said() -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        from hardsight.dynamics.processes import lost_process_named
+        from hardsight.distributed import lost_process_named
 
         with one_sentence(), lost_process_named():
             raise problem

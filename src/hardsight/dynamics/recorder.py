@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from hardsight import distributed
 from hardsight.dynamics import processes
 from hardsight.dynamics.aggregates import Aggregates
 from hardsight.dynamics.catalogue import DynamicsScore, choose_dynamics_scores, dynamics_scores, measures_of
@@ -177,14 +178,14 @@ class Recorder:
         can only be discarded.
         """
         self.flush()
-        if processes.several(self.group):
+        if distributed.several(self.group):
             self._take_part()
             processes.merge(self._begun().intake.ledger.tensors(), self.group)
         standing = self._begun()
         standing.check_epoch(self.strays)
         # Also without a history: it may be the first process alone that was given one.
-        with processes.together(lambda failure: processes.wait_for_all(failure, self.group)):
-            if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
+        with distributed.together(lambda failure: distributed.wait_for_all(failure, self.group)):
+            if self.history is not None and distributed.rank_and_count(self.group)[0] == 0:
                 # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
                 standing.write_epoch(self.history)
         standing.end_epoch()
@@ -251,13 +252,13 @@ class Recorder:
         movable = self.device is None
         standing = self._begin(frame, self.device or torch.device("cpu"), state)
         self._may_move = movable
-        if self.history is not None and processes.rank_and_count(self.group)[0] == 0:
+        if self.history is not None and distributed.rank_and_count(self.group)[0] == 0:
             for name, epochs in zip(PHASES, standing.finished, strict=True):
                 self.history.trim(name, epochs)
 
     def shared_state_dict(self) -> dict[str, Any]:
         """`state_dict` with every process's share of an unfinished epoch, alike in all; all must call it."""
-        together = processes.several(self.group)
+        together = distributed.several(self.group)
         if together:
             self._take_part()
         state = self.state_dict()
@@ -267,7 +268,7 @@ class Recorder:
 
     def load_shared_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `shared_state_dict`; its unfinished epoch goes to the first process, so that it counts once."""
-        if state and processes.rank_and_count(self.group)[0] > 0:
+        if state and distributed.rank_and_count(self.group)[0] > 0:
             state = {**state, "ledger": processes.no_share(state["ledger"])}
         self.load_state_dict(state)
 
@@ -300,7 +301,7 @@ class Recorder:
             device,
             repeats=self.repeats,
             early_epochs=self.early_epochs,
-            process=processes.rank_and_count(self.group),
+            process=distributed.rank_and_count(self.group),
             compiled=self._compile,
         )
         if state is not None:
@@ -325,7 +326,7 @@ class Recorder:
         own = None if self._standing is None else (self._standing.frame, self.phase, self.epoch)
         agreed = processes.agree(own, self.group)
         if agreed is not None and self._standing is None:
-            self._begin(agreed[0], self.device or processes.default_device(self.group))
+            self._begin(agreed[0], self.device or distributed.default_device(self.group))
 
 
 def _lengths(vectors: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.losses.processes import sum_over_processes, world_size
+from hardsight.distributed import sum_over_processes, world_size
 from hardsight.validation import check_finite
 
 # Elements of a chunk's logits (samples x folds x classes) and of its features: 16 and 32 MiB of float32.

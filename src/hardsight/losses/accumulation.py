@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardsight.derivatives import once_differentiable, trace_of
-from hardsight.losses import processes
+from hardsight import distributed
+from hardsight.derivatives import once_differentiable, trace_of, wants_gradient
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.inputs import as_rows, reduce
 from hardsight.losses.rescaling import (
@@ -67,10 +67,10 @@ class AccumulatedRescaling:
             value = reduce(value, "mean" if num_items is None else "sum", weight=rows.weight)
             if num_items is not None:
                 value = value / num_items
-        if not processes.wants_gradient(logits):
+        if not wants_gradient(logits):
             return value
         averaged_by = (
-            processes.world_size(loss.process_group) if loss.across_processes and gradients_are_averaged else 1
+            distributed.world_size(loss.process_group) if loss.across_processes and gradients_are_averaged else 1
         )
 
         def gradient() -> Tensor:
@@ -83,7 +83,7 @@ class AccumulatedRescaling:
     def _admit(self, log_part: Tensor) -> Tensor:
         """Add a part's weights to the sum, shrink the gradients held so far, and return the new sum's log."""
         if self.loss.across_processes:
-            log_part = processes.log_sum_over_processes(log_part, self.loss.process_group)
+            log_part = distributed.log_sum_over_processes(log_part, self.loss.process_group)
         held = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not held or self._log_total is None:
             self._log_total = log_part

@@ -27,7 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardsight.losses import processes
+from hardsight import distributed
+from hardsight.derivatives import wants_gradient
 from hardsight.losses.emphasis import emphasis_focus
 from hardsight.losses.inputs import as_rows, check_range, check_reduction, reduce
 from hardsight.losses.rescaling import attach_gradient, let_go, rescale, rescaled_gradient
@@ -225,7 +226,7 @@ class AutomaticRescaling(nn.Module):
     def forward(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=self.ignore_index, soft_targets=False)
         assert rows.weight is not None
-        synchronised = self.across_processes and processes.wants_gradient(logits)
+        synchronised = self.across_processes and wants_gradient(logits)
         with torch.no_grad():
             log_p, log_rest, _, direction = rescale(rows, 1.0, 0.0, "identity")
             beta, lam = self.beta.to(log_p.dtype), self.lam.to(log_p.dtype)
@@ -241,7 +242,9 @@ class AutomaticRescaling(nn.Module):
             log_weights = log_w + rows.weight.log()
             log_divisor = torch.where(by_weight, log_weights.logsumexp(0), rows.weight.log().logsumexp(0))
             if synchronised:
-                log_divisor = processes.log_sum_over_processes(log_divisor, None) - math.log(processes.world_size(None))
+                log_divisor = distributed.log_sum_over_processes(log_divisor, None) - math.log(
+                    distributed.world_size(None)
+                )
             gradient = rescaled_gradient(log_weights, direction, log_divisor)
             logged = reduce(-log_p, "mean", weight=rows.weight)
         return attach_gradient(logged, rows.logits, gradient)

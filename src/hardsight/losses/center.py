@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardsight import distributed
 from hardsight.geometry import widen
-from hardsight.losses import processes
 from hardsight.losses.inputs import (
     check_floating,
     check_labels,
@@ -50,8 +50,8 @@ def updated_centers(
     counts = torch.zeros(len(centers), dtype=features.dtype, device=features.device).index_add(0, flat, kept)
     sums = torch.zeros_like(centers, dtype=features.dtype).index_add(0, flat, features * kept.unsqueeze(-1))
     if across_processes:
-        counts = processes.sum_over_processes(counts, process_group)
-        sums = processes.sum_over_processes(sums, process_group)
+        counts = distributed.sum_over_processes(counts, process_group)
+        sums = distributed.sum_over_processes(sums, process_group)
     counts = counts.unsqueeze(-1)
     return centers - (rate * (counts * centers - sums) / (1 + counts)).to(centers.dtype)
 

@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from hardsight import distributed
+from hardsight.derivatives import wants_gradient
 from hardsight.geometry import angle_between, angles_to_classes, widen
-from hardsight.losses import processes
 from hardsight.losses.inputs import check_floating, check_range, check_reduction, flat_weight, reduce, within_squares
 from hardsight.losses.terms import Over
 
@@ -203,10 +204,10 @@ def _pairs(
     if sample_weight is not None:
         weight = flat_weight(sample_weight, tuple(labels.shape), features)
     weight = torch.where(labels == ignore_index, 0.0, weight)
-    if across_processes and processes.wants_gradient(features):
-        counts = processes.count_samples(features, process_group)
+    if across_processes and wants_gradient(features):
+        counts = distributed.count_samples(features, process_group)
         features, labels, weight = (
-            processes.gather_samples(one, process_group, counts=counts) for one in (features, labels, weight)
+            distributed.gather_samples(one, process_group, counts=counts) for one in (features, labels, weight)
         )
     count = len(features)
     if pairs == "all":

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.losses import processes
+from hardsight import distributed
 from hardsight.losses.inputs import LogitLoss, Rows, as_rows, bounded, check_range, check_reduction
 
 
@@ -129,7 +129,7 @@ class MentorNetPD(nn.Module):
         if weight is not None:
             losses = torch.where(weight == 0, torch.nan, losses)
         if self.across_processes:
-            losses = processes.gather_samples(losses, self.process_group)
+            losses = distributed.gather_samples(losses, self.process_group)
         if not losses.numel():
             return
         current = torch.nanquantile(losses, self.percentile).to(self.threshold.dtype)

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from hardsight.losses import processes
+from hardsight import distributed
+from hardsight.derivatives import wants_gradient
 from hardsight.losses.inputs import (
     Rows,
     as_rows,
@@ -51,12 +52,12 @@ def _reduced(
     rows: Rows, losses: Tensor, divergence: Tensor, reduction: str, across_processes: bool, process_group: Any
 ) -> Float[Tensor, "..."]:
     """The losses with the divergence in each: the processes may hold batches of different sizes."""
-    if reduction == "none" or not (across_processes and processes.wants_gradient(rows.logits)):
+    if reduction == "none" or not (across_processes and wants_gradient(rows.logits)):
         return rows.reduce(losses + divergence, reduction)
-    total, samples = rows.reduce(losses, "sum"), processes.mean_over_processes(_samples(rows), process_group)
+    total, samples = rows.reduce(losses, "sum"), distributed.mean_over_processes(_samples(rows), process_group)
     if reduction == "sum":
         return bounded(total + samples * divergence, torch.finfo(total.dtype).max)
-    total = processes.mean_over_processes(total, process_group)
+    total = distributed.mean_over_processes(total, process_group)
     return torch.where(samples == 0, 0.0, total / torch.where(samples == 0, 1.0, samples) + divergence)
 
 
@@ -70,7 +71,7 @@ def _summands(
     losses = -rows.expected(log_p) + beta * entropy(log_p)
     if rows.probabilities is not None:
         losses = losses + torch.special.xlogy(rows.probabilities, rows.probabilities).sum(-1)
-    synchronised = across_processes and processes.wants_gradient(rows.logits)
+    synchronised = across_processes and wants_gradient(rows.logits)
     return losses, alpha * _prior_divergence(rows, log_p, prior, synchronised, process_group)
 
 
@@ -138,8 +139,8 @@ class JointOptimisation(nn.Module):
         if self.reduction == "mean":
             return [Term(rows.reduce(losses, "mean"), "labels"), Term(divergence, "processes")]
         samples = _samples(rows)
-        if processes.wants_gradient(logits):
-            samples = processes.sum_over_processes(samples, self.process_group)
+        if wants_gradient(logits):
+            samples = distributed.sum_over_processes(samples, self.process_group)
         return [Term(rows.reduce(losses, self.reduction), "nothing"), Term(samples * divergence, "step")]
 
     def _summands(
@@ -164,10 +165,10 @@ class JointOptimisation(nn.Module):
     def end_epoch(self, *, update: bool = True) -> None:
         """Close the epoch's slot and, with `update`, replace the labels of all samples that have predictions."""
         slot = int(self.epoch) % self.window
-        if processes.world_size(self.process_group) > 1:
-            seen = processes.sum_over_processes(self.noted[slot].to(self.history.dtype), self.process_group)
+        if distributed.world_size(self.process_group) > 1:
+            seen = distributed.sum_over_processes(self.noted[slot].to(self.history.dtype), self.process_group)
             own = self.history[slot] * self.noted[slot, :, None]
-            total = processes.sum_over_processes(own, self.process_group)
+            total = distributed.sum_over_processes(own, self.process_group)
             self.history[slot] = total / seen.clamp_min(1.0).unsqueeze(-1)
             self.noted[slot] = seen > 0
         if update:
@@ -208,11 +209,11 @@ def _prior_divergence(
     # pull back to that class, which this term is for.
     log_size = counted.detach().logsumexp(0)
     if synchronised:
-        log_size = processes.log_sum_over_processes(log_size, process_group)
+        log_size = distributed.log_sum_over_processes(log_size, process_group)
     log_size = torch.where(log_size == -math.inf, 0.0, log_size)
     total, count = ((counted - log_size).exp() * weight.unsqueeze(-1)).sum(0), weight.sum()
     if synchronised:
-        total = processes.mean_over_processes(total, process_group)
-        count = processes.mean_over_processes(count, process_group)
+        total = distributed.mean_over_processes(total, process_group)
+        count = distributed.mean_over_processes(count, process_group)
     mean = (total / torch.where(count == 0, 1.0, count)).clamp_min(torch.finfo(log_p.dtype).tiny)
     return (torch.special.xlogy(prior, prior) - prior * (mean.log() + log_size)).sum()

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from hardsight.losses import processes
+from hardsight import distributed
 from hardsight.losses.inputs import as_rows, check_ids, check_range, check_reduction
 from hardsight.losses.robust import box_cox, check_q
 
@@ -115,7 +115,7 @@ class TruncatedGCELoss(nn.Module):
     @torch.no_grad()
     def end_pruning(self) -> Float[Tensor, ""]:
         """Make the last looks count, those of all processes; returns the share of samples kept."""
-        if processes.world_size(self.process_group) > 1:
+        if distributed.world_size(self.process_group) > 1:
             dist.all_reduce(self.votes, op=dist.ReduceOp.MAX, group=self.process_group)
         self.kept.copy_(torch.where(self.votes < 0, self.kept, self.votes == 1))
         self.votes.fill_(-1)

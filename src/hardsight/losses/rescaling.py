@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.derivatives import once_differentiable, trace_of
-from hardsight.losses import processes
+from hardsight import distributed
+from hardsight.derivatives import once_differentiable, trace_of, wants_gradient
 from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, reduce, seen_outside
 from hardsight.losses.terms import Over
 
@@ -54,7 +54,7 @@ def gradient_rescaling(
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
     assert rows.weight is not None
     assert rows.labels is not None
-    synchronised = across_processes and processes.wants_gradient(logits)
+    synchronised = across_processes and wants_gradient(logits)
     with torch.no_grad():
         log_p, _, log_weights, direction = rescale(rows, beta, lam, transform, epsilon)
         log_divisor = torch.zeros_like(rows.weight.sum())
@@ -63,10 +63,10 @@ def gradient_rescaling(
         elif reduction == "weight":
             log_divisor = log_weights.logsumexp(0) if normaliser is None else _log(normaliser, log_weights)
             if synchronised and normaliser is None:
-                log_divisor = processes.log_sum_over_processes(log_divisor, process_group)
+                log_divisor = distributed.log_sum_over_processes(log_divisor, process_group)
             if synchronised:
                 # Data-parallel training divides the sum of the gradients by the number of processes.
-                log_divisor = log_divisor - math.log(processes.world_size(process_group))
+                log_divisor = log_divisor - math.log(distributed.world_size(process_group))
         gradient = rescaled_gradient(log_weights, direction, log_divisor)
         logged = reduce(
             -log_p if value is None else value(rows.logits, rows.labels),

@@ -12,8 +12,8 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
 from hardsight.datasets.registry import plain_name
+from hardsight.distributed import rank_and_count
 from hardsight.dynamics import Recorder
-from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import unknown_name

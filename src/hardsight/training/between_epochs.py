@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.datasets.order import mixed_seed
+from hardsight.distributed import rank_and_count
 from hardsight.dynamics.noise_rate import lead, noise_rate
-from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.curriculum import SelfPaced

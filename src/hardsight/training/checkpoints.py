@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight import records
-from hardsight.dynamics.processes import together
+from hardsight.distributed import together
 from hardsight.files import plain_file
 from hardsight.training.states import own_copy, read_state, read_tensors, write_state
 

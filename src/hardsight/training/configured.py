@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from hardsight.dynamics.processes import rank_and_count
+from hardsight.distributed import rank_and_count
 from hardsight.losses.registry import Sizes
 from hardsight.names import visible
 from hardsight.training import assembly, objectives

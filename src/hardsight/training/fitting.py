@@ -11,8 +11,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from hardsight.distributed import lost_process_named, rank_and_count, together
 from hardsight.dynamics.history import PHASES
-from hardsight.dynamics.processes import lost_process_named, rank_and_count, together
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.training.checkpoints import Checkpoints, random_states
 from hardsight.training.data import Feed

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hardsight.dynamics.processes import rank_and_count, together
+from hardsight.distributed import rank_and_count, together
 from hardsight.owners import lives, this_process
 from hardsight.records import draft_path, read_json, remove_drafts
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardsight.dynamics.processes import rank_and_count, together
+from hardsight.distributed import rank_and_count, together
 from hardsight.training import between_epochs
 from hardsight.training.checkpoints import (
     Checkpoints,

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from hardsight.distributed import sum_over_processes
 from hardsight.heads import observe
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
-from hardsight.losses.processes import sum_over_processes
 from hardsight.losses.terms import Over, Term, mean_over, value_of, value_over
 from hardsight.models.classifier import Classifier
 

@@ -6,7 +6,6 @@ travel between the processes, forward and backward. (torch's own SyncBatchNorm d
 
 import functools
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hardsight.dynamics.processes import rank_and_count, several
+from hardsight.distributed import several, sum_with_gradient
 
 if dist.is_available():
     # DistributedDataParallel imports it when it is made, and its functions then hold the process group of that moment
@@ -46,11 +45,11 @@ class SharedStatistics:
             return super().forward(inputs)  # type: ignore[misc]
         self._check_input_dim(inputs)
         rows = inputs.transpose(0, 1).reshape(inputs.shape[1], -1).to(torch.promote_types(inputs.dtype, torch.float32))
-        totals = _SumOverProcesses.apply(torch.cat([rows.sum(1), rows.new_full((1,), rows.shape[1])]))
+        totals = sum_with_gradient(torch.cat([rows.sum(1), rows.new_full((1,), rows.shape[1])]))
         count = totals[-1]
         mean = totals[:-1] / count
         # Deviations from the common mean, not a difference of squares: nothing cancels.
-        variance = _SumOverProcesses.apply((rows - mean.unsqueeze(1)).square().sum(1)) / count
+        variance = sum_with_gradient((rows - mean.unsqueeze(1)).square().sum(1)) / count
         # One value alone has no spread; torch refuses it, but to know would be to wait for the device.
         _follow(self, mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
         normal = (rows - mean.unsqueeze(1)) * torch.rsqrt(variance + self.eps).unsqueeze(1)
@@ -58,20 +57,6 @@ class SharedStatistics:
             normal = normal * self.weight.unsqueeze(1) + self.bias.unsqueeze(1)
         moved = (inputs.shape[1], inputs.shape[0], *inputs.shape[2:])
         return normal.reshape(moved).transpose(0, 1).to(inputs.dtype)
-
-
-class _SumOverProcesses(torch.autograd.Function):
-    """Sum over the processes; what each of them does with it flows back to all, as do derivatives of that."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        total = values.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _SumOverProcesses.apply(grad.contiguous())
 
 
 @torch.no_grad()
@@ -93,19 +78,6 @@ def check_buffers(model: nn.Module) -> None:
             "every buffer of the model must be filled alike by the processes, as those of batch normalization are; "
             f"{name} differs between them"
         )
-
-
-def average_gradients(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The mean of each over the processes, for those who take gradients without `data_parallel`; None stays None.
-
-    It can be followed further: what is made of it flows back to the gradients of all processes.
-    """
-    held = [gradient for gradient in gradients if gradient is not None]
-    if not held or not several():
-        return list(gradients)
-    total = _SumOverProcesses.apply(torch.cat([gradient.reshape(-1) for gradient in held]))
-    means = iter((total / rank_and_count()[1]).split([gradient.numel() for gradient in held]))
-    return [None if gradient is None else next(means).view_as(gradient) for gradient in gradients]
 
 
 def data_parallel(network: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:

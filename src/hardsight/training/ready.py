@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardsight.dynamics.processes import rank_and_count, several
+from hardsight.distributed import rank_and_count, several
 from hardsight.training.averaging import WeightAverage
 from hardsight.training.between_epochs import check_samples, looks_at_samples
 from hardsight.training.capture import CapturedStep, can_capture, make_capturable

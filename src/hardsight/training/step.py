@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hardsight.dynamics.processes import rank_and_count, several
+from hardsight.distributed import rank_and_count, several
 from hardsight.losses.accumulation import AccumulatedRescaling
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.rescaling import GradientRescaling

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hardsight.dynamics.processes import rank_and_count
+from hardsight.distributed import rank_and_count
 from hardsight.training.checkpoints import (
     device_random_states,
     random_states,

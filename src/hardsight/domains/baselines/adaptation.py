@@ -11,8 +11,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from hardsight.distributed import rank_and_count
 from hardsight.domains.baselines.methods import Baseline, MakeOptimizer, make_baseline
-from hardsight.dynamics.processes import rank_and_count
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
 from hardsight.training.devices import chosen_device

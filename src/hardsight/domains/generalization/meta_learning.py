@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from hardsight.dynamics.processes import several
+from hardsight.distributed import average_gradients, several
 from hardsight.geometry import widen
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.rescaling import GradientRescaling
@@ -21,7 +21,6 @@ from hardsight.training.capture import Replay, make_capturable
 from hardsight.training.fitting import Session
 from hardsight.training.loop import Training
 from hardsight.training.network import Losses, Part
-from hardsight.training.processes import average_gradients
 from hardsight.training.step import Batch, Step
 
 # Inputs, and what the loss compares the outputs with: labels, if it is none of one's own.

@@ -16,6 +16,7 @@ from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
+from hardsight.distributed import rank_and_count, several
 from hardsight.domains.baselines.adaptation import accuracy_by_class
 from hardsight.domains.generalization.backbone import (
     BACKBONE_MEAN,
@@ -29,7 +30,6 @@ from hardsight.domains.generalization.meta_learning import train_by_mldg
 from hardsight.domains.generalization.splits import Split
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.self_training.data import fingerprint
-from hardsight.dynamics.processes import rank_and_count, several
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
 from hardsight.training import Plan, Session

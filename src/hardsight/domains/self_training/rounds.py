@@ -16,12 +16,12 @@ from hardsight.datasets.epochs import EpochLoader, EpochPlan
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.order import mixed_seed
+from hardsight.distributed import count_samples, gather_samples
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.selection import Evidence, Selection, certainty_of
 from hardsight.geometry import angles_to_classes, norms
 from hardsight.hardness.definitions import share_of_sum
 from hardsight.heads import evaluating, observe
-from hardsight.losses.processes import count_samples, gather_samples
 from hardsight.training.evaluation import share
 
 Statistics = dict[str, Any]

@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
+from hardsight.distributed import rank_and_count, together
 from hardsight.domains.selection import SELECTORS, get_selector, select
 from hardsight.domains.self_training import rounds as parts
 from hardsight.domains.self_training.data import fingerprint, labels_to_measure, pixel_options, target_labels
@@ -30,7 +31,6 @@ from hardsight.domains.self_training.record import (
     write_rounds,
     write_thumbnails,
 )
-from hardsight.dynamics.processes import rank_and_count, together
 from hardsight.training import NonFiniteLossError, Session, fit
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.devices import chosen_device, current

@@ -1,0 +1,215 @@
+"""What several processes do as one: count, sum, gather, wait for each other, fail with each other.
+
+Without `torch.distributed` every function does what it means for one process alone. Sums and gathers that belong to a
+loss are written for data-parallel training that averages the gradients; the losses call them only where a gradient is
+wanted, so that a validation loss in one process does not wait for the others.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from hardsight.derivatives import once_differentiable, trace_of
+
+Group = Any  # torch.distributed.ProcessGroup; its type does not exist where torch was built without it
+
+# What gloo, NCCL and the store of a process group say when the other end is gone.
+_CUT_OFF = re.compile(r"gloo/transport|ncclRemoteError|[Cc]onnection (was )?(closed|reset)|Broken pipe")
+
+
+def world_size(group: Group = None) -> int:
+    """Number of processes in the group; 1 without `torch.distributed`."""
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
+
+
+def several(group: Group = None) -> bool:
+    """Whether there is more than one process."""
+    return world_size(group) > 1
+
+
+def rank_and_count(group: Group = None) -> tuple[int, int]:
+    """This process's number, and how many there are."""
+    return (dist.get_rank(group), dist.get_world_size(group)) if several(group) else (0, 1)
+
+
+def default_device(group: Group = None) -> torch.device:
+    """Where this group's collectives work."""
+    if dist.get_backend(group) == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def wait_for_all(failure: Exception | None = None, group: Group = None) -> None:
+    """Go on when every process has come here; a failure that one of them brings is raised in all.
+
+    In the process that brings it as it is; in the others as an OSError, if it is one, or else a ValueError.
+    """
+    failures: list[Any] = []
+    if several(group):
+        failures = [None] * dist.get_world_size(group)
+        own = None if failure is None else (isinstance(failure, OSError), str(failure))
+        dist.all_gather_object(failures, own, group=group)
+    if failure is not None:
+        raise failure
+    for rank, theirs in enumerate(failures):
+        if theirs is not None:
+            of_the_system, reason = theirs
+            raise (OSError if of_the_system else ValueError)(f"process {rank} stopped: {reason}")
+
+
+@contextlib.contextmanager
+def together(wait: Callable[[Exception | None], object] = wait_for_all) -> Iterator[None]:
+    """What is done inside is done when all processes have done theirs; what fails in one fails in all.
+
+    Without it, the others would wait for one that has failed at their next meeting, until their patience ends. So
+    inside there must be no meeting of the processes, unless nothing can fail before it.
+    """
+    failure = None
+    try:
+        yield
+    except Exception as reason:
+        failure = reason
+    wait(failure)
+
+
+class LostProcessError(OSError):
+    """A process that works for this one, or beside it, has ended before its time."""
+
+
+@contextlib.contextmanager
+def lost_process_named() -> Iterator[None]:
+    """Turn what torch raises when another process was killed into a sentence about that process."""
+    try:
+        yield
+    except RuntimeError as problem:
+        text = str(problem)
+        if text.startswith("DataLoader worker"):
+            raise LostProcessError(
+                f"a process that reads the data ended before its time ({_first_sentence(text)}): it may have been out "
+                "of memory, and fewer workers or smaller batches need less"
+            ) from problem
+        if _CUT_OFF.search(text):
+            raise LostProcessError(
+                "another process of this training has ended or does not answer: look at what it said last"
+            ) from problem
+        raise
+
+
+def _first_sentence(text: str) -> str:
+    return text.strip().partition(". ")[0].rstrip(".")
+
+
+def sum_over_processes(x: Tensor, group: Group = None) -> Tensor:
+    """Sum over the processes; carries no gradient."""
+    if world_size(group) == 1:
+        return x.detach()
+    total = x.detach().clone()
+    dist.all_reduce(total, group=group)
+    return total
+
+
+def log_sum_over_processes(log_x: Float[Tensor, "*shape"], group: Group = None) -> Float[Tensor, "*shape"]:
+    """log of the sum of exp over the processes, without leaving the logarithm; carries no gradient."""
+    if world_size(group) == 1:
+        return log_x.detach()
+    own = log_x.detach().unsqueeze(0)  # compiled, a gather of scalars fails
+    parts = [torch.empty_like(own) for _ in range(world_size(group))]
+    dist.all_gather(parts, own, group=group)
+    return torch.cat(parts).logsumexp(0)
+
+
+def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:
+    """Mean over the processes; the averaged gradients are those of one process that held the whole batch."""
+    return x if world_size(group) == 1 else _MeanOverProcesses.apply(x, trace_of(x), group)
+
+
+def count_samples(x: Shaped[Tensor, "batch *rest"], group: Group = None) -> list[int]:
+    """How many samples each process holds, in the order of their ranks; waits for the device."""
+    if world_size(group) == 1:
+        return [len(x)]
+    size = torch.tensor([len(x)], device=x.device)
+    sizes = [torch.empty_like(size) for _ in range(world_size(group))]
+    dist.all_gather(sizes, size, group=group)
+    return torch.cat(sizes).tolist()
+
+
+def gather_samples(
+    x: Shaped[Tensor, "batch *rest"], group: Group = None, *, counts: list[int] | None = None
+) -> Shaped[Tensor, "all *rest"]:
+    """All processes' samples in the order of their ranks; the batches may differ in size.
+
+    A loss of the gathered samples has the same value on every process, and the averaged gradients are its gradient.
+    `counts`: those of `count_samples`, where several tensors of the same samples are gathered.
+    """
+    if world_size(group) == 1:
+        return x
+    return _GatherSamples.apply(x, trace_of(x), count_samples(x, group) if counts is None else counts, group)
+
+
+def sum_with_gradient(values: Tensor) -> Tensor:
+    """Sum over all processes; what each does with it flows back to all of them, as do derivatives of that."""
+    return _SumWithGradient.apply(values)
+
+
+def average_gradients(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The mean of each over the processes, where no DistributedDataParallel averages them; None stays None.
+
+    It can be differentiated again: what is made of it flows back to the gradients of all processes.
+    """
+    held = [gradient for gradient in gradients if gradient is not None]
+    if not held or not several():
+        return list(gradients)
+    total = sum_with_gradient(torch.cat([gradient.reshape(-1) for gradient in held]))
+    means = iter((total / world_size()).split([gradient.numel() for gradient in held]))
+    return [None if gradient is None else next(means).view_as(gradient) for gradient in gradients]
+
+
+class _MeanOverProcesses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, trace: Tensor, group: Group) -> Tensor:
+        ctx.save_for_backward(trace)
+        return sum_over_processes(x, group) / world_size(group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None]:
+        # d mean / d x is 1/W here, and the average over the W processes already is that 1/W.
+        return grad, None, None
+
+
+class _GatherSamples(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, trace: Tensor, counts: list[int], group: Group) -> Tensor:
+        ctx.save_for_backward(trace)
+        padded = x.new_zeros((max(counts), *x.shape[1:]))
+        padded[: len(x)] = x
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded, group=group)
+        rank = dist.get_rank(group)
+        ctx.mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+        ctx.world = len(counts)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None, None]:
+        # Each process follows the loss through its own samples only; times W, because the average divides by it.
+        return grad[ctx.mine] * ctx.world, None, None, None
+
+
+class _SumWithGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return sum_with_gradient(grad.contiguous())

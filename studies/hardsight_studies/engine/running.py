@@ -53,6 +53,8 @@ def run_study(
 
     try:
         run_sweep(folder, cells, compute, at_once=at_once)
+        if pace.absent is not None and not pace.done:
+            raise pace.absent
     except OutOfTime:
         options.say(f"out of time: {len(missing(folder, cells))} of {len(runs)} runs are left for next time")
     finally:
@@ -132,11 +134,17 @@ class _Pace:
     def __init__(self, compute: Callable[[Sequence[Run]], None], options: Options, left: int) -> None:
         self.compute, self.options, self.left = compute, options, left
         self.last, self.spent, self.done = 0.0, 0.0, 0
+        self.absent: FileNotFoundError | None = None
 
     def run(self, mine: Sequence[Run]) -> None:
         self.options.clock.check(self.last / 2)
         began = time.monotonic()
-        self.compute(mine)
+        try:
+            self.compute(mine)
+        except FileNotFoundError as problem:
+            # Data that are not on this machine stop no run that needs others.
+            self.absent, self.left = problem, self.left - len(mine)
+            return
         self.last = time.monotonic() - began
         self.spent, self.done = self.spent + self.last, self.done + len(mine)
         self.left -= len(mine)

@@ -60,9 +60,20 @@ class Hooks:
 
 
 def train(runs: Sequence[Run], options: Options, hooks: Hooks | None = None) -> list[Fitted]:
-    """Train these runs, together where they are several; each leaves its record and goes on where it stopped."""
+    """Train these runs, together where they are several; each leaves its record and goes on where it stopped.
+
+    Runs whose data are not there are left out, with a sentence each; where none of them has its data, it raises.
+    """
     device, hooks = options.torch_device, hooks or Hooks()
-    sessions = [_session(run, device, options, hooks) for run in runs]
+    sessions: list[Session] = []
+    for run in runs:
+        try:
+            sessions.append(_session(run, device, options, hooks))
+        except FileNotFoundError as absent:
+            options.say(f"left out {run.name}: {absent}")
+            problem = absent
+    if not sessions:
+        raise problem
     return [sessions[0].run()] if len(sessions) == 1 else run_together(sessions, stacked=options.stacked)
 
 

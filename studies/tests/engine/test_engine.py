@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from hardsight_studies.engine import study as studies
+from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.command import study_app
 from hardsight_studies.engine.rows import Row, merge, read_rows, write_rows
+from hardsight_studies.engine.running import run_study
 from typer.testing import CliRunner
 
 DIGITS = """
@@ -105,3 +107,19 @@ def test_an_unknown_name_comes_with_the_nearest(change: tuple[str, str], near: s
     (tmp_path / "digits.toml").write_text(DIGITS.replace(*change))
     with pytest.raises(ValueError, match=f"did you mean '{near}'"):
         studies.load(tmp_path / "digits.toml")
+
+
+def test_runs_whose_data_are_not_there_stop_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARDSIGHT_DATA", str(tmp_path))
+    text = DIGITS.replace("seed = [0, 1]", 'data = ["mnist", "digits"]')
+    (tmp_path / "digits.toml").write_text(text.replace("[axis]\n", '[axis]\ndata = { key = "data.name" }\n'))
+    study = studies.load(tmp_path / "digits.toml")
+    said: list[str] = []
+    for at_once in (1, 4):
+        out = tmp_path / str(at_once)
+        options = Options(at_once=at_once, say=said.append)
+        run_study(study, "smoke", out, output=out / "runs", options=options)
+        assert [row.settings["data"] for row in read_rows(out / "digits.jsonl")] == ["digits", "digits"]
+    assert sum("left out" in line and "data=mnist" in line for line in said) == 4
+    with pytest.raises(FileNotFoundError, match="mnist"):
+        run_study(study, "smoke", tmp_path, output=tmp_path / "runs", only=["data=mnist"], options=options)

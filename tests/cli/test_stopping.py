@@ -211,6 +211,49 @@ def test_a_later_signal_stops_what_does_not_end(monkeypatch: pytest.MonkeyPatch)
             time.sleep(0.01)
 
 
+STUCK = """
+import ctypes, os, threading
+from hardsight import stopping
+stopping._PATIENCE = 0.3
+with stopping.signals_raised(), stopping.stop_said():
+    if os.environ.get("ANSWERS"):
+        pid = os.fork()
+        if pid == 0:
+            threading.Event().wait()
+        print(pid, flush=True)
+        threading.Event().wait(1.5)
+    mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+    print("on", flush=True)
+    for _ in range(0 if os.environ.get("ANSWERS") else 2):
+        libc.pthread_mutex_lock(mutex)
+"""
+
+
+def test_a_process_that_cannot_answer_ends_all_the_same() -> None:
+    """Waiting in C++ for a process that does not come, Python runs no handler of a signal."""
+    process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert len(errors.splitlines()) == 1
+
+
+def test_the_signals_of_a_forked_worker_are_its_own() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"ANSWERS": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    worker = int(process.stdout.readline())
+    os.kill(worker, signal.SIGSTOP)
+    os.kill(worker, signal.SIGTERM)
+    os.kill(worker, signal.SIGCONT)
+    output, _ = process.communicate(timeout=20)
+    assert (process.returncode, output) == (0, "on\n")
+
+
 def test_signals_that_others_handle_or_ignore_stay_as_they_are() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

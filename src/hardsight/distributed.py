@@ -7,6 +7,7 @@ wanted, so that a validation loss in one process does not wait for the others.
 
 import contextlib
 import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -87,22 +88,23 @@ def lost_process_named() -> Iterator[None]:
     """Turn what torch raises when another process was killed into a sentence about that process."""
     try:
         yield
-    except RuntimeError as problem:
-        text = str(problem)
-        if text.startswith("DataLoader worker"):
+    except (RuntimeError, OSError, EOFError) as problem:
+        if str(problem).startswith("DataLoader worker") or _passes_on_tensors(problem):
             raise LostProcessError(
-                f"a process that reads the data ended before its time ({_first_sentence(text)}): it may have been out "
-                "of memory, and fewer workers or smaller batches need less"
+                "a process that reads the data was killed: it may have been out of memory, and fewer workers or "
+                "smaller batches need less"
             ) from problem
-        if _CUT_OFF.search(text):
+        if isinstance(problem, RuntimeError) and _CUT_OFF.search(str(problem)):
             raise LostProcessError(
                 "another process of this training has ended or does not answer: look at what it said last"
             ) from problem
         raise
 
 
-def _first_sentence(text: str) -> str:
-    return text.strip().partition(". ")[0].rstrip(".")
+def _passes_on_tensors(problem: BaseException) -> bool:
+    """Whether an error comes from fetching what a worker had put into shared memory, and took away when it ended."""
+    calls = traceback.walk_tb(problem.__traceback__)
+    return any(frame.f_code.co_filename.endswith("resource_sharer.py") for frame, _ in calls)
 
 
 def sum_over_processes(x: Tensor, group: Group = None) -> Tensor:

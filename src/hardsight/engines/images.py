@@ -16,6 +16,7 @@ from hardsight.datasets.huggingface import read_huggingface, splits
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.registry import find, reader, source
 from hardsight.datasets.sources import SOURCES, Source
+from hardsight.distributed import lost_process_named
 from hardsight.engines.matching import Groups, match_classes
 from hardsight.engines.model_spec import LoadedModel
 from hardsight.engines.preprocessing import Preprocessing
@@ -89,7 +90,7 @@ def score_images(
         )
     loader = DataLoader(prepared, batch_size, num_workers=workers, collate_fn=_collate)
     batches = _Batches(loader, labelled)
-    with matched.reduced():
+    with matched.reduced(), lost_process_named():
         table = score_model(loaded.model, batches, scores, device=device, head=matched.head, progress=progress)
     return _with_facts(table, images, matched.names, {"model": loaded.spec, **(origin or {})}, batches.skipped)
 

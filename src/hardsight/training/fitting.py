@@ -269,20 +269,28 @@ def failure_recorded(record: RunRecord, folder: Path | None, *, resume: bool = T
         with lost_process_named():
             yield
     except (KeyboardInterrupt, GeneratorExit) as stop:
-        with contextlib.suppress(OSError):
-            if record.details:
-                record.interrupt()
+        _write_end(record, record.interrupt)
         stop.add_note(_how_to_go_on(folder, resume))
         raise
     except Exception as reason:
         if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
             # Python names the file where opening fails, not where writing does: say whose disk is full.
             reason.filename = None if folder is None else str(folder)
-        # On a full disk this cannot be written either; the reason itself is what must reach the caller.
-        with contextlib.suppress(OSError):
-            if record.details:
-                record.fail(_in_words(reason), retry=not isinstance(reason, NonFiniteLossError))
+        retry = not isinstance(reason, NonFiniteLossError)
+        _write_end(record, lambda: record.fail(_in_words(reason), retry=retry))
         raise
+
+
+def _write_end(record: RunRecord, write: Callable[[], None]) -> None:
+    """Write how a run ended, if it began; the reason itself is what must reach the caller, not that a disk is full."""
+    if not record.details:
+        return
+    with contextlib.suppress(OSError):
+        try:
+            write()
+        except RuntimeError:
+            # torch reports a killed worker whenever the system does, in the middle of whatever is done just then.
+            write()
 
 
 def _how_to_go_on(folder: Path | None, resume: bool) -> str:

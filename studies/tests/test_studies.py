@@ -107,6 +107,18 @@ def test_listing_reads_no_more_than_heads_and_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_running_one_study_imports_no_other(tmp_path: Path) -> None:
+    code = (
+        "import sys; from hardsight_studies.engine.command import study_app; from typer.testing import CliRunner;"
+        f"where = r'{tmp_path}';"
+        "found = CliRunner().invoke(study_app, ['run', 'gr-table8', '--output', where, '--results', where]);"
+        "assert found.exit_code == 0, found.output;"
+        "print(*(name for name in sys.modules if name.startswith('hardsight_studies.') and '.engine' not in name))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
 def test_no_study_file_is_long() -> None:
     for path in [*HOME.glob("**/*.toml"), *HOME.glob("**/*.py")]:
-        assert len(path.read_text().splitlines()) <= 320, path
+        assert len(path.read_text().splitlines()) <= 300, path

@@ -88,7 +88,9 @@ class Number:
 
 def point_key(settings: Mapping[str, Any]) -> str:
     """What the same settings have in common, whatever their order, and whether a number is written 0 or 0.0."""
-    return ",".join(f"{name}={text(value)}" for name, value in sorted(settings.items()))
+    same = {name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in settings.items()}  # fmt: skip
+    return json.dumps(same, sort_keys=True)
 
 
 class Rows(Sequence[Row]):

@@ -136,7 +136,9 @@ def text(value: Any) -> str:
     """A setting's value as keys of TOML files and folder names hold it: 0.4, 30, true, gr-8-0.5."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
 
 
 def _read(path: Path, content: str) -> Tree:

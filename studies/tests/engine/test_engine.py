@@ -1,5 +1,6 @@
 """From the TOML to the printed table: what the engine reads, runs, keeps and shows."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.command import study_app
 from hardsight_studies.engine.rows import Row, merge, read_rows, write_rows
 from hardsight_studies.engine.running import run_study
+from hardsight_studies.engine.study import text
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 DIGITS = """
@@ -63,6 +67,60 @@ def test_merging_is_putting_lines_together(tmp_path: Path) -> None:
     both = read_rows(tmp_path / "both")
     assert [one.metrics["last"] for one in both] == [0.1, 0.3, 0.4]
     assert both == merge([*ours, *theirs]) == merge([*theirs, *ours]) == merge([*both, *both])
+
+
+SETTINGS = st.dictionaries(st.text(max_size=3), st.integers(0, 3) | st.floats(0, 1) | st.text(max_size=3), max_size=2)
+ROWS = st.lists(
+    st.builds(
+        Row,
+        study=st.just("study"),
+        preset=st.sampled_from(["cpu", "paper"]),
+        settings=SETTINGS,
+        seed=st.none() | st.integers(0, 2),
+        metrics=st.dictionaries(st.text(max_size=3), st.none() | st.floats(allow_nan=False, allow_infinity=False)),
+        date=st.sampled_from(["", "2026-01-01", "2026-02-02"]),
+    ),
+    max_size=6,
+)
+
+
+@given(ROWS, ROWS)
+def test_merging_parts_first_changes_nothing(ours: list[Row], theirs: list[Row]) -> None:
+    merged = merge([*ours, *theirs])
+    assert merge([*merge(ours), *merge(theirs)]) == merged == merge(merged)
+    assert len({row.key for row in merged}) == len(merged)
+    for row in merged:
+        assert row.date == max(one.date for one in [*ours, *theirs] if one.key == row.key)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"a": "1,b=2"}, {"a": "1", "b": "2"}, False),
+        ({"a": 0.1234567}, {"a": 0.1234568}, False),
+        ({"a": "1"}, {"a": 1}, False),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": 0, "b": 1}, {"b": 1.0, "a": 0.0}, True),
+    ],
+)
+def test_rows_are_kept_apart_by_their_settings(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
+    rows = [Row("study", "cpu", settings, 0, {}) for settings in (one, other)]
+    assert len(merge(rows)) == 2 - same
+
+
+@pytest.mark.parametrize(
+    ("value", "key"), [(0.4, "0.4"), (0.0, "0"), (1e-6, "1e-06"), (0.1234567, "0.1234567"), (True, "true"), ("a", "a")]
+)
+def test_a_value_as_a_key_of_toml(value: Any, key: str) -> None:
+    assert text(value) == key
+
+
+@given(ROWS)
+def test_what_is_written_is_read(rows: list[Row]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.jsonl"
+        write_rows(path, rows)
+        assert read_rows(path) == merge(rows)
 
 
 @pytest.mark.parametrize(

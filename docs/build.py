@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hardsight.dynamics  # noqa: F401 (registers the scores of training)
 from hardsight.hardness import SCORES, Score
 from hardsight.plotting import BLUE, GREEN, INK, RED, as_png, drawing
 from hardsight.records import write_bytes

@@ -88,3 +88,13 @@ def test_one_checkpoint_and_other_shapes_are_refused(batch):
     gathered.update(torch.zeros(3, 2))
     with pytest.raises(ValueError, match="gradients must have the shape of the first checkpoint's"):
         gathered.update(torch.zeros(3, 4))
+
+
+def test_a_layer_that_was_frozen_in_evaluation_mode_stays_so(batch):
+    model, (inputs, labels) = nn.Sequential(small_model(0), nn.Dropout(0.5)), batch
+    model.train()
+    model[1].eval()
+    states = [model.state_dict(), model.state_dict()]
+    variance_of_gradients(model, states, inputs, labels)
+    assert model[0].training
+    assert not model[1].training

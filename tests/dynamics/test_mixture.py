@@ -7,8 +7,9 @@ import torch
 from scipy import stats
 from sklearn.mixture import GaussianMixture
 
-from hardsight.dynamics import mixture, small_loss_mixture
-from hardsight.dynamics.mixture import KINDS
+from hardsight.dynamics import small_loss_mixture
+from hardsight.hardness import mixture
+from hardsight.hardness.mixture import KINDS
 
 
 def two_heaps(kind: str, count: int = 4000, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -374,7 +374,7 @@ def test_bad_policies_are_refused():
         Recorder(0)
     with pytest.raises(ValueError, match="num_classes must be at least 2"):
         Recorder(5, num_classes=1)
-    with pytest.raises(ValueError, match="'avh' comes from a look at a model"):
+    with pytest.raises(ValueError, match=r"scores.*recorder.*'avh'"):
         Recorder(5, scores=("avh",))
     with pytest.raises(ValueError, match="must have been updated once"):
         Recorder(5).table()

@@ -1,23 +1,48 @@
 """Laws that hold for every registered score of a model; a member nobody classified fails."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import Tensor
 
-from hardsight.hardness import SCORES, Score, get_score, model_scores, score
-from hardsight.hardness.registry import register
+from hardsight.hardness import (
+    SCORES,
+    Score,
+    angular_visual_hardness,
+    get_score,
+    model_scores,
+    register,
+    score,
+)
 from hardsight.hardness.scoring import choose_scores
 
-# Which laws hold for which score. A new score must be put here, or `test_every_score_is_classified` fails.
-UNCHANGED_BY_FEATURE_SCALE = {"avh", "avc", "angular_margin", "class_norm"}
-UNCHANGED_BY_LOGIT_SHIFT = {"confidence", "margin", "entropy", "loss", "el2n", "grand"}
-GROWS_WITH_FEATURES = {"norm"}
-# On a sample put right onto its class's weights these are at their easy end.
-JUDGED_BY_LABEL = {"avh", "avc", "angular_margin", "confidence", "margin", "loss", "el2n", "grand"}
-
+# The expected row of each score of a model: the value of `example()`'s first sample, and which of these laws hold.
+# F: unchanged by the scale of the features; L: unchanged by a shift of all logits; J: judged by the label, so at its
+# easy end where a sample lies on its class's weights. A score without a row fails `test_every_score_has_a_row`.
+EXPECTED = {
+    "avh": (0.1399, "FJ"),
+    "avc": (0.2900, "FJ"),
+    "angular_margin": (0.0234, "FJ"),
+    "confidence": (0.5124, "LJ"),
+    "margin": (0.1298, "LJ"),
+    "entropy": (0.8493, "L"),
+    "loss": (0.6687, "LJ"),
+    "el2n": (0.6643, "LJ"),
+    "grand": (2.0943, "LJ"),
+    "norm": (2.9901, ""),
+    "class_norm": (0.9170, "F"),
+    "prototype_angle": (1.4209, "F"),
+}
 SCORES_OF_A_MODEL = model_scores()
+ALL_AT_ONCE = [one for one in SCORES.values() if {"features", "weight", "logits", "labels"} >= set(one.needs)]
+
+
+def under(law: str) -> list[str]:
+    """Scores of a model that obey this law."""
+    return [one.name for one in ALL_AT_ONCE if law in EXPECTED.get(one.name, (0.0, ""))[1]]
 
 
 def example(samples: int = 40, dim: int = 6, classes: int = 5, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
@@ -38,9 +63,24 @@ def by_chunks(one: Score, given: dict[str, Tensor], chunk: int | None = None) ->
     return score(given["features"], given["weight"], given["labels"], given["bias"], (one.name,), chunk=chunk)[one.name]
 
 
-def test_every_score_is_classified() -> None:
-    classified = UNCHANGED_BY_FEATURE_SCALE | UNCHANGED_BY_LOGIT_SHIFT | GROWS_WITH_FEATURES
-    assert {one.name for one in SCORES_OF_A_MODEL} == classified
+def test_every_score_has_a_row() -> None:
+    assert {one.name for one in ALL_AT_ONCE} == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("one", ALL_AT_ONCE, ids=lambda one: one.name)
+def test_the_value_is_that_of_its_row(one: Score) -> None:
+    expected, _ = EXPECTED[one.name]
+    assert by_definition(one, example())[0].item() == pytest.approx(expected, abs=5e-5)
+
+
+def test_the_registry_is_complete_on_import() -> None:
+    """Nothing that is imported later adds a score, which a process that has imported less would not know."""
+    script = (
+        "from hardsight.hardness import SCORES; before = list(SCORES); import hardsight.dynamics, hardsight.cleaning, "
+        "hardsight.training; assert list(SCORES) == before; print(len([one for one in before if one == 'aum']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "1", done.stderr
 
 
 @pytest.mark.parametrize("one", SCORES_OF_A_MODEL, ids=lambda one: one.name)
@@ -67,7 +107,7 @@ def test_values_stay_in_their_range(one: Score) -> None:
         assert ((values >= low - 1e-12) & (values <= high + 1e-12)).all()
 
 
-@pytest.mark.parametrize("one", [*SCORES_OF_A_MODEL, get_score("prototype_angle")], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", ALL_AT_ONCE, ids=lambda one: one.name)
 def test_finite_ends_of_a_range_are_reached(one: Score) -> None:
     # Two opposite classes, and features along the label, against it and without direction.
     given = {
@@ -98,21 +138,21 @@ def test_renaming_the_classes_changes_nothing(one: Score) -> None:
     torch.testing.assert_close(by_chunks(one, renamed), by_chunks(one, given))
 
 
-@pytest.mark.parametrize("name", sorted(UNCHANGED_BY_FEATURE_SCALE))
+@pytest.mark.parametrize("name", under("F"))
 def test_scale_of_the_features_does_not_matter(name: str) -> None:
     given = example()
     scaled = {**given, "features": given["features"] * 17.0}
-    torch.testing.assert_close(by_chunks(get_score(name), scaled), by_chunks(get_score(name), given))
+    torch.testing.assert_close(by_definition(get_score(name), scaled), by_definition(get_score(name), given))
 
 
-@pytest.mark.parametrize("name", sorted(UNCHANGED_BY_LOGIT_SHIFT))
+@pytest.mark.parametrize("name", under("L"))
 def test_a_shift_of_all_logits_does_not_matter(name: str) -> None:
     given = example()
     shifted = {**given, "bias": given["bias"] + 3.0}
     torch.testing.assert_close(by_chunks(get_score(name), shifted), by_chunks(get_score(name), given))
 
 
-@pytest.mark.parametrize("name", sorted(JUDGED_BY_LABEL))
+@pytest.mark.parametrize("name", under("J"))
 def test_a_sample_on_its_class_is_easier_than_under_a_wrong_label(name: str) -> None:
     one, weight = get_score(name), 4 * torch.eye(5, dtype=torch.float64)
     right = torch.arange(5)
@@ -121,7 +161,7 @@ def test_a_sample_on_its_class_is_easier_than_under_a_wrong_label(name: str) -> 
     assert (one.hardness(by_chunks(one, given)) < one.hardness(by_chunks(one, wrong))).all()
 
 
-@pytest.mark.parametrize("name", ["norm", "class_norm", "entropy", "prototype_angle"])
+@pytest.mark.parametrize("name", [one.name for one in ALL_AT_ONCE if "J" not in EXPECTED.get(one.name, (0.0, "J"))[1]])
 def test_what_knows_no_label_is_easier_far_out_on_its_class(name: str) -> None:
     """Long features, near the others of their class, give a sure softmax."""
     one, weight = get_score(name), torch.eye(3, dtype=torch.float64)
@@ -174,7 +214,7 @@ def test_of_two_precisions_the_finer_counts(one: Score, coarse: str) -> None:
     torch.testing.assert_close(by_chunks(one, mixed, 7), by_chunks(one, same), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["confidence", "margin", "entropy", "loss", "el2n", "grand"])
+@pytest.mark.parametrize("name", [one.name for one in ALL_AT_ONCE if "logits" in one.needs])
 def test_the_largest_logits_give_finite_numbers(name: str) -> None:
     logits = torch.tensor([[3e38, -3e38, 0.0], [-3e38, 3e38, 1.0]])
     given = {"features": torch.full((2, 4), 3e38), "logits": logits, "labels": torch.zeros(2, dtype=torch.long)}
@@ -194,20 +234,21 @@ def test_every_score_says_what_it_is() -> None:
 
 def test_names_are_unique_and_unknown_ones_get_a_hint() -> None:
     with pytest.raises(ValueError, match="'avh' is registered already"):
-        register(get_score("avh"))
+        register("avh", "twice", source="nowhere", larger_is_harder=True)
+    assert get_score("avh").definition is angular_visual_hardness
     with pytest.raises(ValueError, match="did you mean 'entropy'"):
         get_score("entropie")
     with pytest.raises(ValueError, match="scores must be one of "):
         get_score("zzz")
-    with pytest.raises(ValueError, match=r"got 'zzz'; scores of a training run come from a Recorder$"):
-        choose_scores(["zzz"])
+    with pytest.raises(ValueError, match=r"scores.*'aum'.*Recorder"):
+        choose_scores(["aum"])
 
 
 def test_entropy_is_bounded_by_the_log_of_the_classes() -> None:
     assert get_score("entropy").bounds(10) == (0.0, math.log(10))
 
 
-@pytest.mark.parametrize("one", [*SCORES_OF_A_MODEL, get_score("prototype_angle")], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", ALL_AT_ONCE, ids=lambda one: one.name)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_definition_of_half_precision_is_rounded_once(one: Score, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)

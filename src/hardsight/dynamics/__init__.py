@@ -5,17 +5,21 @@ when it is imported itself.
 """
 
 from hardsight.dynamics.aggregates import Aggregates
-from hardsight.dynamics.catalogue import DynamicsScore, dynamics_scores
-from hardsight.dynamics.detector import NoiseDetector, confidence_curves, detector_score, train_detector
-from hardsight.dynamics.gradients import GradientVariance, input_gradients, variance_of_gradients
-from hardsight.dynamics.mixture import small_loss_mixture
+from hardsight.dynamics.detector import NoiseDetector, confidence_curves, train_detector
 from hardsight.dynamics.noise_rate import lead, noise_rate
 from hardsight.dynamics.recorder import Recorder
-from hardsight.dynamics.sensitivity import local_sensitivity, sensitivity_to
+from hardsight.hardness.dynamics import detector_score, dynamics_scores
+from hardsight.hardness.mixture import small_loss_mixture
+from hardsight.hardness.several_passes import (
+    GradientVariance,
+    input_gradients,
+    local_sensitivity,
+    sensitivity_to,
+    variance_of_gradients,
+)
 
 __all__ = [
     "Aggregates",
-    "DynamicsScore",
     "GradientVariance",
     "NoiseDetector",
     "Recorder",

@@ -8,7 +8,6 @@ epochs) but for its rate: 0.1 there, 0.01 falling to 0 here.
 
 from pathlib import Path
 
-import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Bool, Float
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from hardsight.dynamics.history import PHASES, History
 from hardsight.files.arrays import load_tensors
+from hardsight.hardness.dynamics import without_gaps
 from hardsight.records import atomic_path
 
 # Far above every training, and every detector.
@@ -87,15 +87,6 @@ def confidence_curves(history: Path | str) -> Float[Tensor, "samples epochs"]:
     return curves
 
 
-def without_gaps(curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samples epochs"]:
-    """An epoch that did not show the sample takes the value before it, or at the start the first; all-NaN rows stay."""
-    values = curves.detach().cpu().numpy()
-    known = ~np.isnan(values)
-    at = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), -1), axis=1)
-    at = np.where(at < 0, known.argmax(1)[:, None], at)
-    return torch.from_numpy(np.take_along_axis(values, at, axis=1)).to(curves)
-
-
 def train_detector(
     curves: Float[Tensor, "samples epochs"],
     wrong: Bool[Tensor, "samples"],
@@ -130,10 +121,3 @@ def train_detector(
             optimizer.step()
             schedule.step()
     return detector.eval()
-
-
-@torch.no_grad()
-def detector_score(detector: NoiseDetector, curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samples"]:
-    """The detector's probability that a label is wrong. In [0, 1]; larger is harder; NaN for a sample never shown."""
-    complete = without_gaps(curves).float()
-    return torch.cat([torch.sigmoid(detector(part)) for part in complete.split(65_536)])

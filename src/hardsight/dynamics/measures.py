@@ -6,6 +6,7 @@ sigmoid(-gap), the loss softplus(-gap). No value is looked at, so a GPU is never
 """
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.geometry import angle_of_cosine, angle_of_cosine_, widen
+from hardsight.hardness import Score
 
 MEASURES = ("margin", "loss", "confidence", "agreement", "el2n", "avh", "angular_margin")
 ANGULAR = frozenset({"avh", "angular_margin"})
@@ -41,6 +43,12 @@ class Measured(NamedTuple):
     values: list[Tensor]
     correct: Tensor
     sound: Tensor
+
+
+def measures_of(scores: Iterable[Score]) -> tuple[str, ...]:
+    """What must be measured for these scores, in the order of `MEASURES`."""
+    needed = {measure for score in scores for measure in score.measures or ()}
+    return tuple(measure for measure in MEASURES if measure in needed)
 
 
 @torch.no_grad()

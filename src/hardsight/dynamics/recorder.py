@@ -15,10 +15,9 @@ from torch import Tensor
 from hardsight import distributed
 from hardsight.dynamics import processes
 from hardsight.dynamics.aggregates import Aggregates
-from hardsight.dynamics.catalogue import DynamicsScore, choose_dynamics_scores, dynamics_scores, measures_of
 from hardsight.dynamics.history import PHASES, History
 from hardsight.dynamics.ledger import REPEATS, Frame
-from hardsight.dynamics.measures import ANGULAR, Cosines
+from hardsight.dynamics.measures import ANGULAR, Cosines, measures_of
 from hardsight.dynamics.staging import Batch
 from hardsight.dynamics.standing import Standing
 from hardsight.dynamics.tables import scores_table
@@ -28,6 +27,8 @@ from hardsight.dynamics.validation import (
     check_state,
     check_values,
 )
+from hardsight.hardness import Score
+from hardsight.hardness.dynamics import choose_dynamics_scores, dynamics_scores
 from hardsight.heads import Seen
 from hardsight.names import check_name
 from hardsight.validation import check_count
@@ -279,10 +280,10 @@ class Recorder:
             return values
         return values.to(self.device, dtype, non_blocking=True)
 
-    def _chosen(self) -> list[DynamicsScore]:
+    def _chosen(self) -> list[Score]:
         measured = set(self._begun().frame.measures)
         known = dynamics_scores() if self._asked is None else self._asked
-        return [score for score in known if measured.issuperset(score.measures)]
+        return [score for score in known if measured.issuperset(score.measures or ())]
 
     def _start(self, logits: Tensor, angular: bool) -> Standing:
         if self.history is not None and self.history.count(PHASES[0]):

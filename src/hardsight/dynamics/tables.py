@@ -7,10 +7,10 @@ import pyarrow as pa
 from torch import Tensor
 
 from hardsight.dynamics.aggregates import Aggregates
-from hardsight.dynamics.catalogue import DynamicsScore
+from hardsight.hardness import Score
 
 
-def scores_table(aggregates: Aggregates, scores: Iterable[DynamicsScore]) -> pa.Table:
+def scores_table(aggregates: Aggregates, scores: Iterable[Score]) -> pa.Table:
     """One row a sample; a sample never recorded has nulls."""
     unseen = (aggregates["epochs"] == 0).cpu().numpy()
     fields = [

@@ -1,6 +1,8 @@
-"""Hardness of every sample: pure score functions, a registry, and scoring in chunks."""
+"""Hardness of every sample: pure score functions, their registry, and scoring in chunks.
 
-from hardsight.hardness import catalogue  # noqa: F401 (registers the scores)
+`SCORES` is complete once this package is imported: every module that registers scores is imported here.
+"""
+
 from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.definitions import (
     angular_margin,
@@ -17,8 +19,10 @@ from hardsight.hardness.definitions import (
     model_confidence,
     prototype_angle,
 )
+from hardsight.hardness.dynamics import dynamics_scores  # noqa: F401 (the module registers scores)
 from hardsight.hardness.registry import SCORES, Score, get_score, model_scores, register
 from hardsight.hardness.scoring import DEFAULT_SCORES, score
+from hardsight.hardness.several_passes import variance_of_gradients  # noqa: F401 (likewise)
 
 __all__ = [
     "DEFAULT_SCORES",

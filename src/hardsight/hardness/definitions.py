@@ -1,8 +1,7 @@
-"""The scores as their sources define them: pure, differentiable functions of features, weight, logits and labels.
+"""The scores of a model as their sources define them: pure, differentiable functions, registered.
 
-These are the definitions. `hardsight.score` computes the same numbers for a whole data set without ever holding
-all samples x all classes; a test keeps the two equal, for every registered score. Half precision is computed in float32
-and rounded once, at the end.
+`hardsight.score` computes the same numbers by `from_summary`, without ever holding all samples x all classes; a test
+compares the two for every registered score. Half precision is computed in float32 and rounded once, at the end.
 """
 
 import functools
@@ -13,6 +12,8 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
+from hardsight.hardness.columns import ClassSummary
+from hardsight.hardness.registry import register
 from hardsight.validation import (
     check_features,
     check_features_and_weight,
@@ -23,6 +24,10 @@ from hardsight.validation import (
 )
 
 
+@register(
+    "avh", "Angular visual hardness", source="Chen et al. 2020, Eq. 1", larger_is_harder=True, high=1.0,
+    parts=["angles"], from_summary=lambda of: share_of_sum(of.label_angle, of.angle_sum, of.num_classes),
+)  # fmt: skip
 def angular_visual_hardness(
     features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
@@ -46,6 +51,14 @@ def angular_visual_confidence(
     return _rounded(share_of_sum(closeness, closeness.sum(1, keepdim=True), len(weight)), features, weight)
 
 
+def _avc_from_summary(of: ClassSummary) -> Tensor:
+    return share_of_sum(math.pi - of.label_angle, of.num_classes * math.pi - of.angle_sum, of.num_classes)
+
+
+@register(
+    "avc", "Angular visual confidence", source="Chen et al. 2020, Eq. 3", larger_is_harder=False, high=1.0,
+    parts=["angles"], from_summary=_avc_from_summary,
+)  # fmt: skip
 def label_visual_confidence(
     features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
@@ -54,6 +67,11 @@ def label_visual_confidence(
     return _of_label(angular_visual_confidence(features, weight), labels)
 
 
+@register(
+    "angular_margin", "Angular margin (radians)", source="nearest other angle minus labelled angle",
+    larger_is_harder=False, low=-math.pi, high=math.pi,
+    parts=["angles"], from_summary=lambda of: of.nearest_other_angle - of.label_angle,
+)  # fmt: skip
 def angular_margin(
     features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
@@ -67,12 +85,125 @@ def angular_margin(
     return _rounded(_without_label(angles, labels, math.inf).amin(1) - _of_label(angles, labels), features, weight)
 
 
+@register(
+    "confidence", "Model confidence", source="Chen et al. 2020, Definition 1", larger_is_harder=False, high=1.0,
+    parts=["logits"], from_summary=lambda of: (of.label_logit - of.log_sum_exp).exp(),
+)  # fmt: skip
+def model_confidence(
+    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
+    """Softmax probability of the labelled class (AVH, Definition 1). In [0, 1]; larger is easier."""
+    check_logits(logits)
+    check_labels(labels, *logits.shape)
+    return _rounded(_of_label(widen(logits).softmax(1), labels), logits)
+
+
+@register(
+    "margin", "Logit margin", source="Pleiss et al. 2020, Eq. 1", larger_is_harder=False, low=-math.inf,
+    parts=["logits"], from_summary=lambda of: of.label_logit - of.largest_other_logit,
+)  # fmt: skip
+def logit_margin(
+    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
+    """Logit of the labelled class minus the largest other logit (the margin of AUM). Larger is easier."""
+    check_logits(logits)
+    check_labels(labels, *logits.shape)
+    wide = widen(logits)
+    return _rounded(_of_label(wide, labels) - _without_label(wide, labels, -math.inf).amax(1), logits)
+
+
+@register(
+    "entropy", "Entropy (nats)", source="Shannon 1948", larger_is_harder=True, high=math.log,
+    parts=["logits", "spread"], from_summary=lambda of: of.entropy,
+)  # fmt: skip
+def entropy(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"]:
+    """Entropy of the softmax in nats, labels not needed. In [0, log classes]; larger is harder."""
+    check_logits(logits)
+    # Of a probability of zero the log is finite here, so that their product is zero.
+    wide = widen(logits)
+    log_probabilities = _rounded(wide.log_softmax(1), wide)
+    return _rounded(-(log_probabilities.exp() * log_probabilities).sum(1), logits)
+
+
+def _cross_entropy_from_summary(of: ClassSummary) -> Tensor:
+    # log-sum-exp minus the logit cancels where the sample is easy; there the others' probability is exact.
+    easy = of.other_probability < 0.5
+    return torch.where(easy, -torch.log1p(-of.other_probability.clamp(max=0.5)), of.log_sum_exp - of.label_logit)
+
+
+@register(
+    "loss", "Cross-entropy (nats)", source="-log of the model confidence", larger_is_harder=True,
+    parts=["logits"], from_summary=_cross_entropy_from_summary,
+)  # fmt: skip
+def cross_entropy(
+    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
+    """Minus the log of the labelled class's softmax probability, in nats. Not negative; larger is harder."""
+    check_logits(logits)
+    check_labels(labels, *logits.shape)
+    return _rounded(torch.nn.functional.cross_entropy(widen(logits), labels.long(), reduction="none"), logits)
+
+
+def _el2n_from_summary(of: ClassSummary) -> Tensor:
+    # |p - y|^2 = (1 - p_y)^2 + the others' squares, and 1 - p_y is the others' probability.
+    return (of.other_probability.square() + of.other_squares).sqrt()
+
+
+@register(
+    "el2n", "EL2N, length of the error vector", source="Paul et al. 2021, Definition 2", larger_is_harder=True,
+    high=math.sqrt(2), parts=["logits", "spread"], from_summary=_el2n_from_summary,
+)  # fmt: skip
+def el2n(logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+    """Length of the softmax error vector p - y (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
+    check_logits(logits)
+    check_labels(labels, *logits.shape)
+    return _rounded(_el2n(logits, labels), logits)
+
+
+def _grand_from_summary(of: ClassSummary) -> Tensor:
+    length = torch.hypot(of.feature_norm, torch.full_like(of.feature_norm, float(of.has_bias)))
+    # The gradient of a sample with the largest finite features is longer than the largest number.
+    return (_el2n_from_summary(of) * length).clamp(max=torch.finfo(length.dtype).max)
+
+
+@register(
+    "grand", "GraNd of the last layer", source="Paul et al. 2021, Definition 1, last layer in closed form",
+    larger_is_harder=True, parts=["logits", "spread"], from_summary=_grand_from_summary,
+)  # fmt: skip
+def last_layer_grand(
+    features: Float[Tensor, "samples dim"],
+    logits: Float[Tensor, "samples classes"],
+    labels: Integer[Tensor, "samples"],
+    *,
+    bias: bool = True,
+) -> Float[Tensor, "samples"]:
+    """Length of the cross-entropy's gradient in the last layer's parameters, in closed form: |p - y| sqrt(|x|^2 + 1).
+
+    GraNd (Paul et al. 2021) restricted to the head. The 1 is the bias's share and is left out where there is none.
+    Not negative; larger is harder.
+    """
+    check_features(features)
+    check_logits(logits)
+    check_labels(labels, *logits.shape)
+    lengths = norms(widen(features))
+    return _rounded(_el2n(logits, labels) * torch.hypot(lengths, lengths.new_tensor(float(bias))), features, logits)
+
+
+@register(
+    "norm", "Feature norm", source="Chen et al. 2020, Section 3", larger_is_harder=False,
+    from_summary=lambda of: of.feature_norm,
+)  # fmt: skip
 def feature_norm(features: Float[Tensor, "samples dim"]) -> Float[Tensor, "samples"]:
     """Length of the feature vector. Not negative; larger is taken to be easier."""
     check_features(features)
     return norms(features)
 
 
+@register(
+    "class_norm", "Feature norm within its class", source="Chen et al. 2020, Table 1", larger_is_harder=False, high=1.0,
+    tags=["depends on the whole set"],
+    from_summary=lambda of: scale_within_class(of.feature_norm, of.labels, of.num_classes),
+)  # fmt: skip
 def class_normalised_norm(
     features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
@@ -86,6 +217,11 @@ def class_normalised_norm(
     return _rounded(scale_within_class(norms(widen(features)), labels.long(), classes), features)
 
 
+# Without `from_summary`: it needs two passes over the features, which scoring in chunks does not make.
+@register(
+    "prototype_angle", "Angle to the label's mean feature (radians)", larger_is_harder=True, high=math.pi,
+    source="Sorscher et al. 2022, prototypicality, as an angle", tags=["depends on the whole set"],
+)  # fmt: skip
 def prototype_angle(
     features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
@@ -105,69 +241,6 @@ def prototype_angle(
     scaled = wide / scale.clamp_min(torch.finfo(torch.float32).tiny).unsqueeze(1)
     sums = scaled.new_zeros(classes, features.shape[1]).index_add(0, labels, scaled)
     return angle_between(wide, sums[labels]).to(features.dtype)
-
-
-def model_confidence(
-    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
-    """Softmax probability of the labelled class (AVH, Definition 1). In [0, 1]; larger is easier."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    return _rounded(_of_label(widen(logits).softmax(1), labels), logits)
-
-
-def logit_margin(
-    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
-    """Logit of the labelled class minus the largest other logit (the margin of AUM). Larger is easier."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    wide = widen(logits)
-    return _rounded(_of_label(wide, labels) - _without_label(wide, labels, -math.inf).amax(1), logits)
-
-
-def entropy(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"]:
-    """Entropy of the softmax in nats, labels not needed. In [0, log classes]; larger is harder."""
-    check_logits(logits)
-    # Of a probability of zero the log is finite here, so that their product is zero.
-    wide = widen(logits)
-    log_probabilities = _rounded(wide.log_softmax(1), wide)
-    return _rounded(-(log_probabilities.exp() * log_probabilities).sum(1), logits)
-
-
-def cross_entropy(
-    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
-    """Minus the log of the labelled class's softmax probability, in nats. Not negative; larger is harder."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    return _rounded(torch.nn.functional.cross_entropy(widen(logits), labels.long(), reduction="none"), logits)
-
-
-def el2n(logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]) -> Float[Tensor, "samples"]:
-    """Length of the softmax error vector p - y (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    return _rounded(_el2n(logits, labels), logits)
-
-
-def last_layer_grand(
-    features: Float[Tensor, "samples dim"],
-    logits: Float[Tensor, "samples classes"],
-    labels: Integer[Tensor, "samples"],
-    *,
-    bias: bool = True,
-) -> Float[Tensor, "samples"]:
-    """Length of the cross-entropy's gradient in the last layer's parameters, in closed form: |p - y| sqrt(|x|^2 + 1).
-
-    GraNd (Paul et al. 2021) restricted to the head. The 1 is the bias's share and is left out where there is none.
-    Not negative; larger is harder.
-    """
-    check_features(features)
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    lengths = norms(widen(features))
-    return _rounded(_el2n(logits, labels) * torch.hypot(lengths, lengths.new_tensor(float(bias))), features, logits)
 
 
 def share_of_sum(part: Tensor, total: Tensor, classes: int) -> Tensor:

@@ -7,7 +7,6 @@ from torch import Tensor
 from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.registry import Score, get_score, model_scores, parts_of
 from hardsight.hardness.summary import summarise
-from hardsight.names import nearest_names
 from hardsight.validation import check_features_and_weight, check_labels
 
 DEFAULT_SCORES = ("avh", "confidence", "norm")
@@ -43,12 +42,12 @@ def score(
 
 
 def choose_scores(names: Iterable[str]) -> list[Score]:
-    """The scores of these names that one look at a model gives; refuses unknown ones and those that need more."""
+    """The scores of these names; unknown ones raise, and those that need more than one forward pass."""
     names = [names] if isinstance(names, str) else list(names)
     if not names:
         raise ValueError("scores must name at least one score; got none")
     given_by_models = [one.name for one in model_scores()]
-    chosen = [_get(name, given_by_models) for name in names]
+    chosen = [get_score(name, given_by_models) for name in names]
     for one in chosen:
         if one.from_summary is None:
             raise ValueError(
@@ -57,21 +56,14 @@ def choose_scores(names: Iterable[str]) -> list[Score]:
     return chosen
 
 
-def _get(name: str, among: list[str]) -> Score:
-    try:
-        return get_score(name, among)
-    except ValueError as unknown:
-        if nearest_names(name, among):
-            raise
-        raise ValueError(f"{unknown}; scores of a training run come from a Recorder") from None
-
-
 def scores_of_summary(summary: ClassSummary, chosen: Iterable[Score]) -> dict[str, Tensor]:
     """Each score's values from a summary that holds its parts."""
     return {one.name: one.from_summary(summary) for one in chosen if one.from_summary is not None}
 
 
 def _needs(one: Score) -> str:
+    if one.measures is not None:
+        return "a training run: a Recorder gives it"
     needs = ", ".join(one.needs)
     if not {"features", "labels", "weight", "logits"}.issuperset(one.needs):
         return needs

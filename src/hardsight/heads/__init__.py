@@ -1,7 +1,8 @@
 """A classifier's last linear layer: found in any model, watched while the model runs, or fitted to features."""
 
+from hardsight.hardness.several_passes import evaluating
 from hardsight.heads.candidates import find_head, unwrap
 from hardsight.heads.fitting import FittedHead, fit_head
-from hardsight.heads.observing import Seen, evaluating, observe
+from hardsight.heads.observing import Seen, observe
 
 __all__ = ["FittedHead", "Seen", "evaluating", "find_head", "fit_head", "observe", "unwrap"]

@@ -131,19 +131,6 @@ def observe(model: nn.Module, head: str | None = None, *, views: str | None = No
         yield seen
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, no gradients; afterwards each module trains or not as before."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 class _Watch:
     """Hooks on the layers that may be the head; the first forward shows which of them made the model's output."""
 

@@ -24,9 +24,8 @@ from hardsight.alignment import correlate
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
-from hardsight.dynamics.gradients import GradientVariance, input_gradients
-from hardsight.dynamics.sensitivity import local_sensitivity
 from hardsight.hardness import SCORES, model_scores, prototype_angle
+from hardsight.hardness.several_passes import GradientVariance, input_gradients, local_sensitivity
 from hardsight.training.evaluation import samples_table
 from hardsight.training.states import read_state, write_state
 from hardsight_studies.outputs import Outputs, outputs_of

@@ -19,8 +19,8 @@ from hardsight_studies.outputs import Outputs, outputs_of
 from hardsight import datasets, models
 from hardsight.alignment import correlate
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.dynamics.gradients import variance_of_gradients
 from hardsight.hardness import SCORES
+from hardsight.hardness.several_passes import variance_of_gradients
 from hardsight.records import read_run
 
 

@@ -1,15 +1,33 @@
-"""Variance of gradients (VoG): how much the picture of what matters in an input changes from checkpoint to checkpoint.
+"""Scores of several passes through a model: gradients at several checkpoints, predictions on augmented copies.
 
-It needs the inputs' gradients, a backward pass a checkpoint, and so is no part of the recorder.
+Variance of gradients (VoG) measures how much the gradient in the input changes between checkpoints; local sensitivity
+(Zhang et al., "ALLSH: Active Learning Guided by Local Sensitivity and Hardness", 2022) how far a prediction moves when
+the input is augmented, and needs no label. A recorder sees one forward pass, so it gives neither.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from hardsight.geometry import widen
+from hardsight.hardness.registry import register
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, no gradients; afterwards each module trains or not as before."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 class GradientVariance:
@@ -75,6 +93,14 @@ def input_gradients(
     return gradients
 
 
+@register(
+    "vog",
+    "Variance of gradients",
+    source="Agarwal et al. 2022",
+    larger_is_harder=True,
+    low=-math.inf,
+    tags=["depends on the whole set"],
+)
 def variance_of_gradients(
     model: nn.Module,
     checkpoints: Iterable[Mapping[str, Tensor]],
@@ -85,17 +111,65 @@ def variance_of_gradients(
 ) -> Float[Tensor, "samples"]:
     """VoG (Agarwal et al. 2022) over state dictionaries of one model. Larger is harder.
 
-    The model's own weights and mode are put back afterwards.
+    The model's own weights and modes are restored afterwards.
     """
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    training = model.training
     gathered = GradientVariance()
     try:
-        model.eval()
-        for state in checkpoints:
-            model.load_state_dict(state)
-            gathered.update(input_gradients(model, inputs, labels))
+        with evaluating(model):
+            for state in checkpoints:
+                model.load_state_dict(state)
+                gathered.update(input_gradients(model, inputs, labels))
     finally:
         model.load_state_dict(before)
-        model.train(training)
     return gathered.scores(labels if within_class else None)
+
+
+@register(
+    "allsh", "Local sensitivity to augmentation (nats)", source="Zhang et al. 2022 (ALLSH)", larger_is_harder=True
+)
+def local_sensitivity(
+    logits: Float[Tensor, "samples classes"],
+    augmented: Float[Tensor, "copies samples classes"],
+    *,
+    worst: bool = False,
+) -> Float[Tensor, "samples"]:
+    """KL divergence (nats) of the predictions on augmented copies from that on the sample: their mean, or the `worst`.
+
+    KL(p || q) = sum_k p_k log(p_k / q_k), p on the sample, q on a copy. Not negative; larger is harder; 0 where no copy
+    moves the prediction, and unchanged by adding a number to all logits of a look.
+    """
+    if len(augmented) == 0:
+        raise ValueError("augmented must hold at least one copy of every sample; got none")
+    own = logits.double().log_softmax(1)
+    divergences = torch.stack([_divergence(own, copy.double().log_softmax(1)) for copy in augmented])
+    answer = divergences.amax(0) if worst else divergences.mean(0)
+    return answer.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _divergence(own: Float[Tensor, "samples classes"], other: Float[Tensor, "samples classes"]) -> Tensor:
+    """KL from log probabilities as the sum of p (q/p - 1 - log q/p), to which q - p adds nothing.
+
+    No term is negative, so nothing cancels: of a sure prediction p log(p/q) alone would leave rounding only.
+    """
+    weight, ratio = own.exp(), other - own
+    terms = torch.where(ratio < 1, weight * (torch.expm1(ratio) - ratio), other.exp() - weight * (1 + ratio))
+    return torch.where(weight > 0, terms, other.exp()).sum(1)
+
+
+def sensitivity_to(
+    model: nn.Module,
+    inputs: Float[Tensor, "samples *input"],
+    augment: Callable[[Tensor, torch.Generator], Tensor],
+    *,
+    copies: int = 4,
+    worst: bool = False,
+    generator: torch.Generator,
+) -> Float[Tensor, "samples"]:
+    """`local_sensitivity` of a model, in evaluation mode, under `copies` draws of `augment(inputs, generator)`."""
+    if copies < 1:
+        raise ValueError(f"copies must be at least 1, the augmented looks at every sample; got {copies!r}")
+    with evaluating(model):
+        logits = model(inputs)
+        augmented = torch.stack([model(augment(inputs, generator)) for _ in range(copies)])
+    return local_sensitivity(logits, augmented, worst=worst)

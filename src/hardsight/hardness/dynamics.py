@@ -1,15 +1,53 @@
-"""The scores of training dynamics: pure functions of the recorder's aggregates, one number a sample.
+"""The scores of training: pure functions of a recorder's aggregates, one number per sample, registered.
 
 A sample that was never recorded has no score: its entry is NaN. Epochs are numbered from 0.
 """
 
 import math
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from hardsight.dynamics.aggregates import Aggregates
-from hardsight.dynamics.mixture import small_loss_mixture
+from hardsight.hardness.mixture import small_loss_mixture
+from hardsight.hardness.registry import SCORES, Score, get_score, register
+
+_AVH = "Chen et al. 2020, Eq. 1, over training"
+_ANGLE = "nearest other angle minus labelled angle, over training"
+_DATA_MAPS = "Swayamdipta et al. 2020, Section 2"
+_DATA_IQ = "Seedat et al. 2022"
+_SPLITS = "Maini et al. 2022"
+_WHOLE_SET = frozenset({"depends on the whole set"})
+_TONEVA = "Toneva et al. 2019"
+
+
+@runtime_checkable
+class Aggregates(Protocol):
+    """Numbers of every sample over the epochs, by name; `hardsight.dynamics.Aggregates` says which there are."""
+
+    def __getitem__(self, name: str) -> Tensor: ...
+
+
+def dynamics_scores() -> list[Score]:
+    """The scores that a recorder gives."""
+    return [score for score in SCORES.values() if score.measures is not None]
+
+
+def choose_dynamics_scores(names: Iterable[str]) -> list[Score]:
+    """The scores of these names that a recorder gives; unknown names and scores of a model raise."""
+    names = [names] if isinstance(names, str) else list(names)
+    if not names:
+        raise ValueError("scores must name at least one score; got none")
+    chosen = [get_score(name) for name in names]
+    for score in chosen:
+        if score.measures is None:
+            raise ValueError(
+                f"scores must be ones that a recorder gives; {score.name!r} is computed from {', '.join(score.needs)}"
+            )
+    return chosen
 
 
 def mean_of(measure: str, aggregates: Aggregates) -> Tensor:
@@ -22,16 +60,21 @@ def last_of(measure: str, aggregates: Aggregates) -> Tensor:
     return _recorded(aggregates, aggregates[f"{measure}_last"])
 
 
+@register("avh_mean", "AVH, mean", measures=("avh",), source=_AVH, larger_is_harder=True, high=1.0)
 def avh_mean(aggregates: Aggregates) -> Tensor:
     """AVH averaged over the epochs. In [0, 1]; larger is harder."""
     return mean_of("avh", aggregates)
 
 
+@register("avh_last", "AVH, last epoch", measures=("avh",), source=_AVH, larger_is_harder=True, high=1.0)
 def avh_last(aggregates: Aggregates) -> Tensor:
     """AVH in the last epoch. In [0, 1]; larger is harder."""
     return last_of("avh", aggregates)
 
 
+@register(
+    "avh_slope", "AVH, change an epoch", measures=("avh",), source=_AVH, larger_is_harder=True, low=-1.0, high=1.0,
+)  # fmt: skip
 def avh_slope(aggregates: Aggregates) -> Tensor:
     """Least-squares slope of AVH over the epochs, a change per epoch; 0 for a sample seen once.
 
@@ -42,51 +85,87 @@ def avh_slope(aggregates: Aggregates) -> Tensor:
     return _recorded(aggregates, torch.where(spread > 0, slope, 0.0))
 
 
+@register(
+    "angular_margin_mean", "Angular margin (radians), mean", measures=("angular_margin",), source=_ANGLE,
+    larger_is_harder=False, low=-math.pi, high=math.pi,
+)  # fmt: skip
 def angular_margin_mean(aggregates: Aggregates) -> Tensor:
     """Angular margin (radians) averaged over the epochs. In [-pi, pi]; larger is easier."""
     return mean_of("angular_margin", aggregates)
 
 
+@register(
+    "angular_margin_last", "Angular margin (radians), last epoch", measures=("angular_margin",), source=_ANGLE,
+    larger_is_harder=False, low=-math.pi, high=math.pi,
+)  # fmt: skip
 def angular_margin_last(aggregates: Aggregates) -> Tensor:
     """Angular margin (radians) in the last epoch. In [-pi, pi]; larger is easier."""
     return last_of("angular_margin", aggregates)
 
 
+@register(
+    "aum", "Area under the margin", measures=("margin",), source="Pleiss et al. 2020, Eq. 2", larger_is_harder=False,
+    low=-math.inf,
+)  # fmt: skip
 def area_under_margin(aggregates: Aggregates) -> Tensor:
     """Logit margin averaged over the epochs (Pleiss et al. 2020). Larger is easier; mislabelled ones are negative."""
     return mean_of("margin", aggregates)
 
 
+@register(
+    "margin_last", "Logit margin, last epoch", measures=("margin",), source="Pleiss et al. 2020, Eq. 1",
+    larger_is_harder=False, low=-math.inf,
+)  # fmt: skip
 def margin_last(aggregates: Aggregates) -> Tensor:
     """Logit margin in the last epoch. Larger is easier."""
     return last_of("margin", aggregates)
 
 
+@register(
+    "loss_mean", "Loss area: cross-entropy (nats), mean", measures=("loss",),
+    source="mean over training, as in Huang et al. 2019", larger_is_harder=True,
+)  # fmt: skip
 def loss_mean(aggregates: Aggregates) -> Tensor:
     """Cross-entropy averaged over the epochs: the area under the loss curve, per epoch. Larger is harder."""
     return mean_of("loss", aggregates)
 
 
+@register(
+    "loss_last", "Cross-entropy (nats), last epoch", measures=("loss",), source="-log of the model confidence",
+    larger_is_harder=True,
+)  # fmt: skip
 def loss_last(aggregates: Aggregates) -> Tensor:
     """Cross-entropy in the last epoch. Larger is harder."""
     return last_of("loss", aggregates)
 
 
+@register(
+    "confidence_mean", "Confidence (data map)", measures=("confidence",), source=_DATA_MAPS, larger_is_harder=False,
+    high=1.0,
+)  # fmt: skip
 def confidence_mean(aggregates: Aggregates) -> Tensor:
     """Probability of the label averaged over the epochs (data maps). In [0, 1]; larger is easier."""
     return mean_of("confidence", aggregates)
 
 
+@register(
+    "variability", "Variability (data map)", measures=("confidence",), source=_DATA_MAPS, larger_is_harder=True,
+    high=0.5,
+)  # fmt: skip
 def variability(aggregates: Aggregates) -> Tensor:
     """Standard deviation over the epochs of the label's probability (data maps). In [0, 1/2]; larger is ambiguous."""
     return epistemic(aggregates).sqrt()
 
 
+@register("correctness", "Correctness (data map)", measures=(), source=_DATA_MAPS, larger_is_harder=False, high=1.0)
 def correctness(aggregates: Aggregates) -> Tensor:
     """Share of the epochs in which the label won (data maps). In [0, 1]; larger is easier."""
     return _recorded(aggregates, aggregates["correct_sum"] / aggregates["epochs"])
 
 
+@register(
+    "aleatoric", "Aleatoric uncertainty", measures=("confidence",), source=_DATA_IQ, larger_is_harder=True, high=0.25,
+)  # fmt: skip
 def aleatoric(aggregates: Aggregates) -> Tensor:
     """Mean over the epochs of p (1 - p), p the label's probability (Data-IQ). In [0, 1/4]; larger is ambiguous.
 
@@ -96,6 +175,10 @@ def aleatoric(aggregates: Aggregates) -> Tensor:
     return (mean * (1 - mean) - epistemic(aggregates)).clamp(min=0.0)
 
 
+@register(
+    "epistemic", "Epistemic uncertainty", measures=("confidence",),
+    source=f"{_DATA_IQ}: the square of `variability`, so both rank samples alike", larger_is_harder=True, high=0.25,
+)  # fmt: skip
 def epistemic(aggregates: Aggregates) -> Tensor:
     """Variance over the epochs of the label's probability (Data-IQ). In [0, 1/4]; larger is less settled.
 
@@ -104,6 +187,10 @@ def epistemic(aggregates: Aggregates) -> Tensor:
     return _recorded(aggregates, aggregates["confidence_moments"] / aggregates["epochs"])
 
 
+@register(
+    "agreement", "Confidence of the prediction, mean", measures=("agreement",),
+    source="Carlini et al. 2019, confidence and agreement over training", larger_is_harder=False, high=1.0,
+)  # fmt: skip
 def agreement(aggregates: Aggregates) -> Tensor:
     """Probability of the most probable class averaged over the epochs, labels aside (Carlini et al. 2019).
 
@@ -112,16 +199,25 @@ def agreement(aggregates: Aggregates) -> Tensor:
     return mean_of("agreement", aggregates)
 
 
+@register(
+    "el2n_mean", "EL2N, mean", measures=("el2n",), source="Paul et al. 2021, Definition 2, over training",
+    larger_is_harder=True, high=math.sqrt(2),
+)  # fmt: skip
 def el2n_mean(aggregates: Aggregates) -> Tensor:
     """EL2N averaged over all epochs. In [0, sqrt(2)]; larger is harder."""
     return mean_of("el2n", aggregates)
 
 
+@register(
+    "el2n_early", "EL2N, mean of the early epochs", measures=("el2n",),
+    source="Paul et al. 2021, Definition 2, early in training", larger_is_harder=True, high=math.sqrt(2),
+)  # fmt: skip
 def el2n_early(aggregates: Aggregates) -> Tensor:
     """EL2N averaged over the early epochs alone (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
     return torch.where(aggregates["early_epochs"] > 0, aggregates["el2n_early"], math.nan)
 
 
+@register("forgetting_events", "Forgetting events", measures=(), source=_TONEVA, larger_is_harder=True)
 def forgetting_events(aggregates: Aggregates) -> Tensor:
     """How often the label, having won, lost again (Toneva et al. 2019). Larger is harder.
 
@@ -131,16 +227,19 @@ def forgetting_events(aggregates: Aggregates) -> Tensor:
     return _or_never(aggregates, aggregates["forgotten"])
 
 
+@register("learning_events", "Learning events", measures=(), source=_TONEVA, larger_is_harder=True)
 def learning_events(aggregates: Aggregates) -> Tensor:
     """How often the label, having lost or at the start, won. Larger is harder; never learned counts every epoch."""
     return _or_never(aggregates, aggregates["learned"])
 
 
+@register("first_learned", "First learned (epoch)", measures=(), source=_TONEVA, larger_is_harder=True)
 def first_learned(aggregates: Aggregates) -> Tensor:
     """Epoch in which the label first won; for a sample never learned, the number of epochs. Larger is harder."""
     return _or_never(aggregates, aggregates["first_correct"])
 
 
+@register("learned_for_good", "Learned for good (epoch)", measures=(), source=_SPLITS, larger_is_harder=True)
 def learned_for_good(aggregates: Aggregates) -> Tensor:
     """First epoch from which on the label always won (first-split learning time, Maini et al. 2022).
 
@@ -149,6 +248,9 @@ def learned_for_good(aggregates: Aggregates) -> Tensor:
     return _recorded(aggregates, aggregates["last_wrong"] + 1)
 
 
+@register(
+    "second_split_forgetting", "Second-split forgetting (epoch)", measures=(), source=_SPLITS, larger_is_harder=False,
+)  # fmt: skip
 def second_split_forgetting(aggregates: Aggregates) -> Tensor:
     """Epoch of the second phase from which on the label never won again (Maini et al. 2022). Larger is easier.
 
@@ -158,14 +260,41 @@ def second_split_forgetting(aggregates: Aggregates) -> Tensor:
     return torch.where(seen, (aggregates["second_last_correct"] + 1).float(), math.nan)
 
 
+@register(
+    "small_loss_gaussian", "Small loss, two Gaussians", measures=("loss",), source="Li et al. 2020, Section 3.1",
+    larger_is_harder=True, high=1.0, tags=_WHOLE_SET,
+)  # fmt: skip
 def small_loss_gaussian(aggregates: Aggregates) -> Tensor:
     """Share of the high one of two Gaussians fitted to mean losses (Li et al. 2020). In [0, 1]; larger is harder."""
     return small_loss_mixture(loss_mean(aggregates), "gaussian")
 
 
+@register(
+    "small_loss_beta", "Small loss, two Betas", measures=("loss",), source="Arazo et al. 2019, Section 3.1",
+    larger_is_harder=True, high=1.0, tags=_WHOLE_SET,
+)  # fmt: skip
 def small_loss_beta(aggregates: Aggregates) -> Tensor:
     """Share of the high one of two Betas fitted to mean losses (Arazo et al. 2019). In [0, 1]; larger is harder."""
     return small_loss_mixture(loss_mean(aggregates), "beta")
+
+
+@register("detector", "Learned noise detector", source="Jia et al. 2023", larger_is_harder=True, high=1.0)
+@torch.no_grad()
+def detector_score(
+    detector: Callable[[Tensor], Tensor], curves: Float[Tensor, "samples epochs"]
+) -> Float[Tensor, "samples"]:
+    """The detector's probability that a label is wrong. In [0, 1]; larger is harder; NaN for a sample never shown."""
+    complete = without_gaps(curves).float()
+    return torch.cat([torch.sigmoid(detector(part)) for part in complete.split(65_536)])
+
+
+def without_gaps(curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samples epochs"]:
+    """An epoch that did not show the sample takes the value before it, or at the start the first; all-NaN rows stay."""
+    values = curves.detach().cpu().numpy()
+    known = ~np.isnan(values)
+    at = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), -1), axis=1)
+    at = np.where(at < 0, known.argmax(1)[:, None], at)
+    return torch.from_numpy(np.take_along_axis(values, at, axis=1)).to(curves)
 
 
 def _recorded(aggregates: Aggregates, values: Tensor) -> Tensor:

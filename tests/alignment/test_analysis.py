@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hardsight.alignment import Column, align_scores, analysis, compare_correlations, correlate, partial_correlation
-from hardsight.alignment.analysis import notices
+from hardsight.alignment.words import notices
 
 N = 200
 

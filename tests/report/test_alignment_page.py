@@ -11,19 +11,12 @@ import numpy as np
 import pytest
 
 from hardsight.alignment import Column, align_scores
+from hardsight.alignment.words import decimals, headline, interval_text, ordered, p_equals, p_text
 from hardsight.records import write_json
+from hardsight.report import write_alignment_page
 from hardsight.report.alignment_figures import _steps
-from hardsight.report.alignment_page import (
-    alignment_figures,
-    headline,
-    interval_text,
-    ordered,
-    p_text,
-    render_alignment,
-    said_p,
-    three,
-    write_alignment_page,
-)
+from hardsight.report.alignment_page import filled_alignment, render_alignment
+from hardsight.report.page import Picture, pictures
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -54,6 +47,11 @@ def results(
     return json.loads(
         json.dumps(found | {"join": "300 ids match.", "join_incomplete": False, "left_out": {}, "seed": 0})
     )
+
+
+def drawn(results: dict) -> dict[str, Picture]:
+    """The pictures of an alignment's page by name."""
+    return {one.name: one for one in pictures(filled_alignment(results))}
 
 
 class _Page(html.parser.HTMLParser):
@@ -117,12 +115,12 @@ def test_the_page_is_whole_and_says_its_numbers(usual: dict, tmp_path: Path) -> 
     assert all(one["aria-label"] and one["role"] == "img" for one in drawn)
     for score in usual["scores"]:
         for method in ("spearman", "pearson", "kendall"):
-            assert three(score["correlations"][method]["coefficient"]) in page.words
-        assert three(score["given_correctness"]["coefficient"]) in page.words
+            assert decimals(score["correlations"][method]["coefficient"]) in page.words
+        assert decimals(score["given_correctness"]["coefficient"]) in page.words
     for pair in usual["comparisons"]:
         assert p_text(pair["meng"]["p_value"]) in page.words
     for group in usual["classes"]["avh"]:
-        assert three(group["correlation"]["coefficient"]) in page.words
+        assert decimals(group["correlation"]["coefficient"]) in page.words
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -141,10 +139,11 @@ def test_the_check_rejects_a_harmful_page() -> None:
 
 
 def test_every_figure_labels_its_axes(usual: dict) -> None:
-    figures = alignment_figures(usual)
-    assert list(figures) == ["strengths", "bins", "joint0", "joint1", "joint2", "comparisons", "classes", "agreement"]
-    for name, (figure, description) in figures.items():
-        assert description
+    figures = drawn(usual)
+    assert list(figures) == ["strengths", "joint0", "joint1", "joint2", "comparisons", "bins", "classes", "agreement"]
+    for name, one in figures.items():
+        assert one.words
+        figure = one.figure
         words = [text.get_text() for text in figure.texts]
         labels = [axes.get_xlabel() for axes in figure.axes] + words
         ticks = [tick.get_text() for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())]
@@ -154,16 +153,16 @@ def test_every_figure_labels_its_axes(usual: dict) -> None:
 
 def test_long_names_that_begin_alike_stay_apart() -> None:
     alike = [f"the hardness seen by a network called resnet-{depth}" for depth in (20, 56, 101)]
-    figures = alignment_figures(results(alike, classes=[f"a class of a long name, {kind}" for kind in "abc"]))
+    figures = drawn(results(alike, classes=[f"a class of a long name, {kind}" for kind in "abc"]))
     for name, rows in {"strengths": 3, "comparisons": 3, "classes": 3, "agreement": 3}.items():
-        drawn = [tick.get_text() for tick in figures[name][0].axes[0].get_yticklabels()]
-        assert len(drawn) == len(set(drawn)) == rows, name
+        ticks = [tick.get_text() for tick in figures[name].figure.axes[0].get_yticklabels()]
+        assert len(ticks) == len(set(ticks)) == rows, name
     for name in ("bins", "classes"):
-        assert len({axes.get_title(loc="left") for axes in figures[name][0].axes}) == 3
+        assert len({axes.get_title(loc="left") for axes in figures[name].figure.axes}) == 3
 
 
 def test_the_joint_histogram_draws_every_occupied_cell_once(usual: dict) -> None:
-    figure, _ = alignment_figures(usual)["joint0"]
+    figure = drawn(usual)["joint0"].figure
     cells = sum(int((patch.get_path().codes == 1).sum()) for patch in figure.axes[0].patches)
     assert cells == int((np.asarray(ordered(usual)[0]["histogram"]["counts"]) > 0).sum())
 
@@ -223,16 +222,15 @@ def test_the_headline_says_where_the_lead_is_too_small(usual: dict, tested: bool
 def test_the_headline_names_the_best_and_its_lead(usual: dict) -> None:
     text = headline(usual)
     best = max(usual["scores"], key=lambda score: score["correlations"]["spearman"]["coefficient"])
-    assert text.startswith(
-        f"{best['title']} agrees best with hsf: Spearman's ρ {three(best['correlations']['spearman']['coefficient'])}"
-    )
+    strength = decimals(best["correlations"]["spearman"]["coefficient"])
+    assert text.startswith(f"{best['title']} agrees best with hsf: Spearman's ρ {strength}")
     assert "Meng, Rosenthal and Rubin" in text
 
 
 def test_numbers_in_words() -> None:
     assert (p_text(0.0), p_text(0.0123), p_text(None)) == ("< 1e-300", "0.012", "")
-    assert (said_p(0.0), said_p(0.5)) == ("p < 1e-300", "p = 0.5")
-    assert (three(None), three(float("nan")), three(-0.12345)) == ("", "", "-0.123")
+    assert (p_equals(0.0), p_equals(0.5)) == ("p < 1e-300", "p = 0.5")
+    assert (decimals(None), decimals(float("nan")), decimals(-0.12345)) == ("", "", "-0.123")
     assert interval_text({"low": None, "high": None}) == ""
 
 

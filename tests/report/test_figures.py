@@ -13,12 +13,20 @@ from PIL import Image
 
 from hardsight.plotting import _VARIABLES, as_svg
 from hardsight.report import figures, write_figures, write_summary_picture
-from hardsight.report.gallery import figures_of
 from hardsight.report.numbers import histogram
+from hardsight.report.page import Picture, filled, pictures
 from hardsight.report.reading import Score, read_run
-from hardsight.report.view import look_at
+from hardsight.report.sections import SECTIONS
+from hardsight.report.view import View
 
 Maker = Callable[..., Path]
+
+
+def drawn(folder: Path) -> dict[str, Picture]:
+    """The pictures of a record's page by name."""
+    return {one.name: one for one in pictures(filled(SECTIONS, View(read_run(folder))))}
+
+
 HARDNESS, CONFIDENCE = Score("avh", "Hardness", "harder"), Score("confidence", "Confidence", "easier")
 
 
@@ -108,10 +116,10 @@ def test_a_column_without_a_number_gets_no_panel(make_record: Maker) -> None:
     folder = make_record()
     table = pa.table({"epoch": [1, 2], "train_loss": [2.0, 1.0], "beta": pa.array([None, None], pa.float64())})
     pq.write_table(table, folder / "epochs.parquet")
-    (figure, _) = figures_of(look_at(read_run(folder)))["curves"]
+    figure = drawn(folder)["curves"].figure
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["loss"]
     pq.write_table(table.select(["epoch", "beta"]), folder / "epochs.parquet")
-    assert "curves" not in figures_of(look_at(read_run(folder)))
+    assert "curves" not in drawn(folder)
 
 
 def test_an_svg_takes_its_colours_from_the_page_and_keeps_its_ids_apart() -> None:
@@ -133,10 +141,10 @@ def test_an_svg_takes_its_colours_from_the_page_and_keeps_its_ids_apart() -> Non
 
 def test_no_figure_of_the_page_has_a_colour_that_ignores_the_dark_theme(digits_record: Path) -> None:
     """White behind words whose ink turns pale hid the numbers at the bars."""
-    drawn = figures_of(look_at(read_run(digits_record)))
-    assert "classes" in drawn
-    for name, (figure, text) in drawn.items():
-        styles = " ".join(re.findall(r'style="([^"]*)"', as_svg(figure, text, name)))
+    found = drawn(digits_record)
+    assert "classes" in found
+    for name, one in found.items():
+        styles = " ".join(re.findall(r'style="([^"]*)"', as_svg(one.figure, one.words, name)))
         assert not re.findall(r"#[0-9a-f]{3,8}\b", styles), name
 
 
@@ -149,7 +157,7 @@ def test_figures_are_saved_and_matplotlib_is_left_alone(digits_record: Path, tmp
     paths = write_figures(folder)
     assert dict(matplotlib.rcParams) == before
     scores = ("avh", "confidence", "margin", "entropy", "loss", "norm")
-    names = [f"histogram-{score}" for score in scores] + ["plane", "classes", "confusion", "curves"]
+    names = [f"histogram-{score}" for score in scores] + ["plane", "curves", "classes", "confusion"]
     assert paths == [folder / "figures" / f"{name}.png" for name in names]
     for path in paths:
         with Image.open(path) as picture:

@@ -98,7 +98,8 @@ def test_run_details_may_be_missing_or_odd(make_record: Maker) -> None:
     assert run.name == "run"
     assert run.class_names == []
     assert run.section("results", "label_issues") == {}
-    assert run.samples is None
+    assert not run.samples.exists
+    assert (run.samples.rows, run.samples.scores) == (0, [])
     assert run.epochs is None
 
 
@@ -136,7 +137,7 @@ def test_damage_inside_a_column_is_refused(make_record: Maker) -> None:
     data[start : start + 40] = b"\xff" * 40
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"samples\.parquet"):
-        read_run(folder).samples.values("avh")  # type: ignore[union-attr]
+        read_run(folder).samples.values("avh")
 
 
 def test_samples_without_ids_are_refused(make_record: Maker) -> None:

@@ -162,7 +162,7 @@ def _page(folder: Path) -> str:
 
 
 def _print(results: Mapping[str, Any], page: bool) -> None:
-    from hardsight.alignment.analysis import notices
+    from hardsight.alignment.words import notices
 
     say(results["join"])
     for reason in results["left_out"].values():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hardsight.alignment.words import METHOD_NAMES
 from hardsight.plotting import BLUE, FAINT, GREEN, INK, RED, drawing
 from hardsight.report.figures import MOST_CLASSES, shortened, shortened_apart
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-METHOD_NAMES = {"spearman": "Spearman's ρ", "pearson": "Pearson's r", "kendall": "Kendall's τ"}
 # More panels or pairs than these are no longer looked at; the tables and the JSON hold all.
 MOST_PANELS = 9
 MOST_PAIRS = 15

@@ -1,31 +1,27 @@
-"""The page of an alignment: one self-contained HTML file made from alignment.json alone."""
+"""The page of an alignment: its head and its sections, made from alignment.json alone."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hardsight.alignment.analysis import notices
-from hardsight.plotting import as_svg
-from hardsight.records import read_json, write_text
-from hardsight.report.alignment_figures import (
+from hardsight.alignment.words import (
     METHOD_NAMES,
-    MOST_PAIRS,
-    MOST_PANELS,
-    draw_agreement,
-    draw_bins,
-    draw_comparisons,
-    draw_groups,
-    draw_joint,
-    draw_strengths,
+    decimals,
+    headline,
+    interval_text,
+    notices,
+    ordered,
+    p_equals,
+    p_text,
 )
+from hardsight.records import read_json, write_text
+from hardsight.report import alignment_figures as figures
 from hardsight.report.figures import MOST_CLASSES
-from hardsight.report.page import template_environment
+from hardsight.report.page import Block, Cell, Column, Filled, Picture, Section, Table, filled, render
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_TEMPLATES = Path(__file__).parent / "templates"
+# The results of an alignment as alignment.json holds them, their scores by falling agreement.
+Results = Mapping[str, Any]
+Groups = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def write_alignment_page(record: Path | str, output: Path | str | None = None) -> Path:
@@ -39,121 +35,246 @@ def write_alignment_page(record: Path | str, output: Path | str | None = None) -
     return path
 
 
-def render_alignment(results: Mapping[str, Any]) -> str:
+def render_alignment(results: Results) -> str:
     """The page as text; every word that comes from the results is escaped."""
-    environment = template_environment(three=three, four=four, p=p_text, said_p=said_p, interval=interval_text)
-    from markupsafe import Markup
-
-    scores = ordered(results)
-    drawn = alignment_figures(results)
-    # The only markup that is not escaped: our own style, and what matplotlib has escaped itself.
-    svgs = {name: Markup(as_svg(figure, text, f"a{at}")) for at, (name, (figure, text)) in enumerate(drawn.items())}
-    context = {
-        "results": results,
-        "scores": scores,
-        "method": METHOD_NAMES[results["method"]],
-        "figures": svgs,
-        "joints": [name for name in svgs if name.startswith("joint")],
-        "headline": headline(results),
-        "notices": _notices(results),
-        "untested": next((pair["reason"] for pair in results["comparisons"] if pair.get("reason")), ""),
-        "correctness": any(score["given_correctness"] for score in scores),
-        "four": four,
-        "most": {"panels": MOST_PANELS, "pairs": MOST_PAIRS, "classes": MOST_CLASSES},
-        "style": Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
-    }
-    return environment.get_template("alignment.html").render(context).strip() + "\n"
-
-
-def alignment_figures(results: Mapping[str, Any]) -> dict[str, tuple["Figure", str]]:
-    """Every figure by name, with the words for those who cannot see it."""
-    scores, method, human = ordered(results), results["method"], results["human"]["title"]
-    figures = {
-        "strengths": (draw_strengths(scores), f"Correlation of each score with {human}, with intervals"),
-    }
-    if _measured(results["bins"]["groups"]):
-        figures["bins"] = draw_bins(scores, results["bins"], human), f"Correlation of each score within bins of {human}"
-    for at, score in enumerate(scores[:MOST_PANELS]):
-        text = f"Two-dimensional histogram of {human} against {score['title']}"
-        figures[f"joint{at}"] = draw_joint(score, human, method, results["bins"]["edges"]), text
-    if results["comparisons"]:
-        figures["comparisons"] = draw_comparisons(results["comparisons"], method), "Differences between pairs of scores"
-    for name, what in (("classes", "class"), ("coarse", "coarse class")):
-        groups = results.get(name)
-        if groups and _measured(groups):
-            figures[name] = draw_groups(scores, groups), f"Correlation of each score within each {what}"
-    if results["agreement"]:
-        figures["agreement"] = draw_agreement(results["agreement"]), "Rank correlations between the scores"
-    return figures
-
-
-def _measured(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Whether any score has a correlation in any of the groups."""
-    return any(group["correlation"] for of_score in groups.values() for group in of_score)
-
-
-def ordered(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The scores, strongest agreement first."""
-    method = results["method"]
-    return sorted(results["scores"], key=lambda score: -score["correlations"][method]["coefficient"])
-
-
-def headline(results: Mapping[str, Any]) -> str:
-    """Which score agrees best, and whether that can be told from the next."""
-    best, *others = ordered(results)
-    method = results["method"]
-    found = best["correlations"][method]
-    text = (
-        f"{best['title']} agrees best with {results['human']['title']}: {METHOD_NAMES[method]} "
-        f"{three(found['coefficient'])}{_bracket(found['interval'])} over {results['n']:,} samples."
-    )
-    pair = next((one for one in results["comparisons"] if others and one["second"] == others[0]["name"]), None)
-    if pair is None or pair["first"] != best["name"]:
-        return text
-    text += f" It leads {others[0]['title']} by {four(pair['difference'])}{_bracket(pair.get('interval'), four)}"
-    meng, interval = pair.get("meng"), pair.get("interval") or {}
-    # The test is made for normal values: where the interval says otherwise, it counts.
-    alike = interval.get("low") is not None and interval["low"] <= 0 <= interval["high"]
-    if meng:
-        text += f", {said_p(meng['p_value'])} (Meng, Rosenthal and Rubin, two-sided)"
-        alike = alike or meng["p_value"] >= 0.05
-    return f"{text}: too little to tell the two apart." if alike else f"{text}."
-
-
-def three(value: float | None) -> str:
-    """Three decimals; nothing for what is missing."""
-    return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
-
-
-def four(value: float | None) -> str:
-    """Four decimals, for differences: scores that resemble each other differ in the fourth."""
-    return "" if value is None or not math.isfinite(value) else f"{value:.4f}"
-
-
-def p_text(value: float | None) -> str:
-    """Two figures; where double precision ends, a bound."""
-    if value is None:
-        return ""
-    return "< 1e-300" if value < 1e-300 else f"{value:.2g}"
-
-
-def said_p(value: float | None) -> str:
-    """The same as a word in a sentence."""
-    text = p_text(value)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
-
-
-def interval_text(interval: Mapping[str, Any] | None, write: Callable[[float | None], str] = three) -> str:
-    """low to high; nothing where there is none."""
-    return "" if not interval or interval["low"] is None else f"{write(interval['low'])} to {write(interval['high'])}"
-
-
-def _bracket(interval: Mapping[str, Any] | None, write: Callable[[float | None], str] = three) -> str:
-    text = interval_text(interval, write)
-    return f" ({text})" if text else ""
-
-
-def _notices(results: Mapping[str, Any]) -> list[str]:
+    human, scores = results["human"], results["scores"]
     joined = [str(results["join"])] if results.get("join_incomplete") else []
-    left_out = (results.get("left_out") or {}).values()
-    return [*joined, *notices(results), *(f"Left out: {reason}." for reason in left_out)]
+    left_out = [f"Left out: {reason}." for reason in (results.get("left_out") or {}).values()]
+    facts = [
+        f"{results['n']:,} samples",
+        f"{len(scores)} scores",
+        f"human column {human['title']} (larger is {human['direction']})",
+    ]
+    return render(
+        filled_alignment(results),
+        title=f"Alignment with {human['title']}",
+        heading="Do the scores see what people see?",
+        facts=facts,
+        source="results",
+        headline=headline(results),
+        notices=[*joined, *notices(results), *left_out],
+    )
+
+
+def filled_alignment(results: Results) -> list[Filled]:
+    """The sections that these results have something for."""
+    return filled(SECTIONS, {**results, "scores": ordered(results)})
+
+
+def _strengths_text(results: Results, scores: Any) -> str:
+    text = (
+        "Every score is turned so that right is agreement: a hardness that rises where people's answers fall counts "
+        "as positive."
+    )
+    if results["resamples"]:
+        text += f" Lines are {100 * results['level']:g} % bootstrap intervals (whole samples drawn again)."
+    if any(score["given_correctness"] for score in scores):
+        text += (
+            ' "Given correctness" holds fixed whether the model was right: what the score knows of people beyond that.'
+        )
+    return text
+
+
+def _strengths(results: Results, scores: Any) -> list[Block]:
+    words = f"Correlation of each score with {results['human']['title']}, with intervals"
+    columns = [
+        Column("Score", [_named(score) for score in scores], "name"),
+        Column("Larger is", [score["direction"] or "?" for score in scores], ""),
+        *(
+            Column(method.title(), [_coefficient(score["correlations"][method]) for score in scores])
+            for method in METHOD_NAMES
+        ),
+        Column("Given correctness", [_coefficient(score["given_correctness"]) for score in scores]),
+    ]
+    return [
+        Picture("strengths", figures.draw_strengths(scores), words, wide=True),
+        Table("Correlations of each score", columns),
+    ]
+
+
+def _named(score: Mapping[str, Any]) -> Cell:
+    return Cell(score["title"], code="" if score["title"] == score["name"] else score["name"])
+
+
+def _coefficient(found: Mapping[str, Any] | None) -> str | Cell:
+    """A coefficient with its interval and p-value."""
+    if not found or found.get("coefficient") is None:
+        return ""
+    interval, p_value = interval_text(found.get("interval")), found.get("p_value")
+    below = "" if p_value is None else p_equals(p_value)
+    return Cell(decimals(found["coefficient"]), beside=interval and f"({interval})", below=below)
+
+
+def _joint_text(results: Results, scores: Any) -> str:
+    return (
+        "Darker cells hold more samples, in logarithmic steps. The dashed line is the median of the score within each "
+        "bin of the human column: where it slopes, the score follows people. Scores are scaled linearly to [0, 1]."
+        + _strongest(scores)
+    )
+
+
+def _joint(results: Results, scores: Any) -> list[Block]:
+    human, edges = results["human"]["title"], results["bins"]["edges"]
+    return [
+        Picture(
+            f"joint{at}",
+            figures.draw_joint(score, human, results["method"], edges),
+            f"Two-dimensional histogram of {human} against {score['title']}",
+        )
+        for at, score in enumerate(scores[: figures.MOST_PANELS])
+    ]
+
+
+def _comparisons_text(results: Results, pairs: Any) -> str:
+    text = (
+        "All scores are measured on the same samples, so their correlations depend on each other: Steiger's and Meng, "
+        "Rosenthal and Rubin's tests allow for that, Fisher's (for independent samples, as the AVH paper used it) does "
+        f'not. p-values are two-sided; "Holm" is Meng\'s p adjusted for all {len(pairs)} pairs.'
+    )
+    reason = next((pair["reason"] for pair in pairs if pair.get("reason")), "")
+    text += " For Kendall's coefficient the interval decides." if results["method"] == "kendall" else ""
+    text += f' "no test": {reason}.' if reason else ""
+    return text + (f" The first {figures.MOST_PAIRS} pairs are drawn." if len(pairs) > figures.MOST_PAIRS else "")
+
+
+def _comparisons(results: Results, pairs: Any) -> list[Block]:
+    drawn = figures.draw_comparisons(pairs, results["method"])
+    differences = [
+        Cell(decimals(pair["difference"], 4), below=interval_text(pair.get("interval"), 4)) for pair in pairs
+    ]
+    columns = [
+        Column("Stronger", [pair["first"] for pair in pairs], "name"),
+        Column("Weaker", [pair["second"] for pair in pairs], "name"),
+        Column("Difference", differences),
+        *(
+            Column(f"{name.title()}, Z", [_test(pair, name) for pair in pairs])
+            for name in ("meng", "steiger", "fisher")
+        ),
+    ]
+    return [
+        Picture("comparisons", drawn, "Differences between pairs of scores", wide=True),
+        Table("Tests between scores", columns, tall=True),
+    ]
+
+
+def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
+    test = pair.get(name)
+    if not test:
+        return Cell("no test", whole=pair["reason"]) if pair.get("reason") else ""
+    holm = f"; Holm {p_text(pair['meng_holm'])}" if name == "meng" else ""
+    return Cell(decimals(test["statistic"]), below=p_equals(test["p_value"]) + holm)
+
+
+def _bins_text(results: Results, bins: Any) -> str:
+    text = (
+        f"{METHOD_NAMES[results['method']]} within each bin (the upper edge belongs to the next bin, the last bin "
+        "holds both). A score that only tells the easiest from the hardest has nothing left here."
+    )
+    none = "" if _measured(bins["groups"]) else " No bin holds enough samples that vary."
+    return text + _strongest(results["scores"]) + none
+
+
+def _bins(results: Results, bins: Any) -> list[Block]:
+    blocks: list[Block] = []
+    if _measured(bins["groups"]):
+        human = results["human"]["title"]
+        drawn = figures.draw_bins(results["scores"], bins, human)
+        blocks.append(Picture("bins", drawn, f"Correlation of each score within bins of {human}", wide=True))
+    return [*blocks, _table(results, bins["groups"], "Bin")]
+
+
+def _classes_text(results: Results, groups: Groups) -> str:
+    many = len(groups[results["scores"][0]["name"]]) > MOST_CLASSES
+    return (
+        f"{METHOD_NAMES[results['method']]} within each class, in the order of the strongest score"
+        f"{f'; the first {MOST_CLASSES} are drawn' if many else ''}. A dash: too few samples, or no variation."
+    )
+
+
+def _coarse_text(results: Results, groups: Groups) -> str:
+    method = METHOD_NAMES[results["method"]]
+    return f"{method} within each coarse class; the table begins with those of most fine classes."
+
+
+def _within(results: Results, groups: Groups, what: str) -> list[Block]:
+    drawn = figures.draw_groups(results["scores"], groups)
+    picture = Picture(
+        "coarse" if "coarse" in what else "classes", drawn, f"Correlation of each score within each {what}", wide=True
+    )
+    return [picture, _table(results, groups, what.capitalize())]
+
+
+def _agreement_text(results: Results, agreement: Any) -> str:
+    return (
+        f"{METHOD_NAMES[results['method']]} between the scores, all turned the same way. Kendall's W over all of them "
+        f"is {decimals(agreement['w'])}: 1 where all rank alike, about {decimals(1 / len(results['scores']))} where "
+        "they have nothing in common."
+    )
+
+
+def _agreement(results: Results, agreement: Any) -> list[Block]:
+    return [Picture("agreement", figures.draw_agreement(agreement), "Rank correlations between the scores")]
+
+
+def _made_text(results: Results, shown: Any) -> str:
+    parts = [str(results.get("join") or "")]
+    if results.get("seed") is not None:
+        parts.append(f"Seed {results['seed']}.")
+    if results["resamples"]:
+        kendall = results["scores"][0]["correlations"]["kendall"]["interval"]["resamples"]
+        parts.append(f"{results['resamples']:,} resamples, BCa intervals; {kendall:,} for Kendall's.")
+    else:
+        parts.append("No intervals were asked for.")
+    return " ".join([*filter(None, parts), "All numbers are in alignment.json."])
+
+
+def _strongest(scores: Sequence[Any]) -> str:
+    return f" The {figures.MOST_PANELS} strongest are drawn." if len(scores) > figures.MOST_PANELS else ""
+
+
+def _measured(groups: Groups | None) -> Groups | None:
+    """The groups, where any score has a correlation in any of them."""
+    return groups if groups and any(one["correlation"] for of_score in groups.values() for one in of_score) else None
+
+
+def _table(results: Results, groups: Groups, title: str) -> Table:
+    """One row for each group, one column for each score."""
+    scores = results["scores"]
+    first = groups[scores[0]["name"]]
+
+    def name(group: Any) -> str:
+        return f"{group[0]:.3g} to {group[1]:.3g}" if isinstance(group, list | tuple) else str(group)
+
+    columns = [
+        Column(title, [name(group["group"]) for group in first], "name"),
+        Column("Fine classes", [str(group.get("fine_classes", "")) for group in first]),
+        Column("Samples", [f"{group['n']:,}" for group in first]),
+    ]
+    for score in scores:
+        found = [group["correlation"] for group in groups[score["name"]]]
+        columns.append(Column(score["name"], [decimals(one["coefficient"]) if one else "–" for one in found]))
+    return Table(title, columns, tall=True)
+
+
+SECTIONS: list[Section[Results]] = [
+    Section("strengths", "Agreement with people", lambda it: it["scores"], _strengths_text, _strengths),
+    Section("joint", "People against each score", lambda it: it["scores"], _joint_text, _joint, "plots"),
+    Section("comparisons", "Which score agrees better", lambda it: it["comparisons"], _comparisons_text, _comparisons),
+    Section("bins", "Bins of the human column", lambda it: it["bins"], _bins_text, _bins),
+    Section(
+        "classes",
+        "Classes",
+        lambda it: _measured(it["classes"]),
+        _classes_text,
+        lambda it, groups: _within(it, groups, "class"),
+    ),
+    Section(
+        "coarse",
+        "Coarse classes",
+        lambda it: _measured(it["coarse"]),
+        _coarse_text,
+        lambda it, groups: _within(it, groups, "coarse class"),
+    ),
+    Section("agreement", "Agreement between scores", lambda it: it["agreement"], _agreement_text, _agreement),
+    Section("made", "How this was made", lambda it: True, _made_text, lambda results, shown: []),
+]

@@ -1,74 +1,141 @@
-"""The page: one HTML file that holds everything it shows and asks the network for nothing."""
+"""A page: sections of pictures, tables and cards, in one HTML file that asks the network for nothing.
+
+A `Section` is all there is to a part of a page: its title, when it is shown, the text that says how to read it, and
+what it draws. A page is a list of sections; the table of contents and the figures as files follow from it.
+"""
 
 import base64
 import hashlib
-import math
-import re
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from hardsight.plotting import as_svg
-from hardsight.records import write_text
-from hardsight.report.gallery import figures_of
-from hardsight.report.reading import read_run
-from hardsight.report.sentences import facts, notices, sentences, tiles
-from hardsight.report.view import View, look_at
+from hardsight.report.numbers import number
+from hardsight.report.view import Ranking
 
 if TYPE_CHECKING:
-    import jinja2
+    from matplotlib.figure import Figure
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_CONFUSIONS = 12
-# Rows of the table of samples that are printed, about a sheet; page.css hides those after them.
+# Rows of a searchable table that are printed, about a sheet; page.css hides those after them.
 _PAPER_ROWS = 40
-_SECTIONS = {
-    "suspects": "Suspected labels",
-    "hardest": "Hardest samples",
-    "histograms": "Histograms",
-    "plane": "Hardness and confidence",
-    "scores": "Scores",
-    "curves": "Learning curves",
-    "classes": "Classes",
-    "confusion": "Confusion",
-    "samples": "Table",
-    "run": "Run",
-}
+
+View = TypeVar("View")
 
 
-def write_report(run: Path | str, output: Path | str | None = None) -> Path:
-    """Write the report of a record as one self-contained HTML file, `RUN/report.html` unless `output` says where."""
-    view = look_at(read_run(run))
-    path = Path(run) / "report.html" if output is None else Path(output)
-    if path.is_dir():
-        raise ValueError(f"output must be a file to write; {path} is a folder")
-    write_text(path, render(view))
-    return path
+@dataclass(frozen=True)
+class Picture:
+    """A figure, its name as a file, and the words for those who cannot see it."""
+
+    kind: ClassVar = "picture"
+    name: str
+    figure: "Figure"
+    words: str
+    wide: bool = False
 
 
-def render(view: View) -> str:
-    """The page as text; every word that comes from the record is escaped."""
-    environment = template_environment(number=number, range=range_text, suspicion="{:.4f}".format)
-    from markupsafe import Markup
+class Cell(NamedTuple):
+    """An entry of a table with more than one text; `whole` is shown under the pointer where `text` was shortened."""
 
-    drawn = figures_of(view)
-    # The only markup that is not escaped: our own style and script, and what matplotlib has escaped itself.
-    svgs = {name: Markup(as_svg(figure, text, f"f{at}")) for at, (name, (figure, text)) in enumerate(drawn.items())}
-    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    context = _context(view, svgs)
-    context |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
-    return environment.get_template("page.html").render(context).strip() + "\n"
+    text: str
+    code: str = ""
+    beside: str = ""
+    below: str = ""
+    whole: str = ""
 
 
-def template_environment(**filters: Callable[..., str]) -> "jinja2.Environment":
-    """Where the pages' templates are read: every word is escaped, and a name nobody set is an error."""
+class Column(NamedTuple):
+    """A head and the entries below it; `kind` is their class in page.css: n for numbers, name, class, range."""
+
+    title: str
+    cells: Sequence[str | Cell]
+    kind: str = "n"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns side by side, without those that are empty.
+
+    `marked` is the number of the row that stands out; `search` adds a search and sorting.
+    """
+
+    kind: ClassVar = "table"
+    label: str
+    columns: Sequence[Column]
+    marked: int | None = None
+    tall: bool = False
+    search: bool = False
+
+    @property
+    def filled(self) -> list[Column]:
+        return [column for column in self.columns if any(column.cells)]
+
+    @property
+    def rows(self) -> list[tuple[str | Cell, ...]]:
+        return list(zip(*(column.cells for column in self.filled), strict=True))
+
+
+Block = Picture | Table | Ranking
+
+
+@dataclass(frozen=True)
+class Section(Generic[View]):
+    """One part of a page.
+
+    `when` gives what the section is about; where that is None or empty, the section is left out. `text` and `draw` get
+    the view and that. `layout` is the class in page.css of what is drawn.
+    """
+
+    anchor: str
+    title: str
+    when: Callable[[View], Any]
+    text: Callable[[View, Any], str]
+    draw: Callable[[View, Any], Sequence[Block]]
+    layout: str = ""
+
+
+# A section as one view fills it: its text, and what it draws.
+Filled = tuple[Section[Any], str, Sequence[Block]]
+
+
+def filled(sections: Sequence[Section[View]], view: View) -> list[Filled]:
+    """The sections that this view has something for."""
+    found = ((section, section.when(view)) for section in sections)
+    return [(section, section.text(view, about), section.draw(view, about)) for section, about in found if about]
+
+
+def pictures(sections: Sequence[Filled]) -> list[Picture]:
+    """The pictures of the sections, in order."""
+    return [block for _, _, blocks in sections for block in blocks if isinstance(block, Picture)]
+
+
+def render(
+    sections: Sequence[Filled],
+    *,
+    title: str,
+    facts: Sequence[str],
+    source: str,
+    heading: str = "",
+    headline: str = "",
+    notices: Sequence[str] = (),
+    tiles: Sequence[tuple[str, str]] = (),
+    scripted: bool = False,
+) -> str:
+    """The page as text; every word that comes from a record is escaped.
+
+    `source` is what the page was made from; `tiles` are pairs of a number and its meaning; `scripted` adds search and
+    sorting.
+    """
     try:
         import jinja2
     except ImportError:
         raise ImportError("a report needs jinja2: pip install jinja2 matplotlib") from None
+    from markupsafe import Markup
+
+    count = itertools.count()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -76,119 +143,28 @@ def template_environment(**filters: Callable[..., str]) -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= filters
-    return environment
+    # The only markup that is not escaped: what matplotlib has escaped itself, and our own style and script.
+    environment.filters["svg"] = lambda one: Markup(as_svg(one.figure, one.words, f"f{next(count)}"))
+    environment.filters["number"] = number
+    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    text = environment.get_template("page.html").render(
+        sections=sections,
+        title=title,
+        heading=heading or title,
+        facts=facts,
+        headline=headline,
+        notices=notices,
+        tiles=tiles,
+        source=source,
+        style=Markup(style),
+        script=Markup(script) if scripted else "",
+        script_hash=f"sha256-{digest}",
+        paper_rows=_PAPER_ROWS,
+    )
+    return text.strip() + "\n"
 
 
-def number(value: float | int | None) -> str:
-    """Four figures that matter; nothing for a value that is missing or not finite."""
-    if value is None or not math.isfinite(value):
-        return ""
-    return f"{value:.4g}"
-
-
-def range_text(written: str | None) -> str:
-    """A range as a column describes it, `[-3.14159, inf]`, as a person writes it; any other text as it is."""
-    sides = re.fullmatch(r"\[(\S+), (\S+)[\])]", written or "")
-    try:
-        return " … ".join(map(_bound, sides.groups())) if sides else written or ""
-    except ValueError:
-        return written or ""
-
-
-def _bound(written: str) -> str:
-    value = float(written)
-    for exact, text in ((math.pi, "π"), (math.sqrt(2), "√2"), (math.inf, "∞")):
-        if f"{abs(value):.6g}" == f"{exact:.6g}":
-            return ("−" if value < 0 else "") + text
-    return number(value).replace("-", "−")
-
-
-def _context(view: View, svgs: Mapping[str, Any]) -> dict[str, Any]:
-    histograms = [name for name in svgs if name.startswith("histogram")]
-    shown = [card.id for ranking in (view.suspects, view.hardest) if ranking for card in ranking.cards]
-    there = {
-        "suspects": view.suspects,
-        "hardest": view.hardest,
-        "histograms": histograms,
-        "scores": view.lines,
-        "confusion": view.confusion,
-        "samples": view.table,
-        "run": True,
-    }
-    details = view.run.details
-    return {
-        "view": view,
-        "name": view.run.name,
-        "facts": facts(view),
-        "notices": notices(view),
-        "tiles": tiles(view),
-        "sentences": sentences(view),
-        "sections": [(anchor, title) for anchor, title in _SECTIONS.items() if there.get(anchor) or anchor in svgs],
-        "figures": svgs,
-        "histograms": histograms,
-        "thumbnails": view.run.thumbnails(shown),
-        "detection": any(line.auroc is not None for line in view.lines),
-        "missing": any(line.missing for line in view.lines),
-        "truth": view.wrong is not None,
-        "paper_rows": _PAPER_ROWS,
-        "paths": any(card.path for card in view.table),
-        "reasons": any(card.reasons for card in view.table),
-        "expected_column": "expected" if view.labels and "expected" in view.labels.codes else "predicted",
-        "confusions": _confusions(view),
-        "run_rows": _flat({key: details.get(key) for key in ("kind", "status", "created", "seed", "device", "commit")}),
-        "result_rows": _flat(_results(view)),
-        "config_rows": _flat(view.run.section("config")),
-        "version_rows": _flat(view.run.section("versions")),
-    }
-
-
-def _results(view: View) -> dict[str, Any]:
-    """What the run found, without the scores' own numbers, which have a table of their own."""
-    results = dict(view.run.section("results"))
-    if view.lines and "label_issues" in results:
-        issues = view.run.section("results", "label_issues")
-        results["label_issues"] = {key: value for key, value in issues.items() if key != "scores"}
-    return results
-
-
-def _confusions(view: View) -> list[tuple[str, str, int, float]]:
-    """The most frequent pairs of a given and another predicted label, with their share of the given."""
-    pairs, labels = view.confusion, view.labels
-    if pairs is None or labels is None:
-        return []
-    totals = np.bincount(pairs.given, weights=pairs.counts, minlength=len(labels.names))
-    apart = np.flatnonzero(pairs.given != pairs.predicted)
-    first = apart[np.argsort(-pairs.counts[apart], kind="stable")][:_CONFUSIONS]
-    return [
-        (
-            labels.names[pairs.given[at]],
-            labels.names[pairs.predicted[at]],
-            int(pairs.counts[at]),
-            float(pairs.counts[at] / totals[pairs.given[at]]),
-        )
-        for at in first
-    ]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested settings as lines, `optimizer.lr` and its value."""
-    lines: list[tuple[str, str]] = []
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            lines += _flat(value, f"{name}.")
-        elif value is not None:
-            lines.append((name, _cut(_plain(value))))
-    return lines
-
-
-def _plain(value: Any) -> str:
-    """A list as its entries, without Python's quotes; numbers as everywhere."""
-    if isinstance(value, list):
-        return ", ".join(map(_plain, value))
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def _cut(text: str, longest: int = 300) -> str:
-    return text if len(text) <= longest else text[:longest] + " …"
+def shortened(text: str, longest: int = 60) -> str | Cell:
+    """An entry without its end where it is too long."""
+    return text if len(text) <= longest else Cell(text[: longest - 1] + "…", whole=text)

@@ -68,15 +68,19 @@ class Labels:
 
 
 class Samples:
-    """`samples.parquet`, read one column at a time, so that a million samples cost a few columns of memory."""
+    """`samples.parquet`, read one column at a time, so that a million samples cost a few columns of memory.
+
+    Without the file there are no samples and no columns.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = Parquet(path)
-        self.schema: pa.Schema = self._file.schema
-        if "id" not in self.schema.names:
-            raise ValueError(f"{path} must have a column 'id'; it has {', '.join(self.schema.names) or 'none'}")
-        self.rows: int = self._file.rows
+        self.path, self.exists = path, path.exists()
+        self.rows, self.schema = 0, pa.schema([])
+        if self.exists:
+            self._file = Parquet(path)
+            self.rows, self.schema = self._file.rows, self._file.schema
+            if "id" not in self.schema.names:
+                raise ValueError(f"{path} must have a column 'id'; it has {', '.join(self.schema.names) or 'none'}")
         self.scores = [_described(field) for field in self.schema if _is_score(field)]
 
     @property
@@ -105,6 +109,8 @@ class Samples:
     def texts(self, column: str, rows: np.ndarray) -> list[str]:
         """A column's entries at `rows`, as text, read in batches: a million file names are never held at once."""
         found, start = [""] * len(rows), 0
+        if not found:
+            return found
         order = np.argsort(rows, kind="stable")
         for batch in self._file.batches([column]):
             first, last = np.searchsorted(rows[order], [start, start + len(batch)])
@@ -140,7 +146,7 @@ class Run:
 
     folder: Path
     details: Mapping[str, Any]
-    samples: Samples | None
+    samples: Samples
     epochs: pa.Table | None
 
     @property
@@ -188,11 +194,9 @@ def read_run(folder: Path | str) -> Run:
     details = read_json(path)
     if not isinstance(details, dict):
         raise ValueError(f"{path} must hold a JSON object; it holds a {type(details).__name__}")
-    samples, epochs = folder / "samples.parquet", folder / "epochs.parquet"
-    table = None
-    if epochs.exists():
-        table = read_table(epochs)
-    return Run(folder, details, Samples(samples) if samples.exists() else None, table)
+    epochs = folder / "epochs.parquet"
+    table = read_table(epochs) if epochs.exists() else None
+    return Run(folder, details, Samples(folder / "samples.parquet"), table)
 
 
 def class_name(value: Any, class_names: Sequence[str]) -> str:

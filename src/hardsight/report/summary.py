@@ -9,42 +9,40 @@ import numpy as np
 
 from hardsight.plotting import BLUE, INK, RED, as_png, drawing
 from hardsight.records import write_bytes
-from hardsight.report.cards import Card, Ranking
 from hardsight.report.figures import fill_histogram, shortened
 from hardsight.report.numbers import Histogram
-from hardsight.report.reading import Run, Score, read_run
-from hardsight.report.view import ScoreLine, look_at
+from hardsight.report.reading import Score, read_run
+from hardsight.report.view import Card, ScoreLine, View
 
 _COLUMNS, _ROWS = 6, 3
 
 
 def write_summary_picture(run: Path | str, path: Path | str) -> Path:
     """One PNG of 1600 x 700 pixels for the top of a README, on white."""
-    view = look_at(read_run(run))
+    view = View(read_run(run))
     ranking = view.suspects
     drawn = {score.name: (score, counted) for score, counted in view.histograms}
-    lines = [line for line in (view.ranking_line, *(line for line in view.lines if line.best)) if line]
-    line = next((line for line in lines if line.score.name in drawn), None)
+    names = [*([ranking.score.name] if ranking else []), view.ranked_by]
+    lines = [line for name in names for line in view.lines if line.score.name == name]
+    line = next((line for line in [*lines, *view.lines] if line.score.name in drawn), None)
     if ranking is None or line is None:
         raise ValueError(f"{run} has no suspected labels to picture: samples.parquet needs 'label' and a score column")
     with drawing(16.0, 7.0, panels=0) as figure:
         figure.set_layout_engine("constrained", rect=(0.008, 0.015, 0.984, 0.97))
         parts: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)
-        _strip(parts[0], view.run, ranking)
+        _cards(parts[0], ranking.cards[: _COLUMNS * _ROWS])
         _histogram(parts[1], line, *drawn[line.score.name])
         write_bytes(path, as_png(figure, dots_per_inch=100))
     return Path(path)
 
 
-def _strip(part: Any, run: Run, ranking: Ranking) -> None:
-    cards = ranking.cards[: _COLUMNS * _ROWS]
-    pictures = run.thumbnails([card.id for card in cards])
+def _cards(part: Any, cards: list[Card]) -> None:
     part.suptitle("Most suspicious labels:  given → expected", fontsize=18, x=0.02, ha="left")
     grid = part.subplots(_ROWS, _COLUMNS)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, card in zip(grid.flat, cards, strict=False):
-        picture = _pixels(pictures[card.id]) if card.id in pictures else np.full((1, 1, 3), 235, np.uint8)
+        picture = _pixels(card.picture) if card.picture else np.full((1, 1, 3), 235, np.uint8)
         axes.imshow(picture, interpolation="nearest")
         change = [shortened(name, 12) for name in (card.given, card.expected) if name]
         long = sum(map(len, change)) > 10

@@ -1,19 +1,54 @@
-"""What a page shows of a run, as plain values: rankings, statistics, sentences. No HTML and no figure is made here."""
+"""What a page shows of a record, as plain values: rankings, cards, statistics. No HTML and no figure is made here."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hardsight.report.cards import CARDS, Card, Dealer, Ranking, known_labels, ranked_rows, wrong_labels
-from hardsight.report.numbers import Histogram, detection, histogram, means_by_class, pair_counts
-from hardsight.report.reading import Labels, Run, Samples, Score, read_run
+from hardsight.report.numbers import Histogram, detection, histogram, means_by_class, pair_counts, ranked
+from hardsight.report.reading import Labels, Run, Score, read_run
 
+CARDS = 24
 TABLE_ROWS = 200
 HISTOGRAMS = 12
+AVH = ("avh", "angular_visual_hardness")
+
+
+@dataclass(frozen=True)
+class Card:
+    """One sample as a page shows it; `flipped` is None where the truth is not known, `reasons` are an audit's."""
+
+    id: str
+    given: str
+    expected: str
+    true: str
+    flipped: bool | None
+    values: tuple[float, ...]
+    path: str = ""
+    reasons: str = ""
+    picture: str = ""
+
+    @property
+    def agreed(self) -> bool:
+        return self.given == self.expected
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The first samples by one score, out of `total`."""
+
+    kind: ClassVar = "cards"
+    score: Score
+    cards: list[Card]
+    total: int
+
+    @property
+    def pictured(self) -> bool:
+        return any(card.picture for card in self.cards)
 
 
 @dataclass(frozen=True)
@@ -25,11 +60,26 @@ class ScoreLine:
     average_precision: float | None
     quantiles: list[float] | None
     missing: int
-    best: bool
 
 
-@dataclass(frozen=True)
-class Confusion:
+class Plane(NamedTuple):
+    """Two scores of every sample."""
+
+    across: Score
+    x: np.ndarray
+    up: Score
+    y: np.ndarray
+
+
+class ClassMeans(NamedTuple):
+    """The samples of each class and the mean of a score over them."""
+
+    score: Score
+    counts: np.ndarray
+    means: np.ndarray
+
+
+class Confusion(NamedTuple):
     """Counts of (given, predicted) pairs of classes, as three parallel arrays."""
 
     given: np.ndarray
@@ -37,122 +87,241 @@ class Confusion:
     counts: np.ndarray
 
 
-@dataclass(frozen=True)
 class View:
-    """Everything a page says about a run."""
+    """A record as a page shows it; each part is read and computed when it is first asked for."""
 
-    run: Run
-    labels: Labels | None
-    classes: int
-    wrong: np.ndarray | None
-    groups: dict[str, np.ndarray]
-    suspects: Ranking | None
-    estimated: int | None
-    suspects_found: int
-    hardest: Ranking | None
-    hardest_agreed: bool
-    lines: list[ScoreLine]
-    histograms: list[tuple[Score, Histogram]]
-    plane: tuple[Score, np.ndarray, Score, np.ndarray] | None
-    by_class: tuple[Score, np.ndarray, np.ndarray] | None
-    confusion: Confusion | None
-    table: list[Card]
+    def __init__(self, run: Run) -> None:
+        self.run, self.samples = run, run.samples
+        self.issues: Mapping[str, Any] = run.section("results", "label_issues")
+
+    @cached_property
+    def labels(self) -> Labels:
+        return self.samples.labels(self.run.class_names)
+
+    @cached_property
+    def classes(self) -> int:
+        """The number of classes; 0 where nothing says it."""
+        return len(self.run.class_names) or self.samples.classes or len(self.labels.values)
+
+    @cached_property
+    def wrong(self) -> np.ndarray | None:
+        """Where the given label is not the true one; None where no truth is known."""
+        codes = self.labels.codes
+        return self._known & (codes["label"] != codes["clean_label"]) if self._known.any() else None
+
+    @cached_property
+    def groups(self) -> dict[str, np.ndarray]:
+        """Samples with a right and with a wrong label; empty where no truth is known."""
+        return {} if self.wrong is None else {"intact": self._known & ~self.wrong, "flipped": self.wrong}
+
+    @cached_property
+    def _known(self) -> np.ndarray:
+        """Where both the given and the true label are known."""
+        given, true = self.labels.codes.get("label"), self.labels.codes.get("clean_label")
+        return np.zeros(0, bool) if given is None or true is None else (given >= 0) & (true >= 0)
+
+    @cached_property
+    def hardness(self) -> Score | None:
+        """The score that ranks the hardest samples."""
+        directed = (score for score in self.samples.scores if score.direction and score.name != "suspicion")
+        return self.samples.score(*AVH, "loss") or next(directed, None)
+
+    @cached_property
+    def suspicion(self) -> Score | None:
+        """The score that ranks wrong labels: the audit's own, else the first it ranked by, else the hardness."""
+        if "label" not in self.labels.codes or self.samples.against_predictions:
+            return None
+        return self.samples.score("suspicion", str(self.ranked_by)) or self.hardness
+
+    @cached_property
+    def ranked_by(self) -> Any:
+        """The first score that an audit ranked by; older records name it as the best."""
+        names = self.issues.get("ranked_by")
+        return names[0] if isinstance(names, list) and names else self.issues.get("best")
+
+    @cached_property
+    def agreed(self) -> np.ndarray | None:
+        """Where the model predicts the given label; None where that is unknown, never so, or not part of the scores."""
+        given, predicted = self.labels.codes.get("label"), self.labels.codes.get("predicted")
+        if given is None or predicted is None or self.samples.against_predictions:
+            return None
+        agreed = (given == predicted) & (given >= 0)
+        return agreed if agreed.any() else None
+
+    @cached_property
+    def _suspect_rows(self) -> np.ndarray:
+        """The labelled samples, most suspicious first; unlabelled samples are excluded."""
+        given = self.labels.codes.get("label")
+        return self._ranked(self.suspicion, None if given is None else given >= 0)
+
+    @cached_property
+    def _hardest_rows(self) -> np.ndarray:
+        return self._ranked(self.hardness, self.agreed)
+
+    def _ranked(self, score: Score | None, among: np.ndarray | None) -> np.ndarray:
+        if score is None:
+            return np.zeros(0, np.int64)
+        return ranked(score.sign * self.samples.values(score.name), among)
+
+    @cached_property
+    def suspects(self) -> Ranking | None:
+        return self._ranking(self.suspicion, self._suspect_rows)
+
+    @cached_property
+    def hardest(self) -> Ranking | None:
+        return self._ranking(self.hardness, self._hardest_rows)
+
+    @cached_property
+    def table(self) -> list[Card]:
+        """The samples of the page's table, with every score."""
+        rows = _first_of(TABLE_ROWS, self._suspect_rows, self._hardest_rows)
+        return self._cards(rows, [score.name for score in self.samples.scores])
+
+    @property
+    def shown(self) -> list[str]:
+        """The ids of the samples with a card, none twice."""
+        rows = _first_of(CARDS, self._suspect_rows, self._hardest_rows)
+        return list(dict.fromkeys(self.samples.texts("id", rows)))
+
+    @property
+    def expected_column(self) -> str:
+        return "expected" if "expected" in self.labels.codes else "predicted"
+
+    @cached_property
+    def _thumbnails(self) -> dict[str, str]:
+        return self.run.thumbnails(self.shown)
+
+    def _ranking(self, score: Score | None, rows: np.ndarray) -> Ranking | None:
+        """The first of these rows as cards; None where there is nothing to rank."""
+        return Ranking(score, self._cards(rows[:CARDS], [score.name]), len(rows)) if score and len(rows) else None
+
+    def _cards(self, rows: np.ndarray, scores: Sequence[str]) -> list[Card]:
+        """One card for each row, with the values of these scores."""
+        samples = self.samples
+        if not len(rows):
+            return []
+        given, true = (self._names(column, rows) for column in ("label", "clean_label"))
+        expected = self._names(self.expected_column, rows)
+        values = [samples.values(name)[rows] for name in scores]
+        paths, reasons = (
+            samples.texts(column, rows) if column in samples else [""] * len(rows) for column in ("path", "reasons")
+        )
+        return [
+            Card(
+                id=identity,
+                given=given[at],
+                expected=expected[at],
+                true=true[at],
+                flipped=bool(self.wrong[row]) if self.wrong is not None and self._known[row] else None,
+                values=tuple(float(column[at]) for column in values),
+                path=paths[at],
+                reasons=reasons[at],
+                picture=self._thumbnails.get(identity, ""),
+            )
+            for at, (row, identity) in enumerate(zip(rows, samples.texts("id", rows), strict=True))
+        ]
+
+    def _names(self, column: str, rows: np.ndarray) -> list[str]:
+        if column not in self.labels.codes:
+            return [""] * len(rows)
+        return [self.labels.names[code] if code >= 0 else "" for code in self.labels.codes[column][rows]]
+
+    @cached_property
+    def estimated(self) -> int | None:
+        """How many labels an audit expects to be wrong; None where nobody estimated it."""
+        estimated = self.issues.get("estimated")
+        return estimated if isinstance(estimated, int) and estimated >= 0 else None
+
+    @property
+    def suspects_found(self) -> int:
+        """How many of the suspects are really wrong: of those that are estimated, else of as many as are wrong."""
+        if self.wrong is None:
+            return 0
+        believed = int(self.wrong.sum()) if self.estimated is None else self.estimated
+        return int(self.wrong[self._suspect_rows[:believed]].sum())
+
+    @cached_property
+    def lines(self) -> list[ScoreLine]:
+        """The table of scores, best AUROC first, with those that only the results of an audit name."""
+        recorded = dict(self.run.section("results", "label_issues", "scores"))
+        lines = [
+            self._line(score, self.samples.values(score.name), recorded.pop(score.name, None))
+            for score in self.samples.scores
+        ]
+        lines += [self._line(Score(name, name, None), np.zeros(0), found) for name, found in recorded.items()]
+        return sorted(lines, key=lambda line: -(line.auroc or 0.0))
+
+    def _line(self, score: Score, values: np.ndarray, recorded: Any) -> ScoreLine:
+        numbers = recorded if isinstance(recorded, Mapping) else {}
+        auroc, precision = _finite(numbers.get("auroc")), _finite(numbers.get("average_precision"))
+        if not numbers and self.groups and len(values) and score.direction:
+            flipped, known = self.groups["flipped"], self._known
+            auroc, precision = detection(score.sign * values[known], flipped[known]) or (None, None)
+        finite = values[np.isfinite(values)]
+        return ScoreLine(
+            score=score,
+            auroc=auroc,
+            average_precision=precision,
+            quantiles=np.quantile(finite, [0.0, 0.5, 1.0]).tolist() if len(finite) else None,
+            missing=len(values) - len(finite),
+        )
 
     @property
     def ranking_line(self) -> ScoreLine | None:
         """What is known about the score that ranks the suspects."""
-        if self.suspects is None:
+        return next((line for line in self.lines if self.suspects and line.score == self.suspects.score), None)
+
+    @property
+    def drawable(self) -> list[Score]:
+        """The scores whose histogram says something; a suspicion is a rank, spread evenly over the samples."""
+        return [line.score for line in self.lines if line.quantiles and line.score.name != "suspicion"]
+
+    @cached_property
+    def histograms(self) -> list[tuple[Score, Histogram]]:
+        """The histograms of the scores that matter most, in the order of the samples' columns."""
+        drawable = self.drawable
+        importance = dict.fromkeys(score for score in (self.suspicion, self.hardness, *drawable) if score in drawable)
+        kept = list(importance)[:HISTOGRAMS]
+        groups = self.groups or {"all": np.ones(self.samples.rows, bool)}
+        chosen = [score for score in self.samples.scores if score in kept]
+        counted = ((score, histogram(self.samples.values(score.name), groups)) for score in chosen)
+        return [(score, found) for score, found in counted if found]
+
+    @cached_property
+    def plane(self) -> Plane | None:
+        """Hardness and confidence of every sample; None where one of them is missing."""
+        across, up = self.samples.score("confidence", "model_confidence"), self.samples.score(*AVH)
+        if across is None or up is None:
             return None
-        return next((line for line in self.lines if line.score == self.suspects.score), None)
+        x, y = self.samples.values(across.name), self.samples.values(up.name)
+        return Plane(across, x, up, y) if (np.isfinite(x) & np.isfinite(y)).any() else None
+
+    @cached_property
+    def by_class(self) -> ClassMeans | None:
+        codes = self.labels.codes.get("label", self.labels.codes.get("predicted"))
+        if self.hardness is None or codes is None:
+            return None
+        counts, means = means_by_class(codes, self.samples.values(self.hardness.name), len(self.labels.values))
+        return ClassMeans(self.hardness, counts, means) if counts.any() else None
+
+    @cached_property
+    def confusion(self) -> Confusion | None:
+        given, predicted = self.labels.codes.get("label"), self.labels.codes.get("predicted")
+        if given is None or predicted is None or not len(given):
+            return None
+        pairs = Confusion(*pair_counts(given, predicted, len(self.labels.values)))
+        return pairs if len(pairs.counts) else None
+
+    @property
+    def disagreements(self) -> int:
+        """How many labels the model disagrees with."""
+        pairs = self.confusion
+        return 0 if pairs is None else int(pairs.counts[pairs.given != pairs.predicted].sum())
 
 
 def samples_shown(run: Path | str) -> list[str]:
     """The ids of the samples a page would show, as text: those worth a row in `thumbnails.parquet`."""
-    read = read_run(run)
-    if read.samples is None:
-        return []
-    labels = read.samples.labels(read.class_names)
-    suspects = _suspect_rows(read.samples, _suspicion(read, read.samples, labels), labels)
-    hardest = ranked_rows(read.samples, _hardness(read.samples), _agreed(read.samples, labels))
-    return list(dict.fromkeys(read.samples.texts("id", _first_of(CARDS, suspects, hardest))))
-
-
-def look_at(run: Run) -> View:
-    """Read what the page needs of a record, one column after the other."""
-    samples = run.samples
-    if samples is None:
-        return View(run, None, 0, None, {}, None, None, 0, None, False, [], [], None, None, None, [])
-    labels = samples.labels(run.class_names)
-    classes = len(run.class_names) or samples.classes or len(labels.values)
-    wrong = wrong_labels(labels)
-    groups = {"intact": known_labels(labels) & ~wrong, "flipped": wrong} if wrong is not None else {}
-    dealer = Dealer(samples, labels)
-    suspicion, hardness = _suspicion(run, samples, labels), _hardness(samples)
-    suspect_rows = _suspect_rows(samples, suspicion, labels)
-    agreed = _agreed(samples, labels)
-    hardest_rows = ranked_rows(samples, hardness, agreed)
-    table_rows = _first_of(TABLE_ROWS, suspect_rows, hardest_rows)
-    histograms, lines = _scores(run, samples, groups)
-    estimated = _estimated(run)
-    believed = estimated if estimated is not None or wrong is None else int(wrong.sum())
-    return View(
-        run=run,
-        labels=labels,
-        classes=classes,
-        wrong=wrong,
-        groups=groups,
-        suspects=dealer.ranking(suspicion, suspect_rows),
-        estimated=estimated,
-        suspects_found=0 if wrong is None else int(wrong[suspect_rows[:believed]].sum()),
-        hardest=dealer.ranking(hardness, hardest_rows),
-        hardest_agreed=agreed is not None,
-        lines=lines,
-        histograms=_main(histograms, [suspicion, hardness, *(line.score for line in lines)]),
-        plane=_plane(samples),
-        by_class=_by_class(samples, labels, hardness),
-        confusion=_confusion(labels),
-        table=dealer.cards(table_rows, [score.name for score in samples.scores]),
-    )
-
-
-def _suspect_rows(samples: Samples, suspicion: Score | None, labels: Labels) -> np.ndarray:
-    """The labelled samples, most suspicious first: what has no label has no wrong one."""
-    given = labels.codes.get("label")
-    return ranked_rows(samples, suspicion, None if given is None else given >= 0)
-
-
-def _agreed(samples: Samples, labels: Labels) -> np.ndarray | None:
-    """Where the model says what the label says; None where that is unknown, never so, or has no part in the scores."""
-    given, predicted = labels.codes.get("label"), labels.codes.get("predicted")
-    if given is None or predicted is None or samples.against_predictions:
-        return None
-    agreed = (given == predicted) & (given >= 0)
-    return agreed if agreed.any() else None
-
-
-def _hardness(samples: Samples) -> Score | None:
-    directed = [score for score in samples.scores if score.direction and score.name != "suspicion"]
-    return samples.score("avh", "angular_visual_hardness", "loss") or next(iter(directed), None)
-
-
-def _suspicion(run: Run, samples: Samples, labels: Labels) -> Score | None:
-    """The score that ranks wrong labels: the audit's own, else the first it ranked by, else the hardness."""
-    if "label" not in labels.codes or samples.against_predictions:
-        return None
-    return samples.score("suspicion", str(_ranked_by(run))) or _hardness(samples)
-
-
-def _ranked_by(run: Run) -> Any:
-    """The first score that an audit ranked by; older records name it as the best."""
-    said = run.section("results", "label_issues")
-    names = said.get("ranked_by")
-    return names[0] if isinstance(names, list) and names else said.get("best")
-
-
-def _estimated(run: Run) -> int | None:
-    """How many labels an audit expects to be wrong; None where nobody estimated it."""
-    said = run.section("results", "label_issues").get("estimated")
-    return said if isinstance(said, int) and said >= 0 else None
+    return View(read_run(run)).shown
 
 
 def _first_of(count: int, *rankings: np.ndarray) -> np.ndarray:
@@ -161,78 +330,5 @@ def _first_of(count: int, *rankings: np.ndarray) -> np.ndarray:
     return np.array(list(dict.fromkeys(rows.tolist())), np.int64)
 
 
-def _scores(
-    run: Run, samples: Samples, groups: Mapping[str, np.ndarray]
-) -> tuple[list[tuple[Score, Histogram]], list[ScoreLine]]:
-    """Histogram and table line of every score, and the lines of scores that only the results name."""
-    recorded = dict(run.section("results", "label_issues", "scores"))
-    best = _ranked_by(run)
-    everyone = {"all": np.ones(samples.rows, bool)}
-    histograms, lines = [], []
-    for score in samples.scores:
-        values = samples.values(score.name)
-        made = histogram(values, dict(groups) or everyone)
-        # A suspicion is a rank, spread evenly over the samples: its histogram says nothing.
-        if made is not None and score.name != "suspicion":
-            histograms.append((score, made))
-        lines.append(_line(score, values, recorded.pop(score.name, None), groups, best))
-    lines += [_line(Score(name, name, None), np.zeros(0), numbers, groups, best) for name, numbers in recorded.items()]
-    if best is None and any(line.auroc is not None for line in lines):
-        top = max(lines, key=lambda line: line.auroc or 0.0)
-        lines[lines.index(top)] = ScoreLine(**{**vars(top), "best": True})
-    return histograms, sorted(lines, key=lambda line: -(line.auroc or 0.0))
-
-
-def _main(
-    histograms: list[tuple[Score, Histogram]], importance: Sequence[Score | None]
-) -> list[tuple[Score, Histogram]]:
-    """The histograms of the scores that matter most, in the order of the table; a page of thirty is not looked at."""
-    drawn = {score for score, _ in histograms}
-    kept = [score for score in dict.fromkeys(importance) if score in drawn][:HISTOGRAMS]
-    return [(score, counted) for score, counted in histograms if score in kept]
-
-
-def _line(score: Score, values: np.ndarray, recorded: Any, groups: Mapping[str, np.ndarray], best: Any) -> ScoreLine:
-    numbers = recorded if isinstance(recorded, Mapping) else {}
-    auroc, precision = _measured(numbers.get("auroc")), _measured(numbers.get("average_precision"))
-    if not numbers and groups and len(values) and score.direction:
-        known = groups["flipped"] | groups["intact"]
-        auroc, precision = detection(score.sign * values[known], groups["flipped"][known]) or (None, None)
-    finite = values[np.isfinite(values)]
-    return ScoreLine(
-        score=score,
-        auroc=auroc,
-        average_precision=precision,
-        quantiles=np.quantile(finite, [0.0, 0.5, 1.0]).tolist() if len(finite) else None,
-        missing=len(values) - len(finite),
-        best=score.name == best,
-    )
-
-
-def _measured(value: Any) -> float | None:
+def _finite(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def _plane(samples: Samples) -> tuple[Score, np.ndarray, Score, np.ndarray] | None:
-    across = samples.score("confidence", "model_confidence")
-    up = samples.score("avh", "angular_visual_hardness")
-    if across is None or up is None:
-        return None
-    x, y = samples.values(across.name), samples.values(up.name)
-    return (across, x, up, y) if (np.isfinite(x) & np.isfinite(y)).any() else None
-
-
-def _by_class(samples: Samples, labels: Labels, score: Score | None) -> tuple[Score, np.ndarray, np.ndarray] | None:
-    codes = labels.codes.get("label", labels.codes.get("predicted"))
-    if score is None or codes is None:
-        return None
-    counts, means = means_by_class(codes, samples.values(score.name), len(labels.values))
-    return (score, counts, means) if counts.any() else None
-
-
-def _confusion(labels: Labels) -> Confusion | None:
-    given, predicted = labels.codes.get("label"), labels.codes.get("predicted")
-    if given is None or predicted is None or not len(given):
-        return None
-    pairs = Confusion(*pair_counts(given, predicted, len(labels.values)))
-    return pairs if len(pairs.counts) else None

@@ -1,0 +1,306 @@
+"""The sections of a record's page, each with its text and what it draws."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hardsight.report import figures
+from hardsight.report.numbers import Histogram, number, range_text
+from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, shortened
+from hardsight.report.reading import Score
+from hardsight.report.view import AVH, TABLE_ROWS, Card, ClassMeans, Confusion, Plane, Ranking, ScoreLine, View
+
+_CONFUSIONS = 12
+_LONGEST_VALUE = 300
+
+
+def _suspects_text(view: View, ranking: Ranking) -> str:
+    expects = " → label the model expects" if any(card.expected for card in ranking.cards) else ""
+    reading = "larger is more suspicious" if ranking.score.name == "suspicion" else ranking.score.reading
+    following = "hardsight audit, on this folder, writes a list of them to edit: keep, relabel or drop"
+    if view.run.details.get("kind") == "audit":
+        following = "actions.csv, beside this page, is the list to edit: keep, relabel or drop"
+    text = (
+        f"Given label{expects}, the first {len(ranking.cards)} of {ranking.total:,} samples ranked by "
+        f"{_in_a_sentence(ranking.score)} ({reading}). A person should look at these first; {following}."
+    )
+    if view.wrong is not None:
+        right = sum(bool(card.flipped) for card in ranking.cards)
+        text += f" The true labels are known here: {right} of these {len(ranking.cards)} were really flipped."
+    return text
+
+
+def _hardest_text(view: View, ranking: Ranking) -> str:
+    text = f"Ranked by {_in_a_sentence(ranking.score)}: {ranking.score.reading}{_chance(view, ranking.score)}"
+    if view.samples.against_predictions:
+        return text + " It is measured against the model's own prediction: no label had a part in it."
+    if view.agreed is not None:
+        text += (
+            f" Only the {ranking.total:,} samples whose label the model agrees with: most are hard to see rather "
+            "than wrongly labelled; the others are among the suspects above."
+        )
+    elif "label" in view.labels.codes and "predicted" not in view.labels.codes:
+        text += " What the model predicts is not recorded, so wrongly labelled samples are among them."
+    return text
+
+
+def _histograms_text(view: View, histograms: list[tuple[Score, Histogram]]) -> str:
+    text = "Each curve shows which share of its group falls into each bin."
+    if view.wrong is not None:
+        text += (
+            " The further the flipped (dashed) and the intact labels lie apart, the better a score finds wrong labels."
+        )
+    if len(histograms) < len(view.drawable):
+        text += f" The {len(histograms)} most telling of {len(view.drawable)} scores; the table below lists them all."
+    if any(counted.below or counted.above for _, counted in histograms):
+        text += " Far-out values are gathered in the outermost bin."
+    return text
+
+
+def _histograms(view: View, histograms: list[tuple[Score, Histogram]]) -> list[Block]:
+    def picture(score: Score, counted: Histogram) -> Picture:
+        groups = " and ".join(f"{name} labels" if name != "all" else "all samples" for name in counted.counts)
+        name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in score.name) or "_"
+        words = f"Histogram of {score.title} for {groups}; {score.reading}."
+        return Picture(f"histogram-{name}", figures.draw_histogram(score, counted), words)
+
+    return [picture(score, counted) for score, counted in histograms]
+
+
+def _plane_text(view: View, plane: Plane) -> str:
+    few = figures.drawn_as_points(plane.x, plane.y)
+    level = f"1/{view.classes:,} = {1 / view.classes:.3g}" if view.classes else "not known"
+    return (
+        f"{'Each point is one sample.' if few else 'Each hexagon counts the samples in it.'} "
+        "Top left is hard and unsure, bottom right easy and sure; away from the diagonal the angle says something "
+        f"that the probability does not. The dotted line is AVH's chance level, {level}."
+    )
+
+
+def _plane(view: View, plane: Plane) -> list[Block]:
+    chance = 1 / view.classes if view.classes else None
+    few = figures.drawn_as_points(plane.x, plane.y)
+    words = f"{plane.up.title} against {plane.across.title}, "
+    words += "one point a sample." if few else "hexagons that count the samples."
+    return [Picture("plane", figures.draw_plane(*plane, view.groups, chance), words, wide=True)]
+
+
+def _scores_text(view: View, lines: list[ScoreLine]) -> str:
+    text = "What each score column of samples.parquet holds, and in which direction to read it."
+    if any(line.auroc is not None for line in lines):
+        share = _share_flipped(view)
+        text = "How well each score ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance"
+        text += f"; average precision at chance is {share:.3g}, the share of flipped labels." if share else "."
+        text += " The marked row ranks the suspects above." if view.ranking_line else ""
+    if "never_learned" in view.samples and "forgotten" in view.samples:
+        # Some scores put the two into one number.
+        never, forgotten = (int((view.samples.values(name) > 0).sum()) for name in ("never_learned", "forgotten"))
+        text += (
+            f" Over the training {never:,} samples were never learned, and {forgotten:,} were learned and forgotten."
+        )
+    return text
+
+
+def _scores(view: View, lines: list[ScoreLine]) -> list[Block]:
+    quantiles = [line.quantiles or (None, None, None) for line in lines]
+    columns = [
+        Column("Score", [Cell(line.score.title, code=line.score.name) for line in lines], "name"),
+        Column("Larger is", [line.score.direction or "?" for line in lines], ""),
+        Column("Range", [range_text(line.score.range) for line in lines], "range"),
+        Column("AUROC", [number(line.auroc) for line in lines]),
+        Column("Average precision", [number(line.average_precision) for line in lines]),
+        Column("Smallest", [number(smallest) for smallest, _, _ in quantiles]),
+        Column("Median", [number(median) for _, median, _ in quantiles]),
+        Column("Largest", [number(largest) for _, _, largest in quantiles]),
+        Column("Not finite", [f"{line.missing or ''}" for line in lines]),
+    ]
+    marked = lines.index(view.ranking_line) if view.ranking_line and any(columns[3].cells) else None
+    return [Table("Table of scores", columns, marked=marked)]
+
+
+def curves(view: View) -> dict[str, np.ndarray]:
+    """The numeric columns of the epochs, `epoch` among them; empty where nothing can be drawn."""
+    table = view.run.epochs
+    if table is None or not table.num_rows:
+        return {}
+    # A round counts as an epoch does, and is no measurement of it.
+    fields = [field for field in table.schema if field.name != "round"]
+    numeric = [f.name for f in fields if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
+    columns = {name: table.column(name).cast(pa.float64()).to_numpy() for name in numeric}
+    columns = {name: values for name, values in columns.items() if np.isfinite(values).any()}
+    return columns if set(columns) - {"epoch"} else {}
+
+
+def _curves(view: View, columns: dict[str, np.ndarray]) -> list[Block]:
+    measured = {name: values for name, values in columns.items() if name != "epoch"}
+    epochs = columns.get("epoch", np.arange(1, 1 + len(next(iter(columns.values())))))
+    drawn = figures.draw_curves(measured, epochs)
+    return [Picture("curves", drawn, f"Learning curves over {len(epochs)} epochs.", wide=True)]
+
+
+def _classes_text(view: View, by_class: ClassMeans) -> str:
+    score, shown = by_class.score, int((by_class.counts > 0).sum())
+    samples = "that carry each label" if "label" in view.labels.codes else "that the model gives each class"
+    text = f"{score.title}: mean over the samples {samples}, hardest class first ({score.reading})"
+    text += f"; the {figures.MOST_CLASSES} hardest of {shown:,} classes" if shown > figures.MOST_CLASSES else ""
+    return text + _chance(view, score)
+
+
+def _classes(view: View, by_class: ClassMeans) -> list[Block]:
+    chance = 1 / view.classes if view.classes and by_class.score.name in AVH else None
+    drawn = figures.draw_classes(by_class.score, view.labels.names, by_class.counts, by_class.means, chance)
+    return [Picture("classes", drawn, f"Mean {by_class.score.title} by class, hardest class first.", wide=True)]
+
+
+def _confusion_text(view: View, pairs: Confusion) -> str:
+    if len(view.labels.names) > figures.MOST_CLASSES:
+        return "The pairs of classes that the model and the labels disagree on most often."
+    return (
+        "Rows are the given labels, columns the model's; the diagonal (blue) is agreement, the rest (orange) is not. "
+        "The table lists the most frequent disagreements."
+    )
+
+
+def _confusion(view: View, pairs: Confusion) -> list[Block]:
+    names, blocks = view.labels.names, list[Block]()
+    if len(names) <= figures.MOST_CLASSES:
+        drawn = figures.draw_confusion(pairs.given, pairs.predicted, pairs.counts, names)
+        blocks.append(Picture("confusion", drawn, "Matrix of given label against predicted label."))
+    totals = np.bincount(pairs.given, weights=pairs.counts, minlength=len(names))
+    apart = np.flatnonzero(pairs.given != pairs.predicted)
+    first = apart[np.argsort(-pairs.counts[apart], kind="stable")][:_CONFUSIONS]
+    given, predicted, counts = (part[first].tolist() for part in pairs)
+    columns = [
+        Column("Given", [shortened(names[at]) for at in given], "name"),
+        Column("Predicted", [shortened(names[at]) for at in predicted], "name"),
+        Column("Samples", [f"{count:,}" for count in counts]),
+        Column("Of the given", [f"{count / totals[at]:.1%}" for at, count in zip(given, counts, strict=True)]),
+    ]
+    if len(first):
+        blocks.append(Table("Most frequent disagreements", columns))
+    return blocks
+
+
+def _table_text(view: View, cards: list[Card]) -> str:
+    top = f"The first {TABLE_ROWS} at most of the ranking above"
+    if view.suspects and view.hardest:
+        top = f"The top of the two rankings above, suspects first and hardest after them, at most {TABLE_ROWS} of each"
+    return f"{top}; samples.parquet holds the rest."
+
+
+def _table(view: View, cards: list[Card]) -> list[Block]:
+    columns = [
+        Column("id", [card.id for card in cards], "name"),
+        Column("path", [card.path for card in cards], "name"),
+        Column("given", [card.given for card in cards], "class"),
+        Column(view.expected_column, [card.expected for card in cards], "class"),
+        Column("true", [card.true for card in cards], "class"),
+        *(
+            Column(score.name, [number(card.values[at]) for card in cards])
+            for at, score in enumerate(view.samples.scores)
+        ),
+        Column("reasons", [card.reasons for card in cards], "reasons"),
+    ]
+    return [Table("Table of samples", columns, tall=True, search=True)]
+
+
+def _run_text(view: View, shown: bool) -> str:
+    if view.run.section("versions"):
+        return "Enough to make it again: the configuration, the seed, and the versions it ran with."
+    return "What was read, and how."
+
+
+def _run(view: View, shown: bool) -> list[Block]:
+    details, results = view.run.details, dict(view.run.section("results"))
+    if view.lines and view.issues:
+        # The scores' own numbers have a table of their own.
+        results["label_issues"] = {key: value for key, value in view.issues.items() if key != "scores"}
+    run = {key: details.get(key) for key in ("kind", "status", "created", "seed", "device", "commit")}
+    parts = {
+        "Run": run,
+        "Results": results,
+        "Configuration": view.run.section("config"),
+        "Versions": view.run.section("versions"),
+    }
+    blocks: list[Block] = []
+    for title, rows in ((title, _flat(values)) for title, values in parts.items()):
+        values = [Cell("", code=text) for text in rows.values()]
+        if rows:
+            blocks.append(Table(title, [Column(title, list(rows), "name"), Column("Value", values, "")]))
+    return blocks
+
+
+SECTIONS: list[Section[View]] = [
+    Section(
+        "suspects",
+        "Suspected wrong labels",
+        lambda view: view.suspects,
+        _suspects_text,
+        lambda view, ranking: [ranking],
+    ),
+    Section("hardest", "Hardest samples", lambda view: view.hardest, _hardest_text, lambda view, ranking: [ranking]),
+    Section("histograms", "Histograms", lambda view: view.histograms, _histograms_text, _histograms, "plots"),
+    Section("plane", "Hardness and confidence", lambda view: view.plane, _plane_text, _plane),
+    Section("scores", "Scores", lambda view: view.lines, _scores_text, _scores),
+    Section(
+        "curves",
+        "Learning curves",
+        curves,
+        lambda view, columns: (
+            "One value an epoch. Where a training curve still improves and a test curve turns, the "
+            "model has begun to learn its data by heart, wrong labels included."
+        ),
+        _curves,
+    ),
+    Section("classes", "Hardness by class", lambda view: view.by_class, _classes_text, _classes),
+    Section(
+        "confusion", "Given and predicted labels", lambda view: view.confusion, _confusion_text, _confusion, "beside"
+    ),
+    Section("samples", "Table of samples", lambda view: view.table, _table_text, _table),
+    Section("run", "How this run was made", lambda view: True, _run_text, _run, "columns"),
+]
+
+
+def _chance(view: View, score: Score) -> str:
+    """The end of a sentence about a score: AVH's chance level."""
+    if score.name not in AVH or not view.classes:
+        return "."
+    return f"; AVH's chance level is 1/{view.classes:,} = {1 / view.classes:.3g}."
+
+
+def _in_a_sentence(score: Score) -> str:
+    """A score's title inside a sentence: `EL2N` stays, `Entropy` becomes `entropy`."""
+    return score.title if score.title[1:2].isupper() else score.title[:1].lower() + score.title[1:]
+
+
+def _share_flipped(view: View) -> float | None:
+    flipped, samples = view.issues.get("flipped"), view.issues.get("samples")
+    if is_number(flipped) and is_number(samples) and samples:
+        return float(flipped / samples)
+    known = sum(int(group.sum()) for group in view.groups.values())
+    return None if view.wrong is None else float(view.wrong.sum() / known)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as names and texts: `optimizer.lr` and its value."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            text = _plain(value)
+            found[f"{prefix}{key}"] = text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …"
+    return found
+
+
+def _plain(value: Any) -> str:
+    """A list as its entries, without Python's quotes; numbers as everywhere."""
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return number(value) if isinstance(value, float) else str(value)

@@ -4,14 +4,13 @@ import pytest
 
 from hardsight import datasets, models
 from hardsight.degradation import DEGRADATIONS
-from hardsight.domains import BASELINES, SELECTORS
+from hardsight.domains import SELECTORS
 from hardsight.hardness import SCORES
 from hardsight.losses.registry import LOSSES
 from hardsight.names import check_name, nearest_names, unknown_name
 from hardsight.training.config import TrainingConfig
 
 REGISTRIES = {
-    "baselines": BASELINES,
     "configuration": [field.name for field in dataclasses.fields(TrainingConfig)],
     "datasets": datasets.names(),
     "degradations": DEGRADATIONS,

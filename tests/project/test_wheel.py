@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[2]
 
 
 FOLDERS = ("benchmarks", "docs", "src", "studies", "tests")
-FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml")
+FILES = (
+    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "conftest.py", "constraints.txt",
+    "pyproject.toml",
+)  # fmt: skip
 
 
 def built(kind: str, ending: str, folder: Path) -> Path:

@@ -1,7 +1,5 @@
-"""Other domains: self-training for adaptation without labels, leave-one-domain-out generalization."""
+"""Other domains: self-training for adaptation without labels, splits that leave one domain out."""
 
-from hardsight.domains.baselines import BASELINES, adapt_baseline, make_baseline
-from hardsight.domains.generalization import generalize, leave_each_out, leave_one_domain_out
 from hardsight.domains.selection import (
     SELECTORS,
     Evidence,
@@ -12,23 +10,20 @@ from hardsight.domains.selection import (
     select,
 )
 from hardsight.domains.self_training import SelfTrained, SelfTraining
+from hardsight.domains.splits import Split, leave_one_domain_out
 from hardsight.domains.thresholds import rank_thresholds
 
 __all__ = [
-    "BASELINES",
     "SELECTORS",
     "Evidence",
     "Selection",
     "Selector",
     "SelfTrained",
     "SelfTraining",
-    "adapt_baseline",
+    "Split",
     "evidence_of",
-    "generalize",
     "get_selector",
-    "leave_each_out",
     "leave_one_domain_out",
-    "make_baseline",
     "rank_thresholds",
     "select",
 ]

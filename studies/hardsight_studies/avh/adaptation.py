@@ -137,7 +137,7 @@ class Adaptation:
         return {"shown": [f"{names[by_id[one]['pseudo_label']]}, {by_id[one]['confidence']:.3f}" for one in ids]}
 
     def _baseline(self, method: str) -> dict[str, Any]:
-        from hardsight.domains.baselines import adapt_baseline
+        from hardsight_studies.avh.baselines import adapt_baseline
 
         of, (source, target, _) = self.of, self.domains
         options = {**self.pixels, "seed": self.seed}

@@ -11,10 +11,10 @@ import torch
 
 from hardsight import datasets
 from hardsight.datasets import ArrayDataset, FileDataset
-from hardsight.domains.generalization import Recipe, generalize, with_backbone_features
-from hardsight.domains.generalization.backbone import missing_packages
+from hardsight.engines.backbone import missing_packages
 from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.records import read_run
+from hardsight_studies.avh.unseen import Recipe, generalize, with_backbone_features
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,8 +17,8 @@ from hardsight_studies.engine.study import get
 from scipy import stats
 
 from hardsight import datasets
-from hardsight.domains.generalization import backbone
 from hardsight.domains.selection import SELECTORS
+from hardsight.engines import backbone
 from hardsight.models import Classifier
 from hardsight.records import read_run
 

@@ -1,8 +1,8 @@
 """Domain generalization: train on all domains but one, test on that one (AVH, section 5.2 and Table 5)."""
 
-from hardsight.domains.generalization.leaving_out import SCALES, Generalized, generalize, leave_each_out, summarise
-from hardsight.domains.generalization.splits import Split, leave_one_domain_out
-from hardsight.domains.generalization.training import METHODS, Recipe, make_session, with_backbone_features
+from hardsight.domains.splits import Split, leave_one_domain_out
+from hardsight_studies.avh.unseen.leaving_out import SCALES, Generalized, generalize, leave_each_out, summarise
+from hardsight_studies.avh.unseen.training import METHODS, Recipe, make_session, with_backbone_features
 
 __all__ = [
     "METHODS",

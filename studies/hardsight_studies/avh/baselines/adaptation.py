@@ -12,7 +12,6 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from hardsight.distributed import rank_and_count
-from hardsight.domains.baselines.methods import Baseline, MakeOptimizer, make_baseline
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
 from hardsight.training.devices import chosen_device
@@ -20,6 +19,7 @@ from hardsight.training.evaluation import take_apart
 from hardsight.training.fitting import failure_recorded
 from hardsight.training.network import Network
 from hardsight.training.record import Row, RunRecord, device_name
+from hardsight_studies.avh.baselines.methods import Baseline, MakeOptimizer, make_baseline
 
 DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=5e-4)
 

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hardsight.domains.baselines.discrepancies import (
+from hardsight.names import check_name
+from hardsight.training.network import Network
+from hardsight_studies.avh.baselines.discrepancies import (
     classifier_discrepancy,
     maximum_mean_discrepancy,
     mean_entropy,
@@ -21,8 +23,6 @@ from hardsight.domains.baselines.discrepancies import (
     reverse_gradient,
     symmetric_divergence,
 )
-from hardsight.names import check_name
-from hardsight.training.network import Network
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from hardsight.domains.baselines import (
+from hardsight_studies.avh.baselines import (
     ADR,
     BASELINES,
     DANN,
@@ -30,6 +27,9 @@ from hardsight.domains.baselines import (
     reverse_gradient,
     symmetric_divergence,
 )
+from torch import Tensor, nn
+from torch.nn import functional as F
+
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Objective
 from hardsight.training.network import Network

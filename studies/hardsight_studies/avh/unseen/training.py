@@ -17,25 +17,25 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
 from hardsight.distributed import rank_and_count, several
-from hardsight.domains.baselines.adaptation import accuracy_by_class
-from hardsight.domains.generalization.backbone import (
+from hardsight.domains.rows import RowBatches
+from hardsight.domains.self_training.data import fingerprint
+from hardsight.domains.splits import Split
+from hardsight.engines.backbone import (
     BACKBONE_MEAN,
     BACKBONE_STD,
     EfficientNetLite0,
     Probe,
     backbone_features,
 )
-from hardsight.domains.generalization.batches import DomainBatches
-from hardsight.domains.generalization.meta_learning import train_by_mldg
-from hardsight.domains.generalization.splits import Split
-from hardsight.domains.rows import RowBatches
-from hardsight.domains.self_training.data import fingerprint
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep
 from hardsight.training.devices import chosen_device
 from hardsight.training.schedules import constant, cosine
+from hardsight_studies.avh.baselines.adaptation import accuracy_by_class
+from hardsight_studies.avh.unseen.batches import DomainBatches
+from hardsight_studies.avh.unseen.meta_learning import train_by_mldg
 
 METHODS = ("cross_entropy", "avh", "mldg")
 BACKBONE, PROBE = "efficientnet_lite0", "probe"

@@ -1,7 +1,7 @@
 """The baselines of AVH's Table 3: source only, MMD, DANN, entropy minimisation, MCD, ADR; one call for all of them."""
 
-from hardsight.domains.baselines.adaptation import Adapted, ClassAccuracy, accuracy_by_class, adapt_baseline
-from hardsight.domains.baselines.discrepancies import (
+from hardsight_studies.avh.baselines.adaptation import Adapted, ClassAccuracy, accuracy_by_class, adapt_baseline
+from hardsight_studies.avh.baselines.discrepancies import (
     classifier_discrepancy,
     maximum_mean_discrepancy,
     mean_entropy,
@@ -9,7 +9,7 @@ from hardsight.domains.baselines.discrepancies import (
     reverse_gradient,
     symmetric_divergence,
 )
-from hardsight.domains.baselines.methods import (
+from hardsight_studies.avh.baselines.methods import (
     ADR,
     BASELINES,
     DANN,

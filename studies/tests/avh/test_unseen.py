@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-
-from hardsight import losses
-from hardsight.datasets import ArrayDataset
-from hardsight.datasets.loader import DeviceLoader
-from hardsight.domains.generalization import (
+from hardsight_studies.avh.unseen import (
     Generalized,
     Recipe,
     generalize,
@@ -22,10 +17,15 @@ from hardsight.domains.generalization import (
     make_session,
     summarise,
 )
-from hardsight.domains.generalization.backbone import EfficientNetLite0, missing_packages
-from hardsight.domains.generalization.batches import DomainBatches
-from hardsight.domains.generalization.meta_learning import meta_gradients, train_by_mldg
+from hardsight_studies.avh.unseen.batches import DomainBatches
+from hardsight_studies.avh.unseen.meta_learning import meta_gradients, train_by_mldg
+from torch import Tensor, nn
+
+from hardsight import losses
+from hardsight.datasets import ArrayDataset
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.rows import RowBatches
+from hardsight.engines.backbone import EfficientNetLite0, missing_packages
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Objective, Session
 

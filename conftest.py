@@ -1,0 +1,49 @@
+"""What the tests of the library and of the studies share: the public data sets, and two processes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of the public data sets, in their public layouts."""
+    root = os.environ.get("HARDSIGHT_DATA")
+    if not root:
+        pytest.skip("HARDSIGHT_DATA is not set: the public data sets are not at hand")
+    return Path(root)
+
+
+# A thread of torch's process groups may abort a process that has done its work, while the interpreter is taken down.
+_LEAVE = "\nimport os\nsys.stdout.flush()\nos._exit(0)\n"
+
+
+@pytest.fixture(scope="session")
+def in_two_processes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
+    """Run a script in two processes, each given its rank and a rendezvous file; the JSON that each prints last."""
+
+    def run(source: str) -> list[dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("gloo")
+        script, rendezvous = folder / "step.py", folder / "rendezvous"
+        script.write_text(source + _LEAVE)
+        pair = [
+            subprocess.Popen(
+                [sys.executable, str(script), str(rank), str(rendezvous)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in (0, 1)
+        ]
+        finished = [process.communicate(timeout=300) for process in pair]
+        for process, (_, errors) in zip(pair, finished, strict=True):
+            assert process.returncode == 0, errors
+        return [json.loads(output.splitlines()[-1]) for output, _ in finished]
+
+    return run

@@ -129,11 +129,15 @@ def _agreement(easiness: np.ndarray, human: np.ndarray) -> float | None:
 
 
 def by_people(rows: "Rows") -> tuple[list[str], list[list[str]]]:
-    """Mean AVH by what people say; last, how much harder the images are on which people disagree.
+    """Mean AVH by what people say (in brackets, how many images); last, how much harder those of disagreement are.
 
     That is the mean of the lowest bin with more than a handful of images over that of the highest.
     """
-    heads = ["loss", *(f"{low:g} to {high:g}" for low, high in itertools.pairwise(BINS)), "lowest / highest"]
+    counts: list[float] = next((row.metrics["images_by_bin"] for row in rows if row.metrics.get("images_by_bin")), [])
+    heads = [
+        f"{low:g} to {high:g} ({count:.0f})"
+        for (low, high), count in zip(itertools.pairwise(BINS), counts, strict=False)
+    ]
     lines = []
     for loss in rows.options("loss"):
         mine = [row.metrics for row in rows.where(loss=loss) if row.metrics.get("avh_by_bin")]
@@ -142,7 +146,7 @@ def by_people(rows: "Rows") -> tuple[list[str], list[list[str]]]:
             filled = [mean for mean, count in zip(means, mine[0]["images_by_bin"], strict=True) if count >= FEW_IMAGES]
             shown = ["–" if mean is None else f"{mean:.4f}" for mean in means]
             lines.append([loss, *shown, f"{filled[0] / filled[-1]:.2f}" if filled[0] and filled[-1] else "–"])
-    return heads, lines
+    return ["loss", *heads, "lowest / highest"], lines
 
 
 def bin_mean(values: Sequence[float | None]) -> float | None:

@@ -69,7 +69,7 @@ def test_the_table_ranks_by_peoples_errors() -> None:
     heads, lines = average_precision(Rows("label-errors", "paper", made))
     assert heads == ["score", "aggre", "symmetric20"]
     assert [line[0] for line in lines] == ["`aum` (stronger)", "`aum`", "`out_of_fold_doubt`", "`avh`"]
-    assert lines[1] == ["`aum`", "0.800", "0.900"]
+    assert lines[1] == ["`aum`", "0.800 [0.772]", "0.900"]
 
 
 @pytest.mark.data

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hardsight import owners, training
 from hardsight.dynamics import Recorder
 from hardsight.losses.center import CenterLoss
-from hardsight.training import checkpoints, states
+from hardsight.training import checkpoints, locks, states
 from hardsight.training.capture import make_capturable
 from hardsight.training.data import Feed
 
@@ -298,6 +298,24 @@ def test_without_resume_a_run_begins_anew(problem, small, tmp_path):
     run(problem, again, tmp_path)
     assert torch.equal(first.head.weight, again.head.weight)
     assert pq.read_table(tmp_path / "epochs.parquet").num_rows == 3
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(problem, small, tmp_path):
+    run(problem, small(), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with locks.claim(tmp_path / ".training"):
+        for resume in (True, False):
+            with pytest.raises(ValueError, match="another process"):
+                run(problem, small(), tmp_path, resume=resume)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_checkpoint_that_a_killed_process_did_not_get_to_remove_goes(problem, small, tmp_path):
+    run(problem, small(), tmp_path)
+    newest = checkpoints.Checkpoints(tmp_path).latest()
+    shutil.copytree(newest, newest.with_name("step-00000002"))
+    run(problem, small(), tmp_path)
+    assert [path.name for path in newest.parent.glob("step-*")] == [newest.name]
 
 
 def test_full_disk_is_one_sentence_and_leaves_the_earlier_checkpoint(problem, small, tmp_path, monkeypatch):

@@ -108,6 +108,22 @@ def test_many_processes_and_a_killed_one(tmp_path):
     assert missing(folder, cells) == []
 
 
+def test_what_a_killed_owner_left_is_said_and_its_claims_go(tmp_path):
+    cells, said = grid(seed=[0, 1, 2]), []
+    for cell, status in zip(cells, ("running", "finished", "interrupted"), strict=True):
+        records.write_json(tmp_path / cell.name / "run.json", {"status": status})
+    dead = json.dumps(owners.this_process() | {"started": "an earlier time"})
+    # Killed after its work was done, an owner left both of its claims.
+    left = [tmp_path / ".claims" / f"{cells[1].name}.json", tmp_path / cells[1].name / ".training"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(dead)
+    assert run_sweep(tmp_path, cells, finish, say=said.append) == [cells[0], cells[2]]
+    assert len(said) == 1
+    assert cells[0].name in said[0]
+    assert not any(path.exists() for path in left)
+
+
 def test_a_claim_belongs_to_one(tmp_path):
     path = tmp_path / "claim"
     with locks.claim(path) as first:

@@ -68,13 +68,14 @@ class Number:
 
     @classmethod
     def of(cls, values: Mapping[int | None, Any]) -> "Number":
-        """Of the values by seed, or of the one aggregate that is stored under no seed."""
-        alone = values.get(None)
-        if len(values) == 1 and isinstance(alone, Mapping):
+        """Of the values by seed, or of one stored aggregate or interval."""
+        alone = next(iter(values.values())) if len(values) == 1 else None
+        if isinstance(alone, Mapping):
             if "low" in alone:
                 return cls(alone["value"], low=alone["low"], high=alone["high"], over=alone.get("over", "seeds"))
             return cls(alone["mean"], alone.get("sd"), alone["count"], seeds=tuple(alone.get("seeds", ())))
-        kept = {seed: value for seed, value in values.items() if not isinstance(value, Mapping)}
+        # Of several intervals, one a seed, the values are what varies with the seed.
+        kept = {seed: one["value"] if isinstance(one, Mapping) else one for seed, one in values.items()}
         given = list(kept.values())
         if len(given) == 1 and isinstance(given[0], list):
             return cls(statistics.fmean(given[0]), values=tuple(map(float, given[0])), seeds=tuple(kept))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hardsight.names import check_name
-from hardsight.records import read_run
+from hardsight.records import plain, read_run
 from hardsight.training import Cell
 from hardsight.training.sweeps import FAILED, FINISHED, missing, run_sweep, status_of
 from hardsight_studies.engine import study as studies
@@ -100,7 +100,7 @@ def write_results(study: Study, preset: str, results: Path | str, output: Path |
         return path
     hooks = study.tree.get("hooks", {})
     found = list(hook(hooks["rows"])(done, preset)) if "rows" in hooks and done else [_row(study, run) for run in done]
-    rows = [_completed(study, preset, row, runs) for row in [*found, *(_row(study, run) for run in failed)]]
+    rows = [completed(row, study.id, preset, runs) for row in [*found, *(_row(study, run) for run in failed)]]
     write_rows(path, merge([*read_rows(path), *rows]))
     points = hook(hooks["points"])(done, preset) if "points" in hooks else _curves(study.at(preset), done)
     if points:
@@ -174,13 +174,14 @@ def _row(study: Study, run: Run) -> Row:
     return _from(run, {name: results.get(key) for name, key in study.tree.get("metrics", {}).items()})
 
 
-def _completed(study: Study, preset: str, row: Row, runs: Sequence[Run]) -> Row:
+def completed(row: Row, study: str, preset: str, runs: Sequence[Run]) -> Row:
     """A row with study and preset; one that is of no single run is from where all of them are."""
     if not row.hardware:
         every = [_from(run, {}) for run in runs if status_of(run.folder) == FINISHED]
         hardware, date = ", ".join(sorted({one.hardware for one in every})), max(one.date for one in every)
         row = replace(row, hardware=hardware, versions=every[-1].versions, date=date)
-    return replace(row, study=study.id, preset=preset)
+    # A number that is none could not be measured.
+    return replace(row, study=study, preset=preset, metrics=plain(row.metrics))
 
 
 def _curves(tree: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -4,13 +4,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hardsight_studies.engine import study as studies
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.command import study_app
-from hardsight_studies.engine.rows import Row, merge, read_rows, write_rows
-from hardsight_studies.engine.running import run_study
+from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.rows import Number, Row, merge, read_rows, write_rows
+from hardsight_studies.engine.running import completed, row_of, run_study
 from hardsight_studies.engine.study import text
+from hardsight_studies.engine.trainings import write_record
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -91,6 +95,36 @@ def test_merging_parts_first_changes_nothing(ours: list[Row], theirs: list[Row])
     assert len({row.key for row in merged}) == len(merged)
     for row in merged:
         assert row.date == max(one.date for one in [*ours, *theirs] if one.key == row.key)
+
+
+INTERVAL = {"value": 0.5, "low": 0.4, "high": 0.7, "over": "images"}
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({0: 0.5, 1: 0.7}, Number(0.6, 0.1 * 2**0.5, 2, (0.5, 0.7), (0, 1))),
+        ({None: {"mean": 0.6, "sd": 0.1, "count": 5, "seeds": [0, 1]}}, Number(0.6, 0.1, 5, (), (0, 1))),
+        ({None: INTERVAL}, Number(0.5, low=0.4, high=0.7, over="images")),
+        ({3: INTERVAL}, Number(0.5, low=0.4, high=0.7, over="images")),
+        ({0: INTERVAL, 1: {**INTERVAL, "value": 0.7}}, Number(0.6, 0.1 * 2**0.5, 2, (0.5, 0.7), (0, 1))),
+    ],
+)
+def test_a_number_of_what_rows_hold(values: dict[int | None, Any], wanted: Number) -> None:
+    found = Number.of(values)
+    assert (found.mean, found.count, found.values, found.low, found.high) == (
+        pytest.approx(wanted.mean), wanted.count, wanted.values, wanted.low, wanted.high,
+    )  # fmt: skip
+    assert found.sd == pytest.approx(wanted.sd)
+
+
+def test_what_could_not_be_measured_is_null_in_its_row(tmp_path: Path) -> None:
+    made = Run({"seed": 0}, {}, tmp_path / "records" / "seed=0")
+    write_record(made, {"last": float("nan"), "best": np.float32(0.5)}, torch.device("cpu"))
+    row = completed(row_of(made, {"last": float("nan"), "best": np.float32(0.5)}), "study", "cpu", [made])
+    assert row.metrics == {"last": None, "best": 0.5}
+    write_rows(tmp_path / "study.jsonl", [row])
+    assert read_rows(tmp_path / "study.jsonl") == [row]
 
 
 @pytest.mark.parametrize(

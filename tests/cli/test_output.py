@@ -15,8 +15,7 @@ import typer
 
 from hardsight.cli import main, printing
 from hardsight.cli.data import unpack_archive
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.printing import print_table
+from hardsight.cli.printing import one_sentence, print_table
 from hardsight.cli.train import runs
 from hardsight.training.progress import Progress
 

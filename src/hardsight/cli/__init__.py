@@ -17,8 +17,7 @@ from hardsight.cli.audit import audit
 from hardsight.cli.bench import bench
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
-from hardsight.cli.errors import BAD_INPUT, one_sentence
-from hardsight.cli.printing import say
+from hardsight.cli.printing import BAD_INPUT, one_sentence, say
 from hardsight.cli.report import report
 from hardsight.cli.score import score
 from hardsight.cli.train import runs, train

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.printing import say, say_json
+from hardsight.cli.printing import AsJson, one_sentence, say, say_json
 
 _SELECTORS = "avh, avh-inclusive, avh-slides, cbst, crst, crst-mrkld, crst-lrent, confidence or argmax"
 
@@ -48,7 +47,7 @@ def adapt(
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin anew instead of going on where it stopped.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rounds as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train on a labelled domain, adapt to one without labels by self-training, and leave a record.
 
@@ -66,7 +65,6 @@ def adapt(
         import torch
 
         from hardsight.domains import SelfTraining
-        from hardsight.records import plain
 
         if not 0 < lr < float("inf"):
             raise ValueError(f"--lr must be a finite number above 0; got {lr}")
@@ -101,8 +99,7 @@ def adapt(
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes speaks for all
     if as_json:
-        found = {"folder": str(done.folder), "rounds": done.rounds, "notes": done.notes}
-        say_json(plain(found))
+        say_json({"folder": str(done.folder), "rounds": done.rounds, "notes": done.notes})
     else:
         say(f"record: {done.folder}")
 

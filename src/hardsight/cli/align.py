@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.pages import left_out
-from hardsight.cli.printing import print_table, say, say_json
+from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, why_no_page
 
 RESULTS_FILE = "alignment.json"
+_TESTS = ("meng", "steiger", "fisher")
 
 
 def align(
@@ -48,7 +47,7 @@ def align(
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: SCORES-align]")
     ] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write alignment.html.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Correlate every score with what people said: coefficients, intervals, tests between the scores, bins, classes.
 
@@ -65,7 +64,7 @@ def align(
 
         from hardsight.alignment import align_scores
         from hardsight.alignment.tables import read_joined
-        from hardsight.records import check_writable, plain, write_json
+        from hardsight.records import check_writable, write_json
 
         if larger_is not in ("easier", "harder"):
             raise ValueError(f"--larger-is must be easier or harder; got {larger_is!r}")
@@ -99,7 +98,7 @@ def align(
         write_json(folder / RESULTS_FILE, results)
         written = _page(folder) if page else "left out"
     if as_json:
-        say_json(plain(results), indent=2)
+        say_json(results)
         return
     _print(results, page)
     say(f"results: {folder / RESULTS_FILE}")
@@ -153,7 +152,7 @@ def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dic
 
 def _page(folder: Path) -> str:
     """Write the page and return its path, or why there is none."""
-    reason = left_out()
+    reason = why_no_page()
     if reason is not None:
         return reason
     from hardsight.report.alignment_page import write_alignment_page
@@ -162,7 +161,7 @@ def _page(folder: Path) -> str:
 
 
 def _print(results: Mapping[str, Any], page: bool) -> None:
-    from hardsight.alignment.words import notices
+    from hardsight.alignment.words import decimals, interval_text, notices, ordered, p_text
 
     say(results["join"])
     for reason in results["left_out"].values():
@@ -170,20 +169,45 @@ def _print(results: Mapping[str, Any], page: bool) -> None:
     for notice in notices(results):
         say(notice)
     method = results["method"]
-    rows = sorted(results["scores"], key=lambda score: -score["correlations"][method]["coefficient"])
+    scores = ordered(results)
     header = ("score", "larger is", "spearman", "interval", "p", "pearson", "kendall", "given correctness")
-    print_table(f"agreement with {results['human']['name']}", header, [_row(score, results) for score in rows])
+    rows = []
+    for score in scores:
+        found, held = score["correlations"], score["given_correctness"] or {}
+        spearman = found["spearman"]
+        rows.append(
+            [
+                score["name"],
+                score["direction"] or "?",
+                decimals(spearman["coefficient"]),
+                interval_text(spearman["interval"]),
+                p_text(spearman["p_value"]),
+                decimals(found["pearson"]["coefficient"]),
+                decimals(found["kendall"]["coefficient"]),
+                decimals(held.get("coefficient")),
+            ]
+        )
+    print_table(f"agreement with {results['human']['name']}", header, rows)
     pairs = results["comparisons"]
     if pairs:
         header = ("stronger", "weaker", "difference", "interval", "Meng p", "Holm", "Steiger p", "Fisher p")
-        print_table(f"tests between the scores, by {method}", header, [_pair(pair) for pair in pairs])
+        rows = []
+        for pair in pairs:
+            meng, steiger, fisher = (p_text((pair.get(name) or {}).get("p_value")) for name in _TESTS)
+            compared = [pair["first"], pair["second"], decimals(pair["difference"], 4)]
+            compared.append(interval_text(pair.get("interval"), 4))
+            tests = ["no test" if pair.get("reason") else meng, p_text(pair.get("meng_holm")), steiger, fisher]
+            rows.append([*compared, *tests])
+        print_table(f"tests between the scores, by {method}", header, rows)
         for reason in dict.fromkeys(pair["reason"] for pair in pairs if pair.get("reason")):
             say(f"no test: {reason}")
     bins = results["bins"]
     groups = next(iter(bins["groups"].values()))
     edges = ("score", *(f"{low:.4g} to {high:.4g}" for low, high in (group["group"] for group in groups)))
     lines = [["samples", *(f"{group['n']:,}" for group in groups)]]
-    lines += [[row["name"], *(_within(group) for group in bins["groups"][row["name"]])] for row in rows]
+    for score in scores:
+        found = [group["correlation"] for group in bins["groups"][score["name"]]]
+        lines.append([score["name"], *(decimals(one["coefficient"]) if one else "-" for one in found)])
     print_table(f"within bins of {results['human']['name']}, by {method}", edges, lines)
     if results["classes"]:
         of_scores = results["classes"].values()
@@ -191,42 +215,3 @@ def _print(results: Mapping[str, Any], page: bool) -> None:
         there = f"in {RESULTS_FILE}{' and on the page' if page else ''}"
         where = there if some else "too small or constant for a correlation"
         say(f"{len(next(iter(of_scores)))} classes: {where}")
-
-
-def _row(score: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
-    found, held = score["correlations"], score["given_correctness"] or {}
-    return [
-        score["name"],
-        score["direction"] or "?",
-        _number(found["spearman"]["coefficient"]),
-        _interval(found["spearman"]["interval"]),
-        _p(found["spearman"]["p_value"]),
-        _number(found["pearson"]["coefficient"]),
-        _number(found["kendall"]["coefficient"]),
-        _number(held.get("coefficient")),
-    ]
-
-
-def _pair(pair: Mapping[str, Any]) -> list[str]:
-    tests = [(pair.get(name) or {}).get("p_value") for name in ("meng", "steiger", "fisher")]
-    meng, steiger, fisher = (_p(value) for value in tests)
-    named = [pair["first"], pair["second"], f"{pair['difference']:.4f}", _interval(pair.get("interval"), 4)]
-    return [*named, "no test" if pair.get("reason") else meng, _p(pair.get("meng_holm")), steiger, fisher]
-
-
-def _within(group: Mapping[str, Any]) -> str:
-    return _number(group["correlation"]["coefficient"]) if group["correlation"] else "-"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return ""
-    return "<1e-300" if value < 1e-300 else f"{value:.2g}"
-
-
-def _interval(interval: Mapping[str, Any] | None, decimals: int = 3) -> str:
-    return "" if not interval else f"{interval['low']:.{decimals}f} to {interval['high']:.{decimals}f}"

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.pages import left_out
-from hardsight.cli.printing import print_table, say, say_json
+from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, why_no_page
 
 
 def audit(
@@ -42,7 +40,7 @@ def audit(
     split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Suspects to print.")] = 20,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Name the labels that are probably wrong, with reasons, the expected class and an estimate of how many.
 
@@ -74,13 +72,10 @@ def audit(
         written = _page(folder, scored, images) if page else "left out"
         pictured = page and (folder / "thumbnails.parquet").is_file()
     if as_json:
-        from hardsight.records import plain
-
-        summary = plain(_summary(scored, issues, folder, written, top, groups) | {"pictures": pictured})
-        say_json(summary)
+        say_json(_summary(scored, issues, folder, written, top, groups) | {"pictures": pictured})
         return
     _print(scored, issues, folder, written, top, groups, by)
-    if page and not pictured and left_out() is None and (wanted := _data_options(scored)):
+    if page and not pictured and why_no_page() is None and (wanted := _data_options(scored)):
         say(f"pictures: none, the images are not at hand: add {wanted}")
 
 
@@ -161,7 +156,7 @@ def _with_images(scored: Any, images: Any) -> Any:
 
 def _page(folder: Path, scored: Any, images: Any) -> str:
     """Write the page and return its path, or why there is none; with pictures where the images are at hand."""
-    reason = left_out()
+    reason = why_no_page()
     if reason is not None:
         return reason
     from hardsight.report import samples_shown, write_report

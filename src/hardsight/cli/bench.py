@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.printing import say, say_json
+from hardsight.cli.printing import AsJson, one_sentence, say, say_json
 
 
 def bench(
@@ -16,7 +15,7 @@ def bench(
     output: Annotated[Path, typer.Option("--output", "-o", help="The table to append to.")] = Path(
         "benchmarks/results.csv"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time the fused kernels on this machine's GPU: ours, plain, compiled, and the floor no version goes under.
 
@@ -30,24 +29,19 @@ def bench(
         from hardsight.kernels import benchmark
 
         def keep(row: Any) -> None:
-            # At once: what was measured before an interruption stays.
+            # Each row at once, so that an interruption loses none.
             benchmark.append([row], output)
             if not as_json:
-                _tell(row)
+                _print(row)
 
         rows = benchmark.run(only, compiled, seen=keep)
     if as_json:
-        say_json([_plain(row) for row in rows])
+        say_json([asdict(row) for row in rows])
     else:
         first = rows[0]
         say(f"{first.device}, torch {first.torch}, triton {first.triton}; appended to {output}")
 
 
-def _plain(row: Any) -> dict[str, Any]:
-    """A variant that did not fit into memory has no numbers, and JSON no NaN."""
-    return {name: None if value != value else value for name, value in asdict(row).items()}
-
-
-def _tell(row: Any) -> None:
+def _print(row: Any) -> None:
     spread = f"{row.median_ms:9.3f} ms ({row.p20_ms:.3f} to {row.p80_ms:.3f})"
     say(f"{row.op:30} {row.shape:26} {row.variant:28} {spread:36} {row.peak_mib:9.1f} MiB", flush=True)

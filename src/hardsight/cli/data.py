@@ -1,14 +1,14 @@
-"""`hardsight data`: what data sets are known, and what of them lies on this disk."""
+"""`hardsight data`: what data sets are known, and which are on this disk."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.printing import print_table, say, say_json
+from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json
 
 data_app = typer.Typer(help="The data sets that can be read, and what of them is on disk.", no_args_is_help=True)
 
@@ -17,7 +17,7 @@ INCOMPLETE = 1
 
 @data_app.command("list")
 def list_known(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Name the data sets that can be read and where each is looked for.
 
@@ -27,7 +27,7 @@ def list_known(
 
     rows = [describe(source(name)) for name in names()]
     if as_json:
-        say_json(rows, indent=2)
+        say_json(rows)
         return
     lines = []
     for row in rows:
@@ -44,7 +44,7 @@ def check_root(
     decode: Annotated[
         bool, typer.Option("--decode", help="Decode every image too: slow, finds damaged files.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say of each data set whether it is complete, incomplete (and what is missing) or absent.
 
@@ -58,7 +58,7 @@ def check_root(
             states.append(state)
             status.update(f"reading: {state.name} is {state.state}")
     if as_json:
-        say_json([dataclasses.asdict(state) for state in states], indent=2)
+        say_json([dataclasses.asdict(state) for state in states])
     else:
         lines = []
         for state in states:
@@ -85,7 +85,7 @@ def unpack_archive(
             say(root / name)
 
 
-def _checksums(checksums: dict) -> str:
+def _checksums(checksums: Mapping[str, str]) -> str:
     differing = [name for name, state in checksums.items() if state == "differs"]
     if differing:
         return f"other than published: {', '.join(differing)}"

@@ -1,14 +1,22 @@
-"""All that commands print: lines, tables and JSON, in which nothing that a file holds can command the terminal."""
+"""All that commands print: lines, tables, JSON and errors, in which no text from a file can command the terminal."""
 
+import contextlib
+import importlib
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
 
 from hardsight.names import HIDDEN, visible
 
-# In less room a text says nothing, and takes it from the columns that do.
-_LEAST_ROOM = 20
+# The exit code for bad input.
+BAD_INPUT = 2
+# What commands with a result for programs say of the option.
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+# A narrower column says nothing, and takes width from those that do.
+_LEAST_WIDTH = 20
 # In JSON as JSON escapes them, beside those that it escapes itself; what ends its own lines stays.
 _IN_JSON = {code: f"\\u{code:04x}" for code in HIDDEN if code >= 32}
 
@@ -18,9 +26,11 @@ def say(line: object, *, error: bool = False, flush: bool = False) -> None:
     print(visible(str(line)), file=sys.stderr if error else sys.stdout, flush=flush)
 
 
-def say_json(value: Any, *, indent: int | None = None) -> None:
-    """Print JSON; what has no word in it, days or bytes, becomes text."""
-    print(json.dumps(value, ensure_ascii=False, indent=indent, default=str).translate(_IN_JSON))
+def say_json(value: Any) -> None:
+    """Print JSON: NaN and infinity become null, and what JSON does not know, such as a date, becomes text."""
+    from hardsight.records import plain
+
+    print(json.dumps(plain(value), ensure_ascii=False, indent=2, default=str).translate(_IN_JSON))
 
 
 def say_left_out(skipped: Sequence[str]) -> None:
@@ -36,8 +46,8 @@ def print_table(
 ) -> None:
     """Print rows under their header; cells are text, never markup, and nothing for None.
 
-    In a pipe tabs separate; without a title the rows come alone there. With `cut_last` the last column of a terminal's
-    table ends at its edge, so that each row is one line; where there is no room for it, it is left out.
+    In a pipe tabs separate them; without a title only the rows are printed there. With `cut_last` the last column is
+    cut at the edge of a terminal, so that each row is one line; where it does not fit, it is left out.
     """
     from rich.console import Console
     from rich.table import Table
@@ -60,8 +70,51 @@ def print_table(
     if cut_last:
         # A column takes its widest cell and three characters for frame and padding.
         others = sum(max(Text(line[at]).cell_len for line in (names, *cells)) + 3 for at in range(len(names) - 1))
-        last, room = table.columns[-1], console.width - others - 4
-        last.no_wrap, last.overflow, last.max_width = True, "ellipsis", room
-        if room < _LEAST_ROOM:
+        last, width = table.columns[-1], console.width - others - 4
+        last.no_wrap, last.overflow, last.max_width = True, "ellipsis", width
+        if width < _LEAST_WIDTH:
             table.columns.pop()
     console.print(table)
+
+
+@contextlib.contextmanager
+def one_sentence(*options: str, **typed: str) -> Iterator[None]:
+    """Print the library's errors about bad input as one line, and exit; programming errors still show themselves.
+
+    A message about one of the `options`, parameters of the library, names it as it was typed: `at_once` is --at-once.
+    `typed` are those that the library names otherwise, as `rate="--noise"`.
+    """
+    typed |= {name: f"--{name.replace('_', '-')}" for name in options}
+    try:
+        yield
+    except BrokenPipeError:
+        # Who read the output has seen enough, which is nobody's mistake: typer leaves without a word.
+        raise
+    except (ValueError, TypeError, OSError, ImportError) as refusal:
+        name, space, rest = _sentence(refusal).partition(" ")
+        say(f"hardsight: {typed.get(name, name)}{space}{rest}", error=True)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def _sentence(refusal: Exception) -> str:
+    if isinstance(refusal, FileExistsError | NotADirectoryError) and refusal.filename:
+        return f"a folder is needed where there is a file: {refusal.filename}"
+    if isinstance(refusal, OSError) and refusal.strerror:
+        where = f": {refusal.filename}" if refusal.filename else ""
+        return f"{refusal.strerror}{where}"
+    if isinstance(refusal, UnicodeEncodeError):
+        encoding = sys.getfilesystemencoding()
+        if encoding != "utf-8":
+            return f"paths and names must be UTF-8, and Python takes them for {encoding} here: set PYTHONUTF8=1"
+        return f"paths and names must be UTF-8; got {refusal.object!r}: rename it"
+    return " ".join(str(refusal).split())
+
+
+def why_no_page() -> str | None:
+    """What to print instead of a page's path where the packages that draw it are missing; None where they are there."""
+    for package in ("jinja2", "matplotlib"):
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            return f"left out, it needs {package}: pip install jinja2 matplotlib"
+    return None

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.printing import say, say_json
+from hardsight.cli.printing import AsJson, one_sentence, say, say_json
 
 
 def report(
@@ -15,7 +14,7 @@ def report(
         Path | None, typer.Option("--output", "-o", help="Where to write the page. [default: RUN/report.html]")
     ] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Also save each figure as RUN/figures/NAME.png.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the paths as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the HTML report of a run: one file that opens anywhere, offline.
 

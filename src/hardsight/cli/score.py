@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.printing import say, say_json, say_left_out
+from hardsight.cli.printing import AsJson, one_sentence, say, say_json, say_left_out
 
 # A side beyond this is a slip of the pen, and one image of it is gigabytes.
 _MOST_PIXELS = 8192
@@ -63,7 +62,7 @@ def score(
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at a time.")] = 64,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that decode images.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score every sample: how hard it is, by the angle to its class and by the usual scores.
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hardsight.cli.errors import one_sentence
-from hardsight.cli.printing import print_table, say, say_json, say_left_out
+from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, say_left_out
 
 
 def train(
@@ -21,7 +20,7 @@ def train(
         bool, typer.Option("--restart", help="Begin anew instead of going on where it stopped.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a classifier from a configuration and leave a record; started again, it goes on where it stopped.
 
@@ -29,7 +28,7 @@ def train(
 
     Example: hardsight train digits.toml --set noise.kind=symmetric --set noise.rate=0.4
     """
-    from hardsight.records import plain, skipped_in
+    from hardsight.records import skipped_in
     from hardsight.training import TrainingConfig, read_settings
     from hardsight.training import train as run
 
@@ -40,7 +39,7 @@ def train(
         return  # one of several processes speaks for all
     skipped = [] if fitted.samples is None else skipped_in(fitted.samples)
     if as_json:
-        say_json(plain({"folder": str(fitted.folder), **fitted.results, "notes": fitted.notes, "skipped": skipped}))
+        say_json({"folder": str(fitted.folder), **fitted.results, "notes": fitted.notes, "skipped": skipped})
         return
     for name, value in fitted.results.items():
         say(f"{name.replace('_', ' ')}: {_shown(name, value)}")
@@ -54,7 +53,7 @@ def train(
 
 def runs(
     folder: Annotated[Path, typer.Argument(help="Folder to look in, at any depth.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the run records below a folder: where, status, epochs, seed, last and best test accuracy, when begun.
 

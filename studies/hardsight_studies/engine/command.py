@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hardsight.cli.errors import BAD_INPUT, one_sentence
-from hardsight.cli.printing import print_table, say, say_json
+from hardsight.cli.printing import BAD_INPUT, one_sentence, print_table, say, say_json
 
 study_app = typer.Typer(help="The tables and figures of the papers, each one command.", no_args_is_help=True)
 

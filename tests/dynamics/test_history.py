@@ -49,7 +49,7 @@ def test_a_recorder_rebuilt_from_its_history_is_the_same(run, tmp_path):
 
 def test_samples_in_blocks_are_the_same_in_the_aggregates_and_in_the_history(run, tmp_path, monkeypatch):
     whole = go_on(run, Recorder(23), range(12))
-    monkeypatch.setattr("hardsight.dynamics.intake._BLOCK", 7)
+    monkeypatch.setattr("hardsight.dynamics.open_epoch._BLOCK", 7)
     recorder = go_on(run, Recorder(23, history=tmp_path), range(12))
     assert same(whole, recorder)
     assert same(whole, Recorder.from_history(tmp_path))

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardsight.dynamics import Recorder
 from hardsight.dynamics.aggregates import MOST_EPOCHS
-from hardsight.dynamics.ledger import Ledger
+from hardsight.dynamics.epoch_sums import EpochSums
 
 
 def same(first: Recorder, second: Recorder) -> bool:
@@ -73,9 +73,9 @@ def test_the_last_repeat_counts_even_within_one_batch(run):
 
 def test_of_rows_repeated_in_a_batch_only_the_last_is_written():
     # A device writes the rows of a batch in any order: of those with one place only one may be left. Row 0 is nobody's.
-    ledger = Ledger(3, (), "last", torch.device("cpu"))
-    assert ledger._supersede(torch.tensor([3, 2, 3, 3]), (0, 1)).tolist() == [0, 2, 0, 3]
-    assert ledger._supersede(torch.tensor([3, 2]), (0, 1)).tolist() == [3, 2]
+    sums = EpochSums(3, (), "last", torch.device("cpu"))
+    assert sums._supersede(torch.tensor([3, 2, 3, 3]), (0, 1)).tolist() == [0, 2, 0, 3]
+    assert sums._supersede(torch.tensor([3, 2]), (0, 1)).tolist() == [3, 2]
 
 
 def test_repeats_are_refused_on_request():
@@ -177,7 +177,7 @@ def test_huge_logits_stay_finite():
     assert recorder.aggregates["flagged"].tolist() == [0, 0]
     scores = recorder.scores()
     assert all(values.isfinite().all() for name, values in scores.items() if "second" not in name)
-    # Cut off where the ledger's whole numbers end, each to its own side.
+    # Cut off where the sums' integers end, each to its own side.
     assert scores["aum"].tolist() == [2.0**24, -(2.0**24)]
     assert scores["loss_mean"].tolist() == [0.0, 2.0**24]
 
@@ -451,7 +451,7 @@ def test_whole_numbers_are_no_logits_even_where_the_classes_are_known() -> None:
 
 def test_epochs_end_before_their_counters_do(monkeypatch):
     assert torch.iinfo(torch.int16).max == MOST_EPOCHS
-    monkeypatch.setattr("hardsight.dynamics.standing.MOST_EPOCHS", 2)
+    monkeypatch.setattr("hardsight.dynamics.recorded_epochs.MOST_EPOCHS", 2)
     recorder = Recorder(2)
     for _ in range(2):
         recorder.update(torch.arange(2), torch.eye(2), torch.tensor([0, 0]))

@@ -7,7 +7,7 @@ of epochs, and no sum of squares cancels. Memory is O(samples), whatever the num
 import torch
 from torch import Tensor
 
-from hardsight.dynamics.ledger import EpochValues, Frame
+from hardsight.dynamics.epoch_sums import EpochValues, Layout
 
 # Epochs are counted in 16 bits to keep a million samples small; one past the last epoch is a score too.
 MOST_EPOCHS = 2**15 - 1
@@ -47,12 +47,12 @@ class Aggregates:
     `last_wrong` are epoch numbers, -1 for never; `second_...` belong to the second phase.
     """
 
-    def __init__(self, frame: Frame, device: torch.device, early: int) -> None:
-        self.frame, self.device, self.early = frame, device, early
-        layout = _COMMON | {f"{name}_{kept}": (torch.float32, 0.0) for name in frame.measures for kept in _KEPT[name]}
+    def __init__(self, layout: Layout, device: torch.device, early: int) -> None:
+        self.layout, self.device, self.early = layout, device, early
+        columns = _COMMON | {f"{name}_{kept}": (torch.float32, 0.0) for name in layout.measures for kept in _KEPT[name]}
         self.tensors = {
-            name: torch.full((frame.num_samples,), fill, dtype=dtype, device=device)
-            for name, (dtype, fill) in layout.items()
+            name: torch.full((layout.num_samples,), fill, dtype=dtype, device=device)
+            for name, (dtype, fill) in columns.items()
         }
 
     def __getitem__(self, name: str) -> Tensor:

@@ -75,12 +75,12 @@ def confidence_curves(history: Path | str) -> Float[Tensor, "samples epochs"]:
     epochs = folder.count(PHASES[0])
     if not epochs:
         raise ValueError(f"history must hold at least one epoch; {folder.folder} holds none")
-    frame, _ = folder.read(PHASES[0], 0)
-    if "confidence" not in frame.measures:
-        raise ValueError(f"history must hold the confidence of every epoch; it holds {', '.join(frame.measures)}")
-    curves = torch.full((frame.num_samples, epochs), torch.nan)
+    layout, _ = folder.read(PHASES[0], 0)
+    if "confidence" not in layout.measures:
+        raise ValueError(f"history must hold the confidence of every epoch; it holds {', '.join(layout.measures)}")
+    curves = torch.full((layout.num_samples, epochs), torch.nan)
     for epoch in range(epochs):
-        _, table = folder.read(PHASES[0], epoch, frame)
+        _, table = folder.read(PHASES[0], epoch, layout)
         seen = table.column("seen").to_numpy() > 0
         values = table.column("confidence").to_numpy()[seen]
         curves[torch.from_numpy(table.column("id").to_numpy()[seen]), epoch] = torch.from_numpy(values)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from hardsight.dynamics.ledger import EpochValues, Frame
+from hardsight.dynamics.epoch_sums import EpochValues, Layout
 from hardsight.dynamics.measures import MEASURES
 from hardsight.records import atomic_path, read_table, remove_drafts
 
@@ -46,9 +46,9 @@ class History:
             )
         return len(numbers)
 
-    def write(self, phase: str, epoch: int, frame: Frame, blocks: Iterable[tuple[slice, EpochValues]]) -> None:
+    def write(self, phase: str, epoch: int, layout: Layout, blocks: Iterable[tuple[slice, EpochValues]]) -> None:
         """Write one epoch, block by block."""
-        schema = _schema(frame)
+        schema = _schema(layout)
         with (
             atomic_path(self.path(phase, epoch)) as temporary,
             pq.ParquetWriter(temporary, schema, compression="zstd") as out,
@@ -56,7 +56,7 @@ class History:
             for rows, values in blocks:
                 out.write_table(_rows(rows.start, values, schema))
 
-    def read(self, phase: str, epoch: int, expected: Frame | None = None) -> tuple[Frame, pa.Table]:
+    def read(self, phase: str, epoch: int, expected: Layout | None = None) -> tuple[Layout, pa.Table]:
         """One epoch; refuses a file that is not a whole part of a history, or not of the recorder that is expected.
 
         Numbers of another width are read as the history's own; columns that it does not know are left out.
@@ -64,14 +64,14 @@ class History:
         path = self.path(phase, epoch)
         try:
             table = read_table(path)
-            frame = _frame(json.loads((table.schema.metadata or {})[_KEY]))
+            layout = _layout_of(json.loads((table.schema.metadata or {})[_KEY]))
         except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
             raise ValueError(
                 f"history must be whole; {path} cannot be read: remove it and what follows it to go on from there"
             ) from error
-        if expected is not None and frame != expected:
+        if expected is not None and layout != expected:
             raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
-        return frame, _checked(table, frame, path)
+        return layout, _checked(table, layout, path)
 
     def trim(self, phase: str, epochs: int) -> None:
         """Take back what an interrupted run left behind: the epochs from number `epochs` on, and unfinished files."""
@@ -84,10 +84,10 @@ class History:
 
     def tables(self) -> Iterator[pa.Table]:
         """Every epoch as a table, with `phase` (0 or 1) and `epoch` in front."""
-        frame = None
+        layout = None
         for number, phase in enumerate(PHASES):
             for epoch in range(self.count(phase)):
-                frame, table = self.read(phase, epoch, frame)
+                layout, table = self.read(phase, epoch, layout)
                 for name, value, type_ in (("epoch", epoch, pa.int32()), ("phase", number, pa.int8())):
                     column = pa.array(np.full(len(table), value), type_)
                     table = table.add_column(0, pa.field(name, type_), column)
@@ -105,7 +105,7 @@ class History:
                 out.write_table(table)
 
 
-def values_of(table: pa.Table, frame: Frame, rows: slice, device: torch.device) -> EpochValues:
+def values_of(table: pa.Table, layout: Layout, rows: slice, device: torch.device) -> EpochValues:
     """The epoch's values of samples `rows`, from its table sorted by id."""
     start, stop = np.searchsorted(table.column("id").to_numpy(), (rows.start, rows.stop))
     part = table.slice(start, stop - start)
@@ -121,11 +121,11 @@ def values_of(table: pa.Table, frame: Frame, rows: slice, device: torch.device) 
         spread("flagged", torch.int32),
         spread("label", torch.int32),
         spread("correct", torch.float32),
-        {name: spread(name, torch.float32) for name in frame.measures},
+        {name: spread(name, torch.float32) for name in layout.measures},
     )
 
 
-def _frame(saved: Any) -> Frame:
+def _layout_of(saved: Any) -> Layout:
     """What a file says of its recorder; ValueError where it says nothing of the kind."""
     names = ("num_samples", "num_classes", "measures")
     if not isinstance(saved, dict) or not saved.keys() >= set(names):
@@ -134,22 +134,24 @@ def _frame(saved: Any) -> Frame:
     counts = all(type(count) is int and count > 0 for count in (samples, classes))
     if not counts or not isinstance(measures, list) or not all(isinstance(name, str) for name in measures):
         raise ValueError
-    return Frame(samples, classes, tuple(measures))
+    return Layout(samples, classes, tuple(measures))
 
 
-def _checked(table: pa.Table, frame: Frame, path: Path) -> pa.Table:
+def _checked(table: pa.Table, layout: Layout, path: Path) -> pa.Table:
     """The columns of a history, each of its own type; what others wrote in their place is named."""
-    unknown = sorted({*frame.measures} - {*MEASURES})
+    unknown = sorted({*layout.measures} - {*MEASURES})
     if unknown:
         raise ValueError(f"{path} must hold measures out of {', '.join(MEASURES)}; it holds {', '.join(unknown)}")
-    schema = _schema(frame)
+    schema = _schema(layout)
     for name in schema.names:
         if name not in table.column_names:
             raise ValueError(f"{path} must hold the column {name}; it holds {', '.join(table.column_names)}")
     table = pa.table([_numbers(table.column(field.name), field, path) for field in schema], schema=schema)
     ids = table.column("id").to_numpy()
-    if len(ids) and (ids[0] < 0 or ids[-1] >= frame.num_samples or (np.diff(ids) <= 0).any()):
-        raise ValueError(f"column id of {path} must hold rising numbers from 0 to {frame.num_samples - 1}; it does not")
+    if len(ids) and (ids[0] < 0 or ids[-1] >= layout.num_samples or (np.diff(ids) <= 0).any()):
+        raise ValueError(
+            f"column id of {path} must hold rising numbers from 0 to {layout.num_samples - 1}; it does not"
+        )
     return table
 
 
@@ -170,10 +172,10 @@ def _numbers(column: pa.ChunkedArray, field: pa.Field, path: Path) -> pa.Chunked
         ) from None
 
 
-def _schema(frame: Frame) -> pa.Schema:
+def _schema(layout: Layout) -> pa.Schema:
     fields = [("id", pa.int64()), ("label", pa.int32()), ("seen", pa.int32()), ("flagged", pa.int32())]
-    fields += [(name, pa.float32()) for name in ("correct", *frame.measures)]
-    return pa.schema(fields, metadata={_KEY: json.dumps(frame._asdict()).encode()})
+    fields += [(name, pa.float32()) for name in ("correct", *layout.measures)]
+    return pa.schema(fields, metadata={_KEY: json.dumps(layout._asdict()).encode()})
 
 
 def _rows(start: int, values: EpochValues, schema: pa.Schema) -> pa.Table:

@@ -1,7 +1,7 @@
-"""`Recorder`: what training reveals of every sample, gathered while it runs.
+"""`Recorder`: the training dynamics of every sample, recorded while training runs.
 
-A step goes into the epoch's sums (`intake`); the end of an epoch folds these into running aggregates (`aggregates`),
-of which scores are made (`definitions`). `standing` holds both; here is what may be asked of them, and when.
+Each step is added to the sums of the epoch (`open_epoch`); the end of an epoch folds them into running aggregates
+(`aggregates`), from which the scores are computed (`hardsight.hardness.dynamics`). `recorded_epochs` holds both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,20 +13,13 @@ import torch
 from torch import Tensor
 
 from hardsight import distributed
-from hardsight.dynamics import processes
 from hardsight.dynamics.aggregates import Aggregates
+from hardsight.dynamics.epoch_sums import REPEATS, Layout, add_processes, agree, empty_share
 from hardsight.dynamics.history import PHASES, History
-from hardsight.dynamics.ledger import REPEATS, Frame
 from hardsight.dynamics.measures import ANGULAR, Cosines, measures_of
-from hardsight.dynamics.staging import Batch
-from hardsight.dynamics.standing import Standing
+from hardsight.dynamics.open_epoch import Batch, check_batch, check_norms, check_values
+from hardsight.dynamics.recorded_epochs import RecordedEpochs, check_state
 from hardsight.dynamics.tables import scores_table
-from hardsight.dynamics.validation import (
-    check_batch,
-    check_norms,
-    check_state,
-    check_values,
-)
 from hardsight.hardness import Score
 from hardsight.hardness.dynamics import choose_dynamics_scores, dynamics_scores
 from hardsight.heads import Seen
@@ -86,7 +79,7 @@ class Recorder:
         self._compile = compile
         # A recorder that was loaded, and not told where to be, goes where the next logits are.
         self._may_move = False
-        self._standing: Standing | None = None
+        self._recorded: RecordedEpochs | None = None
 
     @classmethod
     def from_history(cls, history: Path | str, **options: Any) -> "Recorder":
@@ -94,21 +87,21 @@ class Recorder:
         folder = History(history)
         if not folder.count(PHASES[0]):
             raise ValueError(f"history must hold at least one epoch; {folder.folder} holds none")
-        frame, _ = folder.read(PHASES[0], 0)
-        recorder = cls(frame.num_samples, frame.num_classes, history=history, **options)
+        layout, _ = folder.read(PHASES[0], 0)
+        recorder = cls(layout.num_samples, layout.num_classes, history=history, **options)
         recorder._may_move = recorder.device is None
-        recorder._begin(frame, recorder.device or torch.device("cpu")).replay(folder)
+        recorder._begin(layout, recorder.device or torch.device("cpu")).replay(folder)
         return recorder
 
     @property
     def epoch(self) -> int:
         """Finished epochs of the phase."""
-        return 0 if self._standing is None else self._standing.epoch
+        return 0 if self._recorded is None else self._recorded.epoch
 
     @property
     def phase(self) -> int:
         """0 in training, 1 once the second split has begun."""
-        return 0 if self._standing is None else self._standing.phase
+        return 0 if self._recorded is None else self._recorded.phase
 
     @property
     def aggregates(self) -> Aggregates:
@@ -118,12 +111,12 @@ class Recorder:
     @property
     def started(self) -> bool:
         """Whether anything was recorded or loaded."""
-        return self._standing is not None
+        return self._recorded is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        return 0 if self._standing is None else self._standing.nbytes
+        return 0 if self._recorded is None else self._recorded.nbytes
 
     def update(
         self,
@@ -140,22 +133,22 @@ class Recorder:
         Rows whose logits are not finite are counted and flagged; the sample's other measurements stand.
         """
         check_batch(ids, logits, labels, self.num_classes)
-        standing = self._standing
-        if standing is None:
-            standing = self._start(logits, features_norm is not None)
+        recorded = self._recorded
+        if recorded is None:
+            recorded = self._start(logits, features_norm is not None)
         elif self._may_move:
-            standing = self._move(standing, logits.device)
-        if standing.angular or features_norm is not None or weight_norm is not None:
-            check_norms(logits, features_norm, weight_norm, bias, standing.angular)
+            recorded = self._move(recorded, logits.device)
+        if recorded.angular or features_norm is not None or weight_norm is not None:
+            check_norms(logits, features_norm, weight_norm, bias, recorded.angular)
         # Everything to where the sums are; where it is there already, this does nothing.
         logits, ids, labels = self._here(logits), self._here(ids, torch.int64), self._here(labels, torch.int64)
         if self.validate:
             check_values(ids, labels, self.num_samples, logits.shape[1])
         cosines = None
-        if standing.angular and features_norm is not None and weight_norm is not None:
+        if recorded.angular and features_norm is not None and weight_norm is not None:
             norms = (self._here(features_norm), self._here(weight_norm))
             cosines = Cosines(*norms, None if bias is None else self._here(bias))
-        standing.intake.put(Batch(ids, logits, labels, cosines))
+        recorded.open_epoch.put(Batch(ids, logits, labels, cosines))
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
         """Record one batch from what `observe(model)` saw of it, before the optimizer's step changes the head.
@@ -169,8 +162,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Measure the steps kept back; whatever needs them does so by itself."""
-        if self._standing is not None:
-            self._standing.intake.flush()
+        if self._recorded is not None:
+            self._recorded.open_epoch.flush()
 
     def end_epoch(self) -> None:
         """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
@@ -181,20 +174,20 @@ class Recorder:
         self.flush()
         if distributed.several(self.group):
             self._take_part()
-            processes.merge(self._begun().intake.ledger.tensors(), self.group)
-        standing = self._begun()
-        standing.check_epoch(self.strays)
+            add_processes(self._begun().open_epoch.epoch_sums.tensors(), self.group)
+        recorded = self._begun()
+        recorded.check_epoch(self.strays)
         # Also without a history: it may be the first process alone that was given one.
         with distributed.together(lambda failure: distributed.wait_for_all(failure, self.group)):
             if self.history is not None and distributed.rank_and_count(self.group)[0] == 0:
                 # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
-                standing.write_epoch(self.history)
-        standing.end_epoch()
+                recorded.write_epoch(self.history)
+        recorded.end_epoch()
 
     def discard_epoch(self) -> None:
         """Forget what the unfinished epoch recorded."""
-        if self._standing is not None:
-            self._standing.intake.clear()
+        if self._recorded is not None:
+            self._recorded.open_epoch.clear()
 
     def begin_second_split(self) -> None:
         """From here on epochs, counted from 0 again, tell only what is forgotten while training goes on elsewhere.
@@ -203,11 +196,11 @@ class Recorder:
         pass the *first* split's samples through the model and `update` with them. `second_split_forgetting` says when
         each was lost; all other scores keep what the first phase said.
         """
-        standing = self._begun()
-        if standing.phase == 1:
+        recorded = self._begun()
+        if recorded.phase == 1:
             raise ValueError("the second split must begin once; it has begun already")
         self.discard_epoch()
-        standing.phase = 1
+        recorded.phase = 1
 
     def scores(self) -> dict[str, Tensor]:
         """Each score of every sample, on the device; NaN for samples never recorded."""
@@ -216,10 +209,10 @@ class Recorder:
 
     def table(self) -> pa.Table:
         """One row per sample: id, label, epochs it was seen in, measurements thrown away, one column per score."""
-        standing = self._begun()
-        if not any(standing.finished):
+        recorded = self._begun()
+        if not any(recorded.finished):
             raise ValueError("an epoch must have ended before there are scores: call end_epoch() after each; got none")
-        return scores_table(standing.aggregates, self._chosen())
+        return scores_table(recorded.aggregates, self._chosen())
 
     def write_history(self, path: Path | str) -> None:
         """Write the whole history into one Parquet file: one row a sample and epoch."""
@@ -232,16 +225,16 @@ class Recorder:
 
         Before the first update there is nothing, and the state is empty.
         """
-        if self._standing is None:
+        if self._recorded is None:
             return {}
         self.flush()
         return {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
-            "measures": list(self._standing.frame.measures),
+            "measures": list(self._recorded.layout.measures),
             "repeats": self.repeats,
             "early_epochs": self.early_epochs,
-            **self._standing.state_dict(),
+            **self._recorded.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -249,12 +242,12 @@ class Recorder:
         if not state and not self.started:
             return
         check_state(self, state, None if self._asked is None else measures_of(self._asked))
-        frame = Frame(self.num_samples, state["num_classes"], tuple(state["measures"]))
+        layout = Layout(self.num_samples, state["num_classes"], tuple(state["measures"]))
         movable = self.device is None
-        standing = self._begin(frame, self.device or torch.device("cpu"), state)
+        recorded = self._begin(layout, self.device or torch.device("cpu"), state)
         self._may_move = movable
         if self.history is not None and distributed.rank_and_count(self.group)[0] == 0:
-            for name, epochs in zip(PHASES, standing.finished, strict=True):
+            for name, epochs in zip(PHASES, recorded.finished, strict=True):
                 self.history.trim(name, epochs)
 
     def shared_state_dict(self) -> dict[str, Any]:
@@ -264,13 +257,13 @@ class Recorder:
             self._take_part()
         state = self.state_dict()
         if together and state:
-            processes.merge(state["ledger"], self.group)
+            add_processes(state["ledger"], self.group)
         return state
 
     def load_shared_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `shared_state_dict`; its unfinished epoch goes to the first process, so that it counts once."""
         if state and distributed.rank_and_count(self.group)[0] > 0:
-            state = {**state, "ledger": processes.no_share(state["ledger"])}
+            state = {**state, "ledger": empty_share(state["ledger"])}
         self.load_state_dict(state)
 
     def _here(self, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -281,11 +274,11 @@ class Recorder:
         return values.to(self.device, dtype, non_blocking=True)
 
     def _chosen(self) -> list[Score]:
-        measured = set(self._begun().frame.measures)
+        measured = set(self._begun().layout.measures)
         known = dynamics_scores() if self._asked is None else self._asked
         return [score for score in known if measured.issuperset(score.measures or ())]
 
-    def _start(self, logits: Tensor, angular: bool) -> Standing:
+    def _start(self, logits: Tensor, angular: bool) -> RecordedEpochs:
         if self.history is not None and self.history.count(PHASES[0]):
             raise ValueError(
                 f"history must be a new folder, or be resumed by load_state_dict or Recorder.from_history; "
@@ -294,11 +287,11 @@ class Recorder:
         measures = measures_of(dynamics_scores() if self._asked is None else self._asked)
         if self._asked is None and not angular:
             measures = tuple(name for name in measures if name not in ANGULAR)
-        return self._begin(Frame(self.num_samples, logits.shape[1], measures), self.device or logits.device)
+        return self._begin(Layout(self.num_samples, logits.shape[1], measures), self.device or logits.device)
 
-    def _begin(self, frame: Frame, device: torch.device, state: Mapping[str, Any] | None = None) -> Standing:
-        standing = Standing(
-            frame,
+    def _begin(self, layout: Layout, device: torch.device, state: Mapping[str, Any] | None = None) -> RecordedEpochs:
+        recorded = RecordedEpochs(
+            layout,
             device,
             repeats=self.repeats,
             early_epochs=self.early_epochs,
@@ -306,27 +299,27 @@ class Recorder:
             compiled=self._compile,
         )
         if state is not None:
-            standing.load_state_dict(state)
+            recorded.load_state_dict(state)
         # Only now: a state that is refused leaves the recorder as it was.
-        self._standing, self.num_classes, self.device = standing, frame.num_classes, standing.device
-        return standing
+        self._recorded, self.num_classes, self.device = recorded, layout.num_classes, recorded.device
+        return recorded
 
-    def _move(self, standing: Standing, device: torch.device) -> Standing:
+    def _move(self, recorded: RecordedEpochs, device: torch.device) -> RecordedEpochs:
         self._may_move = False
         if device == self.device:
-            return standing
-        return self._begin(standing.frame, device, standing.state_dict())
+            return recorded
+        return self._begin(recorded.layout, device, recorded.state_dict())
 
-    def _begun(self) -> Standing:
-        if self._standing is None:
+    def _begun(self) -> RecordedEpochs:
+        if self._recorded is None:
             raise ValueError("the recorder must have been updated once before it is asked; got no update")
-        return self._standing
+        return self._recorded
 
     def _take_part(self) -> None:
         """Agree with the other processes on what is recorded; one to which no batch came takes part with nothing."""
-        own = None if self._standing is None else (self._standing.frame, self.phase, self.epoch)
-        agreed = processes.agree(own, self.group)
-        if agreed is not None and self._standing is None:
+        own = None if self._recorded is None else (self._recorded.layout, self.phase, self.epoch)
+        agreed = agree(own, self.group)
+        if agreed is not None and self._recorded is None:
             self._begin(agreed[0], self.device or distributed.default_device(self.group))
 
 

@@ -20,7 +20,7 @@ def scores_table(aggregates: Aggregates, scores: Iterable[Score]) -> pa.Table:
         pa.field("flagged", pa.int32(), metadata={"title": "Measurements thrown away: logits not finite"}),
     ]
     columns = [
-        pa.array(np.arange(aggregates.frame.num_samples)),
+        pa.array(np.arange(aggregates.layout.num_samples)),
         pa.array(aggregates["label"].cpu().numpy(), pa.int32(), mask=unseen),
         pa.array(aggregates["epochs"].int().cpu().numpy()),
         pa.array(aggregates["flagged"].cpu().numpy()),
@@ -29,7 +29,7 @@ def scores_table(aggregates: Aggregates, scores: Iterable[Score]) -> pa.Table:
         fields.append(field)
         columns.append(column)
     for score in scores:
-        fields.append(pa.field(score.name, pa.float32(), metadata=score.describe(aggregates.frame.num_classes)))
+        fields.append(pa.field(score.name, pa.float32(), metadata=score.describe(aggregates.layout.num_classes)))
         columns.append(_column(score.definition(aggregates)))
     return pa.table(columns, schema=pa.schema(fields))
 

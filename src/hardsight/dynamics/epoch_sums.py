@@ -6,9 +6,11 @@ place in the batch, where the device computes exponentials in lanes and remainde
 resolution of 2.3e-10 and values cut off at 2^24, beyond which no margin or loss means anything.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from hardsight.dynamics.measures import Measured
@@ -30,7 +32,7 @@ _FIRST = 2
 REPEATS = ("mean", "last", "refuse")
 
 
-class Frame(NamedTuple):
+class Layout(NamedTuple):
     """What a recorder records: fixed by its first update."""
 
     num_samples: int
@@ -48,7 +50,7 @@ class EpochValues(NamedTuple):
     values: dict[str, Tensor]  # float32, averaged over the measurements
 
 
-class Ledger:
+class EpochSums:
     """The sums: a row for each sample, with rows before and behind them for what belongs to no sample.
 
     Row 0 takes what is left out, row 1 ids below 0, row i + 2 sample i; then come ids and labels too large.
@@ -144,3 +146,34 @@ class Ledger:
         }
         label = (block[:, _LABEL] & _LABEL_MASK).div(seen.clamp(min=1), rounding_mode="floor").int()
         return EpochValues(seen.int(), flagged.int(), label, (correct.double() / often).float(), values)
+
+
+def agree(recorded: Any, group: Any = None) -> Any:
+    """What the processes recorded: the same in all that recorded anything, else an error; None if none did."""
+    every: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(every, recorded, group=group)
+    known = [one for one in every if one is not None]
+    if any(one != known[0] for one in known):
+        raise ValueError(f"every process must record the same measures in the same epoch; got {every}")
+    return known[0] if known else None
+
+
+def add_processes(tensors: Mapping[str, Tensor], group: Any = None) -> None:
+    """Replace the sums of this process (`EpochSums.tensors`) by those over all processes, in place.
+
+    The sums are integers, so neither the order of adding nor the split of the samples changes the result.
+    """
+    sums, own = tensors["sums"], tensors["latest"]
+    if len(own):
+        latest = own.clone()
+        dist.all_reduce(latest, dist.ReduceOp.MAX, group=group)
+        sums.mul_((own == latest).unsqueeze(1))
+        own.copy_(latest)
+        dist.all_reduce(tensors["clock"], dist.ReduceOp.MAX, group=group)
+    dist.all_reduce(sums, dist.ReduceOp.SUM, group=group)
+
+
+def empty_share(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Sums (`EpochSums.tensors`) to which nothing was added; the clock stays, so that later samples count as later."""
+    sums, latest, clock = tensors["sums"], tensors["latest"], tensors["clock"]
+    return {"sums": torch.zeros_like(sums), "latest": torch.full_like(latest, -1), "clock": clock}

@@ -1,9 +1,13 @@
 """Archives: unpacked whole or not at all, and never outside the folder."""
 
+import bz2
 import gzip
 import io
+import lzma
 import random
+import shutil
 import tarfile
+import time
 import zipfile
 
 import pytest
@@ -254,3 +258,66 @@ def test_what_a_tar_says_of_its_members_beside_the_truth_is_refused(tmp_path, he
     with pytest.raises(ValueError, match=r"a\.tar is (truncated or is not|refused)"):
         unpack(path, tmp_path / "data")
     assert not (tmp_path / "data").exists()
+
+
+def header(name="set/a.bin", size=0, kind=tarfile.REGTYPE):
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+END = bytes(1024)
+BOMBS = {
+    "a pax header of 2^60 bytes": lambda: header("pax", 1 << 60, tarfile.XHDTYPE) + bytes(512),
+    "a global header of 2^60 bytes": lambda: header("pax", 1 << 60, tarfile.XGLTYPE) + bytes(512),
+    "a name of 2^40 bytes": lambda: header("long", 1 << 40, tarfile.GNUTYPE_LONGNAME) + bytes(512),
+    "a link of 2^40 bytes": lambda: header("long", 1 << 40, tarfile.GNUTYPE_LONGLINK) + bytes(512),
+    "one later": lambda: header() + header("pax", 1 << 60, tarfile.XHDTYPE) + bytes(512),
+    "headers of headers": lambda: header("x", 0, tarfile.XHDTYPE) * 5000 + header() + END,
+    "a file of 2^40 bytes": lambda: header(size=1 << 40) + bytes(4096),
+    "70,000 files": lambda: header() * 70_000 + END,
+    "a file without an end": lambda: header(size=-5) + END,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, bz2.compress, lzma.compress], ids=["tar", "gz", "bz2", "xz"])
+def test_a_tar_that_becomes_too_much_is_refused_in_one_sentence(tmp_path, bomb, packed):
+    path = tmp_path / "set.tar"
+    path.write_bytes(packed(BOMBS[bomb]()))
+    if bomb == "70,000 files" and packed is bytes:
+        pytest.skip("where nothing is packed, no more comes out than was there")
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=r"set\.tar is (refused|truncated)") as refusal:
+        unpack(path, tmp_path / "data")
+    assert "\n" not in str(refusal.value)
+    assert time.monotonic() - began < 10
+    assert not (tmp_path / "data").exists()
+
+
+def test_zeros_behind_the_end_of_a_tar_are_not_read_to_their_end(tmp_path):
+    path = tmp_path / "set.tar.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header() + END)
+        for _ in range(600):
+            file.write(bytes(1 << 20))
+    with pytest.raises(ValueError, match=r"set\.tar\.gz is refused"):
+        unpack(path, tmp_path / "data")
+
+
+def test_a_zip_of_zeros_is_refused_before_it_is_unpacked(tmp_path):
+    path = tmp_path / "set.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for number in range(3):
+            with archive.open(f"set/{number}", "w") as file:
+                for _ in range(200):
+                    file.write(bytes(1 << 20))
+    with pytest.raises(ValueError, match=r"set\.zip is refused"):
+        unpack(path, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_the_disk_does_not_hold_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 1000))
+    with pytest.raises(ValueError, match="1,000 bytes"):
+        unpack(make_zip(tmp_path / "set.zip", GOOD), tmp_path / "data")

@@ -1,25 +1,25 @@
 """Unpacking a downloaded archive: whole or not at all, and never outside its folder."""
 
 import contextlib
-import errno
 import io
-import lzma
 import os
 import shutil
 import stat
-import struct
 import tarfile
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterable
 from pathlib import Path
 
 from hardsight.datasets.paths import stays_inside
-from hardsight.files import plain_file
+from hardsight.files import RefusedError, plain_file, reading
 
 # Bytes, all of them zero, that the usual programs write after the last file of a tar.
 _ENDS_A_TAR = 1 << 14
+# What an archive of any size may become on disk, and how many times its own bytes a larger one may; a file without
+# bytes takes some, too. Pictures are packed already, and a set of the smallest ones becomes 20 times its archive.
+_ALWAYS, _TIMES, _A_FILE = 1 << 29, 100, 1 << 13
+# Far above every path, and what systems write beside it.
+_LONGEST_NAME = 1 << 17
 
 
 def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
@@ -46,21 +46,8 @@ def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
 def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
     # Beside its goal, so that the last step is a rename on one disk.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as place:
-        try:
+        with reading(archive, "a zip or tar archive"):
             _extract(archive, Path(place), folder)
-        except _RefusedError as refusal:
-            raise ValueError(str(refusal)) from None
-        except RuntimeError as error:
-            raise ValueError(f"{archive} is encrypted, or compressed in a way that is not known here") from error
-        # The parsers meet damaged headers with many kinds of exceptions.
-        except (
-            zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError,
-            struct.error, OSError,
-        ) as error:  # fmt: skip
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-                # A full disk, say: nothing is wrong with the archive. EINVAL is a place before its beginning.
-                raise
-            raise ValueError(f"{archive} is truncated or is not a zip or tar archive") from error
         names = sorted(entry.name for entry in Path(place).iterdir())
         if not names:
             raise ValueError(_nothing(archive))
@@ -73,31 +60,87 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
     with archive.open("rb") as file:
         # To the reader of xz zeros are no end: it would go through a sparse file of any size.
         if not any(file.read(_ENDS_A_TAR)) and archive.stat().st_size > _ENDS_A_TAR:
-            raise _RefusedError(_nothing(archive))
+            raise RefusedError(_nothing(archive))
+    entries = _Entries(archive, folder)
     # A tar by its beginning, before a zip by its end: a tar whose last file is a zip has the end of one.
-    if not tarfile.is_tarfile(archive):
-        with zipfile.ZipFile(archive) as opened:
-            _check_count(archive, len(opened.infolist()))
-            _check(archive, folder, ((entry.filename, _plain_zip(entry)) for entry in opened.infolist()))
-            opened.extractall(place)
+    try:
+        opened = tarfile.open(archive, tarinfo=_Member)  # noqa: SIM115
+    except tarfile.ReadError:
+        _extract_zip(archive, place, entries)
         return
-    with tarfile.open(archive) as opened:
-        members = opened.getmembers()
+    with opened:
+        members = []
+        for member in opened:
+            entries.check(member.name, member.size, _plain_tar(member))
+            members.append(member)
         if opened.fileobj is not None and opened.fileobj.tell() == opened.offset:
             # The file ended where a header, or the block of zeros that ends every tar, was to be read.
             raise EOFError
         # The sum that a compressed file keeps of itself is its last word, after the end of the tar in it.
-        while not isinstance(opened.fileobj, io.BufferedReader | None) and opened.fileobj.read(1 << 20):
-            pass
-        _check(archive, folder, ((member.name, _plain_tar(member)) for member in members))
+        while not isinstance(opened.fileobj, io.BufferedReader | None) and (rest := opened.fileobj.read(1 << 20)):
+            entries.count(len(rest))
         for member in members:
             _write(opened, member, place / member.name)
 
 
+def _extract_zip(archive: Path, place: Path, entries: "_Entries") -> None:
+    with zipfile.ZipFile(archive) as opened:
+        _check_count(archive, len(opened.infolist()))
+        for entry in opened.infolist():
+            entries.check(entry.filename, entry.file_size, _plain_zip(entry))
+        try:
+            opened.extractall(place)
+        except RuntimeError as error:
+            raise RefusedError(f"{archive} is encrypted, or compressed in a way that is not known here") from error
+
+
+class _Entries:
+    """What an archive puts on the disk, refused before any of it is there."""
+
+    def __init__(self, archive: Path, folder: Path) -> None:
+        self.archive, self.folder = archive, folder
+        self.bytes = 0
+        self.most = max(_ALWAYS, _TIMES * archive.stat().st_size)
+        self.free = shutil.disk_usage(folder).free
+
+    def check(self, name: str, size: int, plain: bool) -> None:
+        """Refuse an entry that points outside, is no plain file or folder, is there already, or is too much."""
+        if not stays_inside(name):
+            raise RefusedError(f"{self.archive} is refused: its entry {name!r} points outside the folder")
+        if not plain or size < 0:
+            raise RefusedError(f"{self.archive} is refused: its entry {name!r} is neither a file nor a folder")
+        for top in Path(name).parts[:1]:
+            if (self.folder / top).exists():
+                raise RefusedError(f"{self.folder / top} is there already, and {self.archive} would write over it")
+        self.count(size + _A_FILE)
+
+    def count(self, size: int) -> None:
+        """Refuse the archive when it becomes more than its bytes honestly do, or than the disk holds."""
+        self.bytes += size
+        if self.bytes > self.most:
+            raise RefusedError(
+                f"{self.archive} is refused: it would become more than {self.most:,} bytes, {_TIMES} times its size"
+            )
+        if self.bytes > self.free:
+            raise RefusedError(
+                f"{self.archive} is refused: it would become more than the {self.free:,} bytes that its disk has left"
+            )
+
+
+class _Member(tarfile.TarInfo):
+    """An entry of a tar; what is said of the next one is read at once, and may claim to have any number of bytes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
+        member = super().frombuf(buf, encoding, errors)
+        about = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME)
+        if member.type in (*about, tarfile.GNUTYPE_LONGLINK) and not 0 <= member.size <= _LONGEST_NAME:
+            raise ValueError(f"names must have at most {_LONGEST_NAME:,} bytes; one has {member.size:,}")
+        return member
+
+
 def _write(opened: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     """The content alone: `extractall` takes over owners and modes, too, unless told otherwise from Python 3.11.4 on."""
-    if member.size < 0:
-        raise tarfile.ReadError
     source = opened.extractfile(member)
     if source is None:
         path.mkdir(parents=True, exist_ok=True)
@@ -130,18 +173,3 @@ def _plain_tar(member: tarfile.TarInfo) -> bool:
 def _plain_zip(entry: zipfile.ZipInfo) -> bool:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     return kind in (0, stat.S_IFREG, stat.S_IFDIR)
-
-
-class _RefusedError(Exception):
-    pass
-
-
-def _check(archive: Path, folder: Path, entries: Iterable[tuple[str, bool]]) -> None:
-    for name, plain in entries:
-        if not stays_inside(name):
-            raise _RefusedError(f"{archive} is refused: its entry {name!r} points outside the folder")
-        if not plain:
-            raise _RefusedError(f"{archive} is refused: its entry {name!r} is neither a file nor a folder")
-        for top in Path(name).parts[:1]:
-            if (folder / top).exists():
-                raise _RefusedError(f"{folder / top} is there already, and {archive} would write over it")

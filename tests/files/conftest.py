@@ -20,9 +20,8 @@ from pathlib import Path
 told = Path(sys.argv.pop(1))
 peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
 atexit.register(lambda: told.write_text(peak()))
-from hardsight.cli import main
-main()
 """
+_COMMAND = "from hardsight.cli import main; main()"
 
 
 class Ended(NamedTuple):
@@ -35,15 +34,16 @@ class Ended(NamedTuple):
 
 @pytest.fixture(scope="session")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ended]:
-    """Run `hardsight` with these arguments."""
+    """Run `hardsight`, or another script, with these arguments."""
     if not Path("/proc/self/status").exists():
         pytest.skip("only Linux says how much memory a process has held")
     told = tmp_path_factory.mktemp("peak") / "peak"
 
-    def run(*words: object) -> Ended:
+    def run(*words: object, script: str = _COMMAND, place: Path | None = None) -> Ended:
         told.write_text("0")
         done = subprocess.run(
-            [sys.executable, "-c", _TOLD, str(told), *map(str, words)],
+            [sys.executable, "-c", _TOLD + script, str(told), *map(str, words)],
+            cwd=place,
             capture_output=True,
             text=True,
             errors="replace",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from hardsight.engines.files import read_features, score_file
@@ -282,3 +284,48 @@ def test_a_row_that_is_not_finite_is_named_by_its_place_in_the_file(
     monkeypatch.setattr("hardsight.engines.files._PIECE", 64 * 7)
     with pytest.raises(ValueError, match=r"first row 83$"):
         score_file(tmp_path / "f.npz")
+
+
+def large_png(path: Path, side: int) -> Path:
+    """A white picture, a few kilobytes however large: one row of it, repeated, takes nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("1", (side, side), 1).save(path)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:Image size")
+def test_large_pictures_are_decoded_one_after_another(tmp_path: Path, ended: Callable, honest: int) -> None:
+    """Eight threads that decode 13,000 x 13,000 pixels each at once would take ten gigabytes."""
+    first = large_png(tmp_path / "photos" / "cat" / "0.png", 13_000)
+    for number in range(1, 6):
+        shutil.copy(first, first.with_name(f"{number}.png"))
+    assert first.stat().st_size < 64 * 1024
+    script = (
+        "from hardsight.datasets.folders import read_image_folder; import sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "images = read_image_folder(sys.argv[1])\n"
+        "print(images.load(size=8, workers=8).images.shape, len(images.unreadable(workers=8)))\n"
+        "try: images.load(workers=8)\n"
+        "except ValueError as refusal: print('refused', refusal)\n"
+    )
+    answer = ended(tmp_path / "photos", script=script)
+    assert answer.code == 0, answer.said
+    assert "[6, 3, 8, 8]) 0" in answer.said
+    assert "refused photos (all)" in answer.said
+    assert answer.peak < honest + 2048 * MIB
+
+
+def test_large_pictures_at_their_own_size_are_refused_with_what_to_do(
+    tmp_path: Path, ended: Callable, honest: int
+) -> None:
+    large_png(tmp_path / "photos" / "cat" / "0.png", 9_000)
+    large_png(tmp_path / "photos" / "dog" / "0.png", 9_000)
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def build():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))\n"
+    )
+    answer = ended("score", "--model", "mine:build", "--data", "photos", "-o", "s.parquet", place=tmp_path)
+    assert answer.code == 2, answer.said
+    assert "--size" in answer.said
+    assert answer.peak < honest + 2048 * MIB

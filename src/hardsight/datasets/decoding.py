@@ -1,23 +1,42 @@
 """From encoded image bytes to a uint8 tensor: RGB, upright, resized."""
 
+import functools
 import io
+import sys
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hardsight.files import Budget, memory_left
+
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif"})
 
+# Bytes that a pixel takes while it is decoded: Pillow keeps four, of two modes where it converts, and NumPy three.
+_A_PIXEL, _MOST = 8, 3 << 29
 # By name, because Pillow would hand a PostScript file, whatever its ending, to an interpreter that runs it.
 _FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
 
 
-def decode(data: bytes, size: int | tuple[int, int] | None = None, fit: Literal["crop", "squash"] = "crop") -> Tensor:
-    """An encoded image as uint8 [3, H, W], turned upright by its EXIF tag; ValueError where it does not decode."""
+class TooLargeError(ValueError):
+    """An image has more pixels than whoever decodes it has room for."""
+
+
+def decode(
+    data: bytes,
+    size: int | tuple[int, int] | None = None,
+    fit: Literal["crop", "squash"] = "crop",
+    *,
+    most: int = sys.maxsize,
+) -> Tensor:
+    """An encoded image as uint8 [3, H, W], turned upright by its EXIF tag; ValueError where it does not decode.
+
+    One of more than `most` pixels is refused by its header. Threads share a budget: large ones wait for each other.
+    """
     from PIL import Image, ImageOps
 
     try:
@@ -26,13 +45,30 @@ def decode(data: bytes, size: int | tuple[int, int] | None = None, fit: Literal[
                 # JPEG decodes directly to a half, quarter or eighth: never below twice the wanted size.
                 height, width = _pair(size)
                 opened.draft("RGB", (2 * max(height, width), 2 * max(height, width)))
-            upright = _eight_bits(ImageOps.exif_transpose(opened), opened.format).convert("RGB")
+            pixels = opened.width * opened.height
+            if pixels > most:
+                raise TooLargeError(f"it must have at most {most:,} pixels; it has {pixels:,}")
+            with _budget().taking(_A_PIXEL * pixels):
+                ImageOps.exif_transpose(opened, in_place=True)
+                upright = _eight_bits(opened, opened.format)
+                upright = upright if upright.mode == "RGB" else upright.convert("RGB")
+                if size is not None:
+                    upright = _resize(upright, _pair(size), fit)
+                values = np.array(upright)
+                del upright
+                opened.close()
+                return torch.from_numpy(values).permute(2, 0, 1).contiguous()
+    except TooLargeError:
+        raise
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...
     except Exception as error:
         raise ValueError(f"it does not decode as an image ({_first_words(error)})") from error
-    if size is not None:
-        upright = _resize(upright, _pair(size), fit)
-    return torch.from_numpy(np.array(upright)).permute(2, 0, 1).contiguous()
+
+
+@functools.cache
+def _budget() -> Budget:
+    """What all threads that decode hold together."""
+    return Budget(min(_MOST, memory_left() // 4))
 
 
 def _eight_bits(image: "PillowImage", kind: str | None) -> "PillowImage":

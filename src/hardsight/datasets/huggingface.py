@@ -53,6 +53,10 @@ class ParquetDataset(FileDataset):
             raise ValueError("the row holds no image bytes")
         return data
 
+    def _packed(self) -> int:
+        files = {path.rpartition("#")[0] for path in self.paths}
+        return sum((self.root / file).stat().st_size for file in files)
+
 
 def read_huggingface(
     folder: Path | str,

@@ -4,10 +4,12 @@
 Both are map-style data sets for `torch.utils.data.DataLoader`: item i is (image, label, id).
 """
 
+import collections
 import dataclasses
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -17,7 +19,8 @@ from torch.utils.data import Dataset
 
 from hardsight.datasets import decoding
 from hardsight.datasets.paths import follow
-from hardsight.files import LARGEST_IMAGE, read_bytes
+from hardsight.files import LARGEST_IMAGE, check_unpacked, read_bytes
+from hardsight.files.memory import ALWAYS
 from hardsight.names import unknown_name
 
 Size = int | tuple[int, int] | None
@@ -171,10 +174,10 @@ class FileDataset(_Labelled):
 
     def decode(self, index: int) -> Tensor:
         """Image `index` as uint8 [3, H, W]; ValueError in one sentence where it cannot be had."""
-        try:
-            return decoding.decode(self.read_bytes(index), self.size, self.fit)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{self.paths[index]} is unreadable: {reason_of(error)}") from error
+        image = self._decode_or_skip(index)
+        if isinstance(image, Skipped):
+            raise ValueError(f"{image.path} is unreadable: {image.reason}")
+        return image
 
     def resized(self, size: Size, fit: Fit | None = None) -> "FileDataset":
         """The same files, decoded to another size; they come to it as before unless `fit` is given."""
@@ -191,6 +194,7 @@ class FileDataset(_Labelled):
                 skipped.append(image)
                 continue
             if images is None:
+                source._check_room(image)
                 images = torch.empty(len(source), *image.shape, dtype=torch.uint8)
             _same_shape(image, images, self.paths[index])
             images[len(kept)] = image
@@ -214,23 +218,47 @@ class FileDataset(_Labelled):
 
     def _decoded(self, workers: int | None) -> Iterator[tuple[int, Tensor | Skipped]]:
         """Every image in order, decoded by several threads: Pillow lets go of the interpreter while it works."""
+        # What keeps its own size may be large: decoded when its turn comes, and not ahead of it.
+        most = _AHEAD_PIXELS if self.size is None else sys.maxsize
+        ahead: collections.deque[Future[Tensor | Skipped | None]] = collections.deque()
         with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
-            for start in range(0, len(self), _BLOCK):
-                block = range(start, min(start + _BLOCK, len(self)))
-                yield from zip(block, pool.map(self._decode_or_skip, block), strict=True)
+            for index in range(len(self)):
+                for further in range(index + len(ahead), min(index + _AHEAD, len(self))):
+                    ahead.append(pool.submit(self._decode_ahead, further, most))
+                image = ahead.popleft().result()
+                yield index, self._decode_or_skip(index) if image is None else image
 
-    def _decode_or_skip(self, index: int) -> Tensor | Skipped:
+    def _decode_ahead(self, index: int, most: int) -> Tensor | Skipped | None:
+        """The image, or why there is none; None where it has more than `most` pixels."""
         try:
-            return decoding.decode(self.read_bytes(index), self.size, self.fit)
+            return self._decode_or_skip(index, most)
+        except decoding.TooLargeError:
+            return None
+
+    def _decode_or_skip(self, index: int, most: int | None = None) -> Tensor | Skipped:
+        try:
+            return decoding.decode(self.read_bytes(index), self.size, self.fit, most=most or sys.maxsize)
+        except decoding.TooLargeError:
+            raise
         except (OSError, ValueError) as error:
             return Skipped(self.paths[index], reason_of(error), int(self.ids[index]))
+
+    def _check_room(self, image: Tensor) -> None:
+        """Refuse to load what memory does not hold, or no honest files become at their own size."""
+        wanted = len(self) * image.nbytes
+        packed = self._packed() if wanted > ALWAYS and self.size is None else None
+        check_unpacked(f"{self.name} ({self.split})", wanted, packed, held=wanted)
+
+    def _packed(self) -> int:
+        """The bytes of all files."""
+        return sum((self.root / path).stat().st_size for path in self.paths if (self.root / path).is_file())
 
     def _rows(self, chosen: Tensor) -> dict:
         return super()._rows(chosen) | {"paths": tuple(self.paths[i] for i in chosen.tolist())}
 
 
-# Images in flight at once while loading: decoded results of one block wait in memory, not those of the whole set.
-_BLOCK = 512
+# Images that are decoded ahead while loading, and the most pixels that one of them may have: 16 MiB each.
+_AHEAD, _AHEAD_PIXELS = 64, (1 << 24) // 3
 
 
 def _as_indices(indices: Tensor | Sequence[int], count: int) -> Tensor:

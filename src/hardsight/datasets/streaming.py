@@ -6,6 +6,7 @@ processes. What does not decode is left out of its batch and listed; the pass go
 
 import collections
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from hardsight.datasets import decoding
 from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptions
 from hardsight.datasets.interface import Skipped, check_fit, reason_of
 from hardsight.datasets.paths import follow
-from hardsight.files import LARGEST_IMAGE, read_bytes
+from hardsight.files import LARGEST_IMAGE, memory_left, read_bytes
 
 
 class StreamingLoader(EpochLoader):
@@ -64,6 +65,9 @@ class StreamingLoader(EpochLoader):
         self._root = None if root is None else Path(root)
         self._size, self._fit, self._decode = size, fit, decode
         self._shape = (3, *((size, size) if isinstance(size, int) else size or (1, 1)))
+        # At their own size, those of a few batches wait together.
+        room = memory_left() // 2 // (3 * (1 + ahead) * self.batch_size)
+        self._most = sys.maxsize if size is not None else room
         self._unreadable: dict[int, Skipped] = {}
         self._ids_on_host = self.ids.tolist()
 
@@ -111,7 +115,7 @@ class StreamingLoader(EpochLoader):
             if self._decode is not None:
                 return _checked(self._decode(path))
             file = Path(path) if self._root is None else follow(self._root, path)
-            return decoding.decode(read_bytes(file, LARGEST_IMAGE), self._size, self._fit)
+            return decoding.decode(read_bytes(file, LARGEST_IMAGE), self._size, self._fit, most=self._most)
         except (OSError, ValueError) as error:
             self._unreadable[place] = Skipped(path, reason_of(error), self._ids_on_host[place])
             return self._unreadable[place]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -21,6 +22,7 @@ from hardsight.engines.matching import Groups, match_classes
 from hardsight.engines.model_spec import LoadedModel
 from hardsight.engines.preprocessing import Preprocessing
 from hardsight.engines.streaming import score_model
+from hardsight.files import memory_left, parse_json
 from hardsight.hardness.scoring import DEFAULT_SCORES
 from hardsight.names import check_name
 from hardsight.records import with_skipped
@@ -29,6 +31,8 @@ Images = ArrayDataset | FileDataset
 _ANYWHERE = ("folder", "huggingface")
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
 _THUMBNAIL_SIDE = 96
+# How many times an image's memory what a network makes of it takes.
+_TIMES_ITSELF = 16
 
 
 def open_images(
@@ -81,7 +85,7 @@ def score_images(
     hardness is against the model's own prediction, in the model's classes. Images that do not decode are left out and
     named in the table's metadata, which also keeps `origin`: how the data were opened, so that they can be again.
     """
-    prepared = _Prepared(images, preprocessing or loaded.preprocessing)
+    prepared = _Prepared(images, preprocessing or loaded.preprocessing, batch_size)
     first = prepared.first()
     matched = match_classes(loaded, images.class_names, first, classes, labelled, head)
     if labelled and bool((images.labels < 0).any()):
@@ -98,7 +102,8 @@ def score_images(
 def class_names_of(table: pa.Table) -> list[str] | None:
     """The class names that `score_images` wrote into a table, or None."""
     written = (table.schema.metadata or {}).get(b"class names")
-    return json.loads(written) if written else None
+    named = parse_json(written) if written else None
+    return [str(name) for name in named] if isinstance(named, list) else None
 
 
 def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) -> pa.Table:
@@ -124,32 +129,53 @@ def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) 
     return pa.table({"id": pa.array(kept, pa.string()), "png": pa.array(pictures, pa.binary())})
 
 
-class _Prepared(Dataset[tuple[Tensor | str, int, int]]):
-    """The data's images as the model wants them; the reason, as text, in the place of one that does not decode."""
+@dataclass(frozen=True)
+class _Refusal:
+    """Why no batch can be made, in one sentence."""
 
-    def __init__(self, images: Images, preprocessing: Preprocessing) -> None:
-        self.images, self.preprocessing = images, preprocessing
+    sentence: str
+
+
+class _Prepared(Dataset[tuple[Tensor | str | _Refusal, int, int]]):
+    """The data's images as the model wants them; the reason, as text, in the place of one that does not decode.
+
+    Of images that keep their own size, a batch of the largest must fit.
+    """
+
+    def __init__(self, images: Images, preprocessing: Preprocessing, batch_size: int) -> None:
+        self.images, self.preprocessing, self.batch_size = images, preprocessing, batch_size
+        # What a network makes of an image takes several times its memory, in each of its first layers.
+        self.most = sys.maxsize if preprocessing.size else memory_left() // (2 * 4 * _TIMES_ITSELF * batch_size)
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> tuple[Tensor | str, int, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor | str | _Refusal, int, int]:
         try:
             image, label, identity = self.images[index]
         except ValueError as unreadable:
             return str(unreadable), int(self.images.labels[index]), int(self.images.ids[index])
+        if image.numel() > self.most:
+            too_large = (
+                f"a batch of {self.batch_size} images as large as {list(image.shape[1:])} does not fit into memory"
+            )
+            return _Refusal(f"size must be given (--size), or --batch-size be smaller: {too_large}"), label, identity
         return self.preprocessing(image), label, identity
 
     def first(self) -> Tensor:
         """The first image that decodes."""
         for index in range(len(self)):
             image = self[index][0]
+            if isinstance(image, _Refusal):
+                raise ValueError(image.sentence)
             if isinstance(image, Tensor):
                 return image
         raise ValueError(f"data must hold at least one image that decodes; {self.images.name} holds none")
 
 
-def _collate(rows: list[tuple[Tensor | str, int, int]]) -> tuple[Tensor | str | None, Tensor, Tensor, list[str]]:
+def _collate(
+    rows: list[tuple[Tensor | str | _Refusal, int, int]],
+) -> tuple[Tensor | _Refusal | None, Tensor, Tensor, list[str]]:
     """A batch of what decoded, and the reasons of the rest; a sentence in its place where the images do not fit.
 
     An error raised here would reach the caller as the traceback of another process.
@@ -157,12 +183,13 @@ def _collate(rows: list[tuple[Tensor | str, int, int]]) -> tuple[Tensor | str | 
     images = [image for image, _, _ in rows if isinstance(image, Tensor)]
     kept = [row for row in rows if isinstance(row[0], Tensor)]
     reasons = [image for image, _, _ in rows if isinstance(image, str)]
+    refusal = next((image for image, _, _ in rows if isinstance(image, _Refusal)), None)
     labels, ids = (torch.tensor([row[at] for row in kept], dtype=torch.int64) for at in (1, 2))
     shapes = sorted({tuple(image.shape) for image in images})
     if len(shapes) > 1:
-        sentence = f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}"
-        return sentence, labels, ids, reasons
-    return torch.stack(images) if images else None, labels, ids, reasons
+        differ = f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}"
+        refusal = refusal or _Refusal(differ)
+    return refusal or (torch.stack(images) if images else None), labels, ids, reasons
 
 
 @dataclass
@@ -179,8 +206,8 @@ class _Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
         for images, labels, ids, reasons in self.loader:
             self.skipped += reasons
-            if isinstance(images, str):
-                raise ValueError(images)
+            if isinstance(images, _Refusal):
+                raise ValueError(images.sentence)
             if images is not None:
                 yield images, labels if self.labelled else None, ids
 

@@ -189,9 +189,10 @@ def _with_channels(image: Tensor, channels: int) -> Tensor:
     if len(image) == 1:
         return image.expand(channels, -1, -1)
     if len(image) == 3 and channels == 1:
-        # ITU-R 601 luma in parts of 65,536, rounded to the nearest: Pillow's grey, to the last pixel.
-        weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)
-        return ((image.long() * weights).sum(0, keepdim=True) + 32768 >> 16).to(torch.uint8)
+        from PIL import Image
+
+        grey = Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).convert("L")
+        return torch.from_numpy(np.array(grey))[None]
     raise ValueError(f"image must have {channels} channels or 1; got {len(image)}")
 
 

@@ -29,8 +29,8 @@ def check_unpacked(name: object, unpacked: int, packed: int | None = None, *, he
     times = TIMES if held is None else TIMES_IN_PIECES
     if packed is not None and unpacked > max(ALWAYS, times * packed):
         raise RefusedError(
-            f"{name} must not become more than {times} times its size; its {packed:,} bytes would become {unpacked:,}: "
-            "save it uncompressed where that is meant"
+            f"{name} must not become more than {times} times its size once it is unpacked; its {packed:,} bytes would "
+            f"become {unpacked:,}"
         )
     room, wanted = memory_left() // _SHARE, unpacked if held is None else held
     if wanted > room:

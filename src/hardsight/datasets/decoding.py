@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif"})
 
-# Bytes that a pixel takes while it is decoded: Pillow keeps four, of two modes where it converts, and NumPy three.
+# Bytes that a pixel takes while it is decoded: four in Pillow, of two modes where it converts, then three as bytes.
 _A_PIXEL, _MOST = 8, 3 << 29
 # By name, because Pillow would hand a PostScript file, whatever its ending, to an interpreter that runs it.
 _FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
@@ -54,10 +54,11 @@ def decode(
                 upright = upright if upright.mode == "RGB" else upright.convert("RGB")
                 if size is not None:
                     upright = _resize(upright, _pair(size), fit)
-                values = np.array(upright)
+                values = np.asarray(upright)
+                # Before the last copy the image itself lets go of its pixels.
                 del upright
                 opened.close()
-                return torch.from_numpy(values).permute(2, 0, 1).contiguous()
+                return torch.from_numpy(values.transpose(2, 0, 1).copy())
     except TooLargeError:
         raise
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...

@@ -227,6 +227,7 @@ class FileDataset(_Labelled):
                     ahead.append(pool.submit(self._decode_ahead, further, most))
                 image = ahead.popleft().result()
                 yield index, self._decode_or_skip(index) if image is None else image
+                del image
 
     def _decode_ahead(self, index: int, most: int) -> Tensor | Skipped | None:
         """The image, or why there is none; None where it has more than `most` pixels."""

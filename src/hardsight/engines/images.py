@@ -156,10 +156,11 @@ class _Prepared(Dataset[tuple[Tensor | str | _Refusal, int, int]]):
         except ValueError as unreadable:
             return str(unreadable), int(self.images.labels[index]), int(self.images.ids[index])
         if image.numel() > self.most:
-            too_large = (
-                f"a batch of {self.batch_size} images as large as {list(image.shape[1:])} does not fit into memory"
+            sentence = (
+                f"size must be given (--size), or --batch-size be smaller: {self.batch_size} images of "
+                f"{list(image.shape[1:])} pixels do not fit into memory"
             )
-            return _Refusal(f"size must be given (--size), or --batch-size be smaller: {too_large}"), label, identity
+            return _Refusal(sentence), label, identity
         return self.preprocessing(image), label, identity
 
     def first(self) -> Tensor:

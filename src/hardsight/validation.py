@@ -93,6 +93,19 @@ def check_finite(name: str, values: Tensor, start: int = 0) -> None:
         )
 
 
+def check_device(device: torch.device | str) -> torch.device:
+    """The device of that name, if it is there and computes."""
+    try:
+        # Read back: a device that only pretends to compute does not give the number.
+        torch.ones(1, device=device).item()
+        return torch.device(device)
+    except (RuntimeError, AssertionError, NotImplementedError) as problem:
+        reason = str(problem).splitlines()[0][:200]
+        raise ValueError(
+            f"device must be one that this machine has, cpu or cuda:0, say; got {str(device)!r}: {reason}"
+        ) from problem
+
+
 def check_tensor(name: str, values: Any) -> None:
     """A tensor, not an array of another library, which would end up on another device."""
     if not isinstance(values, Tensor):

@@ -238,7 +238,7 @@ def test_bad_models_and_data(tiny_vit: Path, photos: Path, tmp_path: Path) -> No
     refuse("mean must be for pixels in [0, 1]", *model, *data, "--mean", "127")
     refuse("interpolation must be one of", *model, *data, "--interpolation", "magic")
     for device in ("abacus", "meta"):
-        refuse("--device must be one that is there", *model, *data, "--device", device)
+        refuse("--device must be one that this machine has", *model, *data, "--device", device)
     refuse("classes.json is a file", *model, "--data", tmp_path / "classes.json")
     refuse("nothing is not there", *model, *data, "--split", "nothing")
     refuse("is not readable JSON", *model, *data, "--classes", tmp_path / "classes.json")

@@ -222,7 +222,7 @@ def test_fewer_samples_than_a_batch_make_one_batch():
         ({"std": (0.2, math.inf, 0.2)}, "std must be positive and finite"),
         ({"std": (0.2, math.nan, 0.2)}, "std must be positive and finite"),
         ({"mean": (0.2, math.nan, 0.2)}, "mean must be finite"),
-        ({"augmentation": Augmentation(shift=8, fill="reflect")}, "shift must be smaller than the image"),
+        ({"augmentation": Augmentation(shift=8, fill="reflect")}, "shift must be at most 7"),
     ],
 )
 def test_refusals(data, options, sentence):

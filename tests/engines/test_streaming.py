@@ -255,7 +255,7 @@ def test_a_batch_that_the_model_does_not_take_is_refused_with_what_to_do(
 
 @pytest.mark.parametrize("device", ["nope", "cuda:99", "meta"])
 def test_a_device_that_is_not_there_is_refused_and_the_model_stays(model: nn.Sequential, device: str) -> None:
-    with pytest.raises(ValueError, match=f"^device must be one that is there; '{device}' is not$"):
+    with pytest.raises(ValueError, match=f"^device must be one that .*'{device}'"):
         hs.score_model(model, [(INPUTS, LABELS)], device=device)
     assert all(one.device.type == "cpu" for one in model.parameters())
 

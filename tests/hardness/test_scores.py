@@ -1,6 +1,7 @@
 """Known answers of the scores, the identities their papers print, and what the door refuses."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jaxtyping
@@ -491,3 +492,11 @@ def test_angular_scores_under_vmap_equal_one_call_per_batch() -> None:
     leaf = features[1].clone().requires_grad_()
     hs.angular_visual_hardness(leaf, weight, labels[1]).sum().backward()
     torch.testing.assert_close(each, leaf.grad)
+
+
+@pytest.mark.parametrize("definition", [hardness.class_normalised_norm, hardness.prototype_angle])
+def test_a_class_of_a_large_number_is_one_class(definition: Callable[..., Tensor]) -> None:
+    """A table of that many classes would take gigabytes."""
+    features = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    small, large = torch.tensor([0, 1, 0, 1, 2, 2]), torch.tensor([0, 10**9, 0, 10**9, 10**12, 10**12])
+    torch.testing.assert_close(definition(features, large), definition(features, small))

@@ -221,7 +221,7 @@ def _parquet(path: Path) -> Path:
 def _device(name: str | None) -> str:
     import torch
 
-    from hardsight.engines.inputs import check_device
+    from hardsight.validation import check_device
 
     return str(check_device(name or ("cuda" if torch.cuda.is_available() else "cpu")))
 

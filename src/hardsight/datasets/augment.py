@@ -92,11 +92,12 @@ def shift_and_flip(
 
 
 def check_shift(augmentation: Augmentation, height: int, width: int) -> None:
-    """Refuse to mirror more of an image than there is."""
-    if augmentation.fill == "reflect" and augmentation.shift >= min(height, width):
+    """Refuse to move an image out of itself, and to mirror more of it than there is."""
+    most = min(height, width) - (augmentation.fill == "reflect")
+    if augmentation.shift > most:
         raise ValueError(
-            f"shift must be smaller than the image to reflect it; got {augmentation.shift} for "
-            f"{height} x {width} pixels"
+            f"shift must be at most {most}, for images of {height} x {width} pixels and a fill by "
+            f"{augmentation.fill}; got {augmentation.shift}"
         )
 
 

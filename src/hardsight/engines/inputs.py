@@ -9,17 +9,6 @@ import torch
 from torch import Tensor
 
 
-def check_device(device: torch.device | str) -> torch.device:
-    """The device of that name, if it is there."""
-    try:
-        chosen = torch.device(device)
-        # Read back: a device that only pretends to compute does not give the number.
-        torch.ones(1, device=chosen).item()
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device must be one that is there; {str(device)!r} is not") from error
-    return chosen
-
-
 def check_loader(loader: Iterable[Any]) -> None:
     """A loader yields batches; one batch in its place would be taken for many."""
     if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):

@@ -10,14 +10,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from hardsight.engines.inputs import check_device, check_loader, taking
+from hardsight.engines.inputs import check_loader, taking
 from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
 from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.heads import Seen, evaluating, observe, unwrap
 from hardsight.records import check_ids
-from hardsight.validation import check_finite, check_head, check_labels
+from hardsight.validation import check_device, check_finite, check_head, check_labels
 
 _LABEL_KEYS = ("labels", "label")
 _ID_KEYS = ("ids", "id")

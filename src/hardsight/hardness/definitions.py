@@ -212,9 +212,8 @@ def class_normalised_norm(
     A class whose norms are all equal gets 0.
     """
     check_features(features)
-    classes = _classes_of(labels)
-    check_labels(labels, len(features), classes)
-    return _rounded(scale_within_class(norms(widen(features)), labels.long(), classes), features)
+    codes, classes = _renumbered(labels, len(features))
+    return _rounded(scale_within_class(norms(widen(features)), codes, classes), features)
 
 
 # Without `from_summary`: it needs two passes over the features, which scoring in chunks does not make.
@@ -231,9 +230,8 @@ def prototype_angle(
     among them. In [0, pi]; larger is harder. Unchanged by rotating the features or rescaling all of them at once.
     """
     check_features(features)
-    classes = _classes_of(labels)
-    check_labels(labels, len(features), classes)
-    wide, labels = widen(features), labels.long()
+    labels, classes = _renumbered(labels, len(features))
+    wide = widen(features)
     # Means of features scaled by the largest entry of their class: a sum of large finite ones would overflow, and
     # beside another class's small ones would vanish. Angles do not see it.
     largest = wide.detach().abs().amax(1)
@@ -263,9 +261,12 @@ def _class_angles(features: Tensor, weight: Tensor) -> Tensor:
     return angle_between(widen(features).unsqueeze(1), widen(weight))
 
 
-def _classes_of(labels: Tensor) -> int:
+def _renumbered(labels: Tensor, samples: int) -> tuple[Tensor, int]:
+    """Labels as places among those that occur, and how many these are: a class of the number 10^9 is one class."""
     check_integers("labels", labels)
-    return int(labels.long().max()) + 1 if labels.numel() else 0
+    check_labels(labels, samples, int(labels.long().max()) + 1 if labels.numel() else 0)
+    there, places = labels.long().unique(return_inverse=True)
+    return places, len(there)
 
 
 def _el2n(logits: Tensor, labels: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ from hardsight.training.schedules import PLANS
 
 # What torch's generators take.
 _LARGEST_SEED = 2**63 - 1
+# Far above every batch: the numbers of its samples alone are held at once.
+_LARGEST_BATCH = 2**24
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class DataConfig:
     def __post_init__(self) -> None:
         _at_least(1, batch_size=self.batch_size, test_batch_size=self.test_batch_size, shrink=self.shrink)
         _at_least(1, limit=self.limit)
+        _at_least(0, shift=self.shift, noise_std=self.noise_std)
+        for name in ("batch_size", "test_batch_size"):
+            if getattr(self, name) > _LARGEST_BATCH:
+                raise ValueError(f"{name} must be at most {_LARGEST_BATCH}; got {getattr(self, name)}")
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must lie in (0, 1), the share kept for testing; got {self.held_out!r}")
         if self.class_balanced is not None and len(self.class_balanced) != 2:

@@ -14,7 +14,6 @@ from hardsight.losses.registry import Sizes
 from hardsight.names import visible
 from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
-from hardsight.training.devices import usable_device
 from hardsight.training.fitting import Fitted, Session, fit
 from hardsight.training.locks import alone_in
 from hardsight.training.reading import build, put
@@ -22,6 +21,7 @@ from hardsight.training.record import RunRecord
 from hardsight.training.sweeps import Cell, run_sweep
 from hardsight.training.together import run_together
 from hardsight.training.tracking import Tracker
+from hardsight.validation import check_device
 
 
 def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None = None) -> Fitted:
@@ -47,7 +47,7 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
 def _device(config: TrainingConfig) -> torch.device:
     # Made first in any case: it joins the processes that were launched together.
     launched = Accelerator().device
-    return usable_device(config.device) if config.device else launched
+    return check_device(config.device) if config.device else launched
 
 
 def session(config: TrainingConfig, device: torch.device, **options: Any) -> Session:

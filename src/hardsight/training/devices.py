@@ -5,24 +5,14 @@ from typing import Any
 
 import torch
 
-
-def usable_device(name: torch.device | str) -> torch.device:
-    """The device of this name; refuses one that torch does not know or that is not there."""
-    try:
-        torch.empty(0, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError, NotImplementedError) as problem:
-        reason = str(problem).splitlines()[0]
-        raise ValueError(
-            f"device must be one that this machine has, cpu or cuda:0, say; got {name!r}: {reason}"
-        ) from None
+from hardsight.validation import check_device
 
 
 def chosen_device(name: torch.device | str | None = None) -> torch.device:
     """The device asked for, which must be there; left out, a GPU where there is one."""
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return usable_device(name)
+    return check_device(name)
 
 
 def current(device: torch.device) -> contextlib.AbstractContextManager[Any]:

@@ -16,7 +16,7 @@ from hardsight.dynamics.history import PHASES
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.training.checkpoints import Checkpoints, random_states
 from hardsight.training.data import Feed
-from hardsight.training.devices import current, usable_device
+from hardsight.training.devices import current
 from hardsight.training.locks import alone_in
 from hardsight.training.loop import Training
 from hardsight.training.meter import NonFiniteLossError
@@ -29,6 +29,7 @@ from hardsight.training.resident import can_reside
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan
 from hardsight.training.watching import Watch
+from hardsight.validation import check_device
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Session:
         if scores:
             choose_scores(scores)  # refuses unknown ones now, not after the last epoch
         accelerator = Accelerator()
-        device = accelerator.device if device is None else usable_device(device)
+        device = accelerator.device if device is None else check_device(device)
         feed = Feed(batches, device, accumulate)
         network = ready_network(
             model, loss, device, samples=samples, recorder=recorder, head=head, channels_last=channels_last

@@ -5,7 +5,6 @@ A table that has a name may be written as its name alone: `loss = "gr"` is `loss
 
 import contextlib
 import dataclasses
-import math
 import tomllib
 import types
 import typing
@@ -17,6 +16,8 @@ from hardsight.files import read_text
 from hardsight.names import check_name, nearest_names, unknown_name
 
 Settings = TypeVar("Settings")
+# What torch computes with: a float32's largest number, and a counter's.
+_LARGEST_FLOAT, _LARGEST_INT = 3e38, 2**63 - 1
 
 
 def read_settings(kind: type[Settings], path: Path | str, changes: Iterable[str] = ()) -> Settings:
@@ -145,6 +146,8 @@ def _plain(hint: Any, value: Any, key: str) -> Any:
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ValueError(f"{key} must be {_WORDS.get(hint, hint.__name__)}; got {value!r}")
-    if hint is float and not math.isfinite(value):
-        raise ValueError(f"{key} must be a finite number; got {value!r}")
+    if hint is float and not abs(value) <= _LARGEST_FLOAT:
+        raise ValueError(f"{key} must be a finite number of at most {_LARGEST_FLOAT:g}; got {value!r}")
+    if hint is int and not abs(value) <= _LARGEST_INT:
+        raise ValueError(f"{key} must be a whole number of at most 63 bits; got {str(value)[:100]}")
     return value

@@ -180,13 +180,13 @@ def test_a_head_without_bias(architecture: str, small: Options) -> None:
 COMPILE = """
 import json, sys, torch
 from hardsight import models
-from hardsight.models import densenet, googlenet, resnet50
+from hardsight.models import densenet, googlenet, residual
 
 # The same forward passes over fewer blocks: tracing takes its time for each.
 densenet._BLOCKS, densenet.DenseNet121.feature_dim = (2, 2, 2, 2), 128
 googlenet._TABLE = {"3a": (192, 64, 96, 128, 16, 32, 32), "4a": (256, 384, 192, 384, 48, 128, 128)}
-group = resnet50._group
-resnet50._group = lambda incoming, width, blocks, stride: group(incoming, width, 1, stride)
+blocks = residual._bottlenecks
+residual._bottlenecks = lambda incoming, width, count, stride: blocks(incoming, width, 1, stride)
 
 for name, options in json.loads(sys.argv[1]).items():
     with torch.device("meta"):

@@ -1,8 +1,10 @@
-"""What every network of this room has in common: features, then one linear head."""
+"""What every network here has in common: features, then one linear head; and the layers that several share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,12 +22,13 @@ class Classifier(nn.Module, ABC):
 
     feature_dim: int
     input_shape: tuple[int, ...]
-    linear: nn.Module
+    # Networks with public weights keep the head under the name that those weights use.
+    head_name = "linear"
 
     @property
     def head(self) -> nn.Module:
-        """The last layer. Networks with public weights keep it under the name that those weights use."""
-        return self.linear
+        """The last layer."""
+        return self.get_submodule(self.head_name)
 
     @abstractmethod
     def forward_features(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
@@ -33,6 +36,24 @@ class Classifier(nn.Module, ABC):
 
     def forward(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
         return self.head(self.forward_features(inputs))
+
+
+class AveragingClassifier(Classifier):
+    """The last maps, each averaged, are the features; of these, `dropout` are dropped in training."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+
+    @abstractmethod
+    def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
+        """The last layer with places."""
+
+    def forward_features(
+        self, inputs: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch {self.feature_dim}"]:
+        """The last maps, each averaged; in training after dropout, as the head sees them."""
+        return self.dropout(self.maps(inputs).mean((2, 3)))
 
 
 class StackedClassifier(Classifier):
@@ -55,3 +76,55 @@ class StackedClassifier(Classifier):
         for layer in list(self.classifier)[:-1]:
             activations = layer(activations)
         return activations
+
+
+def normalized_convolution(
+    incoming: int, outgoing: int, kernel: int, *, stride: int = 1, padding: int | None = None, leak: float = 0.0
+) -> list[nn.Module]:
+    """Convolution, batch normalization, ReLU (leaky when `leak` is given). Padding keeps the size unless given.
+
+    The convolution has no bias: the normalization would remove it, and brings its own.
+    """
+    padding = kernel // 2 if padding is None else padding
+    activation = nn.LeakyReLU(leak) if leak else nn.ReLU()
+    convolution = nn.Conv2d(incoming, outgoing, kernel, stride, padding, bias=False)
+    return [convolution, nn.BatchNorm2d(outgoing), activation]
+
+
+class GaussianNoise(nn.Module):
+    """Adds noise of standard deviation `sigma` in training, nothing in evaluation."""
+
+    def __init__(self, sigma: float) -> None:
+        super().__init__()
+        self.sigma = sigma
+
+    def forward(self, inputs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        if not self.training or self.sigma == 0:
+            return inputs
+        return inputs + self.sigma * torch.randn_like(inputs)
+
+    def extra_repr(self) -> str:
+        return f"sigma={self.sigma}"
+
+
+def initialize_he(model: nn.Module, mode: Literal["fan_in", "fan_out"]) -> None:
+    """He et al. (2015): convolutions from a normal distribution of variance 2 / fan, their biases zero."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode=mode, nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def image_size(stem: str) -> int:
+    """The side of the images, in pixels, that a network with this stem is made for."""
+    if stem not in ("small", "large"):
+        raise ValueError(f"stem must be 'small' (about 32x32 pixels) or 'large' (about 224x224); got {stem!r}")
+    return 32 if stem == "small" else 224
+
+
+def hidden_dropout(dropout: float | None, small: bool) -> float:
+    """The share dropped in the hidden layers, half where it is left out; the small stem has no such layers."""
+    if small and dropout:
+        raise ValueError(f"dropout must be left out with the small stem, which has no hidden layers; got {dropout!r}")
+    return 0.5 if dropout is None else dropout

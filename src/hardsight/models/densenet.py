@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.models.classifier import Classifier, Head
-from hardsight.models.layers import check_stem, initialize_he
+from hardsight.models.classifier import AveragingClassifier, Head, image_size, initialize_he
 
 _GROWTH = 32
 _BLOCKS = (6, 12, 24, 16)
@@ -28,7 +27,7 @@ class DenseLayer(nn.Module):
         return torch.cat([inputs, self.conv2(torch.relu(self.norm2(bottleneck)))], dim=1)
 
 
-class DenseNet121(Classifier):
+class DenseNet121(AveragingClassifier):
     """Four dense blocks of 6, 12, 24 and 16 layers, averaged to 1024 features.
 
     The large stem is a normalized 7x7 convolution of stride 2 and a pooling; the small one, for 32x32 images, a bare
@@ -36,13 +35,13 @@ class DenseNet121(Classifier):
     """
 
     feature_dim = 1024
+    head_name = "classifier"
 
     def __init__(
         self, num_classes: int = 1000, in_channels: int = 3, head: Head = nn.Linear, *, stem: str = "large"
     ) -> None:
         super().__init__()
-        check_stem(stem)
-        size = 32 if stem == "small" else 224
+        size = image_size(stem)
         self.input_shape = (in_channels, size, size)
         self.features = nn.Sequential(_stem(in_channels, stem))
         channels = 64
@@ -59,16 +58,8 @@ class DenseNet121(Classifier):
         self.classifier = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_in")
 
-    @property
-    def head(self) -> nn.Module:
-        """The last layer, `classifier`."""
-        return self.classifier
-
-    def forward_features(
-        self, inputs: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """The last block's maps, normalized, rectified, each averaged."""
-        return torch.relu(self.features(inputs)).mean((2, 3))
+    def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
+        return torch.relu(self.features(inputs))
 
 
 def _stem(in_channels: int, stem: str) -> "OrderedDict[str, nn.Module]":

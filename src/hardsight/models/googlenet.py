@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.models.classifier import Classifier, Head
-from hardsight.models.layers import check_stem, initialize_he
+from hardsight.models.classifier import AveragingClassifier, Head, image_size, initialize_he
 
 # Channels of Table 1: incoming, 1x1, 3x3 reduced, 3x3, 5x5 reduced, 5x5, pooled.
 _TABLE = {
@@ -66,7 +65,7 @@ class Inception(nn.Module):
         return torch.cat([branch(inputs) for branch in branches], dim=1)
 
 
-class GoogLeNet(Classifier):
+class GoogLeNet(AveragingClassifier):
     """Nine inception blocks, averaged to 1024 features, of which the paper drops 40 % in training.
 
     The large stem is the paper's, three convolutions and two poolings; the small one, for 32x32 images, a single
@@ -75,6 +74,7 @@ class GoogLeNet(Classifier):
     """
 
     feature_dim = 1024
+    head_name = "fc"
 
     def __init__(
         self,
@@ -86,9 +86,8 @@ class GoogLeNet(Classifier):
         dropout: float = 0.4,
         large_kernel: int = 5,
     ) -> None:
-        super().__init__()
-        check_stem(stem)
-        size = 32 if stem == "small" else 224
+        super().__init__(dropout)
+        size = image_size(stem)
         self.input_shape = (in_channels, size, size)
         if stem == "small":
             self.conv1 = NormalizedConvolution(in_channels, 192, 3)
@@ -100,19 +99,10 @@ class GoogLeNet(Classifier):
         self.pool = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         for name, channels in _TABLE.items():
             self.add_module(f"inception{name}", Inception(*channels, large_kernel=large_kernel))
-        self.dropout = nn.Dropout(dropout)
         self.fc = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_out")
 
-    @property
-    def head(self) -> nn.Module:
-        """The last layer, `fc`."""
-        return self.fc
-
-    def forward_features(
-        self, inputs: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """The last block's maps, each averaged; in training after dropout, as the head sees them."""
+    def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
         maps = self.conv1(inputs)
         if self.stem == "large":
             maps = self.pool(self.conv3(self.conv2(self.pool(maps))))
@@ -120,4 +110,4 @@ class GoogLeNet(Classifier):
             if name in ("4a", "5a"):
                 maps = self.pool(maps)
             maps = getattr(self, f"inception{name}")(maps)
-        return self.dropout(maps.mean((2, 3)))
+        return maps

@@ -7,17 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from hardsight.models.alexnet import AlexNet
-from hardsight.models.amc import CNN13, CNN28
-from hardsight.models.cifar_resnet import CifarResNet
 from hardsight.models.classifier import Classifier, Head
 from hardsight.models.densenet import DenseNet121
-from hardsight.models.digits import DigitsCNN
 from hardsight.models.googlenet import GoogLeNet
-from hardsight.models.plain import cnn9, cnn10
-from hardsight.models.resnet50 import ResNet50
-from hardsight.models.toy import MLP, LeNet, lenet_2d, mlp_2d
-from hardsight.models.vgg import VGG19, vgg19_bn
+from hardsight.models.papers import CNN13, CNN28, cnn9, cnn10
+from hardsight.models.residual import CifarResNet, ResNet50
+from hardsight.models.small import MLP, DigitsCNN, LeNet, lenet_2d, mlp_2d
+from hardsight.models.stacked import VGG19, AlexNet, vgg19_bn
 from hardsight.names import check_name
 
 _NETWORKS: dict[str, Callable[..., Classifier]] = {

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hardsight.files import RefusedError, check_unpacked
 from hardsight.files.arrays import tensor_arrays
-from hardsight.models.cifar_resnet import DEPTHS, CifarResNet
+from hardsight.models.residual import DEPTHS, CifarResNet
 
 
 def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:

@@ -40,6 +40,36 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     return sealed
 
 
+def plain_when_differentiated(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward as for `once_differentiable`; where its result is to be differentiated, a plain formula gives it.
+
+    For that ctx has `plain`, a function of the inputs that have gradients, and `differentiated`: for each input of the
+    function, which of the saved tensors it is, or None.
+    """
+
+    @functools.wraps(backward)
+    def chosen(ctx: Any, upstream: Tensor) -> Any:
+        saved = ctx.saved_tensors
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            with torch.no_grad():
+                return backward(ctx, saved, upstream)
+        places = [place for place in ctx.differentiated if place is not None]
+        wanted = [
+            needed for needed, place in zip(ctx.needs_input_grad, ctx.differentiated, strict=True) if place is not None
+        ]
+        # Views: one input may be made of another, and each derivative is to be by itself alone.
+        inputs: list[Any] = [None if saved[place] is None else saved[place].view_as(saved[place]) for place in places]
+        value = ctx.plain(*inputs)
+        followed = [one for one, needed in zip(inputs, wanted, strict=True) if needed]
+        found = iter(torch.autograd.grad(value, followed, upstream.to(value.dtype), create_graph=True))
+        return tuple(
+            next(found) if needed and place is not None else None
+            for needed, place in zip(ctx.needs_input_grad, ctx.differentiated, strict=True)
+        )
+
+    return chosen
+
+
 def trace_of(*tensors: Tensor | None) -> Tensor:
     """No numbers at all, in the graph behind these tensors: what stands for them in `once_differentiable`."""
     given = [one for one in tensors if one is not None]

@@ -1,5 +1,6 @@
-"""`angular_cross_entropy`: value and gradients for features, weight and scale against float64, also at 0 and pi."""
+"""`avh_loss`, fused: value and gradients for features, weight and scale against float64, also at 0 and pi."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor
 
 from hardsight.geometry import angle_between
-from hardsight.kernels.angular_cross_entropy import angular_cross_entropy, reference
+from hardsight.losses import avh_loss
 
+angular_cross_entropy = functools.partial(avh_loss, fused=True)
+reference = functools.partial(avh_loss, fused=False)
 SHAPES = [(9, 17, 70), (3, 40, 2)]
 
 

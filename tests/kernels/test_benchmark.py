@@ -13,9 +13,9 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from hardsight import benchmark
+from hardsight.benchmark import Measured, append, cases
 from hardsight.cli.bench import bench
-from hardsight.kernels import benchmark
-from hardsight.kernels.benchmark import Measured, append, cases
 
 ROW = Measured("op", "2 x 3", "bfloat16", "ours", 1.0, 0.9, 1.1, 4.0, "a GPU", "2", "3", "3.11", "2026-01-01")
 
@@ -79,32 +79,32 @@ def test_what_was_measured_before_an_interruption_stays(tmp_path: Path, monkeypa
         raise ValueError("the cable was pulled")
 
     monkeypatch.setattr(benchmark, "run", interrupted)
-    assert run("--output", str(path)) == (2, "hardsight: the cable was pulled\n")
+    assert run()[0] == 2
+    assert not path.exists(), "a measurement is recorded on purpose"
+    assert run("--save", str(path)) == (2, "hardsight: the cable was pulled\n")
     with path.open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 1
 
 
-def test_a_variant_without_numbers_is_null_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_without_numbers_is_null_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
     too_large = replace(ROW, median_ms=math.nan, p20_ms=math.nan, p80_ms=math.nan, peak_mib=math.nan)
     monkeypatch.setattr(benchmark, "run", lambda only, compiled, seen: [too_large])
     app = typer.Typer()
     app.command()(bench)
-    done = CliRunner().invoke(app, ["--json", "--output", str(tmp_path / "results.csv")])
+    done = CliRunner().invoke(app, ["--json"])
     assert '"median_ms": null' in done.stdout
     assert json.loads(done.stdout)[0]["peak_mib"] is None
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_machine_without_a_gpu_is_told_so(tmp_path: Path) -> None:
-    code, said = run("--output", str(tmp_path / "results.csv"))
+    code, said = run("--save", str(tmp_path / "results.csv"))
     assert code == 2
     assert "needs a CUDA device" in said
     assert not (tmp_path / "results.csv").exists()
 
 
-def test_other_packages_are_timed_where_they_run_and_named_where_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hardsight.kernels import other_packages
-
+def test_benchmark_are_timed_where_they_run_and_named_where_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(package: str) -> str:
         if package == "quack-kernels":
             raise importlib.metadata.PackageNotFoundError(package)
@@ -120,9 +120,9 @@ def test_other_packages_are_timed_where_they_run_and_named_where_they_do_not(mon
         return loss_or_class
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(other_packages, "_from", found_in)
-    monkeypatch.setattr(other_packages, "_try", lambda loss: loss(*torch.ones(3, 2, 2)))
+    monkeypatch.setattr(benchmark, "_from", found_in)
+    monkeypatch.setattr(benchmark, "_try", lambda loss: loss(*torch.ones(3, 2, 2)))
     with pytest.warns(UserWarning, match=r"liger-kernel 1\.2 is not timed: no compiler"):
-        found = dict(other_packages.linear_cross_entropies())
+        found = dict(benchmark.linear_cross_entropies())
     assert list(found) == ["Liger 1.2", "cut-cross-entropy 1.2"]
     assert found["cut-cross-entropy 1.2"](*torch.ones(3, 2, 2)) == 4

@@ -3,6 +3,7 @@
 And what a call costs the host: the operations it starts are counted.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,21 +11,23 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from hardsight import kernels
-from hardsight.kernels import dispatch, inputs
+from hardsight import kernels, losses
+from hardsight.kernels import dispatch
+from hardsight.losses import inputs
 
 
 def ops(labels: Tensor) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     return {
         "angular_scores": lambda x, w: kernels.angular_scores(x, w, labels).angle_sum.sum() + 0 * x.sum() + 0 * w.sum(),
-        "angular_cross_entropy": lambda x, w: kernels.angular_cross_entropy(x, w, labels, 5.0),
-        "recomputed": lambda x, w: kernels.angular_cross_entropy(x, w, labels, 5.0, recompute=True),
-        "rescaled_cross_entropy": lambda x, w: kernels.rescaled_cross_entropy(x @ w.T, labels),
-        "rescaled_linear": lambda x, w: kernels.rescaled_linear_cross_entropy(x, w, None, labels),
-        "pairwise": lambda x, w: kernels.pairwise_angular_contrast(x @ w.T, labels),
+        "angular_cross_entropy": lambda x, w: losses.avh_loss(x, w, labels, 5.0),
+        "recomputed": lambda x, w: losses.avh_loss(x, w, labels, 5.0, recompute=True),
+        "rescaled_cross_entropy": lambda x, w: losses.gradient_rescaling(x @ w.T, labels),
+        "rescaled_linear": lambda x, w: losses.linear_gradient_rescaling(x, w, None, labels),
+        "pairwise": lambda x, w: losses.amc_loss(x @ w.T, labels, pairs="all"),
     }
 
 
@@ -177,8 +180,8 @@ def test_a_call_starts_a_handful_of_operations(device: str, name: str, monkeypat
     labels = torch.randint(0, 8, (6,), generator=generator)
     leaves = (features.requires_grad_(), weight.requires_grad_())
     without_weight = {
-        "rescaled_cross_entropy": lambda: kernels.rescaled_cross_entropy(features, labels),
-        "pairwise": lambda: kernels.pairwise_angular_contrast(features, labels),
+        "rescaled_cross_entropy": lambda: losses.gradient_rescaling(features, labels),
+        "pairwise": lambda: losses.amc_loss(features, labels, pairs="all"),
     }
     work = without_weight.get(name, lambda: ops(labels)[name](features, weight))
     started = Started()
@@ -287,3 +290,99 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
 def test_the_registrations_keep_their_promises(device: str, name: str) -> None:
     op, arguments = registered(device)[name]
     torch.library.opcheck(op.default, arguments)
+
+
+def on_device(make: Callable[..., nn.Module], like: Tensor, **options: Any) -> nn.Module:
+    with like.device:
+        return make(8, 5, **options)
+
+
+CALLS: dict[str, Callable[..., Tensor]] = {
+    "gradient rescaling": lambda x, w, y, **options: losses.gradient_rescaling(x @ w.T, y, **options),
+    "gradient rescaling module": lambda x, w, y, **options: losses.GradientRescaling(**options)(x @ w.T, y),
+    "linear": lambda x, w, y, **options: losses.linear_gradient_rescaling(x, w, None, y, **options),
+    "avh": lambda x, w, y, **options: losses.avh_loss(x, w, y, **options),
+    "avh module": lambda x, w, y, **options: on_device(losses.AVHLoss, x, **options)(x, y),
+    "amc": lambda x, w, y, **options: losses.amc_loss(x, y, pairs="all", **options),
+    "amc module": lambda x, w, y, **options: losses.AMCLoss(pairs="all", **options)(x, y),
+}
+
+
+class Fused(TorchDispatchMode):
+    """Names the library's own ops that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), names: Any = None) -> Any:
+        if str(function).startswith("hardsight."):
+            self.names.add(str(function))
+        return function(*arguments, **(names or {}))
+
+
+def fused_ops(name: str, device: str, dtype: torch.dtype = torch.bfloat16, **options: Any) -> set[str]:
+    """The fused ops that a forward pass starts on tensors without numbers, which may be on a GPU that is not there."""
+    # Without gradient: autograd asks the device itself.
+    with FakeTensorMode(allow_non_fake_inputs=True), Fused() as seen, torch.no_grad():
+        features, weight = (torch.empty(rows, 8, device=device, dtype=dtype) for rows in (6, 5))
+        labels = torch.zeros(6, device=device, dtype=torch.int64)
+        # A GPU that is not there cannot index, as a plain formula does; which it is, is known by then.
+        with contextlib.suppress(RuntimeError):
+            CALLS[name](features, weight, labels, **options)
+    return seen.names
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_gpu_runs_fused_by_itself_and_nothing_else_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_TRITON_IS_INSTALLED", True)
+    monkeypatch.setattr(dispatch, "_INTERPRETED", False)
+    monkeypatch.setattr(dispatch, "_is_capable", lambda device: True)
+    assert fused_ops(name, "cuda")
+    assert fused_ops(name, "cuda") == fused_ops(name, "cuda", fused=True)
+    assert not fused_ops(name, "cuda", fused=False)
+    assert not fused_ops(name, "cuda", torch.float64)
+    assert not fused_ops(name, "cpu")
+    monkeypatch.setattr(dispatch, "_is_capable", lambda device: False)
+    assert not fused_ops(name, "cuda")
+    with pytest.raises(ValueError, match=r"fused .*8\.0.*got True"):
+        fused_ops(name, "cuda", fused=True)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_fused_where_nothing_can_run_fused_says_why(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_INTERPRETED", False)
+    monkeypatch.setattr(dispatch, "_TRITON_IS_INSTALLED", True)
+    features, weight, labels = draw("cpu")
+    with pytest.raises(ValueError, match=r"fused .*CUDA.*cpu.*got True"):
+        CALLS[name](features, weight, labels, fused=True)
+    with pytest.raises(ValueError, match=r"fused .*'auto'.*got 'yes'"):
+        CALLS[name](features, weight, labels, fused="yes")
+    monkeypatch.setattr(dispatch, "_TRITON_IS_INSTALLED", False)
+    with pytest.raises(ValueError, match=r"fused .*triton.*got True"):
+        CALLS[name](features, weight, labels, fused=True)
+
+
+def test_what_no_kernel_computes_says_so(device: str) -> None:
+    features, weight, labels = draw(device)
+    soft = torch.full((6, 5), 0.2, device=device)
+    for call, what in (
+        (lambda: losses.avh_loss(features, weight, soft, fused=True), "class indices"),
+        (lambda: losses.amc_loss(features, labels, fused=True), "pairs"),
+        (lambda: losses.gradient_rescaling(features.double(), labels, fused=True), "float64"),
+        (lambda: losses.linear_gradient_rescaling(features, weight, None, labels, reduction="none", fused=True), "sum"),
+    ):
+        with pytest.raises(ValueError, match=f"fused .*{what}"):
+            call()
+
+
+def test_each_samples_gradient_by_vmap_is_the_plain_one(device: str) -> None:
+    features, weight, labels = (one.detach() for one in draw(device))
+
+    def loss(row: Tensor, label: Tensor) -> Tensor:
+        return losses.gradient_rescaling(row @ weight.T, label, reduction="sum")
+
+    each = torch.func.vmap(torch.func.grad(loss))(features, labels)
+    together = features.clone().requires_grad_()
+    losses.gradient_rescaling(together @ weight.T, labels, reduction="sum").backward()
+    torch.testing.assert_close(each, together.grad, rtol=1e-4, atol=1e-6)

@@ -1,5 +1,6 @@
-"""`pairwise_angular_contrast` against a loop over pairs in float64, also where vectors meet or oppose."""
+"""`amc_loss` over all pairs, fused, against a loop over pairs in float64, also where vectors meet or oppose."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor
 
 from hardsight.geometry import angle_between
-from hardsight.kernels.pairwise_angular_contrast import pairwise_angular_contrast, reference
+from hardsight.losses import amc_loss
 
+pairwise_angular_contrast = functools.partial(amc_loss, pairs="all", fused=True)
+reference = functools.partial(amc_loss, pairs="all", fused=False)
 SHAPES = [(5, 7), (19, 20), (2, 3)]
 
 
@@ -93,6 +96,6 @@ def test_one_sample_has_no_pair(device: str) -> None:
     assert not got.any()
 
 
-def test_single_pairs_are_refused() -> None:
-    with pytest.raises(ValueError, match="reduction must be 'mean' or 'sum'"):
+def test_no_kernel_makes_single_pairs() -> None:
+    with pytest.raises(ValueError, match=r"fused must be .*'mean' or 'sum'.*got True"):
         pairwise_angular_contrast(torch.randn(3, 2), torch.zeros(3, dtype=torch.int64), reduction="none")

@@ -1,5 +1,6 @@
-"""`rescaled_cross_entropy`: the gradient against a loop in float64, its special cases, and the ends p = 0 and p = 1."""
+"""`gradient_rescaling`, fused: its gradient against a float64 loop, its special cases, and p = 0 and p = 1."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from hardsight.kernels.rescaled_cross_entropy import reference, rescaled_cross_entropy
 from hardsight.losses.rescaling import gradient_rescaling
 
+fused = functools.partial(gradient_rescaling, fused=True)
+plainly = functools.partial(gradient_rescaling, fused=False)
 # The first is more rows than one program takes, the third wider than one reads at a time.
 SHAPES = [(300, 3), (4, 1000), (2, 9_001), (6, 2)]
 
@@ -54,8 +56,8 @@ def test_the_gradient_equals_the_loop(
     logits, labels, weight = draw(shape, dtype, device)
     options = {"beta": 6.0, "lam": 0.5, "sample_weight": weight, "reduction": reduction}
     truth = loop(logits.cpu(), labels.cpu(), 6.0, 0.5, weight.cpu(), reduction)
-    value, got = gradient(rescaled_cross_entropy, logits, labels, **options)
-    plain_value, plain = gradient(reference, logits, labels, **options)
+    value, got = gradient(fused, logits, labels, **options)
+    plain_value, plain = gradient(plainly, logits, labels, **options)
     within_budget(got.cpu(), plain.cpu(), truth, 8.0)
     torch.testing.assert_close(value, plain_value, atol=1e-5, rtol=1e-5)
 
@@ -63,7 +65,7 @@ def test_the_gradient_equals_the_loop(
 @pytest.mark.parametrize(("beta", "lam", "power"), [(2.0, 0.0, 0.0), (4.0, 1.0, 1.0), (2.0, 0.7, 0.7)])
 def test_cross_entropy_mae_and_gce_are_special_cases(device: str, beta: float, lam: float, power: float) -> None:
     logits, labels, _ = draw((5, 300), torch.float32, device)
-    _, got = gradient(rescaled_cross_entropy, logits, labels, beta=beta, lam=lam, transform="identity", reduction="sum")
+    _, got = gradient(fused, logits, labels, beta=beta, lam=lam, transform="identity", reduction="sum")
     leaf = logits.double().requires_grad_()
     p = leaf.softmax(1).gather(1, labels.clamp_min(0)[:, None]).squeeze(1)
     losses = -p.log() if power == 0 else beta / 2 * (1 - p**power) / power
@@ -74,8 +76,8 @@ def test_cross_entropy_mae_and_gce_are_special_cases(device: str, beta: float, l
 def test_cross_entropys_magnitude_is_not_maes(device: str) -> None:
     logits, labels, _ = draw((5, 300), torch.float32, device)
     options = {"transform": "identity", "reduction": "sum"}
-    _, entropy = gradient(rescaled_cross_entropy, logits, labels, beta=2.0, lam=0.0, **options)
-    _, absolute = gradient(rescaled_cross_entropy, logits, labels, beta=4.0, lam=1.0, **options)
+    _, entropy = gradient(fused, logits, labels, beta=2.0, lam=0.0, **options)
+    _, absolute = gradient(fused, logits, labels, beta=4.0, lam=1.0, **options)
     assert not torch.allclose(entropy, absolute)
 
 
@@ -86,7 +88,7 @@ def test_certain_and_impossible_labels_keep_the_direction(device: str, dtype: to
     )
     labels = torch.zeros(3, dtype=torch.int64, device=device)
     want = torch.tensor([[-0.5, 0.25, 0.25], [-0.5, 0.25, 0.25], [0.0, 0.0, 0.0]], device=device)
-    for version in (rescaled_cross_entropy, reference):
+    for version in (fused, plainly):
         value, got = gradient(version, logits, labels, reduction="sum", epsilon=0.0)
         torch.testing.assert_close(got.float(), want, atol=1e-3, rtol=1e-3)
         assert torch.isfinite(value)
@@ -99,13 +101,13 @@ def test_epsilon_lets_go_of_fitted_samples_as_the_loss_does(device: str, reducti
     logits[:, 0] = torch.tensor([15.4, 14.0, 10.0, 3.0, 0.0, -20.0], device=device)
     labels = torch.zeros(6, dtype=torch.int64, device=device)
     options = {"beta": 6.0, "lam": 0.5, "epsilon": 1e-6, "reduction": reduction}
-    value, got = gradient(rescaled_cross_entropy, logits, labels, **options)
+    value, got = gradient(fused, logits, labels, **options)
     want_value, want = gradient(gradient_rescaling, logits.double(), labels, **options)
     torch.testing.assert_close(got.double(), want, atol=1e-7, rtol=2e-5)
     torch.testing.assert_close(value.double(), want_value, atol=1e-6, rtol=1e-5)
-    _, plain = gradient(reference, logits, labels, **options)
+    _, plain = gradient(plainly, logits, labels, **options)
     torch.testing.assert_close(plain.double(), want, atol=1e-7, rtol=2e-5)
-    _, without = gradient(rescaled_cross_entropy, logits, labels, **options | {"epsilon": 0.0})
+    _, without = gradient(fused, logits, labels, **options | {"epsilon": 0.0})
     share = (got / without)[:, 0]
     torch.testing.assert_close(share[0], torch.tensor(8e-7 / 1.8e-6, device=device), atol=0.02, rtol=0.0)
     torch.testing.assert_close(share[-2:], torch.ones(2, device=device))
@@ -113,44 +115,44 @@ def test_epsilon_lets_go_of_fitted_samples_as_the_loss_does(device: str, reducti
 
 def test_in_place_writes_the_same_gradient_over_the_logits(device: str) -> None:
     logits, labels, weight = draw((4, 1000), torch.bfloat16, device)
-    _, want = gradient(rescaled_cross_entropy, logits, labels, sample_weight=weight)
+    _, want = gradient(fused, logits, labels, sample_weight=weight)
     leaf = logits.clone().requires_grad_()
     passed = leaf * 1.0
-    got = torch.autograd.grad(rescaled_cross_entropy(passed, labels, sample_weight=weight, in_place=True), passed)[0]
+    got = torch.autograd.grad(fused(passed, labels, sample_weight=weight, in_place=True), passed)[0]
     assert torch.equal(got, want)
     assert got.data_ptr() == passed.data_ptr()
 
 
 def test_a_batch_of_ignored_labels_learns_nothing(device: str) -> None:
     logits, labels, _ = draw((4, 10), torch.float32, device)
-    value, got = gradient(rescaled_cross_entropy, logits, torch.full_like(labels, -100))
+    value, got = gradient(fused, logits, torch.full_like(labels, -100))
     assert value == 0
     assert torch.equal(got, torch.zeros_like(got))
 
 
 def test_a_known_normaliser_replaces_the_sum_of_the_weights(device: str) -> None:
     logits, labels, _ = draw((4, 10), torch.float32, device)
-    _, total = gradient(rescaled_cross_entropy, logits, labels, reduction="sum")
-    _, got = gradient(rescaled_cross_entropy, logits, labels, normaliser=7.0)
+    _, total = gradient(fused, logits, labels, reduction="sum")
+    _, got = gradient(fused, logits, labels, normaliser=7.0)
     torch.testing.assert_close(got, total / 7.0)
 
 
 def test_a_normaliser_may_be_a_tensor_of_any_type(device: str) -> None:
     logits, labels, _ = draw((4, 10), torch.float32, device)
-    _, want = gradient(rescaled_cross_entropy, logits, labels, normaliser=7.0)
+    _, want = gradient(fused, logits, labels, normaliser=7.0)
     for dtype in (torch.float64, torch.bfloat16):
-        _, got = gradient(rescaled_cross_entropy, logits, labels, normaliser=torch.tensor(7.0, dtype=dtype))
+        _, got = gradient(fused, logits, labels, normaliser=torch.tensor(7.0, dtype=dtype))
         torch.testing.assert_close(got, want)
 
 
 def test_views_and_short_integers_are_read_as_they_lie(device: str) -> None:
     wide, labels, weight = draw((6, 300), torch.bfloat16, device)
     labels = labels.clamp(0, 250)
-    _, want = gradient(rescaled_cross_entropy, wide[:, :251].contiguous(), labels, sample_weight=weight)
+    _, want = gradient(fused, wide[:, :251].contiguous(), labels, sample_weight=weight)
     spread_weight = torch.stack((weight, weight), 1)[:, 0]
     spread_labels = torch.stack((labels, labels), 1).to(torch.uint8)[:, 0]
     leaf = wide.clone().requires_grad_()
-    value = rescaled_cross_entropy(leaf[:, :251], spread_labels, sample_weight=spread_weight, ignore_index=255)
+    value = fused(leaf[:, :251], spread_labels, sample_weight=spread_weight, ignore_index=255)
     got = torch.autograd.grad(value, leaf)[0]
     assert torch.equal(got[:, :251], want)
     assert not got[:, 251:].any()
@@ -160,17 +162,15 @@ def test_without_power_an_impossible_label_has_its_weight(device: str) -> None:
     logits = torch.tensor([[-math.inf, 0.0, 1.0], [0.0, 0.0, 1.0]], device=device)
     options = {"lam": 0.0, "beta": 2.0, "reduction": "sum"}
     for transform in ("exp", "identity"):
-        _, got = gradient(
-            rescaled_cross_entropy, logits, torch.tensor([0, 1], device=device), transform=transform, **options
-        )
-        _, want = gradient(reference, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
+        _, got = gradient(fused, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
+        _, want = gradient(plainly, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
         torch.testing.assert_close(got, want)
 
 
 def test_a_transform_of_ones_own_goes_the_way_of_the_named_ones(device: str) -> None:
     logits, labels, weight = draw((5, 300), torch.float32, device)
     for name, function in (("exp", torch.exp), ("identity", lambda argument: argument)):
-        want_value, want = gradient(rescaled_cross_entropy, logits, labels, transform=name, sample_weight=weight)
-        value, got = gradient(rescaled_cross_entropy, logits, labels, transform=function, sample_weight=weight)
+        want_value, want = gradient(fused, logits, labels, transform=name, sample_weight=weight)
+        value, got = gradient(fused, logits, labels, transform=function, sample_weight=weight)
         torch.testing.assert_close(got, want, atol=1e-7, rtol=1e-4)
         torch.testing.assert_close(value, want_value)

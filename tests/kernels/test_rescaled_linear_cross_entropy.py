@@ -1,5 +1,6 @@
-"""`rescaled_linear_cross_entropy` equals logits first and loss then, in value and in every gradient."""
+"""`linear_gradient_rescaling`, fused, equals logits first and loss then, in value and in every gradient."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hardsight.kernels.rescaled_linear_cross_entropy import reference, rescaled_linear_cross_entropy
+from hardsight import distributed
+from hardsight.losses import linear_gradient_rescaling
 
+rescaled_linear_cross_entropy = functools.partial(linear_gradient_rescaling, fused=True)
+reference = functools.partial(linear_gradient_rescaling, fused=False)
 SHAPES = [(9, 17, 71), (3, 40, 2)]
 
 
@@ -65,10 +69,13 @@ def test_large_beta_neither_overflows_nor_drowns(device: str) -> None:
         torch.testing.assert_close(one.double(), true, atol=1e-4, rtol=1e-3)
 
 
-def test_the_divisor_may_be_summed_over_processes(device: str) -> None:
+def test_weights_are_summed_over_processes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, labels, _ = draw((5, 7, 10), torch.float32, device)
     _, alone = gradients(rescaled_linear_cross_entropy, inputs, labels)
-    _, twice = gradients(rescaled_linear_cross_entropy, inputs, labels, log_divisor=lambda log: log + math.log(2.0))
+    # Two processes, the other with three times these weights: twice as much on average.
+    monkeypatch.setattr(distributed, "world_size", lambda group: 2)
+    monkeypatch.setattr(distributed, "log_sum_over_processes", lambda log_sum, group: log_sum + math.log(4.0))
+    _, twice = gradients(rescaled_linear_cross_entropy, inputs, labels)
     for one, half in zip(alone, twice, strict=True):
         torch.testing.assert_close(half, one / 2)
 
@@ -94,11 +101,11 @@ def test_rows_wider_than_a_program_and_samples_beyond_a_block(device: str, monke
         torch.testing.assert_close(one.double(), true.double(), atol=1e-6, rtol=1e-3)
 
 
-def test_one_class_alone_teaches_nothing(device: str) -> None:
+def test_one_class_alone_is_no_choice(device: str) -> None:
     inputs, labels, _ = draw((3, 4, 1), torch.float32, device)
-    value, got = gradients(rescaled_linear_cross_entropy, inputs, labels)
-    assert value == 0
-    assert not any(one.any() for one in got)
+    for version in (rescaled_linear_cross_entropy, reference):
+        with pytest.raises(ValueError, match=r"two classes or more; got"):
+            version(*inputs, labels)
 
 
 @pytest.mark.parametrize("trained", [(0,), (1,), (2,), (0, 2)])

@@ -5,11 +5,20 @@ import math
 import pytest
 import torch
 
-from hardsight.kernels.rescaling import RowStatistics, coefficients, held, log_weights
+from hardsight.kernels.rescaled_cross_entropy import RowStatistics
+from hardsight.losses.rescaling import let_go, log_weight, rescaled_gradient
 
 # How far the label's logit stands above the others' log-sum-exp: from p = 3e-35 to 1 - p = 3e-35.
 LEADS = (-80.0, -20.0, -1.0, 0.0, 1.0, 20.0, 80.0)
 ROWS = RowStatistics(torch.tensor(LEADS) + 3.0, torch.full((len(LEADS),), 3.0))
+
+
+def weights(beta: float, lam: float, transform: str) -> torch.Tensor:
+    return log_weight(ROWS.log_p, ROWS.log_rest, beta, lam, transform)
+
+
+def held(epsilon: float) -> torch.Tensor:
+    return let_go(torch.ones(len(LEADS), 1), ROWS.log_rest, epsilon).squeeze(1)
 
 
 def share(lead: float) -> float:
@@ -21,29 +30,29 @@ def share(lead: float) -> float:
 def test_weights_follow_the_formula(beta: float, lam: float) -> None:
     arguments = torch.tensor([beta * share(one) ** lam * share(-one) for one in LEADS], dtype=torch.float64)
     for transform, want in (("exp", arguments), ("identity", arguments.log())):
-        got = log_weights(ROWS, beta, lam, transform).double()
+        got = weights(beta, lam, transform).double()
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
     without_logs = (beta * ROWS.log_p.exp() ** lam * (1 - ROWS.log_p.exp())).log()
-    assert not torch.allclose(without_logs, log_weights(ROWS, beta, lam, "identity")), "a lead of 20 must tell"
+    assert not torch.allclose(without_logs, weights(beta, lam, "identity")), "a lead of 20 must tell"
 
 
 def test_nothing_is_emphasised_with_beta_of_nothing() -> None:
-    assert torch.equal(log_weights(ROWS, 0.0, 0.5, "exp"), torch.zeros(len(LEADS)))
-    assert torch.equal(log_weights(ROWS, 0.0, 0.5, "identity"), torch.full((len(LEADS),), -math.inf))
+    assert torch.equal(weights(0.0, 0.5, "exp"), torch.zeros(len(LEADS)))
+    assert torch.equal(weights(0.0, 0.5, "identity"), torch.full((len(LEADS),), -math.inf))
 
 
 def test_a_fitted_sample_is_let_go_by_epsilon() -> None:
     want = torch.tensor([2 * share(-one) / (2 * share(-one) + 1e-6) for one in LEADS], dtype=torch.float64)
-    torch.testing.assert_close(held(ROWS, 1e-6).double(), want, atol=0.0, rtol=1e-5)
-    assert torch.equal(held(ROWS, 0.0), torch.ones(len(LEADS)))
+    torch.testing.assert_close(held(1e-6).double(), want, atol=0.0, rtol=1e-5)
+    assert torch.equal(held(0.0), torch.ones(len(LEADS)))
 
 
 def test_coefficients_are_finite_whatever_the_divisor() -> None:
     logs = torch.tensor([-math.inf, 0.0, 200.0])
-    got = coefficients(logs, torch.tensor(0.0))
+    got = rescaled_gradient(logs, torch.ones(3, 1), torch.tensor(0.0)).squeeze(1)
     assert got.tolist() == [0.0, 1.0, torch.finfo(torch.float32).max]
     # All ignored: the divisor is 0 too.
-    assert coefficients(logs[:1], torch.tensor(-math.inf)).tolist() == [0.0]
+    assert rescaled_gradient(logs[:1], torch.ones(1, 1), torch.tensor(-math.inf)).squeeze(1).tolist() == [0.0]
 
 
 def test_many_shares_have_one_sum(device: str) -> None:

@@ -160,8 +160,7 @@ WITHOUT_DIM = {
     "avh": lambda features, labels: losses.avh_loss(features, features[:2], labels),
     "arcface": lambda features, labels: losses.ArcFace(0, 2)(features, labels),
     "lid": lambda features, labels: losses.local_intrinsic_dimensionality(features, neighbours=1),
-    "kernel, contrast": lambda features, labels: kernels.pairwise_angular_contrast(features, labels),
-    "kernel, angular": lambda features, labels: kernels.angular_cross_entropy(features, features[:2], labels),
+    "linear": lambda features, labels: losses.linear_gradient_rescaling(features, features[:2], None, labels),
     "kernel, scores": lambda features, labels: kernels.angular_scores(features, features[:2], labels),
     "angles": lambda features, labels: hs.angle_between(features, features),
 }

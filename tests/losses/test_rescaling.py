@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from hardsight import kernels
 from hardsight.losses import (
     AccumulatedRescaling,
     AutomaticRescaling,
     GradientRescaling,
     gce_loss,
     gradient_rescaling,
+    linear_gradient_rescaling,
     mae_loss,
     rescaling_weights,
 )
@@ -85,8 +85,7 @@ def test_epsilon_lets_go_of_what_is_fitted(dtype: torch.dtype) -> None:
 RESCALING = {
     "function": gradient_rescaling,
     "module": lambda logits, labels: GradientRescaling()(logits, labels),
-    "kernel": kernels.rescaled_cross_entropy,
-    "linear kernel": lambda logits, labels: kernels.rescaled_linear_cross_entropy(
+    "from features": lambda logits, labels: linear_gradient_rescaling(
         logits, torch.eye(3, dtype=logits.dtype), None, labels
     ),
 }

@@ -16,7 +16,7 @@ from hardsight.losses.rescaling_limit import largest_beta
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = sorted((ROOT / "src").rglob("*.py"))
-RESCALING = {"GradientRescaling", "gradient_rescaling", "rescaled_cross_entropy", "rescaled_linear_cross_entropy"}
+RESCALING = {"GradientRescaling", "gradient_rescaling", "linear_gradient_rescaling"}
 # With more classes the limit falls no further.
 MANY_CLASSES = 100
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -106,7 +106,7 @@ def test_the_default_rules_no_class_out() -> None:
 
 UNSTABLE = {
     "a call": "```python\nlosses.GradientRescaling(8.0, lam=0.5)\n```\n",
-    "a function": "```python\nkernels.rescaled_cross_entropy(logits, labels, beta=8.0)\n```\n",
+    "a function": "```python\nlosses.gradient_rescaling(logits, labels, beta=8.0)\n```\n",
     "a session": "```python\n>>> loss = hs.losses.GradientRescaling(beta=16.0, lam=1.0)\n>>> loss\nx\n```\n",
     "a file": '```toml\n[loss]\nname = "gr"\noptions = { beta = 16.0, lam = 1.0 }\n```\n',
     "a dictionary": '```python\nconfig = {"loss": {"name": "gr", "options": {"beta": 16.0}}}\n```\n',

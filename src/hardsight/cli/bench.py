@@ -12,9 +12,9 @@ from hardsight.cli.printing import AsJson, one_sentence, say, say_json
 def bench(
     only: Annotated[str | None, typer.Option("--only", help="One op, such as angular_scores.")] = None,
     compiled: Annotated[bool, typer.Option(help="Time torch.compile of the plain version too; takes minutes.")] = True,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The table to append to.")] = Path(
-        "benchmarks/results.csv"
-    ),
+    save: Annotated[
+        Path | None, typer.Option(help="Append the rows to this table, such as benchmarks/results.csv.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time the fused kernels on this machine's GPU: ours, plain, compiled, and the floor no version goes under.
@@ -26,11 +26,12 @@ def bench(
         hardsight bench --only rescaled_cross_entropy --no-compiled
     """
     with one_sentence("only"):
-        from hardsight.kernels import benchmark
+        from hardsight import benchmark
 
         def keep(row: Any) -> None:
             # Each row at once, so that an interruption loses none.
-            benchmark.append([row], output)
+            if save is not None:
+                benchmark.append([row], save)
             if not as_json:
                 _print(row)
 
@@ -39,7 +40,8 @@ def bench(
         say_json([asdict(row) for row in rows])
     else:
         first = rows[0]
-        say(f"{first.device}, torch {first.torch}, triton {first.triton}; appended to {output}")
+        kept = "" if save is None else f"; appended to {save}"
+        say(f"{first.device}, torch {first.torch}, triton {first.triton}{kept}")
 
 
 def _print(row: Any) -> None:

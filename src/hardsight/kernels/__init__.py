@@ -1,24 +1,10 @@
-"""Fused versions of what geometry, hardness and losses define: for each op a reference, a Triton version, a dispatch.
+"""Fused computations for thousands of classes: what `hs.score` and the losses run on a GPU, one module each.
 
-Every op works under `torch.compile`, autocast, data parallelism and checkpointing; without Triton or a CUDA device the
-plain version runs. Second derivatives through a gradient that an op writes itself raise.
+`losses` and `hardness` choose between these and their plain formulas. `angular_scores` is public as well: all numbers
+that the hardness scores are made of, in one pass. Everything works under `torch.compile`, autocast, data parallelism
+and checkpointing.
 """
 
-from hardsight.kernels.angular_cross_entropy import angular_cross_entropy
 from hardsight.kernels.angular_scores import AngularScores, angular_scores
-from hardsight.kernels.pairwise_angular_contrast import pairwise_angular_contrast
-from hardsight.kernels.rescaled_cross_entropy import attach_rescaled_gradient, rescaled_cross_entropy, row_statistics
-from hardsight.kernels.rescaled_linear_cross_entropy import rescaled_linear_cross_entropy
-from hardsight.kernels.rescaling import RowStatistics
 
-__all__ = [
-    "AngularScores",
-    "RowStatistics",
-    "angular_cross_entropy",
-    "angular_scores",
-    "attach_rescaled_gradient",
-    "pairwise_angular_contrast",
-    "rescaled_cross_entropy",
-    "rescaled_linear_cross_entropy",
-    "row_statistics",
-]
+__all__ = ["AngularScores", "angular_scores"]

@@ -1,25 +1,22 @@
-"""The AVH loss straight from features and weight: samples x classes exists only a block of samples at a time.
+"""The AVH loss straight from features and weight, fused: samples x classes exists a block of samples at a time.
 
 By default the gradient is made during the forward pass, while a block's products are at hand: three matrix products
 in all, two where features or weight are frozen, and the gradients are held until the backward pass. Where there are no
-more classes than dimensions, that by features waits as slopes, which take less room, and the backward pass multiplies
+more classes than dimensions, that by features waits as slopes, which take less memory, and the backward pass multiplies
 them with the weight. With `recompute` (and always where every sample's loss is returned) the forward pass keeps nothing
 and the backward pass multiplies again: four products.
 """
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.derivatives import once_differentiable
-from hardsight.geometry import angles_to_classes, widen
+from hardsight.derivatives import plain_when_differentiated
 from hardsight.kernels.directions import project_gradients
-from hardsight.kernels.dispatch import aligned_width, call, held_dtype, runs_fused, same_precision
-from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
-from hardsight.kernels.samples import kept_labels, reduced
+from hardsight.kernels.dispatch import aligned_width, call, held_dtype
 from hardsight.kernels.tangent_product import gradients_from_slopes
 
 
@@ -27,57 +24,24 @@ def angular_cross_entropy(
     features: Float[Tensor, "samples dim"],
     weight: Float[Tensor, "classes dim"],
     labels: Integer[Tensor, "samples"],
-    scale: Tensor | float = 10.0,
+    scale: Tensor | float,
+    sample_weight: Float[Tensor, "samples"] | None,
+    ignore_index: int,
+    reduction: str,
     *,
-    sample_weight: Float[Tensor, "samples"] | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
     recompute: bool = False,
+    plain: Callable[..., Tensor],
 ) -> Float[Tensor, "..."]:
-    """-log softmax of scale (pi - angle) at the label; gradients for features, weight and scale.
-
-    Lengths beyond float32's squares (about 1e-19 to 1e19) count as zero vectors in the fused version: a right angle
-    and no gradient.
-    """
-    check_head(features, weight)
-    labels = check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
-    check_sample_weight(sample_weight, len(features))
-    check_choice("reduction", reduction, ("mean", "sum", "none"))
-    check_number("scale", scale)
-    features, weight = same_precision((features, weight))
-    if not _serves(features, weight):
-        return reference(
-            features, weight, labels, scale, sample_weight=sample_weight, ignore_index=ignore_index, reduction=reduction
-        )
-    if sample_weight is not None and sample_weight.requires_grad:
-        # Weights that are learned: their gradient is arithmetic on [samples] numbers.
-        losses = angular_cross_entropy(features, weight, labels, scale, ignore_index=ignore_index, reduction="none")
-        return reduced(losses, kept_labels(labels, sample_weight, ignore_index)[1], reduction)
+    """`losses.avh_loss`; `plain`, a function of features, weight and scale, gives what second derivatives need."""
     pointer = scale.to(features.device) if isinstance(scale, Tensor) else None
     number = 1.0 if isinstance(scale, Tensor) else float(scale)
     given = (features, weight, labels, pointer, number, sample_weight, ignore_index, reduction)
     trained = any(one is not None and one.requires_grad for one in (features, weight, pointer))
     if torch.is_grad_enabled() and trained:
-        return (_Recomputed if recompute or reduction == "none" else _Eager).apply(*given)
+        kept = None if torch.compiler.is_compiling() else plain
+        return (_Recomputed if recompute or reduction == "none" else _Eager).apply(kept, *given)
     with torch.no_grad():
         return _walk(*given, upstream=None, wanted=_NOTHING)[0]
-
-
-def reference(
-    features: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    scale: Tensor | float = 10.0,
-    *,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """`angular_cross_entropy` in plain PyTorch: the definition, with samples x classes in memory."""
-    labels, sample_weight = kept_labels(labels, sample_weight, ignore_index)
-    logits = scale * (math.pi - angles_to_classes(widen(features), widen(weight), exact=False))
-    losses = -logits.log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)
-    return reduced(losses, sample_weight.to(losses.dtype), reduction)
 
 
 class _Eager(torch.autograd.Function):
@@ -85,18 +49,19 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None, *settings: Any
+        ctx: Any, plain: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None, *settings: Any
     ) -> Tensor:
         wanted = _wanted(ctx.needs_input_grad)
         made = _walk(features, weight, labels, scale, *settings, upstream=None, wanted=wanted)
         ctx.unused = (None,) * len(settings)
+        ctx.plain, ctx.differentiated = plain, (None, 1, 2, None, 0, *ctx.unused)
         ctx.save_for_backward(scale, features, weight, *made[1:])
         return made[0]
 
     @staticmethod
-    @once_differentiable
+    @plain_when_differentiated
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_projected(_wanted(ctx.needs_input_grad), grad, *saved), *ctx.unused
+        return None, *_projected(_wanted(ctx.needs_input_grad), grad, *saved), *ctx.unused
 
 
 class _Recomputed(torch.autograd.Function):
@@ -105,6 +70,7 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        plain: Any,
         features: Tensor,
         weight: Tensor,
         labels: Tensor,
@@ -113,13 +79,14 @@ class _Recomputed(torch.autograd.Function):
         sample_weight: Tensor | None,
         *settings: Any,
     ) -> Tensor:
+        ctx.plain, ctx.differentiated = plain, (None, 0, 1, None, 3, None, None, None, None)
         ctx.save_for_backward(features, weight, labels, scale, sample_weight)
         ctx.number, ctx.settings = number, settings
         given = (features, weight, labels, scale, number, sample_weight, *settings)
         return _walk(*given, upstream=None, wanted=_NOTHING)[0]
 
     @staticmethod
-    @once_differentiable
+    @plain_when_differentiated
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, labels, scale, sample_weight = saved
         each = grad if grad.ndim else None
@@ -127,7 +94,7 @@ class _Recomputed(torch.autograd.Function):
         wanted = _wanted(ctx.needs_input_grad)
         _, *made = _walk(*given, upstream=each, wanted=wanted)
         found = _projected(wanted, None if grad.ndim else grad, scale, features, weight, *made)
-        return *found, None, None, None, None
+        return None, *found, None, None, None, None
 
 
 # Whether gradients by features, weight and scale are wanted.
@@ -136,7 +103,7 @@ _NOTHING: _Wanted = (False, False, False)
 
 
 def _wanted(needs_input_grad: tuple[bool, ...]) -> _Wanted:
-    return needs_input_grad[0], needs_input_grad[1], needs_input_grad[3]
+    return needs_input_grad[1], needs_input_grad[2], needs_input_grad[4]
 
 
 def _walk(
@@ -182,10 +149,6 @@ def _projected(
     return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, by_scale
 
 
-def _serves(features: Tensor, weight: Tensor) -> bool:
-    return runs_fused(features, weight) and features.numel() > 0
-
-
 def _keeps_slopes(features: Tensor, weight: Tensor) -> bool:
     """Whether slopes, one a class, wait for the backward pass instead of a gradient, one a dimension."""
     return weight.shape[0] <= features.shape[1]
@@ -226,20 +189,8 @@ _angular_walk_op = torch.library.custom_op("hardsight::angular_walk", _angular_w
 
 
 @_angular_walk_op.register_fake
-def _(
-    features: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    scale: Tensor | None,
-    number: float,
-    sample_weight: Tensor | None,
-    upstream: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    features_wanted: bool,
-    weight_wanted: bool,
-    scale_wanted: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(features: Tensor, weight: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    reduction, features_wanted, weight_wanted, scale_wanted = given[-4:]
     samples, classes = features.shape[0], weight.shape[0]
     wide = features.new_empty(0, dtype=torch.float32)
     keeps_slopes = features_wanted and _keeps_slopes(features, weight)

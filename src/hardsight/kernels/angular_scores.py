@@ -9,7 +9,6 @@ from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
 from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed
-from hardsight.kernels.inputs import check_head, check_labels
 
 # Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
 _PLAIN_ELEMENTS = 2**22
@@ -56,7 +55,6 @@ def angular_scores(
         nothing = torch.zeros(len(features), dtype=torch.int64, device=features.device)
         labels = angular_scores(features, weight, nothing, bias).predicted
     labels = check_labels(labels, len(features), len(weight))
-    labels = labels.long()
     features, weight = same_precision((features.detach(), weight.detach()))
     if not serves(features, weight):
         return reference(features, weight, labels, bias, logits=logits, spread=spread)
@@ -93,9 +91,44 @@ def _angles_of(found: AngularScores) -> AngularScores:
     return found._replace(**no_angles, predicted=torch.full_like(found.predicted, -1))
 
 
+def check_labels(labels: Any, samples: int, classes: int) -> Tensor:
+    """One class for each sample; their values are looked at on a CPU alone, as looking would wait for a GPU."""
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
+        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise TypeError(f"labels must be a tensor of integers, a class for each sample; got {kind}")
+    if labels.shape != (samples,):
+        raise ValueError(f"labels must be one class for each of the {samples} samples; got shape {list(labels.shape)}")
+    # Not as they came: torch compares no unsigned integers of more than 8 bits.
+    labels = labels.long()
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling() and labels.numel():
+        least, largest = (int(one) for one in labels.aminmax())
+        if least < 0 or largest >= classes:
+            raise ValueError(f"labels must lie in [0, {classes}), the classes; got values from {least} to {largest}")
+    return labels
+
+
+def check_head(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Features [samples, dim] and weight [classes, dim], of one dim and at least one class; bias [classes].
+
+    A kernel reads a number of the bias for each class, whether it is there or not.
+    """
+    if features.ndim != 2 or weight.ndim != 2 or features.shape[1] != weight.shape[1] or not len(weight):
+        raise ValueError(
+            f"features must be [samples, dim] and weight [classes, dim], of the same dim and at least one class; "
+            f"got {list(features.shape)} and {list(weight.shape)}"
+        )
+    if not features.is_floating_point() or not features.shape[1]:
+        raise ValueError(
+            f"features must be [samples, dim], floating point and at least 1 wide; got {list(features.shape)} of "
+            f"{features.dtype}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must be one number for each of the {len(weight)} classes; got {list(bias.shape)}")
+
+
 def serves(features: Tensor, weight: Tensor) -> bool:
     """Whether the fused pass is the better one: not for float32 without TF32, where torch's own product is faster."""
-    if not runs_fused(features, weight) or len(weight) < 2 or not features.numel():
+    if not runs_fused(features, weight) or len(weight) < 2:
         return False
     if features.stride(1) != 1 or weight.stride(1) != 1:
         return False

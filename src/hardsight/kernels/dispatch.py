@@ -1,7 +1,8 @@
-"""Which version of an op runs: the fused one on CUDA with Triton, or in its interpreter; else the plain one."""
+"""Whether a computation runs fused: on CUDA with Triton, or in its interpreter; and what every launch needs."""
 
 import functools
 import importlib.util
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from hardsight.geometry import widen
 
+Fused = bool | str  # True, False or "auto"
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Found once, not imported: importing Triton costs more than importing this package.
 _TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
@@ -23,14 +25,57 @@ _WIDE_PRODUCTS = hasattr(torch.ops.aten.mm, "dtype_out")
 _LEAST_CAPABILITY = (8, 0)
 
 
+def chooses_fused(fused: Fused, *tensors: Tensor, unless: str | None = None) -> bool:
+    """Whether these tensors are to be computed by a kernel: "auto" where one serves them, True or False by order.
+
+    `unless` is what else keeps a kernel from this call. Ordered where it cannot run, an error says why.
+    """
+    if fused is False:
+        return False
+    if fused is not True and fused != "auto":
+        raise ValueError(f"fused must be 'auto', True or False; got {fused!r}")
+    if unless is None and runs_fused(*tensors):
+        return True
+    if fused is True:
+        raise ValueError(
+            f"fused must be 'auto' or False where no kernel can run ({unless or _obstacle(*tensors)}); got True"
+        )
+    return False
+
+
 def runs_fused(*tensors: Tensor) -> bool:
     """Whether Triton serves these tensors: all on one CUDA device (any, when interpreted), in float32 or half."""
     device = tensors[0].device
     if not _TRITON_IS_INSTALLED or any(one.device != device or one.dtype not in FUSED_DTYPES for one in tensors):
         return False
+    if any(one.numel() == 0 for one in tensors) or _is_transformed(*tensors):
+        return False
     if device.type != "cuda":
         return device.type == "cpu" and _INTERPRETED
     return torch.compiler.is_compiling() or _is_capable(device)
+
+
+def _is_transformed(*tensors: Tensor) -> bool:
+    """Whether torch.func looks on, whose vmap has no rule for a kernel."""
+    if torch.compiler.is_compiling():
+        return False
+    return any(torch._C._functorch.is_functorch_wrapped_tensor(one) for one in tensors)
+
+
+def _obstacle(*tensors: Tensor) -> str:
+    """Why Triton does not serve these tensors."""
+    devices, dtypes = ({str(getattr(one, name)) for one in tensors} for name in ("device", "dtype"))
+    if not _TRITON_IS_INSTALLED:
+        return "triton is not installed"
+    if len(devices) > 1 or (tensors[0].device.type != "cuda" and not _INTERPRETED):
+        return f"it takes one CUDA device, the tensors are on {', '.join(sorted(devices))}"
+    if any(one.dtype not in FUSED_DTYPES for one in tensors):
+        return f"it takes float32, bfloat16 and float16, the tensors are {', '.join(sorted(dtypes))}"
+    if any(one.numel() == 0 for one in tensors):
+        return "there are no numbers to compute"
+    if _is_transformed(*tensors):
+        return "torch.func transforms the tensors"
+    return "it takes a GPU of compute capability 8.0 or later"
 
 
 @functools.cache
@@ -127,3 +172,17 @@ def tf32_is_allowed() -> bool:
 # Tracing cannot follow the question, and the answer is a setting of the process. This is all that
 # `torch.compiler.assume_constant_result` does, after importing a compiler that takes seconds and few will use.
 tf32_is_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def given_normaliser(
+    normaliser: Tensor | float | None, device: torch.device
+) -> tuple[Tensor, None] | tuple[None, float | None]:
+    """A divisor that came as a tensor, on the device; or the log of one that came as a number."""
+    if isinstance(normaliser, Tensor):
+        return normaliser.detach().to(device), None
+    return None, None if normaliser is None else log_or_nothing(normaliser)
+
+
+def log_or_nothing(number: float) -> float:
+    """The logarithm, minus infinity at 0."""
+    return math.log(number) if number > 0 else -math.inf

@@ -1,4 +1,4 @@
-"""Gradient rescaling from features and a linear head: all samples' logits never exist, a block's at a time do.
+"""Gradient rescaling from features and a linear head, fused: the logits of a block of samples at a time exist.
 
 The gradients of features, weight and bias are made during the forward pass, without the divisor, which depends on the
 whole batch (and on other processes); the backward pass multiplies by it. Three matrix products in all.
@@ -13,13 +13,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import once_differentiable, trace_of
-from hardsight.geometry import widen
-from hardsight.kernels.dispatch import call, runs_fused, same_precision
-from hardsight.kernels.inputs import check_choice, check_head, check_labels, check_number, check_sample_weight
-from hardsight.kernels.rescaled_cross_entropy import reference as from_logits
-from hardsight.kernels.rescaled_cross_entropy import row_statistics
-from hardsight.kernels.rescaling import check_rescaling, given_normaliser, log_weights
-from hardsight.kernels.samples import kept_labels
+from hardsight.kernels.dispatch import call, given_normaliser, same_precision
 
 
 def rescaled_linear_cross_entropy(
@@ -27,85 +21,34 @@ def rescaled_linear_cross_entropy(
     weight: Float[Tensor, "classes dim"],
     bias: Float[Tensor, "classes"] | None,
     labels: Integer[Tensor, "samples"],
+    sample_weight: Float[Tensor, "samples"] | None,
+    normaliser: Tensor | float | None,
+    settings: tuple[int, float, float, float, bool, str],
     *,
-    beta: float = 6.0,
-    lam: float = 0.5,
-    transform: str = "exp",
-    epsilon: float = 1e-6,
-    sample_weight: Float[Tensor, "samples"] | None = None,
-    ignore_index: int = -100,
-    reduction: str = "weight",
-    normaliser: Tensor | float | None = None,
     log_divisor: Callable[[Tensor], Tensor] | None = None,
 ) -> Float[Tensor, ""]:
-    """`rescaled_cross_entropy` of features @ weight.T + bias, without the logits; reductions "weight", "mean", "sum".
+    """`losses.linear_gradient_rescaling`; settings: ignore_index, beta, lam, epsilon, whether exp, reduction.
 
-    `log_divisor` turns the log of this process's sum of weights into the log of what the gradient is divided by, to
-    sum over processes; it belongs to reduction "weight".
+    `log_divisor` turns the log of this process's sum of weights into the log of what the gradient is divided by.
     """
-    check_head(features, weight, bias)
-    labels = check_labels(labels, len(features), len(weight), ignore_index=ignore_index)
-    check_sample_weight(sample_weight, len(features))
-    check_rescaling(beta, lam, epsilon, transform, reduction)
-    check_number("normaliser", 1.0 if normaliser is None else normaliser)
-    check_choice("transform", transform, ("exp", "identity"))
     features, weight = same_precision((features, weight))
-    options = {"beta": beta, "lam": lam, "transform": transform, "reduction": reduction, "normaliser": normaliser}
-    options["epsilon"] = epsilon
-    if not runs_fused(features, weight) or not features.numel():
-        if log_divisor is not None and reduction == "weight":
-            options["normaliser"] = log_divisor(
-                _log_weight_sum(features, weight, bias, labels, sample_weight, ignore_index, options)
-            ).exp()
-        return reference(
-            features, weight, bias, labels, sample_weight=sample_weight, ignore_index=ignore_index, **options
-        )
+    _, beta, lam, _, exponential, _ = settings
     # Weights relative to the largest there can be; where that is out of reach, to the middle of their range in logs.
     peak = beta * (lam / (1 + lam)) ** lam / (1 + lam)
-    shift = (peak if peak <= 10 else peak / 2) if transform == "exp" else math.log(max(peak, 1e-30))
+    shift = (peak if peak <= 10 else peak / 2) if exponential else math.log(max(peak, 1e-30))
     divisor, log_normaliser = given_normaliser(normaliser, features.device)
-    settings = (ignore_index, beta, lam, epsilon, transform == "exp", reduction, log_normaliser, shift)
-    given = (features, weight, bias, labels, sample_weight, divisor, *settings)
+    given = (features, weight, bias, labels, sample_weight, divisor, *settings, log_normaliser, shift)
     if not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in given[:3]):
         with torch.no_grad():
             return call(_rescaled_linear_op, _rescaled_linear, *given, False)[0]
     trace = trace_of(features, weight, bias)
-    if log_divisor is None or reduction != "weight" or normaliser is not None:
+    if log_divisor is None:
         return _Walk.apply(True, trace, *given)
     value, log_sum = _Walk.apply(False, trace, *given)
     # The gradient is divided by what the caller makes of the sum; the value, which is for logging, stays what it is.
     logged, log_sum = value.detach(), log_divisor(log_sum.reshape(()))
     ratio = torch.where(log_sum == -math.inf, 0.0, (shift - log_sum).exp())
     return logged + (value - logged) * ratio
-
-
-def reference(
-    features: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, **options: Any
-) -> Float[Tensor, "..."]:
-    """`rescaled_linear_cross_entropy` in plain PyTorch: the logits, then the loss."""
-    return from_logits(_plain_logits(features, weight, bias), labels, **options)
-
-
-def _plain_logits(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    with torch.autocast(features.device.type, enabled=False):
-        logits = widen(features) @ widen(weight).T
-    return logits if bias is None else logits + widen(bias)
-
-
-def _log_weight_sum(
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    ignore_index: int,
-    options: dict[str, Any],
-) -> Tensor:
-    labels, sample_weight = kept_labels(labels, sample_weight, ignore_index)
-    with torch.no_grad():
-        rows = row_statistics(_plain_logits(features, weight, bias), labels)
-        logs = log_weights(rows, options["beta"], options["lam"], options["transform"]) + sample_weight.log()
-        return logs.logsumexp(0)
 
 
 class _Walk(torch.autograd.Function):
@@ -155,23 +98,8 @@ def _rescaled_linear(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     from hardsight.kernels.fused import rescaled_linear_cross_entropy as fused
 
-    return fused.walk(
-        features.contiguous(),
-        weight.contiguous(),
-        bias,
-        labels,
-        sample_weight,
-        normaliser,
-        ignore_index,
-        beta,
-        lam,
-        epsilon,
-        exponential,
-        reduction,
-        log_normaliser,
-        shift,
-        slopes_wanted,
-    )
+    given = (bias, labels, sample_weight, normaliser, ignore_index, beta, lam, epsilon, exponential, reduction)
+    return fused.walk(features.contiguous(), weight.contiguous(), *given, log_normaliser, shift, slopes_wanted)
 
 
 _rescaled_linear_op = torch.library.custom_op("hardsight::rescaled_linear", _rescaled_linear, mutates_args=())
@@ -179,23 +107,9 @@ _rescaled_linear_op = torch.library.custom_op("hardsight::rescaled_linear", _res
 
 @_rescaled_linear_op.register_fake
 def _(
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    normaliser: Tensor | None,
-    ignore_index: int,
-    beta: float,
-    lam: float,
-    epsilon: float,
-    exponential: bool,
-    reduction: str,
-    log_normaliser: float | None,
-    shift: float,
-    slopes_wanted: bool,
+    features: Tensor, weight: Tensor, bias: Tensor | None, *given: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    value = features.new_empty((), dtype=torch.float32)
+    value, slopes_wanted = features.new_empty((), dtype=torch.float32), given[-1]
     return (
         value,
         value.new_empty(1),

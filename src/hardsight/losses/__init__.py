@@ -28,7 +28,12 @@ from hardsight.losses.joint import JointOptimisation, joint_optimisation_loss
 from hardsight.losses.margins import ArcFace, CosFace, CosineLinear, NormFace, SphereFace, margin_logits, margin_loss
 from hardsight.losses.pruning import TruncatedGCELoss, truncated_gce_loss
 from hardsight.losses.registry import LOSSES, LossEntry
-from hardsight.losses.rescaling import GradientRescaling, gradient_rescaling, rescaling_weights
+from hardsight.losses.rescaling import (
+    GradientRescaling,
+    gradient_rescaling,
+    linear_gradient_rescaling,
+    rescaling_weights,
+)
 from hardsight.losses.robust import (
     FocalLoss,
     GCELoss,
@@ -101,6 +106,7 @@ __all__ = [
     "gce_loss",
     "gradient_rescaling",
     "joint_optimisation_loss",
+    "linear_gradient_rescaling",
     "local_intrinsic_dimensionality",
     "mae_loss",
     "margin_logits",

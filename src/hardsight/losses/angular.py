@@ -1,14 +1,17 @@
 """The AVH loss, and a head whose logits turn any loss on logits into its angular form."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight.geometry import angles_to_classes, widen
+from hardsight.kernels.angular_cross_entropy import angular_cross_entropy
+from hardsight.kernels.dispatch import Fused, chooses_fused, same_precision
 from hardsight.losses.entropy import cross_entropy
-from hardsight.losses.inputs import check_range, check_reduction, check_weight
+from hardsight.losses.inputs import check_range, check_reduction, check_weight, labels_of, reduce, weight_of
 
 
 def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 1.0) -> Float[Tensor, "*batch classes"]:
@@ -24,20 +27,49 @@ def avh_loss(
     features: Tensor,
     weight: Tensor,
     target: Tensor,
-    *,
     scale: Tensor | float = 10.0,
+    *,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    recompute: bool = False,
+    fused: Fused = "auto",
 ) -> Float[Tensor, "..."]:
-    """-log softmax of s (pi - angle) at the label (AVH, Eq. 5, which prints the softmax without its -log)."""
-    return cross_entropy(
-        angular_logits(features, weight, scale=scale),
-        target,
-        sample_weight=sample_weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+    """-log softmax of s (pi - angle) at the label (AVH, Eq. 5, which prints the softmax without its -log).
+
+    Fused, samples x classes never lies in memory, and lengths beyond float32's squares (about 1e-19 to 1e19) count as
+    zero vectors. The gradients then wait for the backward pass, unless `recompute` has that multiply again.
+    """
+    check_weight(features, weight)
+    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
+    if not chooses_fused(fused, features, weight, unless=_obstacle(features, target)):
+        logits = angular_logits(features, weight, scale=scale)
+        return cross_entropy(logits, target, sample_weight=sample_weight, **options)
+    check_reduction(reduction)
+    shape = (len(features),)
+    labels, known = labels_of(target, shape, len(weight), ignore_index), weight_of(sample_weight, shape)
+    if sample_weight is not None and sample_weight.requires_grad:
+        # Weights that are learned: their gradient is arithmetic on [samples] numbers.
+        losses = avh_loss(features, weight, labels, scale, ignore_index=ignore_index, reduction="none", fused=True)
+        return reduce(
+            losses, reduction, weight=torch.where(labels == ignore_index, 0.0, sample_weight.to(losses.dtype))
+        )
+
+    def plain(features: Tensor, weight: Tensor, scale_then: Tensor | None) -> Tensor:
+        chosen = scale if scale_then is None else scale_then
+        return avh_loss(features, weight, target, chosen, sample_weight=sample_weight, fused=False, **options)
+
+    left, right = same_precision((features, weight))
+    return angular_cross_entropy(
+        left, right, labels, scale, known, ignore_index, reduction, recompute=recompute, plain=plain
     )
+
+
+def _obstacle(features: Tensor, target: Tensor) -> str | None:
+    """What keeps the kernel from this call, besides devices and types."""
+    if target.is_floating_point():
+        return "target must hold class indices"
+    return "features must be [samples, dim]" if features.ndim != 2 else None
 
 
 class AngularLinear(nn.Module):
@@ -91,18 +123,23 @@ class AVHLoss(nn.Module):
         learnable_scale: bool = False,
         reduction: str = "mean",
         ignore_index: int = -100,
+        fused: Fused = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        self.fused = fused
         self.head = AngularLinear(dim, classes, scale, learnable_scale=learnable_scale, generator=generator)
         self.reduction = check_reduction(reduction)
         self.ignore_index = ignore_index
 
     def forward(self, features: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return cross_entropy(
-            self.head(features),
+        return avh_loss(
+            features,
+            self.head.weight,
             target,
+            self.head.scale,
             sample_weight=sample_weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
+            fused=self.fused,
         )

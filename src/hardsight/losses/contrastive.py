@@ -24,7 +24,17 @@ from torch import Tensor, nn
 from hardsight import distributed
 from hardsight.derivatives import wants_gradient
 from hardsight.geometry import angle_between, angles_to_classes, widen
-from hardsight.losses.inputs import check_floating, check_range, check_reduction, flat_weight, reduce, within_squares
+from hardsight.kernels.dispatch import Fused, chooses_fused
+from hardsight.kernels.pairwise_angular_contrast import pairwise_angular_contrast
+from hardsight.losses.inputs import (
+    check_floating,
+    check_range,
+    check_reduction,
+    flat_weight,
+    reduce,
+    weight_of,
+    within_squares,
+)
 from hardsight.losses.terms import Over
 
 PAIRS = ("halves", "all")
@@ -42,8 +52,8 @@ class _Pairs(NamedTuple):
 def amc_loss(
     features: Tensor,
     pair_labels: Tensor,
-    *,
     margin_radians: float = 0.5,
+    *,
     pairs: str = "halves",
     odd: str = "refuse",
     sample_weight: Tensor | None = None,
@@ -51,6 +61,7 @@ def amc_loss(
     reduction: str = "mean",
     across_processes: bool = True,
     process_group: Any = None,
+    fused: Fused = "auto",
 ) -> Float[Tensor, "..."]:
     """angle^2 for neighbours, max(0, margin - angle)^2 for others (AMC, Eq. 2); mean over the pairs. In [0, pi^2].
 
@@ -59,12 +70,43 @@ def amc_loss(
     product of its samples'; a pair with an ignored label does not count.
     """
     check_range(margin_radians, "margin_radians", 0.0, math.pi, open_low=True)
+    check_reduction(reduction)
+    _check_pairs(pairs, odd)
+    labels, shape = _labels(features, pair_labels), (len(features),)
+    if chooses_fused(fused, features, unless=_obstacle(pairs, reduction)):
+        known = weight_of(sample_weight, shape)
+        if across_processes and wants_gradient(features) and distributed.several(process_group):
+            known = torch.ones_like(labels, dtype=torch.float32) if known is None else known
+            features, labels, known = _gathered(features, labels, known, process_group)
+
+        def plain(features: Tensor) -> Tensor:
+            return amc_loss(
+                features, labels, margin_radians, pairs=pairs, sample_weight=known, ignore_index=ignore_index,
+                reduction=reduction, across_processes=False, fused=False,
+            )  # fmt: skip
+
+        given = (features, labels, margin_radians, known, ignore_index, reduction)
+        return pairwise_angular_contrast(*given, plain=plain)
     batch = _pairs(features, pair_labels, pairs, odd, sample_weight, ignore_index, across_processes, process_group)
     if pairs == "halves":
         angle = angle_between(batch.features[batch.left], batch.features[batch.right])
     else:
         angle = _upper(angles_to_classes(batch.features, batch.features, exact=False), batch)
     return reduce(_contrast(angle, batch.neighbours, margin_radians), reduction, weight=batch.weight)
+
+
+def _obstacle(pairs: str, reduction: str) -> str | None:
+    """What keeps the kernel from this call, besides devices and types."""
+    if pairs != "all":
+        return "pairs must be 'all', halves are cheap"
+    return "reduction must be 'mean' or 'sum'" if reduction == "none" else None
+
+
+def _gathered(features: Tensor, labels: Tensor, weight: Tensor, group: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """All processes' samples."""
+    counts = distributed.count_samples(features, group)
+    first, second, third = (distributed.gather_samples(one, group, counts=counts) for one in (features, labels, weight))
+    return first, second, third
 
 
 def contrastive_loss(
@@ -138,8 +180,9 @@ class _PairLoss(nn.Module):
 class AMCLoss(_PairLoss):
     """`amc_loss` as a module: forward(features, logits) with predictions, forward(features, labels) with the truth."""
 
-    def __init__(self, margin_radians: float = 0.5, **options: Any) -> None:
+    def __init__(self, margin_radians: float = 0.5, *, fused: Fused = "auto", **options: Any) -> None:
         super().__init__(**options)
+        self.fused = fused
         self.margin_radians = check_range(margin_radians, "margin_radians", 0.0, math.pi, open_low=True)
 
     def forward(self, features: Tensor, pair_labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
@@ -148,6 +191,7 @@ class AMCLoss(_PairLoss):
             pair_labels,
             margin_radians=self.margin_radians,
             sample_weight=sample_weight,
+            fused=self.fused,
             **self._options(),
         )
 
@@ -205,10 +249,7 @@ def _pairs(
         weight = flat_weight(sample_weight, tuple(labels.shape), features)
     weight = torch.where(labels == ignore_index, 0.0, weight)
     if across_processes and wants_gradient(features):
-        counts = distributed.count_samples(features, process_group)
-        features, labels, weight = (
-            distributed.gather_samples(one, process_group, counts=counts) for one in (features, labels, weight)
-        )
+        features, labels, weight = _gathered(features, labels, weight, process_group)
     count = len(features)
     if pairs == "all":
         left, right = torch.triu_indices(count, count, offset=1, device=features.device)

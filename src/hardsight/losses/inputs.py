@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from hardsight.geometry import widen
 
+# What torch neither compares nor indexes with.
+_WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -69,15 +71,8 @@ def as_rows(
     soft_targets: bool = True,
 ) -> Rows:
     """Check a batch and bring it into rows; see the module's conventions."""
-    check_floating(logits, "logits")
-    if logits.ndim == 0 or logits.shape[min(1, logits.ndim - 1)] < 2:
-        raise ValueError(
-            f"logits must be [classes] or [batch, classes, ...] with two classes or more; got {list(logits.shape)}"
-        )
-    class_dim = min(1, logits.ndim - 1)
-    classes = logits.shape[class_dim]
-    shape = (*logits.shape[:class_dim], *logits.shape[class_dim + 1 :])
-    rows = logits.movedim(class_dim, -1).reshape(-1, classes)
+    rows, shape = by_rows(logits)
+    classes = rows.shape[1]
     wide = widen(rows)
     weight = None if sample_weight is None else flat_weight(sample_weight, shape, wide)
     if target.is_floating_point():
@@ -85,7 +80,7 @@ def as_rows(
             raise TypeError(f"target must hold class indices for this loss; got {target.dtype}")
         if target.shape != logits.shape:
             raise ValueError(f"target must have the logits' shape {list(logits.shape)}; got {list(target.shape)}")
-        probabilities = target.movedim(class_dim, -1).reshape(-1, classes).to(wide.dtype)
+        probabilities = by_rows(target)[0].to(wide.dtype)
         return Rows(wide, None, probabilities, weight, shape)
     labels, kept = check_labels(target, shape, classes, ignore_index)
     # Looking for ignored labels would wait for the device, so the mask is always applied.
@@ -93,14 +88,54 @@ def as_rows(
     return Rows(wide, labels, None, weight, shape)
 
 
+def by_rows(logits: Tensor) -> tuple[Float[Tensor, "rows classes"], tuple[int, ...]]:
+    """Logits of any shape as one row a sample, and the shape of the losses."""
+    check_floating(logits, "logits")
+    if logits.ndim == 0 or logits.shape[min(1, logits.ndim - 1)] < 2:
+        raise ValueError(
+            f"logits must be [classes] or [batch, classes, ...] with two classes or more; got {list(logits.shape)}"
+        )
+    if logits.ndim == 2:
+        return logits, (len(logits),)
+    class_dim = min(1, logits.ndim - 1)
+    shape = (*logits.shape[:class_dim], *logits.shape[class_dim + 1 :])
+    return logits.movedim(class_dim, -1).reshape(-1, logits.shape[class_dim]), shape
+
+
+def labels_of(target: Tensor, shape: tuple[int, ...], classes: int, ignore_index: int) -> Integer[Tensor, "rows"]:
+    """Flat class indices as a kernel takes them: ignored ones among them, nothing started on a device."""
+    _check_label_type(target, shape)
+    if classes < 2:
+        raise ValueError(f"labels must be of two classes or more; got {classes}")
+    if target.ndim != 1:
+        target = target.reshape(-1)
+    # Kernels need not know what torch neither compares nor indexes with.
+    labels = target.long() if target.dtype in _WIDE_UNSIGNED else target
+    if _may_look(labels):
+        check_labels(labels, (len(labels),), classes, ignore_index)
+    return labels
+
+
+def weight_of(sample_weight: Tensor | None, shape: tuple[int, ...]) -> Float[Tensor, "rows"] | None:
+    """One weight a sample as a kernel takes it, none of them negative."""
+    if sample_weight is None:
+        return None
+    _check_weight_shape(sample_weight, shape)
+    weight = sample_weight if sample_weight.ndim == 1 else sample_weight.reshape(-1)
+    check_not_negative(weight)
+    return weight
+
+
+def check_not_negative(weight: Tensor) -> None:
+    if (outside := seen_outside(weight, 0)) is not None:
+        raise ValueError(f"sample_weight must be 0 or more throughout; got {outside:g}")
+
+
 def check_labels(
     target: Tensor, shape: tuple[int, ...], classes: int, ignore_index: int
 ) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"]]:
     """Flat class indices (0 where ignored) and which of them count."""
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(f"labels must be integers; got {target.dtype}")
-    if tuple(target.shape) != tuple(shape):
-        raise ValueError(f"labels must have shape {list(shape)}; got {list(target.shape)}")
+    _check_label_type(target, shape)
     labels = target.reshape(-1).long()
     kept = labels != ignore_index
     labels = torch.where(kept, labels, 0)
@@ -108,6 +143,13 @@ def check_labels(
     if (outside := seen_outside(labels, 0, classes - 1)) is not None:
         raise ValueError(f"labels must lie in [0, {classes}) or be ignore_index {ignore_index}; got {outside}")
     return labels, kept
+
+
+def _check_label_type(target: Tensor, shape: tuple[int, ...]) -> None:
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(f"labels must be integers; got {target.dtype}")
+    if tuple(target.shape) != tuple(shape):
+        raise ValueError(f"labels must have shape {list(shape)}; got {list(target.shape)}")
 
 
 def check_ids(ids: Integer[Tensor, "..."], rows: int, samples: int) -> Int[Tensor, "rows"]:
@@ -126,7 +168,7 @@ def seen_outside(values: Tensor, low: float | int, high: float | int = math.inf)
 
     Looking waits for an accelerator; while compiling and under `torch.func.vmap` there are no values to look at.
     """
-    if values.device.type != "cpu" or torch.compiler.is_compiling() or not values.numel():
+    if not _may_look(values) or not values.numel():
         return None
     least, largest = values.aminmax()
     try:
@@ -134,6 +176,10 @@ def seen_outside(values: Tensor, low: float | int, high: float | int = math.inf)
     except RuntimeError:
         return None
     return None if low <= worst <= high else worst
+
+
+def _may_look(values: Tensor) -> bool:
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def sum_slack(probabilities: Tensor) -> float:
@@ -258,6 +304,10 @@ def check_range(value: float | int, name: str, low: float, high: float = math.in
 
 def flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "rows"]:
     """One weight a sample, of `like`'s dtype; another shape is refused, which would be broadcast without a word."""
+    _check_weight_shape(sample_weight, shape)
+    return sample_weight.reshape(-1).to(like.dtype)
+
+
+def _check_weight_shape(sample_weight: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(sample_weight.shape) != tuple(shape):
         raise ValueError(f"sample_weight must have shape {list(shape)}; got {list(sample_weight.shape)}")
-    return sample_weight.reshape(-1).to(like.dtype)

@@ -10,12 +10,27 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from hardsight import distributed
 from hardsight.derivatives import once_differentiable, trace_of, wants_gradient
-from hardsight.losses.inputs import Rows, as_rows, check_range, check_reduction, reduce, seen_outside
+from hardsight.geometry import full_precision, widen
+from hardsight.kernels.dispatch import Fused, chooses_fused
+from hardsight.kernels.rescaled_cross_entropy import attach_rescaled_gradient, rescaled_cross_entropy, row_statistics
+from hardsight.kernels.rescaled_linear_cross_entropy import rescaled_linear_cross_entropy
+from hardsight.losses.inputs import (
+    Rows,
+    as_rows,
+    by_rows,
+    check_not_negative,
+    check_range,
+    check_reduction,
+    check_weight,
+    labels_of,
+    reduce,
+    weight_of,
+)
 from hardsight.losses.terms import Over
 
 Transform = str | Callable[[Tensor], Tensor]
@@ -37,6 +52,8 @@ def gradient_rescaling(
     across_processes: bool = True,
     process_group: Any = None,
     value: Callable[[Tensor, Tensor], Tensor] | None = None,
+    in_place: bool = False,
+    fused: Fused = "auto",
 ) -> Float[Tensor, "..."]:
     """A loss whose gradient at the logits is w_i (p - y) / (2 (1 - p_y)), and whose value is the cross-entropy.
 
@@ -45,36 +62,162 @@ def gradient_rescaling(
     sum of weights known beforehand, of all processes and of all parts of an accumulated batch. `value` replaces the
     logged cross-entropy: a function of logits [rows, classes] and labels that gives one number per sample. `epsilon` is
     added to 2 (1 - p_y), as in the authors' code: a sample is let go once 1 - p_y falls below it. With 0, Eq. 6 to the
-    letter, a fitted sample pulls with weight 1 for ever and logits grow without end.
+    letter, a fitted sample pulls with weight 1 for ever and logits grow without end. Fused, `in_place` writes the
+    gradient over the logits during the backward pass: nothing may read them after.
     """
     check_rescaling(beta, lam, transform, epsilon)
     check_reduction(reduction, RESCALING_REDUCTIONS)
-    if normaliser is not None and reduction != "weight":
-        raise ValueError(f"normaliser needs reduction 'weight', which divides by it; got reduction {reduction!r}")
+    _check_normaliser(normaliser, reduction)
+    group = _Group(process_group) if across_processes and wants_gradient(logits) else None
+    flat, shape = by_rows(logits)
+    if chooses_fused(fused, flat, unless=_obstacle(flat)):
+        settings = (ignore_index, float(beta), float(lam), float(epsilon), transform == "exp", reduction)
+        known = labels_of(labels, shape, flat.shape[1], ignore_index), weight_of(sample_weight, shape)
+        if isinstance(transform, str) and value is None and (group is None or group.size == 1 or reduction != "weight"):
+            logged = rescaled_cross_entropy(flat, *known, normaliser, settings, in_place=in_place)
+        else:
+            logged = _fused_by_rows(flat, *known, settings, transform, normaliser, group, value, in_place)
+        return logged.reshape(shape) if reduction == "none" else logged
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
-    assert rows.weight is not None
-    assert rows.labels is not None
-    synchronised = across_processes and wants_gradient(logits)
     with torch.no_grad():
         log_p, _, log_weights, direction = rescale(rows, beta, lam, transform, epsilon)
-        log_divisor = torch.zeros_like(rows.weight.sum())
-        if reduction == "mean":
-            log_divisor = rows.weight.sum().log()
-        elif reduction == "weight":
-            log_divisor = log_weights.logsumexp(0) if normaliser is None else _log(normaliser, log_weights)
-            if synchronised and normaliser is None:
-                log_divisor = distributed.log_sum_over_processes(log_divisor, process_group)
-            if synchronised:
-                # Data-parallel training divides the sum of the gradients by the number of processes.
-                log_divisor = log_divisor - math.log(distributed.world_size(process_group))
-        gradient = rescaled_gradient(log_weights, direction, log_divisor)
-        logged = reduce(
-            -log_p if value is None else value(rows.logits, rows.labels),
-            "mean" if reduction == "weight" else reduction,
-            weight=rows.weight,
-            shape=rows.shape if reduction == "none" else None,
+        gradient = rescaled_gradient(
+            log_weights, direction, _log_divisor(rows, log_weights, reduction, normaliser, group)
         )
+        logged = _logged(rows, log_p, value, reduction, rows.shape if reduction == "none" else None)
     return attach_gradient(logged, rows.logits, gradient)
+
+
+def linear_gradient_rescaling(
+    features: Float[Tensor, "samples dim"],
+    weight: Float[Tensor, "classes dim"],
+    bias: Float[Tensor, "classes"] | None,
+    labels: Tensor,
+    *,
+    beta: float = 6.0,
+    lam: float = 0.5,
+    transform: Transform = "exp",
+    epsilon: float = 1e-6,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "weight",
+    normaliser: Tensor | float | None = None,
+    across_processes: bool = True,
+    process_group: Any = None,
+    fused: Fused = "auto",
+) -> Float[Tensor, "..."]:
+    """`gradient_rescaling` of features @ weight.T + bias; fused, those logits never lie in memory."""
+    check_rescaling(beta, lam, transform, epsilon)
+    check_reduction(reduction, RESCALING_REDUCTIONS)
+    _check_normaliser(normaliser, reduction)
+    check_weight(features, weight)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must be one number for each of the {len(weight)} classes; got {list(bias.shape)}")
+    if not chooses_fused(fused, features, weight, unless=_linear_obstacle(transform, reduction)):
+        with full_precision(features):
+            logits = widen(features) @ widen(weight).T
+        logits = logits if bias is None else logits + widen(bias)
+        return gradient_rescaling(
+            logits, labels, beta=beta, lam=lam, transform=transform, epsilon=epsilon, sample_weight=sample_weight,
+            ignore_index=ignore_index, reduction=reduction, normaliser=normaliser, across_processes=across_processes,
+            process_group=process_group, fused=False,
+        )  # fmt: skip
+    settings = (ignore_index, float(beta), float(lam), float(epsilon), transform == "exp", reduction)
+    shape, log_divisor = (len(features),), None
+    trained = any(one is not None and wants_gradient(one) for one in (features, weight, bias))
+    if across_processes and trained and reduction == "weight" and distributed.several(process_group):
+        group = _Group(process_group)
+        if normaliser is None:
+            log_divisor = group.mean_of_logs
+        else:
+            normaliser = normaliser / group.size
+    known = labels_of(labels, shape, len(weight), ignore_index), weight_of(sample_weight, shape)
+    return rescaled_linear_cross_entropy(features, weight, bias, *known, normaliser, settings, log_divisor=log_divisor)
+
+
+class _Group:
+    """The processes over which weights are summed."""
+
+    def __init__(self, group: Any) -> None:
+        self.group, self.size = group, distributed.world_size(group)
+
+    def mean_of_logs(self, log_sum: Tensor) -> Tensor:
+        """log of the mean of the sums: data-parallel training divides the sum of the gradients by the processes."""
+        return distributed.log_sum_over_processes(log_sum, self.group) - math.log(self.size)
+
+
+def _log_divisor(
+    rows: Rows, log_weights: Tensor, reduction: str, normaliser: Tensor | float | None, group: _Group | None
+) -> Float[Tensor, ""]:
+    """The log of what the gradient is divided by; `group` where the weights of several processes count."""
+    assert rows.weight is not None
+    if reduction == "mean":
+        return rows.weight.sum().log()
+    if reduction != "weight":
+        return torch.zeros_like(rows.weight.sum())
+    if normaliser is not None:
+        log_divisor = _log(normaliser, log_weights)
+        return log_divisor if group is None else log_divisor - math.log(group.size)
+    log_divisor = log_weights.logsumexp(0)
+    return log_divisor if group is None else group.mean_of_logs(log_divisor)
+
+
+def _logged(rows: Rows, log_p: Tensor, value: Any, reduction: str, shape: tuple[int, ...] | None) -> Tensor:
+    """The value of the loss, which is for logging."""
+    logged = -log_p if value is None else value(widen(rows.logits), rows.labels)
+    return reduce(logged, "mean" if reduction == "weight" else reduction, weight=rows.weight, shape=shape)
+
+
+def _fused_by_rows(
+    logits: Float[Tensor, "rows classes"],
+    labels: Integer[Tensor, "rows"],
+    sample_weight: Float[Tensor, "rows"] | None,
+    settings: tuple[int, float, float, float, bool, str],
+    transform: Transform,
+    normaliser: Tensor | float | None,
+    group: _Group | None,
+    value: Callable[[Tensor, Tensor], Tensor] | None,
+    in_place: bool,
+) -> Tensor:
+    """What no kernel knows, as arithmetic on a few numbers a row, between two kernels that read the logits."""
+    ignore_index, beta, lam, epsilon, _, reduction = settings
+    kept = labels != ignore_index
+    labels = torch.where(kept, labels, 0).long()
+    with torch.no_grad():
+        weight = kept.float() if sample_weight is None else torch.where(kept, sample_weight.float(), 0.0)
+        # The logits as they are: to widen them would copy what is to be read once.
+        rows = Rows(logits.detach(), labels, None, weight, (len(logits),))
+        found = row_statistics(logits, labels)
+        log_p, log_rest = found.log_p, found.log_rest
+        log_weights = log_weight(log_p, log_rest, beta, lam, transform) + weight.log()
+        log_divisor = _log_divisor(rows, log_weights, reduction, normaliser, group)
+        coefficient = rescaled_gradient(
+            log_weights, let_go(torch.ones_like(log_rest)[:, None], log_rest, epsilon), log_divisor
+        )
+        logged = _logged(rows, log_p, value, reduction, None)
+    given = (labels, found.log_others, coefficient.squeeze(1))
+    return attach_rescaled_gradient(logged, logits, *given, in_place=in_place)
+
+
+def _obstacle(logits: Tensor) -> str | None:
+    """What keeps the kernel from this call, besides devices and types."""
+    return None if logits.stride(1) == 1 else "logits must have their classes side by side in memory"
+
+
+def _linear_obstacle(transform: Transform, reduction: str) -> str | None:
+    if not isinstance(transform, str):
+        return "transform must be 'exp' or 'identity'"
+    return "reduction must be 'weight', 'mean' or 'sum'" if reduction == "none" else None
+
+
+def _check_normaliser(normaliser: Tensor | float | None, reduction: str) -> None:
+    if normaliser is not None and reduction != "weight":
+        raise ValueError(f"normaliser needs reduction 'weight', which divides by it; got reduction {reduction!r}")
+    if isinstance(normaliser, Tensor):
+        if normaliser.numel() != 1:
+            raise ValueError(f"normaliser must be one number; got a tensor of shape {list(normaliser.shape)}")
+    elif normaliser is not None:
+        check_range(normaliser, "normaliser", 0.0)
 
 
 def rescaling_weights(
@@ -116,10 +259,12 @@ class GradientRescaling(nn.Module):
         across_processes: bool = True,
         process_group: Any = None,
         value: Callable[[Tensor, Tensor], Tensor] | None = None,
+        in_place: bool = False,
+        fused: Fused = "auto",
     ) -> None:
         super().__init__()
         check_rescaling(beta, lam, transform, epsilon)
-        self.epsilon = epsilon
+        self.epsilon, self.in_place, self.fused = epsilon, in_place, fused
         self.beta, self.lam, self.transform, self.ignore_index = beta, lam, transform, ignore_index
         self.reduction = check_reduction(reduction, RESCALING_REDUCTIONS)
         self.across_processes, self.process_group, self.value = across_processes, process_group, value
@@ -157,6 +302,8 @@ class GradientRescaling(nn.Module):
             across_processes=self.across_processes,
             process_group=self.process_group,
             value=self.value,
+            in_place=self.in_place,
+            fused=self.fused,
         )
 
     def extra_repr(self) -> str:
@@ -182,8 +329,7 @@ def rescale(rows: Rows, beta: float, lam: float, transform: Transform, epsilon: 
     assert rows.labels is not None
     assert rows.weight is not None
     # A negative weight has no logarithm and would spoil the whole batch.
-    if (outside := seen_outside(rows.weight, 0)) is not None:
-        raise ValueError(f"sample_weight must be 0 or more throughout; got {outside:g}")
+    check_not_negative(rows.weight)
     label = rows.labels.unsqueeze(-1)
     shifted = rows.logits - rows.logits.amax(-1, keepdim=True)
     others = shifted.scatter(-1, label, -math.inf)

@@ -9,10 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import blocks_of, on_device_of, power_of_two
+from hardsight.kernels.dispatch import blocks_of, log_or_nothing, on_device_of, power_of_two
 from hardsight.kernels.fused.rescaling import log_held, log_p_and_weight, log_two_over, totals
 from hardsight.kernels.fused.samples import label_and_weight
-from hardsight.kernels.rescaling import log_or_nothing
 
 # Elements a program reads at a time. Eight neighbours stay in one thread (16 bytes of half precision), so a running
 # maximum for each eight costs no exchange between threads.

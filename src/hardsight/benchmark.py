@@ -7,8 +7,11 @@ of memory beyond the inputs; one row an op, shape and variant.
 
 import csv
 import functools
+import importlib
+import importlib.metadata
 import math
 import platform
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -19,12 +22,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hardsight import kernels
-from hardsight.kernels.other_packages import Loss, linear_cross_entropies
-from hardsight.kernels.pairwise_angular_contrast import reference as plain_pairs
-from hardsight.kernels.rescaled_cross_entropy import reference as plain_rescaled
+from hardsight.kernels import angular_scores
+from hardsight.losses import amc_loss, avh_loss, gradient_rescaling, linear_gradient_rescaling
 
-RESULTS = Path("benchmarks") / "results.csv"
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+plain_rescaled = functools.partial(gradient_rescaling, fused=False)
 ROUNDS = 3
 SCORING = [
     (65_536, 2_048, 1_000),
@@ -82,8 +84,8 @@ def scoring(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]
     compiled = torch.compile(plain)
     return {
         "floor: product": lambda: features @ aligned.T,
-        "ours": lambda: kernels.angular_scores(features, weight, labels),
-        "ours (AVH alone)": lambda: kernels.angular_scores(features, weight, labels, logits=False),
+        "ours": lambda: angular_scores(features, weight, labels),
+        "ours (AVH alone)": lambda: angular_scores(features, weight, labels, logits=False),
         "plain (AVH alone)": lambda: plain(features, weight, labels),
         "compiled (AVH alone)": lambda: compiled(features, weight, labels),
     }
@@ -101,9 +103,9 @@ def angular_loss(samples: int, dim: int, classes: int) -> dict[str, Callable[[],
     compiled = torch.compile(plain)
     return {
         "floor: three products": lambda: _three_products(features.detach(), aligned, slopes),
-        "ours": lambda: _backward(kernels.angular_cross_entropy(features, weight, labels, 10.0), features, weight),
+        "ours": lambda: _backward(avh_loss(features, weight, labels, fused=True), features, weight),
         "ours, recomputed": lambda: _backward(
-            kernels.angular_cross_entropy(features, weight, labels, 10.0, recompute=True), features, weight
+            avh_loss(features, weight, labels, fused=True, recompute=True), features, weight
         ),
         "plain": lambda: _backward(plain(features, weight, labels), features, weight),
         "compiled": lambda: _backward(compiled(features, weight, labels), features, weight),
@@ -119,8 +121,8 @@ def from_logits(samples: int, classes: int) -> dict[str, Callable[[], Any]]:
     ordinary = torch.compile(F.cross_entropy)
     return {
         "floor: copy": lambda: target.copy_(logits.detach()),
-        "ours": lambda: _backward(kernels.rescaled_cross_entropy(logits, labels), logits),
-        "ours, in place": lambda: _backward(kernels.rescaled_cross_entropy(spare, labels, in_place=True), spare),
+        "ours": lambda: _backward(gradient_rescaling(logits, labels, fused=True), logits),
+        "ours, in place": lambda: _backward(gradient_rescaling(spare, labels, in_place=True, fused=True), spare),
         "plain": lambda: _backward(plain_rescaled(logits, labels), logits),
         "compiled": lambda: _backward(compiled(logits, labels), logits),
         "F.cross_entropy": lambda: _backward(F.cross_entropy(logits, labels), logits),
@@ -139,7 +141,7 @@ def from_features(samples: int, dim: int, classes: int) -> dict[str, Callable[[]
     compiled = torch.compile(plain)
 
     def ours(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-        return kernels.rescaled_linear_cross_entropy(features, weight, None, labels)
+        return linear_gradient_rescaling(features, weight, None, labels, fused=True)
 
     def both(loss: Loss) -> tuple[Tensor, ...]:
         return _backward(loss(features, weight, labels), features, weight)
@@ -163,6 +165,7 @@ def pairs(samples: int, dim: int) -> dict[str, Callable[[], Any]]:
     features = torch.randn(samples, dim, device="cuda", dtype=torch.bfloat16).requires_grad_()
     labels = torch.randint(0, 10, (samples,), device="cuda")
     slopes = torch.randn(samples, samples, device="cuda", dtype=torch.bfloat16)
+    plain_pairs = functools.partial(amc_loss, pairs="all", fused=False)
     compiled = torch.compile(plain_pairs)
 
     def products() -> None:
@@ -171,7 +174,7 @@ def pairs(samples: int, dim: int) -> dict[str, Callable[[], Any]]:
 
     return {
         "floor: two products": products,
-        "ours": lambda: _backward(kernels.pairwise_angular_contrast(features, labels), features),
+        "ours": lambda: _backward(amc_loss(features, labels, pairs="all", fused=True), features),
         "plain": lambda: _backward(plain_pairs(features, labels), features),
         "compiled": lambda: _backward(compiled(features, labels), features),
     }
@@ -252,7 +255,7 @@ def run(
     return rows
 
 
-def append(rows: list[Measured], path: Path = RESULTS) -> None:
+def append(rows: list[Measured], path: Path) -> None:
     """Add the rows to the table of all results, with its head where it is new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
@@ -280,3 +283,58 @@ def _three_products(features: Tensor, weight: Tensor, slopes: Tensor) -> None:
         _ = block @ weight.T
         _ = slopes @ weight
         _ = slopes.T @ block
+
+
+def linear_cross_entropies() -> Iterator[tuple[str, Loss]]:
+    """Name with version, and the mean loss from features, weight and labels; a warning names what does not run here."""
+    for package, load in (
+        ("liger-kernel", _liger),
+        ("liger-kernel", _liger_for_hopper),
+        ("cut-cross-entropy", _cut_cross_entropy),
+        ("quack-kernels", _quack),
+    ):
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        try:
+            title, loss = load()
+            _try(loss)
+        except Exception as reason:  # foreign code, compiled on the spot: whatever it raises, the others go on
+            warnings.warn(f"{package} {version} is not timed: {reason}", stacklevel=2)
+            continue
+        yield f"{title} {version}", loss
+
+
+def _try(loss: Loss) -> None:
+    """One small step: a package may be there and not serve this device."""
+    features, weight = (torch.randn(rows, 256, device="cuda", dtype=torch.bfloat16) for rows in (256, 1024))
+    loss(features.requires_grad_(), weight.requires_grad_(), torch.arange(256, device="cuda")).backward()
+    torch.cuda.synchronize()
+
+
+def _liger() -> tuple[str, Loss]:
+    loss: Any = _from("liger_kernel.transformers", "LigerFusedLinearCrossEntropyLoss")()
+    return "Liger", lambda features, weight, labels: loss(weight, features, labels)
+
+
+def _liger_for_hopper() -> tuple[str, Loss]:
+    loss = _from("liger_kernel.ops.cutedsl.ops", "LigerFusedScaledCrossEntropySM90Function")
+    return "Liger's CuTe kernel", lambda features, weight, labels: _first(loss.apply(features, weight, labels)).mean()
+
+
+def _first(made: Any) -> Tensor:
+    return made[0] if isinstance(made, tuple) else made
+
+
+def _cut_cross_entropy() -> tuple[str, Loss]:
+    return "cut-cross-entropy", _from("cut_cross_entropy", "linear_cross_entropy")
+
+
+def _quack() -> tuple[str, Loss]:
+    loss = _from("quack.linear_cross_entropy", "chunked_linear_cross_entropy")
+    return "quack", lambda features, weight, labels: loss(features, weight, labels, reduction="mean")
+
+
+def _from(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardsight.files import read_text
+from hardsight.names import check_name
 from hardsight_studies.engine.study import HOME, PRESETS, text
 
 if TYPE_CHECKING:
@@ -196,6 +197,8 @@ def read(study: str, folder: Path | str | None = None, preset: str | None = None
 
     Without a folder: those below `results`, and where there are none, the published ones.
     """
+    if preset is not None:
+        check_name("preset", preset, PRESETS)
     if folder is None:
         with contextlib.suppress(FileNotFoundError):
             return read(study, "results", preset)

@@ -11,7 +11,7 @@ from hardsight_studies.engine import study as studies
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.command import study_app
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.engine.rows import Number, Row, merge, read_rows, write_rows
+from hardsight_studies.engine.rows import Number, Row, merge, read, read_rows, write_rows
 from hardsight_studies.engine.running import completed, row_of, run_study
 from hardsight_studies.engine.study import text
 from hardsight_studies.engine.trainings import write_record
@@ -215,3 +215,8 @@ def test_runs_whose_data_are_not_there_stop_no_others(tmp_path: Path, monkeypatc
     assert sum("left out" in line and "data=mnist" in line for line in said) == 4
     with pytest.raises(FileNotFoundError, match="mnist"):
         run_study(study, "smoke", tmp_path, output=tmp_path / "runs", only=["data=mnist"], options=options)
+
+
+def test_a_misspelt_preset_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"preset.*cppu.*cpu"):
+        read("gr-table8", preset="cppu")

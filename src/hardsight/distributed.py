@@ -1,4 +1,4 @@
-"""What several processes do as one: count, sum, gather, wait for each other, fail with each other.
+"""What several processes do as one: join, count, sum, gather, wait for each other, fail with each other.
 
 Without `torch.distributed` every function does what it means for one process alone. Sums and gathers that belong to a
 loss are written for data-parallel training that averages the gradients; the losses call them only where a gradient is
@@ -6,6 +6,7 @@ wanted, so that a validation loss in one process does not wait for the others.
 """
 
 import contextlib
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +18,11 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from hardsight.derivatives import once_differentiable, trace_of
+from hardsight.validation import check_device
 
 Group = Any  # torch.distributed.ProcessGroup; its type does not exist where torch was built without it
 
+_CPU = torch.device("cpu")
 # What gloo, NCCL and the store of a process group say when the other end is gone.
 _CUT_OFF = re.compile(r"gloo/transport|ncclRemoteError|[Cc]onnection (was )?(closed|reset)|Broken pipe")
 
@@ -37,6 +40,39 @@ def several(group: Group = None) -> bool:
 def rank_and_count(group: Group = None) -> tuple[int, int]:
     """This process's number, and how many there are."""
     return (dist.get_rank(group), dist.get_world_size(group)) if several(group) else (0, 1)
+
+
+def join_processes(device: torch.device | str | None = None) -> torch.device:
+    """The device of this process, which first joins the processes that torchrun or the like started with it.
+
+    Which of them it is, and where they meet, is in the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
+    MASTER_PORT. Each takes a GPU of its own where there are any, unless a `device` is named.
+    """
+    chosen = usable_device(device)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and dist.is_available():
+        on_gpu = chosen.type == "cuda"
+        if on_gpu and chosen.index is None:
+            chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if not dist.is_initialized():
+            if on_gpu:
+                torch.cuda.set_device(chosen)
+            dist.init_process_group("nccl" if on_gpu else "gloo")
+    return chosen
+
+
+def usable_device(name: torch.device | str | None = None) -> torch.device:
+    """The device of this name, which must be there; without a name a GPU where there is one, or else the CPU."""
+    if name is None:
+        return (torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None) or _CPU
+    return check_device(name)
+
+
+def current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Make a GPU the current device: streams, graphs and the global generator are the current device's unless named.
+
+    A step on another GPU would be captured as an empty graph, and its replays would train nothing.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def default_device(group: Group = None) -> torch.device:

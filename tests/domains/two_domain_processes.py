@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.distributed import gather_samples
+from hardsight.distributed import gather_samples, join_processes, rank_and_count
 from hardsight.domains.selection import (
     SELECTORS,
     Confidences,
@@ -36,7 +35,7 @@ def domain(seed: int, count: int, shift: float) -> ArrayDataset:
 
 
 def adapt(folder: Path) -> None:
-    accelerator = Accelerator(cpu=True)
+    join_processes()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
     plan = SelfTraining("avh", rounds=2, source_epochs=1, batch_size=15, steps_per_epoch=4)
@@ -47,7 +46,7 @@ def adapt(folder: Path) -> None:
     evidence = Evidence(
         torch.randn(101, 4, generator=generator).softmax(1), torch.rand(101, 4, generator=generator) / 4
     )
-    rank, world = accelerator.process_index, accelerator.num_processes
+    rank, world = rank_and_count()
     assert evidence.visual is not None
     own = Evidence(evidence.softmax[rank::world], evidence.visual[rank::world])
     for name, selector in SELECTORS.items():

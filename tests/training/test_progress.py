@@ -1,9 +1,10 @@
 """What a person or a tracker sees: a bar on a terminal, lines in a pipe, rows in a tracker."""
 
 import io
+import sys
 
 import pytest
-from accelerate.tracking import GeneralTracker
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
 from hardsight import training
 from hardsight.training import tracking
@@ -94,7 +95,7 @@ def test_a_tracker_gets_the_configuration_and_every_epoch(config, tmp_path, monk
         def finish(self):
             logged.append("finished")
 
-    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "tensorboard", Own)
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "tensorboard", Own)
     tracker = tracking.Tracker("tensorboard", tmp_path / "run", config)
     tracker.epoch(1, {"epoch": 1, "test_accuracy": 0.5})
     tracker.close()
@@ -114,6 +115,12 @@ def test_a_tracker_whose_package_is_missing_is_one_sentence(config, tmp_path, mo
         def __init__(self, name):
             raise ModuleNotFoundError("No module named 'wandb'")
 
-    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "wandb", Missing)
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "wandb", Missing)
     with pytest.raises(ImportError, match=r"record\.tracker 'wandb' needs its package: pip install wandb"):
         tracking.Tracker("wandb", tmp_path, config)
+
+
+def test_a_tracker_without_accelerate_says_what_to_install(config, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(ImportError, match=r"record\.tracker .* pip install 'hardsight\[trackers\]'"):
+        tracking.Tracker("tensorboard", tmp_path, config)

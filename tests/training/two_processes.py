@@ -7,18 +7,18 @@ import sys
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
 from torch import nn
 
 from hardsight import training
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
+from hardsight.distributed import join_processes, rank_and_count, world_size
 from hardsight.dynamics import Recorder
 from hardsight.losses import D2L, AMCLoss, GradientRescaling
 
 
 def train(folder: Path, case: str) -> None:
-    accelerator = Accelerator(cpu=True)
+    join_processes()
     generator = torch.Generator().manual_seed(1)
     images = torch.randint(256, (61, 1, 6, 6), generator=generator, dtype=torch.uint8)
     clean = torch.randint(3, (61,), generator=generator)
@@ -42,7 +42,7 @@ def train(folder: Path, case: str) -> None:
     if case == "ignored":
         # More of them in one slice of a batch than in the other.
         given[torch.rand(61, generator=generator) < 0.4] = -100
-    shards = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    shards = {"rank": rank_and_count()[0], "world_size": world_size()}
     # 61 samples: the last batch of 13 has 6 in one process and 7 in the other.
     plain = DeviceLoader(images, labels, batch_size=7, shuffle=False)
     fitted = training.fit(

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 
-from hardsight.distributed import rank_and_count
+from hardsight.distributed import join_processes, rank_and_count
 from hardsight.losses.registry import Sizes
 from hardsight.names import visible
 from hardsight.training import assembly, objectives
@@ -21,12 +20,11 @@ from hardsight.training.record import RunRecord
 from hardsight.training.sweeps import Cell, run_sweep
 from hardsight.training.together import run_together
 from hardsight.training.tracking import Tracker
-from hardsight.validation import check_device
 
 
 def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None = None) -> Fitted:
     """Train as the configuration says; the record lies in its folder. Started again, it goes on."""
-    device, folder = _device(config), config.place
+    device, folder = join_processes(config.device), config.place
     parts = prepare(config, device, folder)
     with alone_in(folder):
         tracker = Tracker(config.record.tracker, folder, config) if config.record.tracker else None
@@ -42,12 +40,6 @@ def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None 
         finally:
             if tracker is not None:
                 tracker.close()
-
-
-def _device(config: TrainingConfig) -> torch.device:
-    # Made first in any case: it joins the processes that were launched together.
-    launched = Accelerator().device
-    return check_device(config.device) if config.device else launched
 
 
 def session(config: TrainingConfig, device: torch.device, **options: Any) -> Session:
@@ -116,10 +108,10 @@ def sweep(
         if len(settings) == 1:
             train(settings[0], progress=progress)
             return
-        device = _device(settings[0])
+        device = join_processes(settings[0].device)
         run_together([session(one, device, progress=False) for one in settings], stacked=stacked)
 
-    Accelerator()  # joins the processes that were launched together, if any were
+    join_processes()
     _, joined = rank_and_count()
     if joined > 1:
         raise ValueError(

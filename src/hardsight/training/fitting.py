@@ -8,15 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
-from hardsight.distributed import lost_process_named, rank_and_count, together
+from hardsight.distributed import current, join_processes, lost_process_named, rank_and_count, together
 from hardsight.dynamics.history import PHASES
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.training.checkpoints import Checkpoints, random_states
 from hardsight.training.data import Feed
-from hardsight.training.devices import current
 from hardsight.training.locks import alone_in
 from hardsight.training.loop import Training
 from hardsight.training.meter import NonFiniteLossError
@@ -29,7 +27,6 @@ from hardsight.training.resident import can_reside
 from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan
 from hardsight.training.watching import Watch
-from hardsight.validation import check_device
 
 
 @dataclass(frozen=True)
@@ -132,8 +129,7 @@ class Session:
         _check_not_empty(test=test, samples=samples)
         if scores:
             choose_scores(scores)  # refuses unknown ones now, not after the last epoch
-        accelerator = Accelerator()
-        device = accelerator.device if device is None else check_device(device)
+        device = join_processes(device)
         feed = Feed(batches, device, accumulate)
         network = ready_network(
             model, loss, device, samples=samples, recorder=recorder, head=head, channels_last=channels_last
@@ -141,7 +137,7 @@ class Session:
         step = ready_step(
             network,
             optimizer,
-            precision=precision_of(precision, accelerator.mixed_precision, device),
+            precision=precision_of(precision, device),
             accumulate=accumulate,
             batch_size=int(getattr(batches, "batch_size", None) or 1024),
             clip=clip,

@@ -86,10 +86,10 @@ def captured(step: Step, accumulate: int) -> CapturedStep | None:
     return CapturedStep(step)
 
 
-def precision_of(wanted: str, launched: str, device: torch.device) -> torch.dtype:
-    """The precision by its name; "auto" is what the processes were launched with, or else bf16 on CUDA."""
+def precision_of(wanted: str, device: torch.device) -> torch.dtype:
+    """The precision by its name; "auto" is bf16 on CUDA."""
     if wanted == "auto":
-        wanted = launched if launched != "no" else "bf16" if device.type == "cuda" else "float32"
+        wanted = "bf16" if device.type == "cuda" else "float32"
     if wanted not in PRECISIONS:
         raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {wanted!r}")
     return PRECISIONS[wanted]

@@ -38,7 +38,7 @@ EPOCH_COLUMNS = {
 # What may change between a run and its continuation without changing a number.
 _MAY_DIFFER = ("folder", "name", "data.root", "record.checkpoint_every", "record.tracker", "device")
 Row = dict[str, float | int]
-_PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "pyarrow", "hardsight")
+_PACKAGES = ("torch", "numpy", "safetensors", "pyarrow", "hardsight")
 
 
 class RunRecord:

@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from hardsight.distributed import rank_and_count
+from hardsight.distributed import current, rank_and_count
 from hardsight.training.checkpoints import (
     device_random_states,
     random_states,
     restore_device_random_states,
     restore_random_states,
 )
-from hardsight.training.devices import current
 from hardsight.training.fitting import Fitted, Session
 from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.stacked import StackedTrainings

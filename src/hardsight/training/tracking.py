@@ -5,10 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-from accelerate.utils import LoggerType
-
+from hardsight.distributed import rank_and_count
 from hardsight.names import check_name
 from hardsight.training.record import flat
 
@@ -17,6 +14,13 @@ class Tracker:
     """Logs one row an epoch under the tracker's own folder in the run, `RUN/NAME`."""
 
     def __init__(self, name: str, folder: Path, config: Any) -> None:
+        try:
+            from accelerate import PartialState
+            from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+            from accelerate.utils import LoggerType
+        except ImportError:
+            raise ImportError("record.tracker needs accelerate: pip install 'hardsight[trackers]'") from None
+        PartialState()  # its trackers ask it which process they are in
         known = [str(one) for one in LoggerType if str(one) != "all"]
         check_name("record.tracker", name, known)
         kind = LOGGER_TYPE_TO_CLASS[name]
@@ -30,7 +34,7 @@ class Tracker:
 
     def epoch(self, number: int, row: Mapping[str, float | int]) -> None:
         """Log an epoch's numbers; one process does."""
-        if Accelerator().is_main_process:
+        if rank_and_count()[0] == 0:
             self.tracker.log({name: value for name, value in row.items() if name != "epoch"}, step=number)
 
     def close(self) -> None:

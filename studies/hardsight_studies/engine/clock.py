@@ -71,6 +71,6 @@ class Options:
     @property
     def torch_device(self) -> "torch.device":
         """The device that was asked for; left open, a GPU where there is one."""
-        from hardsight.training.devices import chosen_device
+        from hardsight.distributed import usable_device
 
-        return chosen_device(self.device)
+        return usable_device(self.device)

@@ -10,11 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from accelerate import Accelerator
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.distributed import rank_and_count, together
+from hardsight.distributed import current, join_processes, rank_and_count, together
 from hardsight.domains.selection import SELECTORS, get_selector, select
 from hardsight.domains.self_training import rounds as parts
 from hardsight.domains.self_training.data import fingerprint, labels_to_measure, pixel_options, target_labels
@@ -33,7 +32,6 @@ from hardsight.domains.self_training.record import (
 )
 from hardsight.training import NonFiniteLossError, Session, fit
 from hardsight.training.checkpoints import Checkpoints
-from hardsight.training.devices import chosen_device, current
 from hardsight.training.evaluation import evaluate
 from hardsight.training.fitting import failure_recorded
 from hardsight.training.locks import alone_in
@@ -71,9 +69,7 @@ class Run:
         self.settings, self.selector = settings, get_selector(settings.selector)
         self.model, self.source, self.target = model, source, target
         self.truth = target_labels(source, target)
-        # First of all: started by torchrun, this is what makes the processes know each other.
-        own = Accelerator().device
-        self.device = own if device is None else chosen_device(device)
+        self.device = join_processes(device)  # first of all: only then do the processes know each other
         self.rank, world = rank_and_count()
         self.folder = None if folder is None else Path(folder)
         self.resume, self.name, self.after_round = resume, name, after_round

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
-from hardsight.distributed import rank_and_count
+from hardsight.distributed import join_processes, rank_and_count, usable_device
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
-from hardsight.training.devices import chosen_device
 from hardsight.training.evaluation import take_apart
 from hardsight.training.fitting import failure_recorded
 from hardsight.training.network import Network
@@ -89,7 +87,7 @@ def adapt_baseline(
         raise ValueError(f"epochs must be at least 1; got {epochs!r}")
     _check_one_process()
     playing = make_baseline(method) if isinstance(method, str) else method
-    device = chosen_device(device)
+    device = usable_device(device)
     if not hasattr(source, "__len__"):
         raise TypeError(
             f"source must be batches that can be counted and gone through again; got {type(source).__name__}"
@@ -269,7 +267,7 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 def _check_one_process() -> None:
     """Refuse several: pairs and batch statistics of two domains would be those of each process alone."""
-    Accelerator()  # joins the processes that were launched together, if any were
+    join_processes()
     _, joined = rank_and_count()
     if joined > 1:
         raise ValueError(f"a baseline must be trained by one process; got {joined} that were joined, as torchrun does")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import nn
 
 from hardsight import models
@@ -16,7 +15,7 @@ from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.pixels import pixel_statistics
-from hardsight.distributed import rank_and_count, several
+from hardsight.distributed import join_processes, rank_and_count
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.self_training.data import fingerprint
 from hardsight.domains.splits import Split
@@ -31,7 +30,6 @@ from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
 from hardsight.training import Plan, Session
 from hardsight.training.capture import CapturedStep
-from hardsight.training.devices import chosen_device
 from hardsight.training.schedules import constant, cosine
 from hardsight_studies.avh.baselines.adaptation import accuracy_by_class
 from hardsight_studies.avh.unseen.batches import DomainBatches
@@ -81,9 +79,7 @@ def make_session(
 ) -> Session:
     """A training ready to run; its results hold `test_accuracy` (of the domain left out) and `validation_accuracy`."""
     _check_method(method, scale)
-    # First of all: started by torchrun, this is what makes the processes know each other.
-    own = Accelerator().device
-    device = own if device is None and several() else chosen_device(device)
+    device = join_processes(device)  # first of all: only then do the processes know each other
     head: Any = nn.Linear if scale is None else partial(AngularLinear, scale=scale)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)

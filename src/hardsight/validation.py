@@ -131,6 +131,12 @@ def check_count(name: str, value: Any, meaning: str, least: int = 1) -> None:
         raise ValueError(f"{name} must be at least {least}, {meaning}; got {value!r}")
 
 
+def check_share(name: str, value: float, meaning: str) -> None:
+    """A number from 0 to 1; `meaning` says of what it is the share."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie in [0, 1], {meaning}; got {value!r}")
+
+
 def check_classes(name: str, numbers: Tensor | np.ndarray, instead: str = "leave those samples out") -> None:
     """No negative number, which stands for no class as PyTorch's -100 does and would become a class of its own.
 

@@ -322,9 +322,7 @@ def test_a_transformer_through_its_tokens() -> None:
 def test_tokens_that_change_no_logit_are_refused() -> None:
     net, images = transformer(), torch.randn(2, 3, 16, 16)
     layer = last_named(net, "layernorm_after")
-    with pytest.raises(
-        ValueError, match=r"layer must be one whose maps change the logits, .*; those of '.*' change none"
-    ):
+    with pytest.raises(ValueError, match=r"^layer .* '.*' change none"):
         grad_cam(net, images, layer=layer, reshape=tokens_to_maps)
 
 
@@ -342,7 +340,7 @@ class ChannelsLast(nn.Module):
 def test_maps_with_their_channels_last_are_not_taken_for_others() -> None:
     torch.manual_seed(0)
     net, images = ChannelsLast(), torch.randn(2, 3, 16, 24)
-    with pytest.raises(ValueError, match=r"'norm' has \[2, 4, 6, 6\], channels last; pass reshape="):
+    with pytest.raises(ValueError, match=r"'norm' has \[2, 4, 6, 6\].*reshape="):
         grad_cam(net, images)
     found = grad_cam(net, images, reshape=lambda maps: maps.permute(0, 3, 1, 2), classes=1, normalize=False)
     maps = capture(net, "norm", images).requires_grad_()
@@ -352,20 +350,18 @@ def test_maps_with_their_channels_last_are_not_taken_for_others() -> None:
 
 
 def test_images_are_a_batch() -> None:
-    with pytest.raises(
-        ValueError, match=r"images must be a tensor \[samples, channels, height, width\]; got shape \[3, "
-    ):
+    with pytest.raises(ValueError, match=r"^images .*\[samples, channels, height, width\].*\[3, 32, 32\]"):
         grad_cam(create("resnet20"), torch.randn(3, 32, 32))
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ({"layer": "layer9.2.conv1"}, r"one of the \d+ layers of \w+; got '.*', did you mean 'layer\d.2.conv1'"),
-    ({"layer": nn.Conv2d(3, 3, 3)}, "layer must be a part of the model; this Conv2d is not"),
-    ({"layer": "linear"}, r"layer must have spatial maps, .*; 'linear' has \[2, 10\]"),
-    ({"layer": "layer3", "classes": 10}, r"classes must lie in \[0, 10\), .*; got values from 10 to 10"),
-    ({"layer": "layer3", "classes": torch.tensor([0, -1])}, r"got values from -1 to 0"),
-    ({"layer": "layer3", "classes": torch.tensor([0, 1, 2])}, r"one for each of the 2 images; got shape \[3\]"),
-    ({"layer": "layer3", "size": (0, 4)}, r'size must be "input" or \(height, width\), 1 or more each; got \(0, 4\)'),
+    ({"layer": nn.Conv2d(3, 3, 3)}, "^layer .*Conv2d"),
+    ({"layer": "linear"}, r"^layer .*'linear'.*\[2, 10\]"),
+    ({"layer": "layer3", "classes": 10}, r"^classes .*\[0, 10\).* = 10$"),
+    ({"layer": "layer3", "classes": torch.tensor([0, -1])}, r"^classes .*\[0, 10\).* = -1$"),
+    ({"layer": "layer3", "classes": torch.tensor([0, 1, 2])}, r"^classes .*\b2\b.*\[3\]$"),
+    ({"layer": "layer3", "size": (0, 4)}, r'^size .*"input" or \(height, width\).*\(0, 4\)$'),
     ({"layer": "layer3", "head": "lin"}, "head must be one of "),
 ])  # fmt: skip
 def test_bad_input_in_one_sentence(arguments: dict, sentence: str) -> None:
@@ -387,9 +383,9 @@ class Unused(nn.Module):
 
 def test_a_layer_that_never_runs_or_leads_nowhere_is_refused() -> None:
     net, images = Unused(), torch.randn(2, 3, 4, 4)
-    with pytest.raises(ValueError, match="layer must run in the model's forward and give a tensor; 'idle' does not"):
+    with pytest.raises(ValueError, match=r"^layer .*'idle'"):
         grad_cam(net, images, layer="idle")
-    with pytest.raises(ValueError, match=r"layer must come before the head, .* 'aside' does not"):
+    with pytest.raises(ValueError, match=r"^layer .*'aside'"):
         grad_cam(net, images, layer="aside")
 
 
@@ -398,7 +394,7 @@ def test_a_map_has_more_than_one_place() -> None:
     images = torch.randn(2, 3, 4, 4)
     assert grad_cam(net, images, layer="0").shape == grad_cam(net, images).shape == (2, 1, 2)
     assert grad_cam(net, images.mT, layer="0", reshape=lambda maps: maps.mT).shape == (2, 2, 1)
-    with pytest.raises(ValueError, match=r"of more than one place; '1' has \[2, 3, 1, 1\]"):
+    with pytest.raises(ValueError, match=r"^layer .*'1' has \[2, 3, 1, 1\]"):
         grad_cam(net, images, layer="1")
 
 
@@ -439,10 +435,10 @@ def test_images_that_the_model_does_not_take_are_refused_with_what_to_do(
     small_net: nn.Module, images: Tensor, layer: str | None
 ) -> None:
     for given, sentence in (
-        (images.byte(), r"they are of torch.uint8, the model of torch.float64: give floats .* images.float\(\) / 255"),
-        (images.float(), r"they are of torch.float32, the model of torch.float64: give images.to\(torch.float64\)"),
-        (images[:, :2], r"give the shape of its training, for \[3, 2, 6, 8\] ended in: Given groups"),
+        (images.byte(), r".*torch.uint8.*torch.float64.* images.float\(\) / 255"),
+        (images.float(), r".*torch.float32.* images.to\(torch.float64\)"),
+        (images[:, :2], r".*\[3, 2, 6, 8\].*: Given groups"),
     ):
-        with pytest.raises(ValueError, match=f"^images must be such as the model takes; {sentence}") as refused:
+        with pytest.raises(ValueError, match=f"^images {sentence}") as refused:
             grad_cam(small_net, given, layer=layer)
         assert isinstance(refused.value.__cause__, RuntimeError)

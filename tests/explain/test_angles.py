@@ -136,11 +136,11 @@ def test_degenerate_features_stay_finite() -> None:
 
 @pytest.mark.parametrize("measure", [angle_statistics, angular_silhouette])
 def test_bad_input_in_one_sentence(measure) -> None:
-    with pytest.raises(ValueError, match=r"labels must hold at least 2 classes for a.*; got only class 1"):
+    with pytest.raises(ValueError, match=r"^labels .*at least 2 .*class 1$"):
         measure(torch.ones(3, 2), torch.ones(3, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"labels must be one class for each of the 3 samples; got shape \[2\]"):
+    with pytest.raises(ValueError, match=r"^labels .*\b3\b.*\[2\]$"):
         measure(torch.ones(3, 2), [0, 1])
-    with pytest.raises(TypeError, match=r"labels must be integers, the class of each sample; got torch.float32"):
+    with pytest.raises(TypeError, match=r"^labels .*integers.*torch.float32$"):
         measure(torch.ones(3, 2), torch.ones(3))
     with pytest.raises(ValueError, match="features must be finite"):
         measure(torch.full((3, 2), torch.inf), [0, 1, 1])

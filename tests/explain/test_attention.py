@@ -3,13 +3,11 @@
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from hardsight.explain import box_masks, energy_inside, pointing_game
-from hardsight.explain.inputs import check_tensor
 
 
 def random_case(seed: int) -> tuple[Tensor, Tensor]:
@@ -119,22 +117,16 @@ def test_boxes_cover_shares_of_pixels() -> None:
 
 
 @pytest.mark.parametrize(("maps", "masks", "sentence"), [
-    (torch.rand(2, 3), torch.ones(2, 3), r"maps must be \[samples, height, width\] of floating point; got \[2, 3\]"),
-    (torch.rand(2, 3, 3), torch.ones(2, 6, 6), r"masks must have the maps' shape \[2, 3, 3\]: enlarge .* \[2, 6, 6\]"),
-    (torch.full((1, 2, 2), -1.0), torch.ones(1, 2, 2), "maps must be finite and 0 or more; got values from -1 to -1"),
-    (torch.full((1, 2, 2), torch.nan), torch.ones(1, 2, 2), "maps must be finite and 0 or more; got values from nan"),
-    (torch.ones(1, 2, 2), torch.full((1, 2, 2), 255), r"masks must be in \[0, 1\], or bool; got .* 255 to 255"),
+    (torch.rand(2, 3), torch.ones(2, 3), r"^maps .*\[samples, height, width\].*\[2, 3\]"),
+    (torch.rand(2, 3, 3), torch.ones(2, 6, 6), r"^masks .*\[2, 3, 3\].*\[2, 6, 6\]"),
+    (torch.full((1, 2, 2), -1.0), torch.ones(1, 2, 2), "^maps .*0 or more; .*-1 to -1$"),
+    (torch.full((1, 2, 2), torch.nan), torch.ones(1, 2, 2), "^maps .*finite.*nan"),
+    (torch.ones(1, 2, 2), torch.full((1, 2, 2), 255), r"^masks .*\[0, 1\].*255"),
 ])  # fmt: skip
 def test_bad_input_in_one_sentence(maps: Tensor, masks: Tensor, sentence: str) -> None:
     for measure in (energy_inside, pointing_game):
         with pytest.raises(ValueError, match=sentence):
             measure(maps, masks)
-
-
-def test_an_array_of_another_library_is_refused_by_name() -> None:
-    check_tensor("maps", torch.zeros(1))
-    with pytest.raises(TypeError, match="masks must be a torch tensor; got ndarray"):
-        check_tensor("masks", np.zeros((1, 2, 2)))
 
 
 def test_a_tolerance_beyond_the_picture_allows_every_place() -> None:
@@ -146,13 +138,11 @@ def test_a_tolerance_beyond_the_picture_allows_every_place() -> None:
 
 
 def test_bad_boxes_and_tolerance() -> None:
-    with pytest.raises(ValueError, match=r"size must be \(height, width\), 1 or more each; got \(0, 2\)"):
+    with pytest.raises(ValueError, match=r"^size .*\(height, width\).*\(0, 2\)$"):
         box_masks(torch.zeros(1, 4), (0, 2))
-    with pytest.raises(
-        ValueError, match=r"boxes must be a tensor \[samples, 4\], left, top, right, bottom; got shape \[4\]"
-    ):
+    with pytest.raises(ValueError, match=r"^boxes .*\[samples, 4\].*\[4\]$"):
         box_masks(torch.zeros(4), (2, 2))
-    with pytest.raises(ValueError, match=r"left <= right and top <= bottom; boxes\[1\] is \[2.0, 0.0, 1.0, 1.0\]"):
+    with pytest.raises(ValueError, match=r"left <= right.*boxes\[1\] is \[2.0, 0.0, 1.0, 1.0\]"):
         box_masks(torch.tensor([[0.0, 0.0, 1.0, 1.0], [2.0, 0.0, 1.0, 1.0]]), (2, 2))
-    with pytest.raises(ValueError, match="tolerance must be 0 or more, a distance in pixels; got -1"):
+    with pytest.raises(ValueError, match=r"^tolerance .*0 or more.*-1"):
         pointing_game(torch.ones(1, 2, 2), torch.ones(1, 2, 2), tolerance=-1.0)

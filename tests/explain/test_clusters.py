@@ -113,21 +113,21 @@ def test_collapsed_features_give_fewer_clusters() -> None:
 
 
 def test_one_class_only_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"labels must hold at least 2 classes for homogeneity .*; got only class 4"):
+    with pytest.raises(ValueError, match=r"^labels .*at least 2 .*class 4$"):
         agreement([0, 1, 2], [4, 4, 4])
     for nothing in ([], torch.empty(0, dtype=torch.long)):
-        with pytest.raises(ValueError, match="labels must hold the class of at least one sample; got none"):
+        with pytest.raises(ValueError, match=r"^labels .*got none$"):
             agreement(nothing, nothing)
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
-    ({"clusters": 11}, r"clusters must lie in \[1, 10\], the number of samples; got 11"),
-    ({"clusters": 0}, r"clusters must lie in \[1, 10\], the number of samples; got 0"),
-    ({"restarts": 0}, "restarts must be 1 or more; got 0"),
-    ({"metric": "cosine"}, "metric must be one of angle, euclidean; got 'cosine'"),
-    ({"features": torch.ones(10)}, r"features must be a matrix \[samples, dim\] and not empty; got shape \[10\]"),
-    ({"features": torch.ones(10, 2).long()}, "features must be a tensor of floating point; got torch.int64"),
-    ({"features": torch.tensor([[1.0], [torch.nan]])}, "features must be finite; 1 of 2 rows .*, first row 1"),
+    ({"clusters": 11}, r"^clusters .*\[1, 10\].*11$"),
+    ({"clusters": 0}, r"^clusters .*\[1, 10\].*0$"),
+    ({"restarts": 0}, "^restarts .*1.*0$"),
+    ({"metric": "cosine"}, "^metric .*angle, euclidean; got 'cosine'"),
+    ({"features": torch.ones(10)}, r"^features .*\[samples, dim\].*\[10\]$"),
+    ({"features": torch.ones(10, 2).long()}, "^features .*floating point.*torch.int64$"),
+    ({"features": torch.tensor([[1.0], [torch.nan]])}, "^features .*finite; 1 of 2 .*row 1$"),
 ])  # fmt: skip
 def test_bad_input_in_one_sentence(arguments: dict, sentence: str) -> None:
     given = {"features": torch.ones(10, 2), "clusters": 2, "seed": 0, **arguments}
@@ -136,9 +136,9 @@ def test_bad_input_in_one_sentence(arguments: dict, sentence: str) -> None:
 
 
 def test_bad_groups_in_one_sentence() -> None:
-    with pytest.raises(ValueError, match=r"groups must be one class for each of the 2 samples; got shape \[3\]"):
+    with pytest.raises(ValueError, match=r"^groups .*\b2\b.*\[3\]$"):
         agreement([0, 1, 2], [0, 1])
-    with pytest.raises(TypeError, match=r"groups must be integers, the class of each sample; got torch.float32"):
+    with pytest.raises(TypeError, match=r"^groups .*integers.*torch.float32$"):
         agreement([0.5, 0.1], [0, 1])
-    with pytest.raises(TypeError, match=r"labels must be integers, in a tensor or a list; got \['cat', 'dog'\]"):
+    with pytest.raises(TypeError, match=r"^labels .*integers.*\['cat', 'dog'\]$"):
         agreement([0, 1], ["cat", "dog"])

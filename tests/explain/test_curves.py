@@ -123,15 +123,15 @@ def test_ties_are_taken_in_reading_order(pooled_net: Callable[[Tensor], nn.Modul
 
 
 @pytest.mark.parametrize(("changed", "sentence"), [
-    ({"maps": torch.rand(2, 6, 8)}, r"maps must be \[3, height, width\], one for each image; got \[2, 6, 8\]"),
-    ({"maps": torch.full((3, 6, 8), torch.nan)}, "maps must be finite to be put in order"),
+    ({"maps": torch.rand(2, 6, 8)}, r"^maps .*\[3, height, width\].*\[2, 6, 8\]$"),
+    ({"maps": torch.full((3, 6, 8), torch.nan)}, "^maps .*finite"),
     ({"images": torch.rand(3, 6, 8)}, r"images must be a tensor \[samples, .*; got shape \[3, 6, 8\]"),
-    ({"images": torch.rand(0, 3, 6, 8), "maps": torch.rand(0, 6, 8)}, r"images must hold at least one; got shape"),
-    ({"steps": 0}, r"steps must lie in \[1, 48\], one pixel at least in each; got 0"),
-    ({"steps": 49}, r"steps must lie in \[1, 48\], one pixel at least in each; got 49"),
-    ({"batch_size": 0}, "batch_size must be 1 or more; got 0"),
-    ({"baseline": "black"}, "baseline must be one of zero, mean, blur; got 'black'"),
-    ({"baseline": torch.zeros(2, 2)}, r"baseline must fit the images \[3, 3, 6, 8\]; got shape \[2, 2\]"),
+    ({"images": torch.rand(0, 3, 6, 8), "maps": torch.rand(0, 6, 8)}, r"^images .*at least one.*\[0, 3, 6, 8\]"),
+    ({"steps": 0}, r"^steps .*\[1, 48\].*0$"),
+    ({"steps": 49}, r"^steps .*\[1, 48\].*49$"),
+    ({"batch_size": 0}, "^batch_size .*1.*0$"),
+    ({"baseline": "black"}, "^baseline .*zero, mean, blur; got 'black'"),
+    ({"baseline": torch.zeros(2, 2)}, r"^baseline .*\[3, 3, 6, 8\].*\[2, 2\]$"),
     ({"classes": 5}, r"classes must lie in \[0, 5\)"),
 ])  # fmt: skip
 def test_bad_input_in_one_sentence(
@@ -170,5 +170,5 @@ def test_images_that_the_model_does_not_take_are_refused_with_what_to_do(
     curve: Callable, small_net: nn.Module, images: Tensor, maps: Tensor
 ) -> None:
     for baseline in ("zero", "mean", "blur"):
-        with pytest.raises(ValueError, match=r"^images must be such as the model takes; they are of"):
+        with pytest.raises(ValueError, match=r"^images .*torch"):
             curve(small_net, images.byte(), maps, steps=4, baseline=baseline)

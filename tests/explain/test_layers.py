@@ -37,7 +37,7 @@ def test_the_last_layer_with_maps(make: Callable[[], nn.Module], shape: tuple[in
 
 
 def test_a_model_without_maps_is_refused() -> None:
-    with pytest.raises(ValueError, match="model must have a layer with spatial maps; MLP has none for these images"):
+    with pytest.raises(ValueError, match=r"^model .*spatial maps.*MLP"):
         last_spatial_layer(create("mlp"), torch.zeros(2, 3))
 
 
@@ -50,7 +50,7 @@ def test_a_transformer_must_name_its_layer() -> None:
         def forward(self, images: Tensor) -> Tensor:
             return self.head(self.norm(self.patches(images).flatten(2).transpose(1, 2)).mean(1))
 
-    with pytest.raises(ValueError, match=r"layer must be named, with reshape=tokens_to_maps, .*; Tokens does"):
+    with pytest.raises(ValueError, match=r"^layer .*reshape=tokens_to_maps.*Tokens"):
         last_spatial_layer(Tokens(), torch.zeros(1, 3, 8, 8))
 
 
@@ -62,7 +62,7 @@ def test_a_layer_by_name_and_by_module() -> None:
 
 
 def test_a_model_of_one_layer_has_no_nearest_ones() -> None:
-    with pytest.raises(ValueError, match="layers of Linear, of which there are none; got 'body'"):
+    with pytest.raises(ValueError, match=r"^layer .*Linear.*'body'"):
         find_layer(nn.Linear(2, 2), "body")
 
 
@@ -77,11 +77,11 @@ def test_tokens_keep_their_places() -> None:
 
 
 @pytest.mark.parametrize(("shape", "options", "sentence"), [
-    ((2, 16, 3), {}, "tokens must fill a square grid after 1 class tokens; 16 tokens leave 15: pass class_tokens"),
-    ((2, 1, 3), {}, "tokens must fill a square grid after 1 class tokens; 1 tokens leave 0"),
-    ((2, 17, 3), {"grid": (3, 5)}, "tokens must fill the 3 x 5 grid after 1 class tokens; 17 tokens leave 16"),
-    ((2, 17, 3), {"grid": (-4, -4)}, "tokens must fill the -4 x -4 grid after 1 class tokens"),
-    ((2, 17), {}, r"tokens must be \[samples, tokens, dim\]; got shape \[2, 17\]"),
+    ((2, 16, 3), {}, "^tokens .*square.* 16 tokens leave 15.*class_tokens"),
+    ((2, 1, 3), {}, "^tokens .*square.* 1 tokens leave 0"),
+    ((2, 17, 3), {"grid": (3, 5)}, "^tokens .*3 x 5 .* 17 tokens leave 16"),
+    ((2, 17, 3), {"grid": (-4, -4)}, "^tokens .*-4 x -4 "),
+    ((2, 17), {}, r"^tokens .*\[samples, tokens, dim\].*\[2, 17\]$"),
 ])  # fmt: skip
 def test_tokens_that_do_not_fit(shape: tuple[int, ...], options: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

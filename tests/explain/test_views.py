@@ -36,7 +36,7 @@ def test_near_the_pole_the_elevation_keeps_its_digits() -> None:
 
 
 def test_other_dimensions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"features must have 2 or 3 dimensions .*; got 128: use t_sne or umap"):
+    with pytest.raises(ValueError, match=r"^features .*2 or 3 .*128.*t_sne or umap"):
         on_sphere(torch.ones(4, 128))
 
 
@@ -73,7 +73,7 @@ def test_t_sne_of_fewer_features_than_dimensions() -> None:
 def test_a_perplexity_of_too_few_samples_is_refused(perplexity: float) -> None:
     with pytest.raises(ValueError, match=rf"perplexity must lie in \(0, 12\), .*; got {perplexity}"):
         t_sne(torch.ones(12, 3), seed=0, perplexity=perplexity)
-    with pytest.raises(ValueError, match="features must be at least 2 samples for a view of their neighbours; got 1"):
+    with pytest.raises(ValueError, match=r"^features .*at least 2 .*got 1$"):
         t_sne(torch.ones(1, 3), seed=0, perplexity=0.5)
 
 
@@ -107,7 +107,7 @@ def test_umap_is_asked_for_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_umap_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ImportError, match="umap needs umap-learn: pip install umap-learn"):
+    with pytest.raises(ImportError, match="pip install umap-learn"):
         umap(torch.randn(40, 3), seed=0)
 
 
@@ -125,10 +125,10 @@ def test_t_sne_of_features_of_any_size() -> None:
 
 def test_bad_input_in_one_sentence() -> None:
     for view in (t_sne, umap):
-        with pytest.raises(ValueError, match="dimensions must be 1 or more; got 0"):
+        with pytest.raises(ValueError, match=r"^dimensions .*1.*0$"):
             view(torch.ones(50, 3), seed=0, dimensions=0)
-    with pytest.raises(ValueError, match=r"neighbours must lie in \[2, 5\), below the number of samples; got 15"):
+    with pytest.raises(ValueError, match=r"^neighbours .*\[2, 5\).*15$"):
         umap(torch.ones(5, 3), seed=0)
     for view in (t_sne, umap):
-        with pytest.raises(ValueError, match="metric must be one of angle, euclidean; got 'cosine'"):
+        with pytest.raises(ValueError, match=r"^metric .*angle, euclidean; got 'cosine'"):
             view(torch.ones(50, 3), seed=0, metric="cosine")

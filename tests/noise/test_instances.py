@@ -176,7 +176,7 @@ def test_rows_that_are_not_one_a_label_are_refused(seeded, monkeypatch):
     # The annotations, which only the tests enforce, would refuse it first.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     labels, three = torch.tensor([0, 1, 2, 0]), torch.full((3, 3), 0.3)
-    with pytest.raises(ValueError, match="features must have one row a label; got 3 rows for 4 labels"):
+    with pytest.raises(ValueError, match="features must have one row for each label; got 3 rows for 4 labels"):
         noise.flip_by_projection(labels, three, 0.1, 3, generator=seeded())
-    with pytest.raises(ValueError, match="probabilities must have one row a label; got 3 rows for 4 labels"):
+    with pytest.raises(ValueError, match="probabilities must have one row for each label; got 3 rows for 4 labels"):
         noise.flip_by_margin(labels, three, 0.1, generator=seeded())

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from hardsight.validation import check_share
+
 Images = Shaped[Tensor, "samples channels height width"]
 Level = int | float | Float[Tensor, "levels"]
 
@@ -57,8 +59,7 @@ def occlusion(images: Images, level: Level, *, generator: torch.Generator, fill:
 
     Level in [0, 1], the covered share of the area up to whole pixels: 0 changes nothing, 1 covers all.
     """
-    if not 0 <= fill <= 1:
-        raise ValueError(f"fill must lie in [0, 1], from black to white; got {fill!r}")
+    check_share("fill", fill, "from black to white")
     pixels, amount = opened(images, level, "occlusion", 0.0, 1.0)
     samples, _, height, width = pixels.shape
     side = amount.reshape(-1, 1).expand(samples, 1).sqrt()

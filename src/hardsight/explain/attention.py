@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hardsight.explain.activation_maps import resize
-from hardsight.explain.inputs import as_classes, check_images, check_size, check_tensor, taking
+from hardsight.explain.inputs import as_classes, check_images, check_size, taking
 from hardsight.geometry import widen
 from hardsight.heads import evaluating, observe
 from hardsight.names import check_name
+from hardsight.validation import check_count, check_tensor
 
 # A column farther away than any picture is wide; its square still fits 64 bits.
 _NOWHERE = 2**30
@@ -277,8 +278,7 @@ def _checked_steps(images: Tensor, maps: Tensor, steps: int, batch_size: int) ->
     height, width = images.shape[-2:]
     if not 1 <= steps <= height * width:
         raise ValueError(f"steps must lie in [1, {height * width}], one pixel at least in each; got {steps}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be 1 or more; got {batch_size}")
+    check_count("batch_size", batch_size, "pictures at a time")
     maps = widen(maps).to(images.device)
     if not bool(maps.isfinite().all()):
         raise ValueError("maps must be finite to be put in order; some values are NaN or infinite")

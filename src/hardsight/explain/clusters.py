@@ -15,8 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.explain.inputs import as_points, check_features, check_several, class_positions
 from hardsight.geometry import angle_between, angle_of_cosine_, angles_to_classes, directions, widen
+from hardsight.names import check_name
+from hardsight.validation import check_count, check_features, check_integers
+
+METRICS = ("angle", "euclidean")
 
 
 class Agreement(NamedTuple):
@@ -33,9 +36,8 @@ def agreement(groups: Any, labels: Any) -> Agreement:
     1 - H(class | group) / H(class), 1 - H(group | class) / H(group) (Rosenberg & Hirschberg 2007); computed by
     scikit-learn. `groups` may be clusters or predictions.
     """
-    classes, label_positions = class_positions(labels)
-    check_several(classes, "homogeneity and completeness")
-    _, group_positions = class_positions(groups, len(label_positions), "groups")
+    _, label_positions = _class_positions(labels, least=2)
+    _, group_positions = _class_positions(groups, len(label_positions), "groups")
 
     from sklearn.metrics import homogeneity_completeness_v_measure
 
@@ -53,11 +55,10 @@ def cluster_features(
     different samples than clusters give fewer clusters.
     """
     check_features(features)
-    points = as_points(features.detach().double(), metric)
+    points = _as_points(features.detach().double(), metric)
     if not 1 <= clusters <= len(features):
         raise ValueError(f"clusters must lie in [1, {len(features)}], the number of samples; got {clusters}")
-    if restarts < 1:
-        raise ValueError(f"restarts must be 1 or more; got {restarts}")
+    check_count("restarts", restarts, "runs of which the best is taken")
 
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -108,7 +109,7 @@ class AngleStatistics:
 
 def angle_statistics(features: Tensor, labels: Any) -> AngleStatistics:
     """Intra-class and inter-class angles of the features, over all pairs and to the class centres; see the result."""
-    classes, positions, units = _checked_classes(features, labels, "angles between classes")
+    classes, positions, units = _checked_classes(features, labels)
     members = torch.nn.functional.one_hot(positions, len(classes)).double()
     counts = members.sum(0)
     sums = torch.zeros(len(classes), len(classes), dtype=torch.float64, device=units.device)
@@ -134,7 +135,7 @@ def angular_silhouette(features: Tensor, labels: Any) -> Float[Tensor, "samples"
     In [-1, 1]; larger is better, below 0 the sample lies nearer to another class (Rousseeuw 1987). 0 for a class of
     one sample. The mean over samples is the silhouette of the set.
     """
-    classes, positions, units = _checked_classes(features, labels, "a silhouette")
+    classes, positions, units = _checked_classes(features, labels)
     members = torch.nn.functional.one_hot(positions, len(classes)).double()
     counts = members.sum(0)
     found = []
@@ -161,11 +162,30 @@ def _blocks(units: Float[Tensor, "samples dim"]) -> Iterator[tuple[int, Float[Te
         yield start, angles
 
 
-def _checked_classes(features: Tensor, labels: Any, purpose: str) -> tuple[Tensor, Tensor, Tensor]:
+def _checked_classes(features: Tensor, labels: Any) -> tuple[Tensor, Tensor, Tensor]:
     check_features(features)
-    classes, positions = class_positions(labels, len(features))
-    check_several(classes, purpose)
+    classes, positions = _class_positions(labels, len(features), least=2)
     return classes.to(features.device), positions.to(features.device), directions(features.detach().double())
+
+
+def _class_positions(
+    labels: Any, samples: int | None = None, name: str = "labels", least: int = 1
+) -> tuple[Tensor, Int[Tensor, "n"]]:
+    """The classes that occur, in order, and each sample's position among them; any integers will do."""
+    try:
+        values = torch.as_tensor(labels).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be integers, in a tensor or a list; got {labels!r:.60}") from None
+    if values.numel() == 0:
+        raise ValueError(f"{name} must hold the class of at least one sample; got none")
+    check_integers(name, values)
+    if values.ndim != 1 or (samples is not None and len(values) != samples):
+        expected = "" if samples is None else f" of the {samples} samples"
+        raise ValueError(f"{name} must be one class for each{expected}; got shape {list(values.shape)}")
+    classes, positions = values.unique(return_inverse=True)
+    if len(classes) < least:
+        raise ValueError(f"{name} must hold at least {least} classes; got only class {int(classes[0])}")
+    return classes, positions
 
 
 class OnSphere(NamedTuple):
@@ -203,7 +223,7 @@ def t_sne(
     "euclidean" among the features as they are.
     """
     points = _points(features, metric)
-    _check_dimensions(dimensions)
+    check_count("dimensions", dimensions, "coordinates of each sample")
     if len(features) < 2:
         raise ValueError("features must be at least 2 samples for a view of their neighbours; got 1")
     if not 0 < perplexity < len(features):
@@ -232,7 +252,7 @@ def umap(
 ) -> Float[Tensor, "samples dimensions"]:
     """umap-learn's UMAP of the features (McInnes et al. 2018); the same for the same seed. `metric` as in `t_sne`."""
     points = _points(features, metric)
-    _check_dimensions(dimensions)
+    check_count("dimensions", dimensions, "coordinates of each sample")
     if not 2 <= neighbours < len(features):
         raise ValueError(f"neighbours must lie in [2, {len(features)}), below the number of samples; got {neighbours}")
     try:
@@ -246,11 +266,19 @@ def umap(
     return torch.from_numpy(view).to(features.device, torch.float32)
 
 
-def _check_dimensions(dimensions: int) -> None:
-    if dimensions < 1:
-        raise ValueError(f"dimensions must be 1 or more; got {dimensions!r}")
-
-
 def _points(features: Tensor, metric: str) -> Float[np.ndarray, "samples dim"]:
     check_features(features)
-    return as_points(widen(features.detach()), metric).cpu().numpy()
+    return _as_points(widen(features.detach()), metric).cpu().numpy()
+
+
+def _as_points(features: Float[Tensor, "samples dim"], metric: str) -> Float[Tensor, "samples dim"]:
+    """What distances are measured between: the features' directions, or the features themselves brought near one.
+
+    Neither clusters nor neighbours depend on scale, and a power of two is exact: no square overflows or vanishes.
+    """
+    check_name("metric", metric, METRICS)
+    if metric == "angle":
+        return directions(features)
+    wide = features.double()
+    exponent = torch.frexp(wide.abs().max()).exponent.clamp(-1000, 1000)
+    return torch.ldexp(wide, -exponent).to(features.dtype)

@@ -1,4 +1,4 @@
-"""What the doors of this room refuse, each in one sentence."""
+"""What the functions on models and images check, and how a model runs on images that it may not take."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardsight.geometry import directions
-from hardsight.names import check_name
-
-METRICS = ("angle", "euclidean")
+from hardsight.validation import check_labels
 
 
 def as_classes(classes: Tensor | int | None, logits: Float[Tensor, "batch classes"]) -> Int[Tensor, "batch"]:
@@ -22,23 +19,10 @@ def as_classes(classes: Tensor | int | None, logits: Float[Tensor, "batch classe
     if classes is None:
         return logits.detach().argmax(1)
     samples, number = logits.shape
-    chosen = _numbers(classes, "classes").to(logits.device)
-    if chosen.is_floating_point() or chosen.dtype == torch.bool:
-        raise TypeError(f"classes must be integers; got {chosen.dtype}")
-    if chosen.ndim and chosen.shape != (samples,):
-        raise ValueError(f"classes must be one for each of the {samples} images; got shape {list(chosen.shape)}")
-    if samples and (int(chosen.min()) < 0 or int(chosen.max()) >= number):
-        raise ValueError(
-            f"classes must lie in [0, {number}), one for each logit; "
-            f"got values from {int(chosen.min())} to {int(chosen.max())}"
-        )
-    return chosen.long().expand(samples)
-
-
-def check_tensor(name: str, value: Any) -> None:
-    """An array of another library is refused, not turned into a tensor on another device."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a torch tensor; got {type(value).__name__}")
+    chosen = torch.as_tensor(classes, device=logits.device)
+    chosen = chosen if chosen.ndim else chosen.expand(samples)
+    check_labels(chosen, samples, number, "classes")
+    return chosen.long()
 
 
 def check_images(images: Tensor) -> None:
@@ -74,58 +58,3 @@ def check_size(size: Any, expected: str = "(height, width)") -> None:
         or any(not isinstance(one, Integral) or one < 1 for one in size)
     ):
         raise ValueError(f"size must be {expected}, 1 or more each; got {size!r}")
-
-
-def check_features(features: Tensor, name: str = "features") -> None:
-    """Features are [N, D] floats, finite, with at least one sample."""
-    if not isinstance(features, Tensor) or not features.is_floating_point():
-        kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
-        raise TypeError(f"{name} must be a tensor of floating point; got {kind}")
-    if features.ndim != 2 or features.numel() == 0:
-        raise ValueError(f"{name} must be a matrix [samples, dim] and not empty; got shape {list(features.shape)}")
-    bad = ~features.isfinite().all(1)
-    if bool(bad.any()):
-        raise ValueError(
-            f"{name} must be finite; {int(bad.sum())} of {len(bad)} rows hold NaN or infinity, "
-            f"first row {int(bad.nonzero()[0])}"
-        )
-
-
-def as_points(features: Float[Tensor, "samples dim"], metric: str) -> Float[Tensor, "samples dim"]:
-    """What distances are measured between: the features' directions, or the features themselves brought near one.
-
-    Neither clusters nor neighbours depend on scale, and a power of two is exact: no square overflows or vanishes.
-    """
-    check_name("metric", metric, METRICS)
-    if metric == "angle":
-        return directions(features)
-    wide = features.double()
-    exponent = torch.frexp(wide.abs().max()).exponent.clamp(-1000, 1000)
-    return torch.ldexp(wide, -exponent).to(features.dtype)
-
-
-def class_positions(labels: Any, samples: int | None = None, name: str = "labels") -> tuple[Tensor, Int[Tensor, "n"]]:
-    """The classes that occur, in order, and each sample's position among them; any integers will do."""
-    values = _numbers(labels, name).detach()
-    if values.numel() == 0:
-        raise ValueError(f"{name} must hold the class of at least one sample; got none")
-    if values.is_floating_point() or values.dtype == torch.bool:
-        raise TypeError(f"{name} must be integers, the class of each sample; got {values.dtype}")
-    if values.ndim != 1 or (samples is not None and len(values) != samples):
-        expected = "" if samples is None else f" of the {samples} samples"
-        raise ValueError(f"{name} must be one class for each{expected}; got shape {list(values.shape)}")
-    classes, positions = values.unique(return_inverse=True)
-    return classes, positions
-
-
-def _numbers(values: Any, name: str) -> Tensor:
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} must be integers, in a tensor or a list; got {values!r:.60}") from None
-
-
-def check_several(classes: Tensor, purpose: str, name: str = "labels") -> None:
-    """At least two classes: with one there is nothing to tell apart."""
-    if len(classes) < 2:
-        raise ValueError(f"{name} must hold at least 2 classes for {purpose}; got only class {int(classes[0])}")

@@ -7,6 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+from hardsight import validation
+from hardsight.validation import check_count, check_integers, check_share, check_tensor
+
 
 class NoisyLabels(NamedTuple):
     """Labels after noise, and which of them differ from what they were."""
@@ -156,7 +159,7 @@ def human_labels(
     """
     check_labels(labels, num_classes, generator)
     check_rows("annotations", annotations, labels)
-    _check_range(annotations, num_classes, "annotations")
+    validation.check_labels(annotations.flatten(), annotations.numel(), num_classes, "annotations")
     answers = annotations.to(labels.device)
     if answers.ndim == 2:
         if generator is None:
@@ -171,8 +174,7 @@ def measured_transition(
 ) -> Float[Tensor, "classes classes"]:
     """Share of each class's samples under each noisy label, float64; the row of an absent class is zero."""
     check_labels(labels, num_classes, None)
-    check_tensor("noisy", noisy)
-    _check_range(noisy, num_classes, "noisy")
+    validation.check_labels(noisy, len(labels), num_classes, "noisy")
     pairs = labels.long() * num_classes + noisy.to(labels.device).long()
     counts = torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes).double()
     return counts / counts.sum(1, keepdim=True).clamp_min(1)
@@ -209,54 +211,35 @@ def choose(
 
 
 def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | None) -> None:
-    """Refuse fewer than two classes, labels outside them, and a generator on another device."""
-    check_tensor("labels", labels)
-    if num_classes < 2:
-        raise ValueError(f"num_classes must be at least 2, or there is no other class; got {num_classes}")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"labels must be whole numbers; got {labels.dtype}")
+    """At least two classes, labels of a type that can hold them all, and a generator that draws on their device."""
+    check_integers("labels", labels)
+    check_count("num_classes", num_classes, "so that there is another class", least=2)
     if num_classes - 1 > torch.iinfo(labels.dtype).max:
         # New labels come in the type of the old, where class 256 of uint8 would be class 0.
         raise ValueError(f"labels must be of a type that can hold {num_classes} classes; got {labels.dtype}")
-    _check_range(labels, num_classes, "labels")
+    validation.check_labels(labels, len(labels), num_classes)
     if generator is not None:
         check_generator(generator, labels.device)
 
 
 def check_generator(generator: torch.Generator, device: torch.device) -> None:
-    """Refuse a generator that cannot draw where the data lie."""
+    """A generator that draws on the device of the data."""
     if not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}")
     if generator.device.type != device.type:
         raise ValueError(f"generator must be on the data's device, {device}; got one on {generator.device}")
 
 
-def check_tensor(name: str, values: Tensor) -> None:
-    """An array of another library is refused, not turned into a tensor on another device."""
-    if not isinstance(values, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor; got {type(values).__name__}")
-
-
 def check_rows(name: str, values: Tensor, labels: Tensor) -> None:
-    """Refuse what is no tensor, or has not one row a label."""
+    """A tensor with one row for each label."""
     check_tensor(name, values)
     if len(values) != len(labels):
-        raise ValueError(f"{name} must have one row a label; got {len(values)} rows for {len(labels)} labels")
+        raise ValueError(f"{name} must have one row for each label; got {len(values)} rows for {len(labels)} labels")
 
 
 def check_rate(rate: float) -> None:
-    """Refuse a rate that is no probability."""
-    if not 0 <= rate <= 1:
-        raise ValueError(f"rate must lie in [0, 1], the share of labels to change; got {rate!r}")
-
-
-def _check_range(labels: Tensor, num_classes: int, name: str) -> None:
-    if not labels.numel():
-        return
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0 or highest >= num_classes:
-        wrong = lowest if lowest < 0 else highest
-        raise ValueError(f"{name} must lie in [0, {num_classes - 1}]; got {wrong}")
+    """A share of labels to change."""
+    check_share("rate", rate, "the share of labels to change")
 
 
 def _replaced(labels: Tensor, new: Tensor, where: Tensor) -> NoisyLabels:

@@ -8,7 +8,8 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.names import check_name
-from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, check_rows, check_tensor, draw_from_rows
+from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, check_rows, draw_from_rows
+from hardsight.validation import check_tensor
 
 # One block of samples at a time: the scores of a block are at most this many numbers.
 _BLOCK = 2**22

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Integer, Shaped
 from torch import Tensor
 
-from hardsight.noise.classes import check_generator, check_rate, check_tensor, choose
+from hardsight.noise.classes import check_generator, check_rate, choose
+from hardsight.validation import check_tensor
 
 
 class OpenSetImages(NamedTuple):

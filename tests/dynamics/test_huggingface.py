@@ -190,9 +190,7 @@ def test_a_training_that_goes_on_without_its_record_is_refused(tmp_path):
     first = Recorder(14)
     train(tmp_path / "there", first, num_train_epochs=1)
     resume = str(tmp_path / "there" / "checkpoint-4")
-    with pytest.raises(
-        ValueError, match=r"the record of the epochs before must lie in .*here/checkpoint-4/dynamics\.pt"
-    ):
+    with pytest.raises(ValueError, match=r"here/checkpoint-4/dynamics\.pt"):
         train(tmp_path / "here", Recorder(14), resume=resume)
     told = Recorder(14)
     told.load_state_dict(torch.load(f"{resume}/dynamics.pt", weights_only=True))

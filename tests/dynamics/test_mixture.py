@@ -66,16 +66,16 @@ def test_betas_are_those_of_a_slow_loop():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_losses_are_gathered_and_fitted_as_if_they_were_not(kind, monkeypatch):
-    losses, _ = two_heaps(kind, 3 * mixture._CELLS)
+def test_many_losses_are_binned_and_fitted_as_if_they_were_not(kind, monkeypatch):
+    losses, _ = two_heaps(kind, 3 * mixture._BINS)
     looked_at, moments = [], mixture._moments
     monkeypatch.setattr(
         mixture, "_moments", lambda values, shares: looked_at.append(len(values)) or moments(values, shares)
     )
     gathered = small_loss_mixture(losses, kind)
     # All of them once, to put the components in order; never in a round of the fit.
-    assert sorted(looked_at)[-2] <= mixture._CELLS + 1 < sorted(looked_at)[-1]
-    monkeypatch.setattr(mixture, "_CELLS", 2**62)
+    assert sorted(looked_at)[-2] <= mixture._BINS + 1 < sorted(looked_at)[-1]
+    monkeypatch.setattr(mixture, "_BINS", 2**62)
     torch.testing.assert_close(gathered, small_loss_mixture(losses, kind), atol=1e-5, rtol=0)
 
 

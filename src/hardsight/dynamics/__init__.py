@@ -1,4 +1,4 @@
-"""What training reveals of every sample: a recorder, the scores made from it, adapters for training frameworks.
+"""The training dynamics of every sample: a recorder, its scores, and adapters for training frameworks.
 
 The adapters are `hardsight.dynamics.lightning`, `.huggingface` and `.metrics`; each imports its framework, and only
 when it is imported itself.

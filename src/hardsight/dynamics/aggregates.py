@@ -41,10 +41,10 @@ _COMMON = {
 
 
 class Aggregates:
-    """Per-sample numbers, each a tensor of one entry a sample, read as `aggregates["loss_mean"]`.
+    """Per-sample numbers, each a tensor of one entry per sample, read as `aggregates["loss_mean"]`.
 
-    `epochs` counts the epochs in which a sample was seen, `flagged` the measurements thrown away; `first_correct` and
-    `last_wrong` are epoch numbers, -1 for never; `second_...` belong to the second phase.
+    `epochs` counts the epochs in which a sample was seen, `flagged` the measurements that were not finite;
+    `first_correct` and `last_wrong` are epoch numbers, -1 for never; `second_...` belong to the second phase.
     """
 
     def __init__(self, layout: Layout, device: torch.device, early: int) -> None:
@@ -66,7 +66,7 @@ class Aggregates:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def fold(self, rows: slice, epoch: int, seen: EpochValues) -> None:
-        """Take in what epoch number `epoch` of the first phase said of `rows`; unseen samples stay as they are."""
+        """Add epoch number `epoch` of the first phase for the samples `rows`; samples not seen in it do not change."""
         part = {name: tensor[rows] for name, tensor in self.tensors.items()}
         here = seen.seen > 0
         part["flagged"] += seen.flagged
@@ -78,7 +78,7 @@ class Aggregates:
         time_ahead = epoch - part["epoch_mean"]
         part["epoch_mean"] += torch.where(here, time_ahead / count, 0.0)
         part["epoch_moments"] += torch.where(here, time_ahead * (epoch - part["epoch_mean"]), 0.0)
-        # A sum, of whole numbers nearly always: samples right equally often get the same share to the last bit.
+        # A sum, nearly always of integers: samples that are right equally often get the same share to the last bit.
         part["correct_sum"] += torch.where(here, seen.correct, 0.0)
         self._fold_correctness(part, epoch, here, seen.correct > 0.5)
         for name, value in seen.values.items():
@@ -96,7 +96,7 @@ class Aggregates:
                 part[f"{name}_early"] += torch.where(early, step, 0.0)
 
     def fold_second(self, rows: slice, epoch: int, seen: EpochValues) -> None:
-        """Take in an epoch of the second phase, numbered from 0: only when its label last won."""
+        """Add an epoch of the second phase, numbered from 0: it keeps only when the label last won."""
         here = seen.seen > 0
         self.tensors["flagged"][rows] += seen.flagged
         self.tensors["second_epochs"][rows] += here

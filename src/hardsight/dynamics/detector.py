@@ -1,4 +1,4 @@
-"""A learned noise detector: an LSTM that reads a sample's curve over training and says how probably its label is wrong.
+"""A learned noise detector: an LSTM that estimates from a sample's curve over training whether its label is wrong.
 
 Jia et al., "Learning from Training Dynamics: Identifying Mislabeled Data Beyond Manually Designed Features", 2023: two
 layers of 64 units over the probability of the given label in each epoch, trained on a run whose wrong labels are known
@@ -18,7 +18,7 @@ from hardsight.files.arrays import load_tensors
 from hardsight.hardness.dynamics import without_gaps
 from hardsight.records import atomic_path
 
-# Far above every training, and every detector.
+# Far above those of every training and detector.
 _MOST_POINTS, _MOST_LAYERS = 1_000_000, 16
 
 
@@ -38,10 +38,11 @@ class NoiseDetector(nn.Module):
         self.head = nn.Linear(hidden, 1)
 
     def forward(self, curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samples"]:
-        """The head's answer to the state after the last point."""
+        """The head's output for the state after the last point."""
         stretched = nn.functional.interpolate(curves.unsqueeze(1), int(self.points), mode="linear", align_corners=True)
         states, _ = self.recurrent(stretched.transpose(1, 2))
-        return self.head(states[:, -1]).squeeze(1)
+        answer: Tensor = self.head(states[:, -1])
+        return answer.squeeze(1)
 
     def save(self, path: Path | str) -> None:
         """Write the weights as safetensors."""
@@ -52,7 +53,7 @@ class NoiseDetector(nn.Module):
 
     @classmethod
     def load(cls, path: Path | str) -> "NoiseDetector":
-        """The detector that `save` wrote, of whatever size."""
+        """Load a detector that `save` wrote, of any size."""
         try:
             state = load_tensors(path)
             layers = sum(name.startswith("recurrent.weight_hh") for name in state)
@@ -60,7 +61,7 @@ class NoiseDetector(nn.Module):
             if not (1 <= points <= _MOST_POINTS and 1 <= layers <= _MOST_LAYERS):
                 raise ValueError(f"it has {points} points and {layers} layers")
             with torch.device("meta"):
-                # Its sizes are the file's, which may say any; the tensors are there already.
+                # Without memory: a damaged file may name any size, and its tensors are there already.
                 detector = cls(points, hidden, layers)
             detector.load_state_dict(state, assign=True)
         except (ValueError, KeyError, IndexError, RuntimeError) as problem:
@@ -96,7 +97,7 @@ def train_detector(
     batch_size: int = 64,
     lr: float = 0.01,
 ) -> NoiseDetector:
-    """A detector fitted to a run of which is known which labels are `wrong`; the learning rate falls to 0."""
+    """A detector fitted to a run whose `wrong` labels are known; the learning rate falls to 0."""
     if curves.shape[1] == 0 or not bool(wrong.any()) or bool(wrong.all()):
         raise ValueError(
             "curves must have at least one epoch, and wrong must mark some samples and leave some; "

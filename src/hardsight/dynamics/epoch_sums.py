@@ -1,7 +1,7 @@
-"""One epoch's sums for every sample, in whole numbers, so that no order of adding changes a bit.
+"""One epoch's sums for every sample, as integers, so that no order of adding changes a bit.
 
-A measure is added as an integer multiple of 2^-32. Integer sums do not depend on who comes first: shuffled batches,
-atomics on a GPU and several processes add up to the same bits. (A measure's own last bit may still depend on its row's
+A measure is added as an integer multiple of 2^-32. Integer sums do not depend on their order: shuffled batches,
+atomics on a GPU and several processes give the same bits. (A measure's own last bit may still depend on its row's
 place in the batch, where the device computes exponentials in lanes and remainders differently.) The price is a
 resolution of 2.3e-10 and values cut off at 2^24, beyond which no margin or loss means anything.
 """
@@ -17,10 +17,10 @@ from hardsight.dynamics.measures import Measured
 
 _UNIT = 2.0**32
 _LARGEST = 2.0**24
-# Three counts share one integer, 21 bits each: a sample may come two million times an epoch.
+# Three counts share one integer, 21 bits each: a sample may come two million times per epoch.
 _BITS = 21
 _MASK = (1 << _BITS) - 1
-# Labels share one integer with their squares, which tell whether they were all the same: the sum of n labels takes 42
+# Labels share one integer with their squares, which show whether they were all the same: the sum of n labels takes 42
 # bits, that of the squares is kept modulo 2^22.
 _LABEL_BITS = 2 * _BITS
 _LABEL_MASK = (1 << _LABEL_BITS) - 1
@@ -33,7 +33,7 @@ REPEATS = ("mean", "last", "refuse")
 
 
 class Layout(NamedTuple):
-    """What a recorder records: fixed by its first update."""
+    """What a recorder records, fixed by its first update."""
 
     num_samples: int
     num_classes: int
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
 
 
 class EpochValues(NamedTuple):
-    """What an epoch said of a range of samples. Where `seen` is 0 the other numbers mean nothing."""
+    """A range of samples over one epoch. Where `seen` is 0 the other numbers have no meaning."""
 
     seen: Tensor  # how often it was measured
     flagged: Tensor  # how often its logits were not finite
@@ -51,9 +51,10 @@ class EpochValues(NamedTuple):
 
 
 class EpochSums:
-    """The sums: a row for each sample, with rows before and behind them for what belongs to no sample.
+    """The sums: one row per sample, with rows before and after them for what belongs to no sample.
 
-    Row 0 takes what is left out, row 1 ids below 0, row i + 2 sample i; then come ids and labels too large.
+    Row 0 is for samples left out, row 1 for ids below 0, row i + 2 for sample i, the last two for ids and labels that
+    are too large.
     """
 
     def __init__(self, num_samples: int, measures: tuple[str, ...], repeats: str, device: torch.device) -> None:
@@ -84,7 +85,7 @@ class EpochSums:
         self.clock.zero_()
 
     def rows_of(self, ids: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-        """The row of each id, and labels fit to index with; no value is looked at, so nothing waits."""
+        """The row of each id, and labels fit to index with; Python reads no value, so it never waits for a GPU."""
         inside = labels.clamp(0, num_classes - 1)
         # A label below its range pulls any id below the first row, one above it pushes it past the last. By one step:
         # a huge label times the rows would overflow to the other side.
@@ -115,7 +116,7 @@ class EpochSums:
         columns = [counts, torch.addcmul(labels, labels, labels, value=1 << _LABEL_BITS).unsqueeze(1)]
         if measured.values:
             columns.append(torch.cat(measured.values, 1).clamp_(-_LARGEST, _LARGEST).mul_(_UNIT).long())
-        # Where a row is not sound its numbers are not either, whatever NaN became as an integer.
+        # The numbers of a row that is not sound are replaced, whatever NaN became as an integer.
         entry = torch.where(measured.sound, torch.cat(columns, 1), self._unsound)
         if self.keep_last:
             rows = self._supersede(rows, stride)
@@ -134,7 +135,7 @@ class EpochSums:
         return torch.where(self.latest[rows] == place, rows, 0)
 
     def epoch_values(self, start: int, stop: int) -> EpochValues:
-        """What the epoch says of samples `start` to `stop`."""
+        """The epoch's values of the samples from `start` to `stop`."""
         block = self.sums[start + _FIRST : stop + _FIRST]
         counts = block[:, _COUNTS]
         seen, correct, flagged = counts & _MASK, (counts >> _BITS) & _MASK, counts >> 2 * _BITS

@@ -1,7 +1,7 @@
-"""The full history on request: one Parquet file an epoch, each whole or absent, from which a recorder can be rebuilt.
+"""The full history, on request: one Parquet file per epoch, complete or absent, from which a recorder can be rebuilt.
 
-Columns: `id`, `label`, `seen` (measurements), `flagged` (thrown away), `correct` (share of measurements in which the
-label won) and one column a measure. Samples that an epoch did not show have no row.
+Columns: `id`, `label`, `seen` (measurements), `flagged` (logits not finite), `correct` (share of measurements in which
+the label won) and one column per measure. Samples that an epoch did not show have no row.
 """
 
 import json
@@ -34,7 +34,7 @@ class History:
         return self.folder / f"{phase}-{epoch:05d}.parquet"
 
     def count(self, phase: str) -> int:
-        """How many epochs of a phase are there; refuses a history with a gap."""
+        """Number of epochs of a phase; raises where one in between is missing."""
         name = re.compile(rf"{phase}-(\d{{5,}})\.parquet")
         there = self.folder.iterdir() if self.folder.is_dir() else ()
         numbers = sorted(int(match[1]) for path in there if (match := name.fullmatch(path.name)))
@@ -57,9 +57,9 @@ class History:
                 out.write_table(_rows(rows.start, values, schema))
 
     def read(self, phase: str, epoch: int, expected: Layout | None = None) -> tuple[Layout, pa.Table]:
-        """One epoch; refuses a file that is not a whole part of a history, or not of the recorder that is expected.
+        """One epoch; raises where the file is damaged or was written by another recorder than the expected one.
 
-        Numbers of another width are read as the history's own; columns that it does not know are left out.
+        Numbers of another width are converted; unknown columns are left out.
         """
         path = self.path(phase, epoch)
         try:
@@ -74,7 +74,7 @@ class History:
         return layout, _checked(table, layout, path)
 
     def trim(self, phase: str, epochs: int) -> None:
-        """Take back what an interrupted run left behind: the epochs from number `epochs` on, and unfinished files."""
+        """Remove what an interrupted run left: the epochs from number `epochs` on, and unfinished files."""
         have = self.count(phase)
         if have < epochs:
             raise ValueError(f"history must hold the {epochs} epochs recorded so far; {self.folder} holds {have}")
@@ -94,7 +94,7 @@ class History:
                 yield table
 
     def merge_into(self, path: Path | str) -> None:
-        """Write all epochs into one Parquet file, one row a sample and epoch, an epoch in memory at a time."""
+        """Write all epochs into one Parquet file, one row per sample and epoch, with one epoch in memory at a time."""
         tables = self.tables()
         first = next(tables, None)
         if first is None:
@@ -126,7 +126,7 @@ def values_of(table: pa.Table, layout: Layout, rows: slice, device: torch.device
 
 
 def _layout_of(saved: Any) -> Layout:
-    """What a file says of its recorder; ValueError where it says nothing of the kind."""
+    """The layout that a file's metadata describes; ValueError where they do not describe one."""
     names = ("num_samples", "num_classes", "measures")
     if not isinstance(saved, dict) or not saved.keys() >= set(names):
         raise ValueError
@@ -138,7 +138,7 @@ def _layout_of(saved: Any) -> Layout:
 
 
 def _checked(table: pa.Table, layout: Layout, path: Path) -> pa.Table:
-    """The columns of a history, each of its own type; what others wrote in their place is named."""
+    """The columns of a history, each converted to its type; a missing or wrong one is named."""
     unknown = sorted({*layout.measures} - {*MEASURES})
     if unknown:
         raise ValueError(f"{path} must hold measures out of {', '.join(MEASURES)}; it holds {', '.join(unknown)}")

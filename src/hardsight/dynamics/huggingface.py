@@ -1,4 +1,4 @@
-"""Hugging Face: ids carried by the data set and the collator, and a callback that records every training step.
+"""Hugging Face: the data set and the collator carry the ids, and a callback records every training step.
 
     trainer = Trainer(
         model,
@@ -8,8 +8,8 @@
         callbacks=[RecorderCallback(recorder)],
     )
 
-The ids (and the labels, which a Trainer with a loss of its own keeps from the model) travel in the batch under names of
-ours; a hook takes them out again before the model's forward, which needs no change.
+The ids (and the labels, which a Trainer with its own loss does not give the model) are in the batch under names of
+our own; a hook removes them before the model's forward, which needs no change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ except ImportError as error:
 ID, LABEL = "sample_id", "sample_label"
 
 
-class WithIds(Dataset):
+class WithIds(Dataset[dict[str, Any]]):
     """A map-style data set whose items also carry their index as `sample_id`."""
 
     def __init__(self, data: Any) -> None:
@@ -47,7 +47,7 @@ class WithIds(Dataset):
 
 
 class IdCollator:
-    """Any collator, with the ids and a copy of the labels carried past it.
+    """Any collator, with the ids and a copy of the labels added to its batch.
 
     Columns of text, which stay in the items because the Trainer is to remove none, are left out where the collator
     cannot take them, and out of the batch always: no model does.
@@ -101,7 +101,7 @@ class RecorderCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Hang the hooks, and go on from the checkpoint that training goes on from."""
+        """Register the hooks, and load the checkpoint from which training resumes."""
         if args.remove_unused_columns:
             raise ValueError("remove_unused_columns must be False, or the Trainer drops the ids; got True")
         if state.global_step > 0:
@@ -132,22 +132,22 @@ class RecorderCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take the hooks off."""
+        """Remove the hooks."""
         self._open.close()
 
     def _load(self, own: Path, first: Path) -> None:
         saved = own if own.exists() else first
         if not saved.exists():
             if self.recorder.started:
-                # Who resumes from another folder has loaded it from there.
+                # The caller has loaded it, resuming from another folder.
                 return
             raise ValueError(
-                f"the record of the epochs before must lie in {saved}, from whose folder training is taken to go on; "
-                "it is not there: load it by recorder.load_state_dict, or train anew"
+                f"the record of the epochs before must be in {saved}, beside the checkpoint that training resumes; "
+                "it is not there: load it by recorder.load_state_dict, or train from the start"
             )
         self.recorder.load_state_dict(torch.load(saved, weights_only=True, map_location="cpu"))
         if saved != own:
-            # More processes than before: finished epochs are the same in all, the share of the unfinished one is not.
+            # More processes than before: finished epochs are equal in all, an unfinished one is not.
             self.recorder.discard_epoch()
 
     def _take_out(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

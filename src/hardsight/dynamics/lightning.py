@@ -1,4 +1,4 @@
-"""Lightning: a callback that records every training step, and travels in Lightning's checkpoints."""
+"""Lightning: a callback that records every training step and is saved in Lightning's checkpoints."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ def ids_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
 class RecorderCallback(Callback):
     """Records what the head computes in every training step; `recorder.table()` afterwards has the scores.
 
-    `unpack` takes ids and labels out of a batch. `model` names the submodule whose output are the logits (by default
+    `unpack` returns the ids and labels of a batch. `model` names the submodule whose output are the logits (by default
     the module's only child with weights, else the module itself), `head` its final linear layer where that is not
     clear. Angles are recorded where the head is linear.
     """
@@ -46,7 +46,7 @@ class RecorderCallback(Callback):
         self._waiting: tuple[Tensor, Tensor] | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Hang the hooks."""
+        """Register the hooks."""
         self._seen = self._open.enter_context(observe(self._observed(pl_module), self.head))
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -65,11 +65,11 @@ class RecorderCallback(Callback):
         self.recorder.end_epoch()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the hooks off."""
+        """Remove the hooks."""
         self._open.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Take the hooks off, whatever happened."""
+        """Remove the hooks."""
         self._open.close()
 
     def state_dict(self) -> dict[str, Any]:

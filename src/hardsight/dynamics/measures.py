@@ -1,8 +1,8 @@
-"""What one step says of each of its samples: a few numbers a row, from logits that exist already.
+"""The measures of a step: a few numbers per sample, from logits that exist already.
 
-Everything is made of the *other* classes' logits (the labelled one put to -inf), so nothing cancels where a sample is
+All are computed from the *other* classes' logits (the labelled one set to -inf), so nothing cancels where a sample is
 easy: with `gap` the labelled logit minus the log-sum-exp of the others, confidence is sigmoid(gap), its complement
-sigmoid(-gap), the loss softplus(-gap). No value is looked at, so a GPU is never waited for.
+sigmoid(-gap), the loss softplus(-gap). Python reads no value, so it never waits for a GPU.
 """
 
 import math
@@ -26,7 +26,7 @@ _NOTHING = 1e-30
 class Cosines(NamedTuple):
     """What turns logits into cosines: (logit - bias) / (|x| |w|).
 
-    Norms of the weights and biases may be those of several steps, a row each, for as many equal parts of the batch.
+    Norms of the weights and biases may be those of several steps, one row per step, for equal parts of the batch.
     """
 
     features_norm: Float[Tensor, "batch"]
@@ -35,9 +35,9 @@ class Cosines(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """One row a sample: `values` in the order asked for, whether the label won, and whether all of it is sound.
+    """One row per sample: `values` in the order asked for, whether the label won, and whether all of it is sound.
 
-    A row is not sound where its margin (or its AVH) is no finite number, because the logits hold NaN or infinity.
+    A row is not sound where its margin (or its AVH) is not finite, because the logits hold NaN or infinity.
     """
 
     values: list[Tensor]
@@ -64,7 +64,7 @@ def measure(
     """The `wanted` measures of every row, each a column; labels must lie in [0, classes). A tie counts as wrong.
 
     A class ruled out by a logit of -inf is allowed: it has no probability and lies opposite the features. `consume`
-    allows the logits to be overwritten, `scratch` is room for the cosines: on a CPU fresh memory costs more than
+    allows the logits to be overwritten, `scratch` is memory for the cosines: on a CPU, new memory costs more than
     what is computed in it.
     """
     logits = widen(logits.detach())
@@ -84,7 +84,7 @@ def measure(
 
 
 def _probabilities(others: Tensor, largest: Tensor, margin: Tensor, wanted: tuple[str, ...]) -> dict[str, Tensor]:
-    """Uses up `others`."""
+    """The measures made of probabilities; overwrites `others`."""
     exponentials = others.sub_(largest).exp_()
     total = exponentials.sum(1, keepdim=True)
     gap = margin - total.log()
@@ -110,11 +110,11 @@ def _angles(logits: Tensor, column: Tensor, known: Cosines, scratch: Tensor | No
     # One row of norms and biases for each step: the batch is cut accordingly.
     steps = weight_norm.numel() // classes
     products = logits.view(steps, -1, classes)
-    room = scratch.view_as(products) if scratch is not None and scratch.dtype == logits.dtype else None
+    out = scratch.view_as(products) if scratch is not None and scratch.dtype == logits.dtype else None
     if known.bias is not None:
-        products = torch.sub(products, widen(known.bias.detach()).view(steps, 1, classes), out=room)
+        products = torch.sub(products, widen(known.bias.detach()).view(steps, 1, classes), out=out)
     # One after the other: the product of two norms may overflow. Over infinity, the cosine of a zero vector is zero.
-    cosines = torch.div(products, _zero_to_infinity(weight_norm).view(steps, 1, classes), out=room)
+    cosines = torch.div(products, _zero_to_infinity(weight_norm).view(steps, 1, classes), out=out)
     cosines = cosines.view(-1, classes).div_(_zero_to_infinity(features_norm).unsqueeze(1))
     of_label = cosines.gather(1, column)
     nearest = cosines.scatter_(1, column, -math.inf).amax(1, keepdim=True)

@@ -1,7 +1,7 @@
-"""How many labels are wrong, from one look at a young network's predictions; no clean label is needed.
+"""The share of wrong labels, from the predictions of a network early in training; no clean label is needed.
 
-A network learns what most samples of a kind share before it memorises single labels. So where it is surest early in
-training it is nearly always right, and the labels that contradict it there are wrong. The idea is that of anchor points
+A network learns what most samples of a class share before it memorises single labels. So where it is surest early in
+training it is nearly always right, and labels that contradict it there are wrong. The idea is that of anchor points
 (Liu & Tao 2016; Patrini et al. 2017): for the surest samples of a class, the given label is that class with
 probability 1 - rate.
 """
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-# Of the samples predicted as a class, the share that is looked at: fewer are surer, but their count is noisier.
+# Of the samples predicted as a class, the share that is used: fewer are surer, but their count is noisier.
 SUREST = 0.1
 
 
@@ -41,7 +41,7 @@ def noise_rate(
     samples, too low once it memorises, and too low where people err on hard samples more often than on easy ones.
     """
     if not 0 < surest <= 1:
-        raise ValueError(f"surest must lie in (0, 1], the share of samples to look at; got {surest!r}")
+        raise ValueError(f"surest must lie in (0, 1], the share of samples that is used; got {surest!r}")
     if not len(labels) == len(predicted) == len(confidence) > 0:
         raise ValueError(
             "predicted, confidence and labels must be of one length, at least 1; "

@@ -31,7 +31,7 @@ class Batch(NamedTuple):
     cosines: Cosines | None
 
     def tensors(self) -> list[Tensor]:
-        """All there is, floats first."""
+        """All tensors, floats first."""
         extra = [] if self.cosines is None else [part for part in self.cosines if part is not None]
         return [self.logits, *extra, self.ids, self.labels]
 
@@ -45,18 +45,18 @@ class BatchBuffer:
         self.steps = min(_MOST_STEPS, max(1, elements // max(1, first.logits.numel())))
         self._like = first
         self.filled = 0
-        self._room = [part.new_empty(self.steps, *part.shape) for part in first.tensors()]
+        self._memory = [part.new_empty(self.steps, *part.shape) for part in first.tensors()]
         # For the cosines of all buffered logits.
-        self._scratch = torch.empty_like(self._room[0]) if first.cosines is not None else None
+        self._scratch = torch.empty_like(self._memory[0]) if first.cosines is not None else None
         # The views are made once: making them at every step would cost more than the copies.
-        self._slots = [[part[step] for part in self._room] for step in range(self.steps)]
+        self._slots = [[part[step] for part in self._memory] for step in range(self.steps)]
         # A GPU copies those of one type in one launch; on a CPU one call for all is the cheapest.
         self._same_type = [slice(None)] if on_cpu else [slice(-2), slice(-2, None)]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffer."""
-        return sum(part.nbytes for part in (*self._room, self._scratch) if part is not None)
+        return sum(part.nbytes for part in (*self._memory, self._scratch) if part is not None)
 
     def fits(self, batch: Batch) -> bool:
         """Whether the batch is like the first one."""
@@ -81,7 +81,7 @@ class BatchBuffer:
     def take(self) -> tuple[Batch, Tensor | None]:
         """All buffered batches as one, and memory for their cosines; both may be overwritten."""
         scratch = None if self._scratch is None else self._scratch[: self.filled]
-        logits, *norms, ids, labels = (part[: self.filled] for part in self._room)
+        logits, *norms, ids, labels = (part[: self.filled] for part in self._memory)
         self.filled = 0
         cosines = Cosines(norms[0].flatten(), norms[1], norms[2] if len(norms) == 3 else None) if norms else None
         return Batch(ids.flatten(), logits.flatten(0, 1), labels.flatten(), cosines), scratch
@@ -132,7 +132,7 @@ def check_norms(
 
 
 def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int) -> None:
-    """Ids and labels lie in range (or labels below it, for none); looking at them waits for a GPU."""
+    """Ids and labels lie in range (or labels below it, for none); reading them waits for a GPU."""
     for name, values, count, wrong in (
         ("ids", ids, num_samples, (ids < 0) | (ids >= num_samples)),
         ("labels", labels, num_classes, labels >= num_classes),

@@ -48,7 +48,7 @@ class RecordedEpochs:
         return self.open_epoch.nbytes + self.aggregates.nbytes
 
     def check_epoch(self, strays: str) -> None:
-        """Refuse an open epoch that the policies refuse."""
+        """Raise where the open epoch breaks a policy."""
         if self.epoch >= MOST_EPOCHS:
             raise ValueError(f"epochs must be at most {MOST_EPOCHS}, as many as are counted; got one more to end")
         sums = self.open_epoch.epoch_sums
@@ -72,7 +72,7 @@ class RecordedEpochs:
         self.finished[self.phase] += 1
 
     def replay(self, history: History) -> None:
-        """Take in all epochs of a history, and remove what an interrupted run left behind them."""
+        """Fold all epochs of a history, and remove what an interrupted run left after them."""
         for phase, name in enumerate(PHASES):
             for epoch in range(history.count(name)):
                 layout, table = history.read(name, epoch, self.layout)
@@ -97,7 +97,7 @@ class RecordedEpochs:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over all numbers of a saved state."""
+        """Load the numbers of a saved state."""
         for own, saved in (
             (self.aggregates.tensors, state["aggregates"]),
             (self.open_epoch.epoch_sums.tensors(), state["ledger"]),
@@ -113,13 +113,13 @@ class RecordedEpochs:
 def check_strays(name: str, count: int, limit: int, epoch: int, uncounted: bool) -> None:
     """No id (or label) of the epoch was out of range."""
     if count:
-        said = f"{name} must lie in [0, {limit}); in epoch {epoch} {'some' if uncounted else count} did not"
+        message = f"{name} must lie in [0, {limit}); in epoch {epoch} {'some' if uncounted else count} did not"
         if name == "ids":
-            said += (
+            message += (
                 ": num_samples must exceed the largest id, which in a part of a data set is that of the whole, or "
                 "strays='ignore' leaves them out"
             )
-        raise ValueError(said)
+        raise ValueError(message)
 
 
 def check_no_repeats(often: Tensor, first_id: int, epoch: int) -> None:
@@ -138,7 +138,7 @@ def check_one_label(sample: int | None, epoch: int) -> None:
     if sample is not None:
         raise ValueError(
             "labels must not change within an epoch (repeats='last' keeps the last); "
-            f"sample {sample} came with several in epoch {epoch}, so its id may stand for several samples"
+            f"sample {sample} came with several in epoch {epoch}, so several samples may have its id"
         )
 
 

@@ -28,7 +28,7 @@ from hardsight.validation import check_count
 
 
 class Recorder:
-    """Records every sample of every step, in O(samples) memory, and gives the scores of training dynamics.
+    """Records every sample of every step, in O(samples) memory, and computes the scores of training dynamics.
 
     Three lines in any training loop:
 
@@ -41,9 +41,9 @@ class Recorder:
 
     `scores`: names; None for all that the updates allow (those of angles need `features_norm` and `weight_norm`).
     `repeats`: a sample that comes several times in an epoch counts with the `"mean"` of its measures, with the
-    `"last"`, or is refused (`"refuse"`). `strays`: ids out of range are refused (`"refuse"`) or left out (`"ignore"`).
-    Both are noticed at the end of the epoch, because a look at the values would make every step wait for the GPU;
-    `validate=True` looks at once. Rows with a negative label are left out. `early_epochs` is how many epochs
+    `"last"`, or raises (`"refuse"`). `strays`: ids out of range raise (`"refuse"`) or are left out (`"ignore"`). Both
+    are noticed at the end of the epoch, because reading the values would make every step wait for the GPU;
+    `validate=True` checks at every step. Rows with a negative label are left out. `early_epochs` is how many epochs
     `el2n_early` averages. `history` is a folder that gets one Parquet file per epoch. `compile` fuses the step by
     `torch.compile`, which costs some seconds once. `group` is the process group whose processes record together; by
     default all.
@@ -77,13 +77,13 @@ class Recorder:
         self.history = None if history is None else History(history)
         self._asked = None if scores is None else choose_dynamics_scores(scores)
         self._compile = compile
-        # A recorder that was loaded, and not told where to be, goes where the next logits are.
+        # A recorder that was loaded without a device moves to that of the next logits.
         self._may_move = False
         self._recorded: RecordedEpochs | None = None
 
     @classmethod
     def from_history(cls, history: Path | str, **options: Any) -> "Recorder":
-        """The recorder that wrote this history, rebuilt to the bit; it goes on after the last whole epoch."""
+        """The recorder that wrote this history, rebuilt to the bit; it resumes after the last complete epoch."""
         folder = History(history)
         if not folder.count(PHASES[0]):
             raise ValueError(f"history must hold at least one epoch; {folder.folder} holds none")
@@ -130,7 +130,7 @@ class Recorder:
         """Record one batch: ids [B], logits [B, C], labels [B]; for the angles |x| [B], |w| [C] and the head's bias.
 
         The logits must be those of the linear head (before any temperature), or the angles are not the head's.
-        Rows whose logits are not finite are counted and flagged; the sample's other measurements stand.
+        Rows whose logits are not finite are counted and flagged; the sample's other measurements count.
         """
         check_batch(ids, logits, labels, self.num_classes)
         recorded = self._recorded
@@ -151,9 +151,9 @@ class Recorder:
         recorded.open_epoch.put(Batch(ids, logits, labels, cosines))
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
-        """Record one batch from what `observe(model)` saw of it, before the optimizer's step changes the head.
+        """Record one batch that `observe(model)` captured, before the optimizer's step changes the head.
 
-        Angles are recorded of a head that is linear; of another one the logits do not tell them.
+        Angles are recorded only where the head is linear: the logits of another head do not determine them.
         """
         if not seen.is_linear:
             return self.update(ids, seen.logits, labels)
@@ -161,15 +161,15 @@ class Recorder:
         return self.update(ids, seen.logits, labels, *lengths, seen.bias)
 
     def flush(self) -> None:
-        """Measure the steps kept back; whatever needs them does so by itself."""
+        """Measure the buffered steps; every method that needs them calls this."""
         if self._recorded is not None:
             self._recorded.open_epoch.flush()
 
     def end_epoch(self) -> None:
-        """Fold the epoch into the aggregates; refuses what the policies refuse, and then keeps the epoch open.
+        """Fold the epoch into the aggregates; where it breaks a policy, raise and keep the epoch open.
 
-        With several processes all must call it; afterwards all hold the same aggregates. What they refuse together
-        can only be discarded.
+        With several processes all must call it; afterwards all hold the same aggregates. An epoch that raised in
+        several processes can only be discarded.
         """
         self.flush()
         if distributed.several(self.group):
@@ -180,7 +180,7 @@ class Recorder:
         # Also without a history: it may be the first process alone that was given one.
         with distributed.together(lambda failure: distributed.wait_for_all(failure, self.group)):
             if self.history is not None and distributed.rank_and_count(self.group)[0] == 0:
-                # First the file, then the fold: a file too many is taken back on resuming, one too few is a gap.
+                # First the file, then the fold: resuming removes a file too many, but one too few is a gap.
                 recorded.write_epoch(self.history)
         recorded.end_epoch()
 
@@ -190,11 +190,11 @@ class Recorder:
             self._recorded.open_epoch.clear()
 
     def begin_second_split(self) -> None:
-        """From here on epochs, counted from 0 again, tell only what is forgotten while training goes on elsewhere.
+        """From here on, epochs are counted from 0 again and record only what is forgotten by further training.
 
         Train on a first split and record it; then begin the second split: train on other samples, and at each epoch
-        pass the *first* split's samples through the model and `update` with them. `second_split_forgetting` says when
-        each was lost; all other scores keep what the first phase said.
+        pass the *first* split's samples through the model and `update` with them. `second_split_forgetting` is the
+        epoch in which each was lost; all other scores keep their values of the first phase.
         """
         recorded = self._begun()
         if recorded.phase == 1:
@@ -208,22 +208,22 @@ class Recorder:
         return {score.name: score.definition(aggregates) for score in self._chosen()}
 
     def table(self) -> pa.Table:
-        """One row per sample: id, label, epochs it was seen in, measurements thrown away, one column per score."""
+        """One row per sample: id, label, epochs it was seen in, measurements left out, one column per score."""
         recorded = self._begun()
         if not any(recorded.finished):
             raise ValueError("an epoch must have ended before there are scores: call end_epoch() after each; got none")
         return scores_table(recorded.aggregates, self._chosen())
 
     def write_history(self, path: Path | str) -> None:
-        """Write the whole history into one Parquet file: one row a sample and epoch."""
+        """Write the whole history into one Parquet file: one row per sample and epoch."""
         if self.history is None:
             raise ValueError("history must have been asked for when the recorder was made; got history=None")
         self.history.merge_into(path)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on: numbers, words and tensors. Of an unfinished epoch, this process's share.
+        """Everything needed to resume: numbers, words and tensors; of an unfinished epoch, this process's part.
 
-        Before the first update there is nothing, and the state is empty.
+        Empty before the first update.
         """
         if self._recorded is None:
             return {}
@@ -238,7 +238,7 @@ class Recorder:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state of a recorder made alike; a history is cut back to where the state stands."""
+        """Resume from the state of a recorder with the same arguments; a history is cut back to the state's epochs."""
         if not state and not self.started:
             return
         check_state(self, state, None if self._asked is None else measures_of(self._asked))
@@ -251,7 +251,7 @@ class Recorder:
                 self.history.trim(name, epochs)
 
     def shared_state_dict(self) -> dict[str, Any]:
-        """`state_dict` with every process's share of an unfinished epoch, alike in all; all must call it."""
+        """`state_dict` with the parts of all processes of an unfinished epoch, equal in all; all must call it."""
         together = distributed.several(self.group)
         if together:
             self._take_part()
@@ -261,7 +261,7 @@ class Recorder:
         return state
 
     def load_shared_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `shared_state_dict`; its unfinished epoch goes to the first process, so that it counts once."""
+        """Resume from a `shared_state_dict`; the first process gets its unfinished epoch, so that it counts once."""
         if state and distributed.rank_and_count(self.group)[0] > 0:
             state = {**state, "ledger": empty_share(state["ledger"])}
         self.load_state_dict(state)
@@ -300,7 +300,7 @@ class Recorder:
         )
         if state is not None:
             recorded.load_state_dict(state)
-        # Only now: a state that is refused leaves the recorder as it was.
+        # Only now, so that a state that raises leaves the recorder as it was.
         self._recorded, self.num_classes, self.device = recorded, layout.num_classes, recorded.device
         return recorded
 
@@ -316,7 +316,7 @@ class Recorder:
         return self._recorded
 
     def _take_part(self) -> None:
-        """Agree with the other processes on what is recorded; one to which no batch came takes part with nothing."""
+        """Agree with the other processes on what is recorded; a process without a batch adds nothing."""
         own = None if self._recorded is None else (self._recorded.layout, self.phase, self.epoch)
         agreed = agree(own, self.group)
         if agreed is not None and self._recorded is None:
@@ -324,6 +324,7 @@ class Recorder:
 
 
 def _lengths(vectors: Tensor) -> Tensor:
-    """Lengths in one launch, of half precision in float32; `geometry.norms` guards against overflow with eight."""
+    """Lengths in one launch, of half precision in float32; `geometry.norms`, safe from overflow, needs eight."""
     half = vectors.dtype in (torch.float16, torch.bfloat16)
-    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float32 if half else None)
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float32 if half else None)
+    return lengths

@@ -1,4 +1,4 @@
-"""The recorder's scores as a table: ids, labels, facts, one column a score with its range, direction and source."""
+"""The recorder's scores as a table: ids, labels, counts, and one column per score with its range and direction."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from hardsight.hardness import Score
 
 
 def scores_table(aggregates: Aggregates, scores: Iterable[Score]) -> pa.Table:
-    """One row a sample; a sample never recorded has nulls."""
+    """One row per sample; a sample never recorded has nulls."""
     unseen = (aggregates["epochs"] == 0).cpu().numpy()
     fields = [
         pa.field("id", pa.int64()),
@@ -35,7 +35,7 @@ def scores_table(aggregates: Aggregates, scores: Iterable[Score]) -> pa.Table:
 
 
 def learning_columns(aggregates: Aggregates) -> list[tuple[pa.Field, pa.Array]]:
-    """`never_learned` and `forgotten`, which scores put into one number; null of a sample never recorded."""
+    """`never_learned` and `forgotten`, which the scores combine into one number; null for a sample never recorded."""
     unseen = (aggregates["epochs"] == 0).cpu().numpy()
     titles = {
         "never_learned": "Whether the label never won",

@@ -1,4 +1,4 @@
-"""What the scores need to know of a sample, in a few numbers a sample instead of one a class: `ClassSummary`."""
+"""`ClassSummary`: what the scores need of each sample, a few numbers instead of one per class."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -10,7 +10,7 @@ Part = Literal["predicted", "angles", "logits", "spread"]
 
 _NOT_ASKED = torch.empty(0)
 _LOGIT_COLUMNS = ("label_logit", "largest_other_logit", "log_sum_exp", "other_probability")
-# What each part holds.
+# The columns of each part.
 COLUMNS: dict[Part, tuple[str, ...]] = {
     "predicted": ("predicted",),
     "angles": ("label_angle", "angle_sum", "nearest_other_angle"),
@@ -49,7 +49,7 @@ class ClassSummary:
         return {name: value for name, value in held.items() if isinstance(value, Tensor) and value.numel()}
 
     def cpu(self) -> "ClassSummary":
-        """The same in main memory."""
+        """A copy in main memory."""
         return replace(self, **{name: value.cpu() for name, value in self.columns().items()})  # type: ignore[arg-type]
 
 
@@ -62,10 +62,10 @@ class SummaryColumns:
         self._columns: dict[str, Tensor] = {}
 
     def add(self, chunk: ClassSummary) -> None:
-        """Put a chunk's numbers behind those that are there; grows when more samples come than were announced."""
+        """Append a chunk's numbers; the columns grow where there are more samples than expected."""
         parts = chunk.columns()
         end = self.filled + len(chunk.labels)
-        # A chunk without samples tells no columns.
+        # A chunk without samples has no columns.
         if not self._columns or end > self.samples:
             self.samples = max(2 * end if self._columns else end, self.samples)
             grown = {name: value.new_empty(self.samples) for name, value in parts.items()}

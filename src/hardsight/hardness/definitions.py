@@ -271,7 +271,8 @@ def _renumbered(labels: Tensor, samples: int) -> tuple[Tensor, int]:
 
 def _el2n(logits: Tensor, labels: Tensor) -> Tensor:
     error = widen(logits).softmax(1) - torch.nn.functional.one_hot(labels.long(), logits.shape[1])
-    return torch.linalg.vector_norm(error, dim=1)
+    length: Tensor = torch.linalg.vector_norm(error, dim=1)
+    return length
 
 
 def _rounded(values: Tensor, *like: Tensor) -> Tensor:

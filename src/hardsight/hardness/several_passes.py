@@ -31,7 +31,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class GradientVariance:
-    """Gathers input gradients checkpoint by checkpoint; memory is twice the inputs', whatever their number.
+    """Collects input gradients checkpoint by checkpoint, in twice the memory of the inputs.
 
     Call `update` with the same inputs at every checkpoint (the end of an epoch, say), then `scores`.
     """
@@ -42,7 +42,7 @@ class GradientVariance:
         self._moments: Tensor | None = None
 
     def update(self, gradients: Float[Tensor, "samples *input"]) -> None:
-        """Take in the gradients of one checkpoint, in the order of the samples."""
+        """Add the gradients of one checkpoint, in the order of the samples."""
         # The square of a small half-precision gradient is 0.
         gradients = widen(gradients.detach())
         if self._mean is None or self._moments is None:
@@ -137,7 +137,7 @@ def local_sensitivity(
     """KL divergence (nats) of the predictions on augmented copies from that on the sample: their mean, or the `worst`.
 
     KL(p || q) = sum_k p_k log(p_k / q_k), p on the sample, q on a copy. Not negative; larger is harder; 0 where no copy
-    moves the prediction, and unchanged by adding a number to all logits of a look.
+    moves the prediction, and unchanged by adding a number to all logits of a forward pass.
     """
     if len(augmented) == 0:
         raise ValueError("augmented must hold at least one copy of every sample; got none")
@@ -168,7 +168,7 @@ def sensitivity_to(
 ) -> Float[Tensor, "samples"]:
     """`local_sensitivity` of a model, in evaluation mode, under `copies` draws of `augment(inputs, generator)`."""
     if copies < 1:
-        raise ValueError(f"copies must be at least 1, the augmented looks at every sample; got {copies!r}")
+        raise ValueError(f"copies must be at least 1, the augmented copies of every sample; got {copies!r}")
     with evaluating(model):
         logits = model(inputs)
         augmented = torch.stack([model(augment(inputs, generator)) for _ in range(copies)])

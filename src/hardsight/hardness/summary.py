@@ -100,7 +100,7 @@ class Head:
         if not self.safe:
             self.norms = norms(self.weight)
         self.inverse_norms = _inverse(self.norms)
-        self._rooms: dict[str, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
         self._directions: Tensor | None = None
         self._bias_reach: float | None = None
 
@@ -112,7 +112,7 @@ class Head:
         return self._directions
 
     def hides(self, feature_norm: Tensor) -> bool:
-        """Whether the bias is so large beside the products of some of these features that logits do not tell them."""
+        """Whether the bias is so large beside the products of some features that the logits lose their digits."""
         if self.bias is None:
             return False
         if self._bias_reach is None:
@@ -120,11 +120,11 @@ class Head:
             self._bias_reach = self.bias.abs().max().item() / shortest
         return bool(((feature_norm > 0) & (feature_norm * _LARGE_BIAS < self._bias_reach)).any())
 
-    def room(self, name: str, rows: int) -> Tensor:
-        """Memory for one chunk, the same every time: fresh memory costs as much as what is computed in it."""
-        held = self._rooms.get(name)
+    def buffer(self, name: str, rows: int) -> Tensor:
+        """Memory for one chunk, the same every time: new memory costs as much as what is computed in it."""
+        held = self._buffers.get(name)
         if held is None or len(held) < rows:
-            held = self._rooms[name] = self.weight.new_empty(rows, len(self.weight))
+            held = self._buffers[name] = self.weight.new_empty(rows, len(self.weight))
         return held[:rows]
 
 
@@ -158,13 +158,13 @@ def summarise_chunk(
 def summarise_outputs(
     features: Tensor, logits: Tensor, head: Head, labels: Tensor | None, parts: frozenset[Part], *, linear: bool
 ) -> ClassSummary:
-    """Summary from what a model's head saw and said. `linear`: whether the logits are features @ weight.T + bias.
+    """Summary from the input and output of a model's head. `linear`: whether the logits are features @ weight.T + bias.
 
     Where they are something else (an angular head), angles come from features and weight, the rest from the logits.
     """
     if linear:
-        # Half-precision logits are too coarse for an angle, and logits that overflowed tell nothing: the product is
-        # made again from the features then.
+        # Half-precision logits are too coarse for an angle, and logits that overflowed hold nothing: then
+        # the product is computed again from the features.
         usable = logits.dtype in (torch.float32, torch.float64) and bool(logits.sum().isfinite())
         return summarise_chunk(features, head, labels, parts, logits if usable else None)
     predicted = logits.argmax(1)
@@ -175,15 +175,15 @@ def summarise_outputs(
 
 
 def _angles_suffice(parts: frozenset[Part], labels: Tensor | None) -> bool:
-    """Whether nobody asks for logits; without labels the prediction takes their place, which needs them."""
+    """Whether no logits are needed; without labels they are, for the prediction."""
     return labels is not None and parts <= {"angles"}
 
 
 def _cosines_alone(
     features: Tensor, feature_norm: Tensor, head: Head, directions: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Cosines in the place of both, from the classes' directions, where nobody asks for logits: a pass less."""
-    cosines = torch.mm(features, directions.T, out=head.room("product", len(features)))
+    """Cosines in the place of both, from the classes' directions, where no logits are needed: one pass less."""
+    cosines = torch.mm(features, directions.T, out=head.buffer("product", len(features)))
     cosines.mul_(_inverse(feature_norm).unsqueeze(1))
     return cosines, cosines
 
@@ -193,9 +193,9 @@ def _logits_and_cosines(
 ) -> tuple[Tensor, Tensor | None]:
     """Both from one product: cosine = product / (|x| |w|), logit = product + bias."""
     rows, cosines = len(features), None
-    product = logits if logits is not None else torch.mm(features, head.weight.T, out=head.room("product", rows))
+    product = logits if logits is not None else torch.mm(features, head.weight.T, out=head.buffer("product", rows))
     if want_cosines:
-        cosines = head.room("cosines", rows)
+        cosines = head.buffer("cosines", rows)
         if logits is not None and head.hides(feature_norm):
             torch.mm(features, head.weight.T, out=cosines).mul_(head.inverse_norms)
         elif logits is not None and head.bias is not None:

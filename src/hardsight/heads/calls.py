@@ -1,4 +1,4 @@
-"""The calls of a model's layers in one forward, and which of them made what the model gives."""
+"""The calls of a model's layers in one forward, and which of them made the model's output."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
@@ -11,7 +11,7 @@ from hardsight.heads.candidates import which_one
 
 
 class Call(NamedTuple):
-    """One call of a layer: what went in, what came out, and what came out as it was before anything changed it."""
+    """One call of a layer: its input, its output, and a copy of the output from before anything changed it."""
 
     name: str
     features: Tensor
@@ -34,7 +34,7 @@ def _made(call: Call, output: Tensor) -> bool:
 def maker_of(outputs: list[Tensor], calls: list[Call], candidates: dict[str, nn.Module]) -> str:
     """The layer whose output is the model's output, or was its last step before something like a softmax."""
     makers = [call for call in (made_first([output], calls) for output in outputs) if call is not None]
-    # What another one of them takes in are the features, given beside the logits.
+    # The input of another candidate is the features, which the model returns beside the logits.
     makers = [call for call in makers if not any(_same_memory(call.output, other.features) for other in makers)]
     if len({call.output.shape[-1] for call in makers}) > 1:
         several = {call.name: candidates[call.name] for call in calls if call.name in {one.name for one in makers}}
@@ -51,7 +51,7 @@ def maker_of(outputs: list[Tensor], calls: list[Call], candidates: dict[str, nn.
 
 
 def check_only_one(outputs: list[Tensor], call: Call, weight: Tensor) -> None:
-    """Refuse a model's only linear layer where the model gives as many rows, but none of that layer's width."""
+    """Raise where a model returns as many rows as its only linear layer, but none of that layer's width."""
     rows, width = len(call.output), call.output.shape[-1]
     others = [output for output in outputs if output.ndim == 2 and len(output) == rows]
     if others and not any(output.shape[-1] == width or _made(call, output) for output in others):
@@ -124,7 +124,7 @@ def outputs_of(output: Any) -> list[Tensor]:
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
-    """Every tensor in what a model takes or gives, in order."""
+    """Every tensor in a model's arguments or outputs, in order."""
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, Mapping):

@@ -1,4 +1,4 @@
-"""Which of a model's layers may be its head, as far as the structure alone tells it."""
+"""Which of a model's layers may be its head, judged by its structure."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from hardsight.names import unknown_name
 
 
 def find_head(model: nn.Module, head: str | None = None) -> tuple[str, nn.Module]:
-    """Name and module of the final linear layer, as far as the model's structure alone tells it."""
+    """Name and module of the final linear layer, where the model's structure leaves no choice."""
     inner, _ = unwrap(model)
     candidates = candidates_of(inner)
     name = known_head(inner, candidates, head)
@@ -61,7 +61,7 @@ def known_head(model: nn.Module, candidates: dict[str, nn.Module], head: str | N
         return head
     if len(candidates) == 1:
         return next(iter(candidates))
-    # timm's models say it themselves.
+    # timm's models name it.
     own = getattr(model, "get_classifier", None)
     if callable(own):
         chosen = own()
@@ -71,6 +71,6 @@ def known_head(model: nn.Module, candidates: dict[str, nn.Module], head: str | N
 
 def which_one(candidates: dict[str, nn.Module], sentence: str) -> str:
     names = list(candidates)
-    shown = [f"{name} {list(candidates[name].weight.shape)}" for name in names[-6:]]  # type: ignore[arg-type, union-attr]
+    shown = [f"{name} {list(candidates[name].weight.shape)}" for name in names[-6:]]  # type: ignore[arg-type]
     more = f" and {len(names) - 6} earlier ones" if len(names) > 6 else ""
     return f'{sentence}; candidates are {", ".join(shown)}{more}: choose with head="{names[-1]}"'

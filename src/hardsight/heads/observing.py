@@ -1,7 +1,7 @@
-"""Finds a classifier's final linear layer and captures what goes in and comes out, in the forward that runs anyway.
+"""Finds a classifier's final linear layer and captures its input and output in a forward pass that runs anyway.
 
-`observe` hangs hooks on the layers that could be the head; the first forward shows which of them made the model's
-output, the other hooks go at once, and the last one goes with the `with` block, whatever happens inside.
+`observe` registers hooks on the layers that could be the head; the first forward pass shows which of them made the
+model's output. The other hooks are removed then, and the last one at the end of the `with` block.
 """
 
 import functools
@@ -22,11 +22,11 @@ from hardsight.heads.calls import (
     tensors_in,
 )
 from hardsight.heads.candidates import candidates_of, known_head, unwrap
-from hardsight.heads.stored_weight import check_weight_made
+from hardsight.validation import may_look
 
 
 class Seen:
-    """What the head saw in the latest forward. Tensors stay attached to the graph, so losses can use them."""
+    """Input and output of the head in the latest forward. Tensors stay in the graph, so losses can use them."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
@@ -61,12 +61,12 @@ class Seen:
 
     @property
     def weight(self) -> Tensor:
-        """The head's weight, one row a class: that of the latest forward, which made the logits."""
+        """The head's weight, one row per class: that of the latest forward, which made the logits."""
         weight: Tensor = self.head.weight if self._held[0] is None else self._held[0]  # type: ignore[assignment]
         features, logits = next(iter(self._captured.values()))
         wanted = [logits.shape[-1], features.shape[-1]]
         if list(weight.shape) != wanted:
-            # A head of dim x classes, or of several rows a class: its rows are not the classes' directions.
+            # A head of dim x classes, or of several rows per class: its rows are not the classes' directions.
             raise ValueError(
                 f"head must hold one weight row for each class, {wanted}; {self.name!r} holds {list(weight.shape)}"
             )
@@ -127,11 +127,11 @@ def observe(model: nn.Module, head: str | None = None, *, views: str | None = No
         if compiled:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         guessed = head is None and len(candidates) == 1
-        stack.enter_context(_Watch(seen, inner, candidates, guessed, mean_of_views if views else only_view))
+        stack.enter_context(_Hooks(seen, inner, candidates, guessed, mean_of_views if views else only_view))
         yield seen
 
 
-class _Watch:
+class _Hooks:
     """Hooks on the layers that may be the head; the first forward shows which of them made the model's output."""
 
     def __init__(
@@ -205,3 +205,65 @@ class _Watch:
         for handle in (self.begin, *self.handles.values(), self.end):
             handle.remove()
         self.calls.clear()
+
+
+# How many samples and classes are looked at: enough to notice, and little to compute.
+_SAMPLES, _CLASSES = 32, 1024
+# How far a layer of one's own may be from its weight: a weight that is rounded to 8 bits on its way is.
+_OWN_FORWARD = 0.06
+
+
+@torch.no_grad()
+def check_weight_made(
+    logits: Tensor, features: Tensor, weight: Tensor, bias: Tensor | None, *, name: str, linear: bool
+) -> None:
+    """Raise where the logits are not features @ weight.T + bias, but for rounding.
+
+    Where the layer has a forward of its own (not `linear`), logits that rise with the cosine to each class pass too.
+    """
+    if not may_look(features) or not may_look(logits):
+        return
+    tolerance = _tolerance(logits, features, weight)
+    classes = torch.linspace(0, len(weight) - 1, min(len(weight), _CLASSES)).long()
+    features, logits = (part.reshape(-1, part.shape[-1])[:_SAMPLES].cpu().double() for part in (features, logits))
+    logits, weight = logits[:, classes], weight[classes.to(weight.device)].cpu().double()
+    shift = torch.zeros(len(classes)) if bias is None else bias[classes.to(bias.device)].cpu()
+    made = features @ weight.T + shift.double()
+    # As large as the sum is from independently rounded summands.
+    size = (features.square() @ weight.square().T).sqrt() + logits.abs() + shift.double().abs()
+    # Numbers that are not finite raise elsewhere.
+    known = made.isfinite() & logits.isfinite()
+    error = torch.where(known, (made - logits).abs() / size.clamp_min(torch.finfo(torch.float32).tiny), 0.0)
+    of_class = error.square().mean(0).sqrt()
+    if bool((of_class <= (tolerance if linear else max(tolerance, _OWN_FORWARD))).all()):
+        return
+    if not linear and _rise_with_cosine(logits, features, weight, tolerance):
+        return
+    worst = int(of_class.argmax())
+    row = int(error[:, worst].argmax())
+    gives, got = float(made[row, worst]), float(logits[row, worst])
+    raise ValueError(
+        f"weight must be what made the logits, features @ weight.T + bias; that of {name!r} gives {gives:.4g} where "
+        f"class {int(classes[worst])} got the logit {got:.4g}: observe the model while it uses this weight, or give "
+        "features, weight and logits of your own"
+    )
+
+
+def _tolerance(logits: Tensor, features: Tensor, weight: Tensor) -> float:
+    """The error that rounding may cause, in the shortest type used, that of autocast or TF32 included."""
+    eps = max(torch.finfo(part.dtype).eps for part in (logits, features, weight))
+    kind = logits.device.type
+    if torch.is_autocast_enabled(kind):
+        eps = max(eps, torch.finfo(torch.get_autocast_dtype(kind)).eps)
+    if logits.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        eps = max(eps, torch.finfo(torch.bfloat16).eps)
+    # In half precision it is the rounding of numbers that counts, above it that of their sums.
+    return 8 * eps if eps > 1e-5 else 1e3 * eps
+
+
+def _rise_with_cosine(logits: Tensor, features: Tensor, weight: Tensor, tolerance: float) -> bool:
+    """Whether, from class to class, the logit of every sample rises with the cosine."""
+    cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(weight).T
+    along = logits.gather(1, cosines.argsort(1))
+    slack = tolerance * (logits.amax(1) - logits.amin(1))
+    return bool((along.diff(dim=1) >= -slack.unsqueeze(1)).all())

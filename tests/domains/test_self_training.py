@@ -2,10 +2,12 @@
 
 import dataclasses
 import errno
+import itertools
 import json
 import math
+import operator
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,12 @@ from torch import Tensor, nn
 
 from hardsight import models, owners
 from hardsight.cleaning import find_label_issues
+from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.domains.selection import SELECTORS, Selector
-from hardsight.domains.self_training import SelfTrained, SelfTraining
+from hardsight.domains.self_training import SelfTrained, SelfTraining, rounds
 from hardsight.domains.self_training.record import ROUND_COLUMNS
+from hardsight.domains.self_training.signs import Signs
 from hardsight.losses import GradientRescaling, MentorNetPD
 from hardsight.training import NonFiniteLossError
 from hardsight.training.locks import claim
@@ -107,7 +111,9 @@ class Interrupted(KeyboardInterrupt):
 def test_resumed_equals_uninterrupted(
     selector: str, regenerate: Any, stop_at: int, domains: Any, small: Callable[..., nn.Module], tmp_path: Path
 ) -> None:
-    plan = SelfTraining(selector, regenerate=regenerate, **QUICK | {"epochs_per_round": 2})
+    # Slow enough that a selector still differs from CBST, so that there are pictures of it.
+    slow = partial(torch.optim.SGD, lr=0.01, momentum=0.9)
+    plan = SelfTraining(selector, regenerate=regenerate, optimizer=slow, **QUICK | {"epochs_per_round": 2})
     whole = plan.fit(small(), *domains[:2], test=domains.test, folder=tmp_path / "whole")
 
     def interrupt(row: dict[str, Any]) -> None:
@@ -327,6 +333,120 @@ def test_a_round_without_samples_keeps_the_model_and_stops_or_goes_on(
     assert [row["round"] for row in went_on.rounds] == [0, 1, 2]
     assert went_on.rounds[1]["selected"] > 0
     assert not same_bits(before, weights(model))
+
+
+def test_every_round_says_how_much_changed(
+    domains: Any, small: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictions: list[list[int]] = []
+    looking = rounds.look
+
+    def look(*arguments: Any) -> Any:
+        seen = looking(*arguments)
+        predictions.append(seen.evidence.softmax.argmax(1).tolist())
+        return seen
+
+    monkeypatch.setattr(rounds, "look", look)
+    done = SelfTraining("cbst", **QUICK).fit(small(), *domains[:2])
+
+    def same(one: list[int], other: list[int]) -> float:
+        return sum(map(operator.eq, one, other)) / len(one)
+
+    pairs = list(itertools.pairwise(predictions))
+    assert [row["agreement"] for row in done.rounds] == [None, *(same(*pair) for pair in pairs)]
+    first = [same(predictions[0], one) for one in predictions[1:]]
+    assert [row["agreement_with_first"] for row in done.rounds] == [None, *first]
+    assert 0 < done.rounds[1]["agreement"] < 1, "else nothing is tested"
+    assert [row["classes_predicted"] for row in done.rounds] == [len({*one}) for one in predictions]
+    labels = [
+        {row["id"]: row["pseudo_label"] for row in done.selected.to_pylist() if row["round"] == number}
+        for number in range(3)
+    ]
+    for row, before, now in zip(done.rounds[1:], labels, labels[1:], strict=False):
+        both = before.keys() & now.keys()
+        assert row["changed_labels"] == pytest.approx(sum(before[one] != now[one] for one in both) / len(both))
+
+
+def looks(*predictions: list[int], confidence: Sequence[float] = ()) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows and signs of looks at ten samples of three classes, all as sure as `confidence` says, or 0.9."""
+    signs, rows, said = Signs(), [], []
+    for at, classes in enumerate(predictions):
+        sure = confidence[at] if confidence else 0.9
+        softmax = torch.full((len(classes), 3), (1 - sure) / 2)
+        softmax[torch.arange(len(classes)), torch.tensor(classes)] = sure
+        row, new = signs.look(softmax, ("cat", "dog", "frog"))
+        rows.append(row)
+        said += new
+    return rows, said
+
+
+SETTLED = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_run_that_settles_says_nothing() -> None:
+    learned = [0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
+    rows, said = looks(SETTLED, *[learned] * 6, confidence=[0.5, 0.8, 0.9, 0.85, 0.9, 0.9, 0.95])
+    assert said == []
+    assert [row["agreement"] for row in rows] == [None, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert rows[-1]["agreement_with_first"] == 0.9
+
+
+def test_predictions_that_change_more_again_are_a_sign_said_once() -> None:
+    turned = SETTLED[1:] + SETTLED[:1]
+    _, said = looks(*[SETTLED] * 4, turned, SETTLED, turned)
+    assert len(said) == 1
+    assert "70 %" in said[0]
+    assert "100 %" in said[0]
+
+
+def test_predictions_far_from_the_first_are_a_sign() -> None:
+    near, far = [0, 0, 1, 2, 0, 1, 1, 0, 2, 2], [1, 2, 1, 2, 0, 0, 1, 0, 0, 2]
+    assert looks(SETTLED, near, near, near, near)[1] == []
+    (said,) = looks(SETTLED, near, far, far, far)[1]
+    assert "20 %" in said
+
+
+def test_a_class_that_disappears_is_a_sign() -> None:
+    frogless = [0] * 4 + [1] * 6
+    (said,) = looks(SETTLED, frogless)[1]
+    assert "frog" in said
+    assert "cat" not in said
+    assert looks([0] * 10, SETTLED)[1] == [], "what had all samples comes down to its share"
+
+
+def test_confidence_that_collapses_is_a_sign() -> None:
+    assert looks(SETTLED, SETTLED, SETTLED, confidence=[0.5, 0.9, 0.75])[1] == []
+    (said,) = looks(SETTLED, SETTLED, SETTLED, confidence=[0.5, 0.9, 0.7])[1]
+    assert "0.90" in said
+    assert "0.70" in said
+
+
+def test_a_run_that_gets_worse_says_so_and_records_it(
+    domains: Any, small: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    """With labels that are all wrong the model must turn away from what it began with, and become worse."""
+    source = domains.source.with_labels((domains.source.labels + 1) % 3)
+    model = small()
+    SelfTraining("argmax", rounds=1, source_epochs=8, batch_size=24, steps_per_epoch=1).fit(model, *domains[:2])
+    said: list[str] = []
+    plan = SelfTraining("avh", rounds=5, source_epochs=0, batch_size=24, rate_in_rounds=1.0, target_share=0.1)
+    done = plan.fit(model, source, domains.target, folder=tmp_path, say=said.append)
+    assert done.rounds[-1]["accuracy"] < done.rounds[0]["accuracy"]
+    worse, fell = next(note for note in done.notes if "worse" in note), done.notes[-1]
+    assert f"{100 * done.rounds[0]['accuracy']:.2f} %" in fell
+    assert {worse, fell} <= {*said}
+    assert json.loads((tmp_path / "run.json").read_text())["notes"] == done.notes
+
+
+def test_what_is_left_out_fits_the_data() -> None:
+    plan = SelfTraining("avh")
+    assert plan.epochs_on_source(60_000) == 3
+    assert plan.epochs_on_source(500) * math.ceil(500 / 128) >= 1000
+    assert [plan.steps_on_target(count) for count in (100, 7291, 60_000)] == [50, 114, 200]
+    assert [plan.augmentation_of(width).shift for width in (8, 28, 224)] == [0, 2, 16]
+    told = SelfTraining("avh", source_epochs=0, steps_per_epoch=7, augmentation=Augmentation(flip=True))
+    assert (told.epochs_on_source(60_000), told.steps_on_target(60_000)) == (0, 7)
+    assert told.augmentation_of(28) == Augmentation(flip=True)
 
 
 def test_a_class_nobody_is_predicted_as_is_said_and_left_alone(domains: Any, small: Callable[..., Any]) -> None:

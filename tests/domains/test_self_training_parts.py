@@ -20,7 +20,7 @@ from hardsight.domains.self_training.rounds import mixed_batches
 def mixed(domains: Any, labels: Tensor, *, batch_size: int = 20, **options: Any) -> Any:
     given = {key: options.pop(key) for key in ("rank", "world_size", "augmentation") if key in options}
     loader = mixed_batches(domains.source, domains.target, batch_size, seed=5, device="cpu", **given)
-    loader.mix(len(domains.source), **{"target_share": 0.25, "steps": None} | options)
+    loader.mix(len(domains.source), **{"target_share": 0.25, "steps": 8} | options)
     loader.assign(labels)
     return loader
 

@@ -12,7 +12,7 @@ _SELECTORS = "avh, avh-inclusive, avh-slides, cbst, crst, crst-mrkld, crst-lrent
 
 _OPTIONS = (
     "model", "selector", "rounds", "epochs_per_round", "source_epochs", "portion", "portion_step", "portion_cap",
-    "batch_size", "seed", "device", "test",
+    "batch_size", "seed", "device", "test", "shift",
 )  # fmt: skip
 
 
@@ -27,13 +27,20 @@ def adapt(
     selector: Annotated[str, typer.Option("--selector", "-s", help=f"Who chooses: {_SELECTORS}.")] = "avh",
     rounds: Annotated[int, typer.Option(help="Rounds of selection and retraining.")] = 7,
     epochs_per_round: Annotated[int, typer.Option(help="Epochs of each round.")] = 1,
-    source_epochs: Annotated[int, typer.Option(help="Epochs on the source alone, first.")] = 5,
+    source_epochs: Annotated[
+        int | None, typer.Option(help="Epochs on the source alone, first. [default: 1000 steps, at least 3 epochs]")
+    ] = None,
     regenerate: Annotated[str, typer.Option(help="Make pseudo-labels anew every `round` or `epoch`.")] = "round",
     portion: Annotated[float, typer.Option(help="Share of each predicted class to label in the first round.")] = 0.20,
     portion_step: Annotated[float, typer.Option(help="What each round adds to it.")] = 0.05,
     portion_cap: Annotated[float, typer.Option(help="What it may grow to.")] = 0.50,
     when_empty: Annotated[str, typer.Option(help="When nothing is selected: `stop`, or `go_on`.")] = "stop",
-    lr: Annotated[float, typer.Option(help="Learning rate of SGD with momentum 0.9.")] = 0.01,
+    lr: Annotated[
+        float, typer.Option(help="Learning rate of SGD with momentum 0.9; rounds take three tenths of it.")
+    ] = 0.03,
+    shift: Annotated[
+        int | None, typer.Option(help="Shift training images by up to so many pixels. [default: width / 14]")
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples a step, half of them target.")] = 128,
     size: Annotated[int | None, typer.Option(help="Height and width in pixels. [default: the network's]")] = None,
     limit: Annotated[int | None, typer.Option(help="Take so many samples of each domain, drawn by the seed.")] = None,
@@ -64,6 +71,7 @@ def adapt(
 
         import torch
 
+        from hardsight.datasets.augment import Augmentation
         from hardsight.domains import SelfTraining
 
         if not 0 < lr < float("inf"):
@@ -81,6 +89,7 @@ def adapt(
             portion_cap=portion_cap,
             when_empty=_one_of("when-empty", when_empty, "stop", "go_on"),
             optimizer=partial(torch.optim.SGD, lr=lr, momentum=0.9, weight_decay=5e-4),
+            augmentation=None if shift is None else Augmentation(shift=shift),
             batch_size=batch_size,
             seed=seed,
         )

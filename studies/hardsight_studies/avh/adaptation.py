@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight import models
+from hardsight.datasets.augment import Augmentation
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
 from hardsight.domains.self_training.data import pixel_options, target_labels
@@ -109,7 +110,8 @@ class Adaptation:
         of, (source, target, test) = self.of, self.domains
         plan = SelfTraining(
             method, rounds=of["rounds"], source_epochs=0, batch_size=of["batch_size"],
-            steps_per_epoch=of["steps_per_epoch"], optimizer=OPTIMIZER, precision="float32", seed=self.seed,
+            steps_per_epoch=of["steps_per_epoch"], optimizer=OPTIMIZER, rate_in_rounds=1.0,
+            augmentation=Augmentation(), precision="float32", seed=self.seed,
         )  # fmt: skip
         done = plan.fit(self._source_model(), source, target, test=test, device=self.device)
         first, last = done.rounds[0], done.rounds[-1]

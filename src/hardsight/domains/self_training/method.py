@@ -5,6 +5,7 @@ larger portion. The target's own labels, where it has any, are used for measurin
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,11 @@ from hardsight.domains.selection import Selection, Selector, get_selector
 from hardsight.domains.thresholds import check_portion
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=5e-4)
+DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.03, momentum=0.9, weight_decay=5e-4)
+# What a training needs of steps, whatever the size of its data; more in a round would fit its wrong labels.
+_SOURCE_EPOCHS, _SOURCE_STEPS, _ROUND_STEPS = 3, 1000, (50, 200)
+# Shifts of a fourteenth of the width, two pixels of 28.
+_SHIFTS = 14
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,16 @@ class SelfTraining:
 
     Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target; the defaults are
     those of CBST's public code. A round is `epochs_per_round` epochs; `regenerate` makes the labels anew before every
-    "round" or every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the source needs;
-    `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with `balance_classes` its
-    pseudo-classes equally often. `source_epochs` train on the source first; 0 where the model comes trained.
+    "round" or every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the target needs,
+    from 50 to 200; `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with
+    `balance_classes` its pseudo-classes equally often. `source_epochs` train on the source first, left out as many as
+    make 1,000 steps, at least 3; 0 where the model comes trained.
 
     `loss`: any loss of (logits, labels); soft labels (LRENT) need one that takes class probabilities. `optimizer`
-    makes one of parameters. `when_empty`: what to do when a round selects nothing, with the last model kept: "stop",
-    or "go_on" with the next portion. `precision` and `capture` as in `training.Session`.
+    makes one of parameters; in the rounds its learning rate is multiplied by `rate_in_rounds`. `augmentation` of
+    images; left out, shifts by up to a fourteenth of the width. `when_empty`: what to do when a round selects nothing,
+    with the last model kept: "stop", or "go_on" with the next portion. `precision` and `capture` as in
+    `training.Session`.
 
     >>> SelfTraining("cbst", rounds=9).portions()
     [0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.5, 0.5]
@@ -65,7 +73,7 @@ class SelfTraining:
     _: dataclasses.KW_ONLY
     rounds: int = 7
     epochs_per_round: int = 1
-    source_epochs: int = 5
+    source_epochs: int | None = None
     regenerate: Literal["round", "epoch"] = "round"
     portion: float = 0.20
     portion_step: float = 0.05
@@ -77,7 +85,8 @@ class SelfTraining:
     when_empty: Literal["stop", "go_on"] = "stop"
     loss: Callable[..., Tensor] | None = None
     optimizer: MakeOptimizer = DEFAULT_OPTIMIZER
-    augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
+    rate_in_rounds: float = 0.3
+    augmentation: Augmentation | None = None
     precision: str = "auto"
     capture: bool = True
     seed: int = 0
@@ -92,8 +101,10 @@ class SelfTraining:
             raise ValueError(f"portion_step must lie in [0, 1], what a round adds; got {self.portion_step!r}")
         at_least = {"rounds": 1, "epochs_per_round": 1, "source_epochs": 0, "batch_size": 2, "seed": 0}
         for name, least in at_least.items():
-            if getattr(self, name) < least:
+            if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)!r}")
+        if not 0 < self.rate_in_rounds < math.inf:
+            raise ValueError(f"rate_in_rounds must be a finite number above 0; got {self.rate_in_rounds!r}")
         if self.steps_per_epoch is not None and self.steps_per_epoch < 1:
             raise ValueError(f"steps_per_epoch must be at least 1; got {self.steps_per_epoch!r}")
         if self.target_share is not None and not 0 < self.target_share < 1:
@@ -110,6 +121,23 @@ class SelfTraining:
         """The portion of each round."""
         # Rounded, because 0.2 + 2 * 0.05 is no 0.3 in binary.
         return [round(min(self.portion + at * self.portion_step, self.portion_cap), 9) for at in range(self.rounds)]
+
+    def epochs_on_source(self, samples: int) -> int:
+        """Epochs of the training on a source of so many samples."""
+        if self.source_epochs is not None:
+            return self.source_epochs
+        return max(_SOURCE_EPOCHS, math.ceil(_SOURCE_STEPS / math.ceil(samples / self.batch_size)))
+
+    def steps_on_target(self, samples: int) -> int:
+        """Batches of an epoch of a round, for a target of so many samples."""
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch
+        rows = self.batch_size if self.target_share is None else max(1, round(self.target_share * self.batch_size))
+        return min(max(math.ceil(samples / rows), _ROUND_STEPS[0]), _ROUND_STEPS[1])
+
+    def augmentation_of(self, width: int) -> Augmentation:
+        """What happens to training images so many pixels wide."""
+        return Augmentation(shift=width // _SHIFTS) if self.augmentation is None else self.augmentation
 
     def fit(
         self,
@@ -144,7 +172,7 @@ class SelfTraining:
         """All settings as plain values: what the record holds."""
         held = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         held["selector"] = dataclasses.asdict(get_selector(self.selector))
-        held["augmentation"] = dataclasses.asdict(self.augmentation)
+        held["augmentation"] = None if self.augmentation is None else dataclasses.asdict(self.augmentation)
         held["loss"], held["optimizer"] = _described(self.loss), _described(self.optimizer)
         return held
 

@@ -3,6 +3,7 @@
 A checkpoint is read whole before anything is changed by it: what cannot be continued leaves record and model alone.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.domains.selection import Selection
+from hardsight.domains.self_training.signs import Signs
 from hardsight.records import read_table
 from hardsight.training.checkpoints import (
     Checkpoints,
@@ -31,6 +33,7 @@ class Progress:
     epochs: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
+    signs: Signs = field(default_factory=Signs)
     selection: Selection | None = None
 
 
@@ -64,6 +67,7 @@ def keep(
         "epochs": progress.epochs,
         "notes": progress.notes,
         "done": progress.done,
+        "signs": dataclasses.asdict(progress.signs),
         "selection": None if progress.selection is None else progress.selection._asdict(),
     }
     checkpoints.save(progress.done, model.state_dict(), shared, {"random": random_states()})
@@ -82,6 +86,7 @@ def read_kept(checkpoints: Checkpoints, model: nn.Module) -> Kept | None:
         rows=shared["rows"],
         epochs=shared["epochs"],
         notes=shared["notes"],
+        signs=Signs(**shared.get("signs", {})),
         tables=_selected_before(done, path.parents[1] / "selected.parquet"),
         selection=None if selection is None else Selection(**selection),
     )

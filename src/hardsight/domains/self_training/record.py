@@ -30,6 +30,11 @@ ROUND_COLUMNS = {
     "class_mean_accuracy": "mean of the accuracies of the classes (the Mean of AVH's Table 3)",
     "class_accuracy": "accuracy of each class, in the order of class_names",
     "test_accuracy": "on samples of the target domain that are not trained on",
+    "agreement": "share of the target predicted as at the look before; null at the first",
+    "agreement_with_first": "share of the target predicted as at the first look, before the rounds",
+    "target_confidence": "mean softmax probability of the predictions, over the whole target",
+    "classes_predicted": "how many classes the target is predicted as",
+    "changed_labels": "of the samples selected at this look and the one before, the share with another pseudo-label",
     "selected": "how many target samples got a pseudo-label",
     "selected_share": "the same as a share of the target",
     "true_positive_rate": "share of the selected whose pseudo-label is right (AVH, Table 4)",
@@ -41,7 +46,7 @@ ROUND_COLUMNS = {
 }
 # The tables beside those of every training.
 TABLES = ("rounds", "selected", "thumbnails")
-_WHOLE = ("round", "selected", "beyond_cbst", "beyond_cbst_right")
+_WHOLE = ("round", "classes_predicted", "selected", "beyond_cbst", "beyond_cbst_right")
 _THUMBNAILS = 24
 
 
@@ -120,12 +125,13 @@ def write_thumbnails(folder: Path, ids: Sequence[int], target: ArrayDataset) -> 
 def sentence_of(row: Mapping[str, Any]) -> str:
     """A row of `rounds` for a person."""
     accuracy = "" if row["accuracy"] is None else f", accuracy {100 * row['accuracy']:.2f} %"
+    same = "" if row["agreement"] is None else f", {100 * row['agreement']:.0f} % predicted as before"
     if row["selected"] is None:
-        return f"after round {row['round']}{accuracy}"
+        return f"after round {row['round']}{accuracy}{same}"
     rate = row["true_positive_rate"]
     right = "" if rate is None else f", {100 * rate:.2f} % of them rightly"
     samples = "1 sample" if row["selected"] == 1 else f"{row['selected']} samples"
-    return f"after round {row['round']}{accuracy}: {samples} selected{right}"
+    return f"after round {row['round']}{accuracy}{same}: {samples} selected{right}"
 
 
 def _at(values: Tensor, labels: Tensor) -> Tensor:

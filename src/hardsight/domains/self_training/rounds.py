@@ -35,18 +35,18 @@ class _Mixing(EpochLoader):
         source_samples: int,
         *,
         target_share: float | None,
-        steps: int | None,
+        steps: int,
         balance_classes: bool = False,
     ) -> None:
         """The first `source_samples` rows are the source.
 
         `target_share` of each batch is drawn from the selected target samples; None draws from source and selected
-        alike, as Eq. 2 of AVH sums over both. `steps` a batch count; left out, those of one pass over the source.
+        alike, as Eq. 2 of AVH sums over both. `steps`: batches of an epoch.
         """
         self.source_samples, self.balance_classes = source_samples, balance_classes
         whole = self.batch_size
         self.target_rows = None if target_share is None else min(whole - 1, max(1, round(target_share * whole)))
-        self.steps = steps or -(-source_samples // (whole - (self.target_rows or 0)))
+        self.steps = steps
         self.before_epoch: Callable[[int], None] = lambda epoch: None
 
     def __len__(self) -> int:

@@ -30,6 +30,7 @@ from hardsight.domains.self_training.record import (
     write_rounds,
     write_thumbnails,
 )
+from hardsight.domains.self_training.signs import ADVICE, changed_labels
 from hardsight.training import NonFiniteLossError, Session, fit
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.evaluation import evaluate
@@ -70,6 +71,7 @@ class Run:
         self.model, self.source, self.target = model, source, target
         self.truth = target_labels(source, target)
         self.device = join_processes(device)  # first of all: only then do the processes know each other
+        self.source_epochs = settings.epochs_on_source(len(source))
         self.rank, world = rank_and_count()
         self.folder = None if folder is None else Path(folder)
         self.resume, self.name, self.after_round = resume, name, after_round
@@ -102,7 +104,7 @@ class Run:
             torch.manual_seed(self.settings.seed)
             kept = self._begin()
             # A complete round holds all that the source training left.
-            if self.settings.source_epochs and kept is None:
+            if self.source_epochs and kept is None:
                 self._train_on_source()
             torch.manual_seed(self.settings.seed + 1)
             self._prepare()
@@ -160,7 +162,7 @@ class Run:
             parts.plain_batches(self.source, self.source.labels, of.batch_size, **self._augmented(self.training)),
             of.loss,
             of.optimizer(self.model.parameters()),
-            epochs=of.source_epochs,
+            epochs=self.source_epochs,
             folder=None if self.folder is None else self.folder / _SOURCE,
             resume=self.resume,
             seed=of.seed,
@@ -172,11 +174,15 @@ class Run:
             name="source",
         )
         self.progress.epochs = [{"round": 0, **row} for row in fitted.epochs]
-        epochs = "1 epoch" if of.source_epochs == 1 else f"{of.source_epochs} epochs"
+        epochs = "1 epoch" if self.source_epochs == 1 else f"{self.source_epochs} epochs"
         self.say(f"source: {epochs}, training accuracy {fitted.epochs[-1]['train_accuracy']:.4f}")
+        for note in fitted.notes:
+            self._note(f"source: {note}")
 
     def _augmented(self, options: dict[str, Any]) -> dict[str, Any]:
-        return options | ({"augmentation": self.settings.augmentation} if self.source.images.ndim == 4 else {})
+        if self.source.images.ndim != 4:
+            return options
+        return options | {"augmentation": self.settings.augmentation_of(self.source.images.shape[-1])}
 
     def _prepare(self) -> None:
         of, classes = self.settings, len(self.source.class_names)
@@ -184,7 +190,7 @@ class Run:
         self.batches.mix(
             len(self.source),
             target_share=of.target_share,
-            steps=of.steps_per_epoch,
+            steps=of.steps_on_target(len(self.target)),
             balance_classes=of.balance_classes,
         )
         self.loss: Any = of.loss
@@ -196,6 +202,8 @@ class Run:
                 divergence_weight=self.selector.divergence_weight,
             )
         self.optimizer = of.optimizer(self.model.parameters())
+        for group in self.optimizer.param_groups:
+            group["lr"] *= of.rate_in_rounds
         self.batches.before_epoch = self._before_epoch
 
     def _adapt(self) -> None:
@@ -231,7 +239,11 @@ class Run:
 
     def _finish(self) -> None:
         seen = self._look()
-        self._close_row({"round": self.progress.done, **self._accuracy(seen)})
+        self._close_row({"round": self.progress.done, **self._accuracy(seen), **self._signs(seen)})
+        accuracies = [row["accuracy"] for row in (self.progress.rows[0], self.progress.rows[-1])]
+        if None not in accuracies and accuracies[1] < accuracies[0]:
+            before, after = (f"{100 * one:.2f} %" for one in accuracies)
+            self._note(f"the accuracy on the target fell from {before} before the rounds to {after}: {ADVICE}")
         last = {key: value for key, value in self.progress.rows[-1].items() if value is not None and key != "round"}
         with together():
             self.record.write_samples(samples_table(seen, self.target.ids, self.truth))
@@ -239,7 +251,7 @@ class Run:
                 write_thumbnails(self.record.folder, worth_showing(pa.concat_tables(self.progress.tables)), self.target)
             if self.checkpoints is not None:
                 self.checkpoints.save_weights("last", self.model.state_dict())
-            self.record.finish({**last, "rounds": self.progress.done, "notes": self.progress.notes})
+            self.record.finish({**last, "rounds": self.progress.done})
 
     # -----------------------------------------------------------------------------------------------------------------
     # A round.
@@ -251,13 +263,14 @@ class Run:
             self._select(epoch // of.epochs_per_round)
 
     def _select(self, number: int) -> None:
-        portion, seen = self.settings.portions()[number], self._look()
+        portion, seen, before = self.settings.portions()[number], self._look(), self.progress.selection
         selection = self.progress.selection = select(self.selector, seen.evidence, portion)
         softmax = select(SELECTORS["cbst"], seen.evidence, portion)
         beyond = selection.selected & ~softmax.selected
         right = beyond & (selection.labels == self.truth)
         row = {"round": number, "portion": portion, **self._accuracy(seen)}
-        row |= parts.statistics(seen, selection, self.truth)
+        row |= self._signs(seen) | parts.statistics(seen, selection, self.truth)
+        row |= {"changed_labels": changed_labels(None if before is None else before.labels, selection.labels)}
         row |= {"beyond_cbst": int(beyond.sum())}
         if bool((self.truth >= 0).any()):
             row |= {"beyond_cbst_right": int(right.sum())}
@@ -287,15 +300,27 @@ class Run:
             found["test_accuracy"] = evaluate(self.model, self.test, self.device)["accuracy"]
         return found
 
+    def _signs(self, seen: parts.Look) -> dict[str, Any]:
+        """The numbers that need no label of the target; what they say of a model that gets worse is told."""
+        row, worse = self.progress.signs.look(seen.evidence.softmax, self.source.class_names)
+        if worse:
+            self._note(f"after round {self.progress.done} the model seems to get worse: {'; '.join(worse)}: {ADVICE}")
+        return row
+
     def _note_unpredicted(self, seen: parts.Look, number: int) -> None:
         counts = torch.bincount(seen.evidence.softmax.argmax(1), minlength=len(self.source.class_names))
         nobody = [name for name, count in zip(self.source.class_names, counts.tolist(), strict=True) if not count]
-        if nobody:
-            self._note(f"round {number + 1}: no target sample is predicted as {', '.join(nobody)}; none is labelled so")
+        said = f"no target sample is predicted as {', '.join(nobody)}; none is labelled so"
+        if nobody and not any(note.endswith(said) for note in self.progress.notes):
+            self._note(f"round {number + 1}: {said}")
 
     def _note(self, sentence: str) -> None:
+        if sentence in self.progress.notes:
+            return
         self.progress.notes.append(sentence)
         self.say(sentence)
+        with together():
+            self.record.note(sentence)
 
     def _close_row(self, row: dict[str, Any]) -> None:
         row = {name: row.get(name) for name in ROUND_COLUMNS}
@@ -310,7 +335,7 @@ class Run:
 
     def _after_epoch(self, epoch: int, row: Mapping[str, float | int]) -> None:
         number = -(-epoch // self.settings.epochs_per_round)
-        self.progress.epochs.append({"round": number, **row, "epoch": self.settings.source_epochs + epoch})
+        self.progress.epochs.append({"round": number, **row, "epoch": self.source_epochs + epoch})
         with together():
             self.record.write_epochs(self.progress.epochs)
         if epoch % self.settings.epochs_per_round == 0:

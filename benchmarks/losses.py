@@ -1,6 +1,6 @@
 """What each loss costs against F.cross_entropy, all in one run: forward and backward, median and percentiles.
 
-    python benchmarks/losses.py            measure, and write benchmarks/results/losses.json
+    python benchmarks/losses.py            measure, and print the table; --save records it in results/losses.json
     python benchmarks/losses.py --docs     write the table of docs/losses.md from the registry and that file
 
 Losses on logits are compared with F.cross_entropy on the same logits; losses on features with F.cross_entropy on a
@@ -97,9 +97,9 @@ def table(results: dict[str, Any]) -> str:
     for name, entry in LOSSES.items():
         yardstick = "F.cross_entropy" if entry.takes == "logits" else "F.linear + F.cross_entropy"
         base = times[yardstick]["median"]
-        cost = "×{median:.1f} ({p20:.1f} to {p80:.1f})".format(
-            **{key: value / base for key, value in times[name].items()}
-        )
+        # A loss that was added since has no cost until somebody measures with --save.
+        ratios = {key: value / base for key, value in times.get(name, {}).items()}
+        cost = "×{median:.1f} ({p20:.1f} to {p80:.1f})".format(**ratios) if ratios else "not measured"
         formula = entry.formula.replace("|", "\\|")
         soft = "yes" if entry.soft_targets else "no"
         module = type(entry.make(Sizes(2, 2, 2))).__name__
@@ -132,6 +132,7 @@ def docs_with_table(text: str, results: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--docs", action="store_true", help="only write the table of docs/losses.md")
+    parser.add_argument("--save", action="store_true", help="record what is measured in results/losses.json")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--device", default="cpu")
@@ -148,9 +149,11 @@ def main() -> None:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
         }
-        times = measure(options.rounds, options.batch, sizes, options.device)
-        write_json(RESULTS, {"run": run, "microseconds": times})
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+        results = {"run": run, "microseconds": measure(options.rounds, options.batch, sizes, options.device)}
+        if options.save:
+            write_json(RESULTS, results)
+    else:
+        results = json.loads(RESULTS.read_text(encoding="utf-8"))
     if options.docs:
         write_text(DOCS, docs_with_table(DOCS.read_text(encoding="utf-8"), results))
     else:

@@ -3,35 +3,31 @@
 import importlib.util
 import inspect
 import json
+import pickle
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from torch import Tensor
 
 from hardsight import losses
 from hardsight.losses import LOSSES
-from hardsight.losses.registry import Sizes
+from hardsight.losses.inputs import Rows
+from hardsight.losses.registry import Positive, Sizes, loss
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "losses.md"
 
 
+# Losses whose module is a class of its own; that of every other follows from its function.
 FUNCTIONS = {
-    "cross_entropy": losses.cross_entropy,
-    "spherical_softmax": losses.spherical_softmax_loss,
-    "taylor_softmax": losses.taylor_softmax_loss,
     "amc": losses.amc_loss,
     "contrastive": losses.contrastive_loss,
     "center": losses.center_loss,
     "gradient_rescaling": losses.gradient_rescaling,
-    "mae": losses.mae_loss,
-    "gce": losses.gce_loss,
     "truncated_gce": losses.truncated_gce_loss,
-    "symmetric_cross_entropy": losses.symmetric_cross_entropy,
-    "focal": losses.focal_loss,
-    "bootstrapping_soft": losses.bootstrapping_loss,
     "forward_correction": losses.forward_correction_loss,
     "backward_correction": losses.backward_correction_loss,
     "self_paced": losses.self_paced_loss,
@@ -45,14 +41,56 @@ OF_A_CALL = {"sample_weight", "normaliser", "kept", "prior"}
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_has_its_module_s_defaults(name: str) -> None:
     module = LOSSES[name].make(Sizes(dim=4, classes=3, samples=5))
-    # A module of its own smooths labels.
-    left_out = OF_A_CALL | ({"label_smoothing"} if name == "cross_entropy" else set())
     parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
     expected = {
-        one.name: one.default for one in parameters if one.default is not one.empty and one.name not in left_out
+        one.name: one.default for one in parameters if one.default is not one.empty and one.name not in OF_A_CALL
     }
     assert {key: getattr(module, key, "not kept") for key in expected} == expected
     assert expected["ignore_index"] == -100
+
+
+def test_a_loss_is_one_function() -> None:
+    """Its module and its row of the registry follow from it: settings, checks, state, pickles."""
+
+    @loss("scratch", "ScratchLoss", "−w log p_y", "nobody", high=7.0)
+    def scratch_loss(rows: Rows, *, strength: Positive = 2.0, kind: str = "a") -> Tensor:
+        """Cross-entropy times a number."""
+        return -strength * rows.expected(rows.log_softmax())
+
+    entry = LOSSES.pop("scratch")
+    assert (entry.formula, entry.source, entry.high) == ("−w log p_y", "nobody", 7.0)
+    logits, labels = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
+    module = entry.make(Sizes(4, 3, 6))
+    assert (type(module).__name__, module.strength, module.kind) == ("ScratchLoss", 2.0, "a")
+    assert "strength=2.0, kind='a', reduction='mean'" in repr(module)
+    for reduction in ("mean", "sum", "none"):
+        want = 2 * torch.nn.functional.cross_entropy(logits, labels, reduction=reduction)
+        torch.testing.assert_close(scratch_loss(logits, labels, reduction=reduction), want)
+        torch.testing.assert_close(scratch_loss.module(reduction=reduction)(logits, labels), want)
+    assert list(inspect.signature(scratch_loss).parameters) == [
+        "logits", "target", "strength", "kind", "sample_weight", "ignore_index", "reduction",
+    ]  # fmt: skip
+    assert list(inspect.signature(scratch_loss.module).parameters) == ["strength", "kind", "reduction", "ignore_index"]
+    for wrong in (lambda: scratch_loss.module(-1.0), lambda: scratch_loss(logits, labels, strength=-1.0)):
+        with pytest.raises(ValueError, match=r"strength .*0.*-1\.0"):
+            wrong()
+    for unknown in (lambda: scratch_loss.module(force=1.0), lambda: scratch_loss(logits, labels, force=1.0)):
+        with pytest.raises(TypeError, match="force"):
+            unknown()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_module_can_be_pickled(name: str) -> None:
+    module = LOSSES[name].make(Sizes(dim=4, classes=3, samples=5))
+    again = pickle.loads(pickle.dumps(module))
+    assert repr(again) == repr(module)
+    torch.testing.assert_close(again.state_dict(), module.state_dict())
+
+
+def test_a_fixed_setting_is_not_offered() -> None:
+    for make in (lambda: losses.CrossEntropy(label_smoothing=0.1), lambda: losses.SoftBootstrapping(hard=True)):
+        with pytest.raises(TypeError, match=r"label_smoothing|hard"):
+            make()
 
 
 @pytest.fixture(scope="module")

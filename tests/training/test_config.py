@@ -98,7 +98,7 @@ def test_every_value_arrives_typed(config_file):
         ),
         (
             "loss.name=nope",
-            "loss.name must be one of cross_entropy, label_smoothing, avh, ",
+            "loss.name must be one of gradient_rescaling, ",
         ),
         ("loss.name=CrossEntropy", "got 'CrossEntropy', did you mean 'cross_entropy'?"),
         ("loss.name=arcface", "loss.name must be a loss on logits; 'arcface' looks at features"),

@@ -12,6 +12,7 @@ from hardsight.kernels.angular_cross_entropy import angular_cross_entropy
 from hardsight.kernels.dispatch import Fused, chooses_fused, same_precision
 from hardsight.losses.entropy import cross_entropy
 from hardsight.losses.inputs import check_range, check_reduction, check_weight, labels_of, reduce, weight_of
+from hardsight.losses.registry import register
 
 
 def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 1.0) -> Float[Tensor, "*batch classes"]:
@@ -143,3 +144,13 @@ class AVHLoss(nn.Module):
             reduction=self.reduction,
             fused=self.fused,
         )
+
+
+register(
+    "avh",
+    lambda n: AVHLoss(n.dim, n.classes),
+    "−log softmax_y s(π−θ)",
+    "Chen et al., ICML 2020, Eq. 5 (its −log is missing in print)",
+    takes="features",
+    class_rows=("head.weight",),
+)

@@ -17,6 +17,7 @@ from hardsight.losses.inputs import (
     reduce,
     within_squares,
 )
+from hardsight.losses.registry import register
 
 
 def center_loss(
@@ -126,3 +127,15 @@ def _check(
     if sample_weight is not None:
         weight = torch.where(kept, flat_weight(sample_weight, (len(features),), features), 0.0)
     return features, flat, weight
+
+
+register(
+    "center",
+    lambda n: CenterLoss(n.dim, n.classes),
+    "½ ‖x − c_y‖²",
+    "Wen et al., ECCV 2016",
+    best_at_label=False,
+    class_rows=("centers",),
+    takes="features",
+    soft_targets=False,
+)

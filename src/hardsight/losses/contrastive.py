@@ -35,6 +35,7 @@ from hardsight.losses.inputs import (
     weight_of,
     within_squares,
 )
+from hardsight.losses.registry import register
 from hardsight.losses.terms import Over
 
 PAIRS = ("halves", "all")
@@ -283,3 +284,47 @@ def _check_pairs(pairs: str, odd: str) -> None:
         raise ValueError(f"pairs must be one of {', '.join(PAIRS)}; got {pairs!r}")
     if odd not in ODD:
         raise ValueError(f"odd must be one of {', '.join(ODD)}; got {odd!r}")
+
+
+register(
+    "amc",
+    lambda n: AMCLoss(),
+    "θ² for neighbours, max(0, m−θ)² for others",
+    "Choi et al., CVPR-W 2020, Eq. 2",
+    high=math.pi**2,
+    takes="features",
+    soft_targets=False,
+    pairs=True,
+    best_at_label=False,
+)
+register(
+    "amc_all_pairs",
+    lambda n: AMCLoss(pairs="all"),
+    "the same over every two samples",
+    "Choi et al., CVPR-W 2020, Eq. 2",
+    high=math.pi**2,
+    takes="features",
+    soft_targets=False,
+    pairs=True,
+    best_at_label=False,
+)
+register(
+    "contrastive",
+    lambda n: ContrastiveLoss(),
+    "d² for neighbours, max(0, m−d)² for others",
+    "Choi et al., CVPR-W 2020, Eq. 1",
+    takes="features",
+    soft_targets=False,
+    pairs=True,
+    best_at_label=False,
+)
+register(
+    "contrastive_all_pairs",
+    lambda n: ContrastiveLoss(pairs="all"),
+    "the same over every two samples",
+    "Choi et al., CVPR-W 2020, Eq. 1",
+    takes="features",
+    soft_targets=False,
+    pairs=True,
+    best_at_label=False,
+)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from hardsight.geometry import full_precision
 from hardsight.losses.inputs import (
-    LogitLoss,
     Rows,
     as_rows,
     bounded,
@@ -21,23 +20,16 @@ from hardsight.losses.inputs import (
     check_reduction,
     sum_slack,
 )
+from hardsight.losses.registry import LogitLoss, on_rows, register
 from hardsight.losses.transition import noisy_transition
 
 
-def forward_correction_loss(
-    logits: Tensor,
-    target: Tensor,
-    transition: Float[Tensor, "classes classes"],
-    *,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Float[Tensor, "..."]:
+@on_rows
+def forward_correction_loss(rows: Rows, transition: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
     """Cross-entropy of the noisy class's probability, -log (p T)_y. At least 0; T = identity is CCE."""
     check_transition(transition)
-    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
     _check_classes(rows, transition)
-    return rows.reduce(_forward(rows, _log_transition(transition.to(rows.logits.dtype))), reduction)
+    return _forward(rows, _log_transition(transition.to(rows.logits.dtype)))
 
 
 def backward_correction_loss(
@@ -194,3 +186,27 @@ def _inverse(transition: Tensor) -> Tensor:
 def _check_classes(rows: Rows, transition: Tensor) -> None:
     if len(transition) != rows.logits.shape[-1]:
         raise ValueError(f"transition must have the logits' {rows.logits.shape[-1]} classes; got {len(transition)}")
+
+
+register(
+    "forward_correction",
+    lambda n: ForwardCorrection(noisy_transition(n.classes)),
+    "−log (pT)_y",
+    "Patrini et al., CVPR 2017",
+    class_squares=("transition",),
+)
+register(
+    "backward_correction",
+    lambda n: BackwardCorrection(noisy_transition(n.classes)),
+    "−Σ_j T⁻¹_yj log p_j",
+    "Patrini et al., CVPR 2017",
+    low=-math.inf,
+    class_squares=("transition", "inverse"),
+)
+register(
+    "s_adaptation",
+    lambda n: SAdaptation(n.classes),
+    "−log (pT)_y, T learnt",
+    "Goldberger & Ben-Reuven, ICLR 2017",
+    class_squares=("scores",),
+)

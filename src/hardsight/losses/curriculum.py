@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardsight import distributed
-from hardsight.losses.inputs import LogitLoss, Rows, as_rows, bounded, check_range, check_reduction
+from hardsight.losses.inputs import Rows, as_rows, bounded, check_range, check_reduction
+from hardsight.losses.registry import LogitLoss, on_rows, register
 
 
 def self_paced_weights(
@@ -22,20 +23,11 @@ def self_paced_weights(
     return (losses < threshold).to(losses.dtype)
 
 
-def self_paced_loss(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    threshold: Tensor | float,
-    linear: bool = False,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Float[Tensor, "..."]:
+@on_rows
+def self_paced_loss(rows: Rows, *, threshold: Tensor | float, linear: bool = False) -> Float[Tensor, "rows"]:
     """Cross-entropy of the samples easier than the threshold; the others count as 0. At least 0."""
-    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
     losses = _cross_entropy(rows)
-    return rows.reduce(losses * self_paced_weights(losses.detach(), threshold, linear=linear), reduction)
+    return losses * self_paced_weights(losses.detach(), threshold, linear=linear)
 
 
 def mentornet_weights(
@@ -142,3 +134,19 @@ class MentorNetPD(nn.Module):
 def _cross_entropy(rows: Rows) -> Float[Tensor, "rows"]:
     # Finite, because a weight of 0 is to make nothing of it.
     return bounded(-rows.expected(rows.log_softmax()), torch.finfo(rows.logits.dtype).max)
+
+
+register(
+    "self_paced",
+    lambda n: SelfPaced(threshold=4.0),
+    "−v log p_y, v = 1(−log p_y < threshold)",
+    "Kumar et al., NeurIPS 2010",
+    best_at_label=False,
+)
+register(
+    "mentornet_pd",
+    lambda n: MentorNetPD(),
+    "−v log p_y, v by MentorNet's predefined curriculum",
+    "Jiang et al., ICML 2018",
+    best_at_label=False,
+)

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardsight.geometry import widen
-from hardsight.losses.inputs import LogitLoss, as_rows, check_range
+from hardsight.losses.inputs import Rows, check_range
+from hardsight.losses.registry import LogitLoss, on_rows, register
 
 
 def local_intrinsic_dimensionality(
@@ -38,19 +39,11 @@ def local_intrinsic_dimensionality(
     return torch.where(farthest.squeeze(-1) == 0, 0.0, 1 / spread.clamp_min(info.eps)).to(widen(features).dtype)
 
 
-def d2l_loss(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    alpha: Tensor | float,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Float[Tensor, "..."]:
+@on_rows
+def d2l_loss(rows: Rows, *, alpha: Tensor | float) -> Float[Tensor, "rows"]:
     """Cross-entropy to alpha target + (1 - alpha) predicted class. At least 0; alpha = 1 is CCE."""
-    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
     log_p = rows.log_softmax()
-    return rows.reduce(-alpha * rows.expected(log_p) - (1 - alpha) * log_p.amax(-1), reduction)
+    return -alpha * rows.expected(log_p) - (1 - alpha) * log_p.amax(-1)
 
 
 class D2L(LogitLoss):
@@ -106,3 +99,11 @@ class D2L(LogitLoss):
         self.recent.copy_(torch.cat([self.recent[1:], self.recent.new_tensor([lid])]))
         self.epochs_seen.add_(1)
         return bool(turns_now)
+
+
+register(
+    "d2l",
+    lambda n: D2L(),
+    "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)",
+    "Ma et al., ICML 2018",
+)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
-from torch import Tensor, nn
+from torch import Tensor
 
 from hardsight.geometry import widen
 
@@ -246,37 +246,6 @@ class _Bounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
-
-
-class LogitLoss(nn.Module):
-    """A loss on logits as a module: its `function`, called with the settings kept as attributes, tensors as buffers."""
-
-    function: Callable[..., Tensor]
-
-    def __init__(self, *, reduction: str = "mean", ignore_index: int = -100, **settings: Any) -> None:
-        super().__init__()
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
-        self._settings = tuple(settings)
-        for name, value in settings.items():
-            if isinstance(value, Tensor):
-                self.register_buffer(name, value)
-            else:
-                setattr(self, name, value)
-
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return type(self).function(
-            logits,
-            target,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            **{name: getattr(self, name) for name in self._settings},
-        )
-
-    def extra_repr(self) -> str:
-        settings = [f"{name}={getattr(self, name)!r}" for name in self._settings if name not in self._buffers]
-        return ", ".join([*settings, f"reduction={self.reduction!r}"])
 
 
 def check_reduction(reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> str:

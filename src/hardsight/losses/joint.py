@@ -20,6 +20,7 @@ from hardsight.losses.inputs import (
     seen_outside,
     sum_slack,
 )
+from hardsight.losses.registry import register
 from hardsight.losses.robust import entropy
 from hardsight.losses.terms import Term, mean_over
 
@@ -217,3 +218,14 @@ def _prior_divergence(
         count = distributed.mean_over_processes(count, process_group)
     mean = (total / torch.where(count == 0, 1.0, count)).clamp_min(torch.finfo(log_p.dtype).tiny)
     return (torch.special.xlogy(prior, prior) - prior * (mean.log() + log_size)).sum()
+
+
+register(
+    "joint_optimisation",
+    lambda n: JointOptimisation(n.samples, n.classes),
+    "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
+    "Tanaka et al., CVPR 2018",
+    needs_ids=True,
+    best_at_label=False,
+    class_rows=("prior",),
+)

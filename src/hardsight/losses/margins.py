@@ -18,6 +18,7 @@ from hardsight.losses.inputs import (
     check_reduction,
     check_weight,
 )
+from hardsight.losses.registry import register
 
 MARGINS = ("normface", "cosface", "arcface", "sphereface")
 
@@ -229,3 +230,41 @@ def _sine(x: Float[Tensor, "*batch dim"], y: Float[Tensor, "*batch dim"]) -> Flo
     # Squares that sum to 4 for two unit vectors, to 2 at most when one is zero: then the angle is a right one.
     one_is_zero = apart.detach().square() + together.detach().square() < 3
     return torch.where(one_is_zero, 1.0, apart * together / 2)
+
+
+register(
+    "normface",
+    lambda n: NormFace(n.dim, n.classes),
+    "−log softmax_y s cos θ",
+    "Wang et al., ACM MM 2017",
+    class_rows=("weight",),
+    takes="features",
+    soft_targets=False,
+)
+register(
+    "cosface",
+    lambda n: CosFace(n.dim, n.classes),
+    "s(cos θ_y − m) at the label",
+    "Wang et al., CVPR 2018",
+    class_rows=("weight",),
+    takes="features",
+    soft_targets=False,
+)
+register(
+    "arcface",
+    lambda n: ArcFace(n.dim, n.classes),
+    "s cos(θ_y + m) at the label",
+    "Deng et al., CVPR 2019",
+    class_rows=("weight",),
+    takes="features",
+    soft_targets=False,
+)
+register(
+    "sphereface",
+    lambda n: SphereFace(n.dim, n.classes),
+    "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k",
+    "Liu et al., CVPR 2017",
+    class_rows=("weight",),
+    takes="features",
+    soft_targets=False,
+)

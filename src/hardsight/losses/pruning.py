@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hardsight import distributed
 from hardsight.losses.inputs import as_rows, check_ids, check_range, check_reduction
+from hardsight.losses.registry import register
 from hardsight.losses.robust import box_cox, check_q
 
 
@@ -123,3 +124,22 @@ class TruncatedGCELoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"q={self.q}, k={self.k}"
+
+
+register(
+    "truncated_gce",
+    lambda n: TruncatedGCELoss(),
+    "(1 − max(p_y, k)^q)/q",
+    "Zhang & Sabuncu, NeurIPS 2018",
+    high=(1 - 0.5**0.7) / 0.7,
+    soft_targets=False,
+)
+register(
+    "truncated_gce_pruned",
+    lambda n: TruncatedGCELoss(num_samples=n.samples),
+    "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
+    "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
+    high=1 / 0.7,
+    needs_ids=True,
+    soft_targets=False,
+)

@@ -1,32 +1,33 @@
-"""Every loss of the library with its formula, source and range: the docs' table and the shared law tests read this."""
+"""How a loss is defined: one function, from which its module, its row of the registry and the docs' row follow.
 
+    @loss("gce", "GCELoss", "(1 − p_y^q)/q", "Zhang & Sabuncu, NeurIPS 2018", high=1 / 0.7)
+    def gce_loss(rows: Rows, *, q: PositiveShare = 0.7) -> Float[Tensor, "rows"]: ...
+
+    GCELoss = gce_loss.module
+
+The function makes one loss per row of logits; callers give logits and target, and `sample_weight`, `ignore_index` and
+`reduction` as everywhere. A loss with a state of its own is a class, put into the registry by `register`. The docs'
+table and the shared law tests read `LOSSES`, which is complete when `hardsight.losses` is imported.
+"""
+
+import functools
+import inspect
 import math
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import Annotated, Any, Protocol, cast, runtime_checkable
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from hardsight.losses.angular import AVHLoss
-from hardsight.losses.center import CenterLoss
-from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
-from hardsight.losses.correction import BackwardCorrection, ForwardCorrection, SAdaptation
-from hardsight.losses.curriculum import MentorNetPD, SelfPaced
-from hardsight.losses.dimensionality import D2L
-from hardsight.losses.entropy import CrossEntropy, LabelSmoothing, SphericalSoftmaxLoss, TaylorSoftmaxLoss
-from hardsight.losses.joint import JointOptimisation
-from hardsight.losses.margins import ArcFace, CosFace, NormFace, SphereFace
-from hardsight.losses.pruning import TruncatedGCELoss
-from hardsight.losses.rescaling import GradientRescaling
-from hardsight.losses.robust import (
-    FocalLoss,
-    GCELoss,
-    HardBootstrapping,
-    MAELoss,
-    SoftBootstrapping,
-    SymmetricCrossEntropy,
-)
-from hardsight.losses.transition import noisy_transition
+from hardsight.losses.inputs import as_rows, check_range, check_reduction
+
+# What a setting may be, checked when a module is made and when a function is called.
+Share = Annotated[float, functools.partial(check_range, low=0.0, high=1.0)]
+PositiveShare = Annotated[float, functools.partial(check_range, low=0.0, high=1.0, open_low=True)]
+NotNegative = Annotated[float, functools.partial(check_range, low=0.0)]
+Positive = Annotated[float, functools.partial(check_range, low=0.0, open_low=True)]
 
 
 @dataclass(frozen=True)
@@ -58,195 +59,155 @@ class LossEntry:
     class_squares: tuple[str, ...] = ()  # state with a row and a column a class
 
 
-_index_loss = partial(LossEntry, soft_targets=False)
-_feature_loss = partial(LossEntry, takes="features", soft_targets=False)
-_pair_loss = partial(_feature_loss, pairs=True, best_at_label=False)
+LOSSES: dict[str, LossEntry] = {}
 
-_ENTRIES = (
-    LossEntry("cross_entropy", lambda n: CrossEntropy(), "−log p_y", "PyTorch's `F.cross_entropy`"),
-    LossEntry(
-        "label_smoothing",
-        lambda n: LabelSmoothing(),
-        "−Σ ((1−ε) y + ε/C) log p",
-        "Szegedy et al., CVPR 2016",
-        best_at_label=False,
-    ),
-    LossEntry(
-        "avh",
-        lambda n: AVHLoss(n.dim, n.classes),
-        "−log softmax_y s(π−θ)",
-        "Chen et al., ICML 2020, Eq. 5 (its −log is missing in print)",
-        takes="features",
-        class_rows=("head.weight",),
-    ),
-    _feature_loss(
-        "normface",
-        lambda n: NormFace(n.dim, n.classes),
-        "−log softmax_y s cos θ",
-        "Wang et al., ACM MM 2017",
-        class_rows=("weight",),
-    ),
-    _feature_loss(
-        "cosface",
-        lambda n: CosFace(n.dim, n.classes),
-        "s(cos θ_y − m) at the label",
-        "Wang et al., CVPR 2018",
-        class_rows=("weight",),
-    ),
-    _feature_loss(
-        "arcface",
-        lambda n: ArcFace(n.dim, n.classes),
-        "s cos(θ_y + m) at the label",
-        "Deng et al., CVPR 2019",
-        class_rows=("weight",),
-    ),
-    _feature_loss(
-        "sphereface",
-        lambda n: SphereFace(n.dim, n.classes),
-        "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k",
-        "Liu et al., CVPR 2017",
-        class_rows=("weight",),
-    ),
-    LossEntry(
-        "spherical_softmax",
-        lambda n: SphericalSoftmaxLoss(),
-        "−log (z_y²+ε) / Σ(z²+ε)",
-        "Vincent et al., NeurIPS 2015",
-    ),
-    LossEntry(
-        "taylor_softmax",
-        lambda n: TaylorSoftmaxLoss(),
-        "−log t(z_y) / Σt(z), t = 1+z+z²/2",
-        "de Brébisson & Vincent, ICLR 2016",
-    ),
-    _pair_loss(
-        "amc",
-        lambda n: AMCLoss(),
-        "θ² for neighbours, max(0, m−θ)² for others",
-        "Choi et al., CVPR-W 2020, Eq. 2",
-        high=math.pi**2,
-    ),
-    _pair_loss(
-        "amc_all_pairs",
-        lambda n: AMCLoss(pairs="all"),
-        "the same over every two samples",
-        "Choi et al., CVPR-W 2020, Eq. 2",
-        high=math.pi**2,
-    ),
-    _pair_loss(
-        "contrastive",
-        lambda n: ContrastiveLoss(),
-        "d² for neighbours, max(0, m−d)² for others",
-        "Choi et al., CVPR-W 2020, Eq. 1",
-    ),
-    _pair_loss(
-        "contrastive_all_pairs",
-        lambda n: ContrastiveLoss(pairs="all"),
-        "the same over every two samples",
-        "Choi et al., CVPR-W 2020, Eq. 1",
-    ),
-    _feature_loss(
-        "center",
-        lambda n: CenterLoss(n.dim, n.classes),
-        "½ ‖x − c_y‖²",
-        "Wen et al., ECCV 2016",
-        best_at_label=False,
-        class_rows=("centers",),
-    ),
-    _index_loss(
-        "gradient_rescaling",
-        lambda n: GradientRescaling(),
-        "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
-        "Wang et al., 2019, Eq. 6",
-        value_has_gradient=False,
-    ),
-    LossEntry("mae", lambda n: MAELoss(), "2(1 − p_y)", "Ghosh et al., AAAI 2017", high=2.0),
-    LossEntry("gce", lambda n: GCELoss(), "(1 − p_y^q)/q", "Zhang & Sabuncu, NeurIPS 2018", high=1 / 0.7),
-    _index_loss(
-        "truncated_gce",
-        lambda n: TruncatedGCELoss(),
-        "(1 − max(p_y, k)^q)/q",
-        "Zhang & Sabuncu, NeurIPS 2018",
-        high=(1 - 0.5**0.7) / 0.7,
-    ),
-    _index_loss(
-        "truncated_gce_pruned",
-        lambda n: TruncatedGCELoss(num_samples=n.samples),
-        "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
-        "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
-        high=1 / 0.7,
-        needs_ids=True,
-    ),
-    LossEntry(
-        "symmetric_cross_entropy",
-        lambda n: SymmetricCrossEntropy(),
-        "−α log p_y − β A (1 − p_y), A = log 0",
-        "Wang et al., ICCV 2019",
-    ),
-    LossEntry("focal", lambda n: FocalLoss(), "−(1 − p_y)^γ log p_y", "Lin et al., ICCV 2017"),
-    LossEntry(
-        "bootstrapping_soft",
-        lambda n: SoftBootstrapping(),
-        "−Σ (β y + (1−β) p) log p",
-        "Reed et al., ICLR-W 2015",
-    ),
-    LossEntry(
-        "bootstrapping_hard",
-        lambda n: HardBootstrapping(),
-        "−β log p_y − (1−β) log max p",
-        "Reed et al., ICLR-W 2015",
-    ),
-    LossEntry(
-        "forward_correction",
-        lambda n: ForwardCorrection(noisy_transition(n.classes)),
-        "−log (pT)_y",
-        "Patrini et al., CVPR 2017",
-        class_squares=("transition",),
-    ),
-    LossEntry(
-        "backward_correction",
-        lambda n: BackwardCorrection(noisy_transition(n.classes)),
-        "−Σ_j T⁻¹_yj log p_j",
-        "Patrini et al., CVPR 2017",
-        low=-math.inf,
-        class_squares=("transition", "inverse"),
-    ),
-    LossEntry(
-        "s_adaptation",
-        lambda n: SAdaptation(n.classes),
-        "−log (pT)_y, T learnt",
-        "Goldberger & Ben-Reuven, ICLR 2017",
-        class_squares=("scores",),
-    ),
-    LossEntry(
-        "self_paced",
-        lambda n: SelfPaced(threshold=4.0),
-        "−v log p_y, v = 1(−log p_y < threshold)",
-        "Kumar et al., NeurIPS 2010",
-        best_at_label=False,
-    ),
-    LossEntry(
-        "mentornet_pd",
-        lambda n: MentorNetPD(),
-        "−v log p_y, v by MentorNet's predefined curriculum",
-        "Jiang et al., ICML 2018",
-        best_at_label=False,
-    ),
-    LossEntry(
-        "d2l",
-        lambda n: D2L(),
-        "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)",
-        "Ma et al., ICML 2018",
-    ),
-    LossEntry(
-        "joint_optimisation",
-        lambda n: JointOptimisation(n.samples, n.classes),
-        "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
-        "Tanaka et al., CVPR 2018",
-        needs_ids=True,
-        best_at_label=False,
-        class_rows=("prior",),
-    ),
-)
 
-LOSSES: dict[str, LossEntry] = {entry.name: entry for entry in _ENTRIES}
+def register(name: str, make: Callable[[Sizes], nn.Module], formula: str, source: str, **laws: Any) -> None:
+    """Put a loss into the registry."""
+    LOSSES[name] = LossEntry(name, make, formula, source, **laws)
+
+
+@runtime_checkable
+class LossFunction(Protocol):
+    """A loss on logits: called with logits, target and the settings by name."""
+
+    module: "type[LogitLoss]"
+
+    def __call__(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        sample_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        **settings: Any,
+    ) -> Tensor: ...
+
+
+# What every loss on logits takes around its settings.
+_SHARED = {
+    name: inspect.Parameter(name, kind, default=default, annotation=annotation)
+    for name, kind, default, annotation in (
+        ("logits", inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty, Tensor),
+        ("target", inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty, Tensor),
+        ("sample_weight", inspect.Parameter.KEYWORD_ONLY, None, Tensor | None),
+        ("ignore_index", inspect.Parameter.KEYWORD_ONLY, -100, int),
+        ("reduction", inspect.Parameter.KEYWORD_ONLY, "mean", str),
+    )
+}
+
+
+def on_rows(per_row: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A public loss on logits from a function that gives the losses of the rows."""
+    checks = _checks_of(per_row)
+
+    @functools.wraps(per_row)
+    def public(
+        logits: Tensor,
+        target: Tensor,
+        *given: Any,
+        sample_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        **settings: Any,
+    ) -> Float[Tensor, "..."]:
+        for name, value in settings.items():
+            _checked(checks, name, value)
+        rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
+        return rows.reduce(per_row(rows, *given, **settings), reduction)
+
+    _, *settings = inspect.signature(per_row).parameters.values()
+    plain = [one.replace(annotation=getattr(one.annotation, "__origin__", one.annotation)) for one in settings]
+    first, last = list(_SHARED.values())[:2], list(_SHARED.values())[2:]
+    public.__signature__ = inspect.Signature([*first, *plain, *last], return_annotation=Tensor)  # type: ignore[attr-defined]
+    return public
+
+
+def loss(
+    name: str, module: str, formula: str, source: str, *, fixed: Mapping[str, Any] | None = None, **laws: Any
+) -> Callable[[Callable[..., Tensor]], LossFunction]:
+    """A public loss, its module and its row of the registry from a function that gives the losses of the rows.
+
+    `fixed` are settings that the module does not offer, as another one has them.
+    """
+
+    def define(per_row: Callable[..., Tensor]) -> LossFunction:
+        public = on_rows(per_row)
+        made = module_of(public, module, fixed)
+        public.module = made  # type: ignore[attr-defined]
+        register(name, lambda sizes: made(), formula, source, **laws)
+        return cast(LossFunction, public)
+
+    return define
+
+
+def module_of(
+    public: Callable[..., Tensor], name: str, fixed: Mapping[str, Any] | None = None, /, **defaults: Any
+) -> "type[LogitLoss]":
+    """The module of a loss: `defaults` differ from the function's, and `fixed` settings are not offered."""
+    fixed = fixed or {}
+    offered = [
+        one.replace(kind=one.POSITIONAL_OR_KEYWORD, default=defaults.get(one.name, one.default))
+        for one in inspect.signature(public).parameters.values()
+        if one.name not in (*_SHARED, *fixed) and one.default is not one.empty
+    ]
+    shared = [_SHARED["reduction"], _SHARED["ignore_index"]]
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature([this, *offered, *shared])
+    checks = _checks_of(inspect.unwrap(public))
+
+    def construct(self: LogitLoss, *given: Any, **named: Any) -> None:
+        bound = signature.bind(self, *given, **named)
+        bound.apply_defaults()
+        settings = {key: value for key, value in bound.arguments.items() if key != "self"}
+        LogitLoss.__init__(self, **{key: _checked(checks, key, value) for key, value in settings.items()}, **fixed)
+
+    construct.__signature__ = signature  # type: ignore[attr-defined]
+    chosen = "".join(f", {key}={value!r}" for key, value in {**defaults, **fixed}.items())
+    doc = f"`{public.__name__}` as a module{chosen}."
+    body = {"__init__": construct, "__doc__": doc, "__module__": public.__module__, "function": staticmethod(public)}
+    return type(name, (LogitLoss,), body)
+
+
+class LogitLoss(nn.Module):
+    """A loss on logits as a module: its `function`, called with the settings kept as attributes, tensors as buffers."""
+
+    function: Callable[..., Tensor]
+
+    def __init__(self, *, reduction: str = "mean", ignore_index: int = -100, **settings: Any) -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
+        self.ignore_index = ignore_index
+        self._settings = tuple(settings)
+        for name, value in settings.items():
+            if isinstance(value, Tensor):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return type(self).function(
+            logits,
+            target,
+            sample_weight=sample_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            **{name: getattr(self, name) for name in self._settings},
+        )
+
+    def extra_repr(self) -> str:
+        settings = [f"{name}={getattr(self, name)!r}" for name in self._settings if name not in self._buffers]
+        return ", ".join([*settings, f"reduction={self.reduction!r}"])
+
+
+def _checks_of(per_row: Callable[..., Tensor]) -> dict[str, Callable[..., Any]]:
+    """The check that each setting's annotation brings."""
+    hints = typing.get_type_hints(per_row, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if typing.get_origin(hint) is Annotated}
+
+
+def _checked(checks: dict[str, Callable[..., Any]], name: str, value: Any) -> Any:
+    if name in checks:
+        checks[name](value, name)
+    return value

@@ -31,6 +31,7 @@ from hardsight.losses.inputs import (
     reduce,
     weight_of,
 )
+from hardsight.losses.registry import register
 from hardsight.losses.terms import Over
 
 Transform = str | Callable[[Tensor], Tensor]
@@ -415,3 +416,13 @@ def _as_callable(transform: Transform) -> Callable[[Tensor], Tensor]:
 
 def _log(number: Tensor | float, like: Tensor) -> Tensor:
     return torch.as_tensor(number, dtype=like.dtype, device=like.device).log()
+
+
+register(
+    "gradient_rescaling",
+    lambda n: GradientRescaling(),
+    "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
+    "Wang et al., 2019, Eq. 6",
+    value_has_gradient=False,
+    soft_targets=False,
+)

@@ -145,12 +145,12 @@ def test_curves_come_from_a_recorders_history(run, tmp_path: Path) -> None:
 
 
 def test_what_is_no_such_history_is_refused(run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least one epoch"):
+    with pytest.raises(ValueError, match=r"history.*at least one"):
         confidence_curves(tmp_path / "nothing")
     run.record(Recorder(23, scores=("aum",), history=tmp_path / "margins"))
-    with pytest.raises(ValueError, match="confidence of every epoch; it holds margin"):
+    with pytest.raises(ValueError, match=r"history.*confidence.*holds margin"):
         confidence_curves(tmp_path / "margins")
-    with pytest.raises(ValueError, match="mark some samples and leave some"):
+    with pytest.raises(ValueError, match=r"curves.*wrong.*got "):
         train_detector(torch.rand(4, 3), torch.zeros(4, dtype=torch.bool), generator=torch.Generator())
 
 
@@ -177,5 +177,5 @@ def test_a_file_that_is_no_detector_is_refused_in_a_sentence(tmp_path: Path, con
         safetensors.torch.save_file({"weight": torch.zeros(2, 2)}, path)
     else:
         safetensors.torch.save_file({name: part for name, part in whole.items() if "bias" not in name}, path)
-    with pytest.raises(ValueError, match=r"detector\.safetensors must be a detector that `save` wrote: "):
+    with pytest.raises(ValueError, match=r"detector\.safetensors must be.*`save`.*: "):
         NoiseDetector.load(path)

@@ -86,7 +86,7 @@ def test_one_checkpoint_and_other_shapes_are_refused(batch):
         variance_of_gradients(small_model(0), [small_model(1).state_dict()], inputs, labels)
     gathered = GradientVariance()
     gathered.update(torch.zeros(3, 2))
-    with pytest.raises(ValueError, match="gradients must have the shape of the first checkpoint's"):
+    with pytest.raises(ValueError, match=r"gradients.*shape.*got \["):
         gathered.update(torch.zeros(3, 4))
 
 

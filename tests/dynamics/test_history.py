@@ -83,22 +83,22 @@ def test_a_history_ahead_of_the_state_is_cut_back(run, tmp_path):
 def test_a_history_behind_the_state_is_refused(run, tmp_path):
     recorder = go_on(run, Recorder(23, history=tmp_path), range(5))
     (tmp_path / "epoch-00004.parquet").unlink()
-    with pytest.raises(ValueError, match=r"history must hold the 5 epochs recorded so far; .* holds 4"):
+    with pytest.raises(ValueError, match=r"history.* 5 epochs.* holds 4"):
         Recorder(23, history=tmp_path).load_state_dict(recorder.state_dict())
 
 
 def test_a_gap_a_broken_file_and_an_old_history_are_refused(run, tmp_path):
     go_on(run, Recorder(23, history=tmp_path), range(5))
-    with pytest.raises(ValueError, match=r"history must be a new folder, .* holds 5 epochs already"):
+    with pytest.raises(ValueError, match=r"history.*new folder.*load_state_dict.* 5 epochs"):
         go_on(run, Recorder(23, history=tmp_path), range(1))
     broken = tmp_path / "epoch-00003.parquet"
     broken.write_bytes(broken.read_bytes()[:300])
-    with pytest.raises(ValueError, match=r"history must be whole; .*epoch-00003.parquet cannot be read"):
+    with pytest.raises(ValueError, match=r"history.*epoch-00003\.parquet cannot be read"):
         Recorder.from_history(tmp_path)
     broken.unlink()
-    with pytest.raises(ValueError, match=r"epoch-00003.parquet is missing in .* while epoch-00004.parquet is there"):
+    with pytest.raises(ValueError, match=r"epoch-00003\.parquet is missing.*epoch-00004\.parquet"):
         Recorder.from_history(tmp_path)
-    with pytest.raises(ValueError, match="history must hold at least one epoch"):
+    with pytest.raises(ValueError, match=r"history.*at least one"):
         Recorder.from_history(tmp_path / "nothing")
 
 
@@ -106,7 +106,7 @@ def test_an_epoch_of_another_recorder_is_refused(run, tmp_path):
     go_on(run, Recorder(23, history=tmp_path / "ours"), range(3))
     go_on(run, Recorder(23, scores=("aum",), history=tmp_path / "theirs"), range(3))
     (tmp_path / "theirs" / "epoch-00001.parquet").replace(tmp_path / "ours" / "epoch-00001.parquet")
-    with pytest.raises(ValueError, match="history must be of one recorder; epoch 1 was written by another one"):
+    with pytest.raises(ValueError, match=r"history.*one recorder.*epoch 1 "):
         Recorder.from_history(tmp_path / "ours")
 
 
@@ -165,7 +165,7 @@ def test_a_column_that_is_missing_is_named(run, tmp_path):
     go_on(run, Recorder(23, history=tmp_path), range(3))
     path = tmp_path / "epoch-00001.parquet"
     rewritten(path, lambda table: table.drop_columns(["el2n"]))
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} must hold the column el2n; it holds id, label, "):
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} .*column el2n.* holds id, label, "):
         Recorder.from_history(tmp_path)
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_says_nothing_of_its_recorder_is_refused(run, tmp_path, meta
         path,
         lambda table: table.replace_schema_metadata({b"hardsight.dynamics": metadata} if metadata else {b"a": b"b"}),
     )
-    with pytest.raises(ValueError, match=r"^history must be whole; .*epoch-00000.parquet cannot be read"):
+    with pytest.raises(ValueError, match=r"^history.*epoch-00000\.parquet cannot be read"):
         Recorder.from_history(tmp_path)
 
 
@@ -222,9 +222,7 @@ def test_a_measure_of_another_version_is_named(run, tmp_path):
     path = tmp_path / "epoch-00000.parquet"
     saved = b'{"num_samples": 23, "num_classes": 5, "measures": ["loss", "charm"]}'
     rewritten(path, lambda table: table.replace_schema_metadata({b"hardsight.dynamics": saved}))
-    with pytest.raises(
-        ValueError, match=rf"^{re.escape(str(path))} must hold measures out of margin, .*; it holds charm$"
-    ):
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} .*measures.*margin, .*holds charm$"):
         Recorder.from_history(tmp_path)
 
 
@@ -233,7 +231,7 @@ def test_epochs_of_two_recorders_are_not_put_into_one_table(run, tmp_path):
     go_on(run, Recorder(23, scores=("aum",), history=tmp_path / "theirs"), range(3))
     (tmp_path / "theirs" / "epoch-00001.parquet").replace(tmp_path / "ours" / "epoch-00001.parquet")
     for read in (confidence_curves, lambda folder: History(folder).merge_into(tmp_path / "all.parquet")):
-        with pytest.raises(ValueError, match="history must be of one recorder; epoch 1 was written by another one"):
+        with pytest.raises(ValueError, match=r"history.*one recorder.*epoch 1 "):
             read(tmp_path / "ours")
     assert not (tmp_path / "all.parquet").exists()
 
@@ -251,5 +249,5 @@ def test_all_epochs_go_into_one_file(run, tmp_path):
     table = pq.read_table(tmp_path / "dynamics.parquet")
     assert table.column_names[:3] == ["phase", "epoch", "id"]
     assert len(table) == 12 * 23 - len(run.absent)
-    with pytest.raises(ValueError, match="history must have been asked for"):
+    with pytest.raises(ValueError, match=r"history.*history=None"):
         Recorder(23).write_history(tmp_path / "no.parquet")

@@ -199,9 +199,9 @@ def test_a_training_that_goes_on_without_its_record_is_refused(tmp_path):
 
 
 def test_lost_ids_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="remove_unused_columns must be False"):
+    with pytest.raises(ValueError, match=r"remove_unused_columns.*False"):
         train(tmp_path, Recorder(14), remove_unused_columns=True)
     with pytest.raises(ValueError, match="items must carry 'sample_id'"):
         IdCollator()(data()[:2])
-    with pytest.raises(ValueError, match="the collator must make 'labels'"):
+    with pytest.raises(ValueError, match=r"the collator.*'labels'"):
         IdCollator()([{"input_ids": [1, 2], "sample_id": 0}])

@@ -97,7 +97,7 @@ def test_training_resumed_from_a_checkpoint_records_on(tmp_path):
 
 
 def test_a_batch_without_ids_is_refused():
-    with pytest.raises(ValueError, match=r"batch must be \(inputs, labels, ids\)"):
+    with pytest.raises(ValueError, match=r"batch.*\(inputs, labels, ids\)"):
         ids_and_labels([torch.ones(2), torch.ones(2)])
     ids, labels = ids_and_labels({"id": torch.tensor([1]), "label": torch.tensor([0])})
     assert (ids.item(), labels.item()) == (1, 0)
@@ -153,9 +153,7 @@ class WithCentres(Classifier):
 
 
 def test_a_step_that_does_not_call_what_is_watched_is_told_what_to_say(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"model must name the submodule .* the step does not call it; there are net, centres"
-    ):
+    with pytest.raises(ValueError, match=r"model.*submodule.*net, centres$"):
         trainer(tmp_path, 1, RecorderCallback(Recorder(20))).fit(WithCentres(), loader(), loader())
     recorder = Recorder(20)
     trainer(tmp_path, 1, RecorderCallback(recorder, model="net")).fit(WithCentres(), loader(), loader())

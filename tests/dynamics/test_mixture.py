@@ -137,7 +137,7 @@ def test_degenerate_losses_stay_probabilities(kind, losses):
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="kind must be one of beta, gaussian; got 'gamma'"):
+    with pytest.raises(ValueError, match=r"kind.*beta, gaussian; got 'gamma'"):
         small_loss_mixture(torch.ones(3), "gamma")
-    with pytest.raises(ValueError, match="losses must be finite"):
+    with pytest.raises(ValueError, match=r"losses.*finite"):
         small_loss_mixture(torch.tensor([1.0, math.inf]))

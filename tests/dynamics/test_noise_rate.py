@@ -63,7 +63,7 @@ def test_an_unknown_label_contradicts_nothing(looked: tuple[Tensor, Tensor, Tens
     known = torch.arange(97) % 3 > 0
     marked = torch.where(known, labels, -100)
     assert noise_rate(predicted, confidence, marked) == noise_rate(predicted[known], confidence[known], labels[known])
-    with pytest.raises(ValueError, match="labels must be known, 0 or more, for at least one sample; got none"):
+    with pytest.raises(ValueError, match=r"labels.*at least one.*got none"):
         noise_rate(predicted, confidence, torch.full_like(labels, -100))
 
 
@@ -92,9 +92,9 @@ def test_lead_is_the_log_odds_and_keeps_the_order_of_the_sure() -> None:
 
 def test_bad_input_is_refused(looked: tuple[Tensor, Tensor, Tensor]) -> None:
     predicted, confidence, labels = looked
-    with pytest.raises(ValueError, match=r"surest must lie in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"surest.*\(0, 1\]"):
         noise_rate(*looked, surest=0.0)
-    with pytest.raises(ValueError, match="must be a number for every sample"):
+    with pytest.raises(ValueError, match=r"confidence.*got NaN"):
         noise_rate(predicted, confidence * math.nan, labels)
     with pytest.raises(ValueError, match="at least 1; got 0, 0 and 0"):
         noise_rate(predicted[:0], confidence[:0], labels[:0])

@@ -55,7 +55,7 @@ def test_processes_that_differ_are_refused(in_two_processes):
     def work(rank: int) -> None:
         recorder = Recorder(5)
         recorder.update(torch.tensor([1]), torch.eye(2 + rank)[:1], torch.tensor([0]))
-        with pytest.raises(ValueError, match="every process must record the same measures"):
+        with pytest.raises(ValueError, match=r"process.*measures.*epoch"):
             recorder.end_epoch()
 
     in_two_processes(work)

@@ -83,7 +83,7 @@ def test_repeats_are_refused_on_request():
     logits = torch.eye(2)
     recorder.update(torch.tensor([2, 1]), logits, torch.tensor([0, 1]))
     recorder.update(torch.tensor([2, 3]), logits, torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=r"ids must not repeat within an epoch .* sample 2 came 2 times in epoch 0"):
+    with pytest.raises(ValueError, match=r"ids.*repeats=.*sample 2 .*2 times.*epoch 0"):
         recorder.end_epoch()
     recorder.discard_epoch()
     recorder.update(torch.tensor([2, 1]), logits, torch.tensor([0, 1]))
@@ -97,7 +97,7 @@ def test_one_id_for_samples_of_two_classes_is_refused(one, other):
     recorder = Recorder(4)
     logits = torch.randn(4, 1001)
     recorder.update(torch.tensor([3, 1, 3, 1]), logits, torch.tensor([7, one, 7, other]))
-    with pytest.raises(ValueError, match="sample 1 came with several in epoch 0"):
+    with pytest.raises(ValueError, match=r"labels.*sample 1 .*epoch 0"):
         recorder.end_epoch()
     recorder.discard_epoch()
     recorder.update(torch.tensor([3, 1, 3, 1]), logits, torch.tensor([7, one, 7, one]))
@@ -121,15 +121,13 @@ def test_ids_out_of_range_are_refused_or_left_out(stray, repeats):
     logits, labels = torch.eye(2), torch.tensor([0, 1])
     recorder = Recorder(4, repeats=repeats)
     recorder.update(torch.tensor([2, stray]), logits, labels)
-    with pytest.raises(
-        ValueError, match=r"ids must lie in \[0, 4\); in epoch 0 (1|some) did not: num_samples must exceed"
-    ):
+    with pytest.raises(ValueError, match=r"ids.*\[0, 4\).*epoch 0 (1|some) did not.*num_samples.*strays="):
         recorder.end_epoch()
     recorder = Recorder(4, repeats=repeats, strays="ignore")
     recorder.update(torch.tensor([2, stray]), logits, labels)
     recorder.end_epoch()
     assert recorder.aggregates["epochs"].tolist() == [0, 0, 1, 0]
-    with pytest.raises(ValueError, match=rf"ids must lie in \[0, 4\); got {stray} at place 1"):
+    with pytest.raises(ValueError, match=rf"ids.*\[0, 4\); got {stray} at place 1"):
         Recorder(4, validate=True).update(torch.tensor([2, stray]), logits, labels)
 
 
@@ -141,7 +139,7 @@ def test_labels_too_large_are_refused_and_negative_ones_left_out(none, large):
     recorder.end_epoch()
     assert recorder.aggregates["epochs"].tolist() == [0, 0, 1, 0]
     recorder.update(torch.tensor([2, 3]), torch.eye(2), torch.tensor([0, large]))
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\); in epoch 1 1 did not"):
+    with pytest.raises(ValueError, match=r"labels.*\[0, 2\).*epoch 1 1 did not"):
         recorder.end_epoch()
 
 
@@ -290,9 +288,9 @@ def test_a_callers_logits_are_left_alone(run):
 
 def test_a_state_of_another_recorder_is_refused(run):
     state = run.record(Recorder(23)).state_dict()
-    with pytest.raises(ValueError, match="state must be of a recorder with num_samples=24; got 23"):
+    with pytest.raises(ValueError, match=r"state.*num_samples=24; got 23"):
         Recorder(24).load_state_dict(state)
-    with pytest.raises(ValueError, match="state must hold what the scores need"):
+    with pytest.raises(ValueError, match=r"state.*scores.*got "):
         Recorder(23, scores=("aum",)).load_state_dict(state)
 
 
@@ -312,7 +310,7 @@ def test_a_damaged_state_is_refused_and_leaves_the_recorder_as_it_was(run, lost,
     state = run.record(Recorder(23)).state_dict()
     del (state if within is None else state[within])[lost]
     recorder = Recorder(23)
-    with pytest.raises(ValueError, match=f"state must be what a recorder's state_dict.. gave; it has no '{lost}'"):
+    with pytest.raises(ValueError, match=rf"state.*state_dict.*no '{lost}'"):
         recorder.load_state_dict(state)
     assert not recorder.started
     assert same(run.record(recorder), run.record(Recorder(23)))
@@ -324,7 +322,7 @@ def test_a_checkpoint_before_the_first_update_is_empty_and_loads(run):
     recorder = Recorder(23)
     recorder.load_state_dict(state)
     assert same(run.record(recorder), run.record(Recorder(23)))
-    with pytest.raises(ValueError, match="state must be what a recorder's state_dict"):
+    with pytest.raises(ValueError, match=r"state.*state_dict"):
         recorder.load_state_dict(state)  # a recorder that has begun does not forget by the way
 
 
@@ -339,14 +337,14 @@ def test_a_million_samples_fit_in_200_mebibytes():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"logits": torch.ones(2)}, r"logits must be floats \[batch, classes\]"),
+        ({"logits": torch.ones(2)}, r"logits.*\[batch, classes\]"),
         ({"logits": torch.ones(2, 1)}, "at least 2 classes"),
-        ({"labels": torch.ones(3, dtype=torch.int64)}, "labels must have one entry for each of the 2 rows"),
+        ({"labels": torch.ones(3, dtype=torch.int64)}, r"labels.* 2 rows.*got \[3\]"),
         ({"ids": torch.ones(2)}, r"ids must be integers; got torch.float32"),
-        ({"features_norm": torch.ones(2)}, "features_norm and weight_norm must come together"),
+        ({"features_norm": torch.ones(2)}, r"features_norm.*weight_norm.*got .*without"),
         (
             {"features_norm": torch.ones(2), "weight_norm": torch.ones(4)},
-            r"weight_norm must have shape \[3\]; got \[4\]",
+            r"weight_norm.*shape \[3\]; got \[4\]",
         ),
     ],
 )
@@ -358,7 +356,7 @@ def test_bad_shapes_are_refused_in_one_sentence(change, message):
 
 def test_angles_asked_for_need_norms():
     batch = (torch.tensor([0, 1]), torch.ones(2, 3), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="features_norm and weight_norm must be given"):
+    with pytest.raises(ValueError, match=r"features_norm.*weight_norm.*got neither"):
         Recorder(5, scores=("avh_mean",)).update(*batch)
     recorder = Recorder(5)
     recorder.update(*batch)
@@ -368,19 +366,17 @@ def test_angles_asked_for_need_norms():
 
 
 def test_bad_policies_are_refused():
-    with pytest.raises(ValueError, match="repeats must be one of mean, last, refuse; got 'first'"):
+    with pytest.raises(ValueError, match=r"repeats.*mean, last, refuse; got 'first'"):
         Recorder(5, repeats="first")
-    with pytest.raises(ValueError, match="num_samples must be at least 1"):
+    with pytest.raises(ValueError, match=r"num_samples.*at least 1"):
         Recorder(0)
-    with pytest.raises(ValueError, match="num_classes must be at least 2"):
+    with pytest.raises(ValueError, match=r"num_classes.*at least 2"):
         Recorder(5, num_classes=1)
     with pytest.raises(ValueError, match=r"scores.*recorder.*'avh'"):
         Recorder(5, scores=("avh",))
-    with pytest.raises(ValueError, match="must have been updated once"):
+    with pytest.raises(ValueError, match=r"recorder.*updated"):
         Recorder(5).table()
-    with pytest.raises(
-        ValueError, match=r"state must be what a recorder's state_dict\(\) gave; it has no 'num_samples'"
-    ):
+    with pytest.raises(ValueError, match=r"state.*state_dict\(\).*'num_samples'"):
         Recorder(5).load_state_dict({"weight": 1})
 
 
@@ -398,7 +394,7 @@ def test_what_is_no_tensor_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     good = {"ids": torch.arange(4), "logits": torch.randn(4, 3), "labels": torch.zeros(4, dtype=torch.int64)}
     for name in good:
-        with pytest.raises(TypeError, match=f"{name} must be a torch.Tensor; got ndarray"):
+        with pytest.raises(TypeError, match=rf"{name}.*a torch.Tensor; got ndarray"):
             Recorder(4).update(**(good | {name: good[name].numpy()}))
 
 
@@ -445,7 +441,7 @@ def test_the_step_compiles_whole_and_stays_the_same():
 
 
 def test_whole_numbers_are_no_logits_even_where_the_classes_are_known() -> None:
-    with pytest.raises(ValueError, match="logits must be floats"):
+    with pytest.raises(ValueError, match=r"logits.*floats"):
         Recorder(4, 3).update(torch.arange(2), torch.ones(2, 3, dtype=torch.int64), torch.tensor([0, 1]))
 
 
@@ -458,6 +454,6 @@ def test_epochs_end_before_their_counters_do(monkeypatch):
         recorder.end_epoch()
     before = recorder.scores()["aum"]
     recorder.update(torch.arange(2), -torch.eye(2), torch.tensor([0, 0]))
-    with pytest.raises(ValueError, match="epochs must be at most 2"):
+    with pytest.raises(ValueError, match=r"epochs.*at most 2"):
         recorder.end_epoch()
     assert torch.equal(recorder.scores()["aum"], before), "nothing of the refused epoch is folded in"

@@ -105,7 +105,7 @@ def test_a_model_is_looked_at_in_evaluation_mode_and_left_as_it_was() -> None:
 def test_no_copy_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one copy"):
         local_sensitivity(torch.zeros(2, 3), torch.zeros(0, 2, 3))
-    with pytest.raises(ValueError, match="copies must be at least 1"):
+    with pytest.raises(ValueError, match=r"copies.*at least 1"):
         sensitivity_to(nn.Linear(2, 3), torch.zeros(2, 2), lambda x, _: x, copies=0, generator=torch.Generator())
 
 

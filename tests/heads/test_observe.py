@@ -234,7 +234,7 @@ def test_an_ambiguous_head_names_the_candidates_and_the_way_to_choose() -> None:
     with hs.observe(model, head="main") as seen:
         model(VECTORS)
     assert seen.weight is model.main.weight
-    with pytest.raises(ValueError, match="head must be chosen"):
+    with pytest.raises(ValueError, match=r"head.*chosen"):
         find_head(model)
     assert find_head(model, "auxiliary") == ("auxiliary", model.auxiliary)
 
@@ -252,7 +252,7 @@ def test_a_head_by_keyword_and_one_that_is_never_called() -> None:
         model(VECTORS)
     torch.testing.assert_close(model.fc(seen.features), seen.logits)
     model = GoesAroundItsHead()
-    with pytest.raises(ValueError, match="a layer that the model calls; 'fc' was not"), hs.observe(model, head="fc"):
+    with pytest.raises(ValueError, match=r"head.*'fc'"), hs.observe(model, head="fc"):
         model(VECTORS)
     assert hooks(model) == 0
 
@@ -273,14 +273,14 @@ def test_a_head_whose_rows_are_not_its_classes_is_seen_but_has_no_weight_to_comp
     with hs.observe(model, head="1") as seen:
         model(VECTORS)
     assert list(seen.logits.shape) == [len(VECTORS), 3]
-    with pytest.raises(ValueError, match=r"one weight row for each class, \[3, 4\]; '1' holds \[4, 3\]"):
+    with pytest.raises(ValueError, match=r"head.*class.*\[3, 4\]; '1' holds \[4, 3\]"):
         _ = seen.weight
-    with pytest.raises(ValueError, match="one weight row for each class"):
+    with pytest.raises(ValueError, match=r"head.*row.*class"):
         hs.score_model(model, [VECTORS], head="1")
 
 
 def test_looking_before_the_model_ran() -> None:
-    with hs.observe(mlp()) as seen, pytest.raises(RuntimeError, match="run the model inside"):
+    with hs.observe(mlp()) as seen, pytest.raises(RuntimeError, match=r"observe\(model\)"):
         _ = seen.features
 
 
@@ -382,7 +382,7 @@ def test_features_given_beside_the_logits_are_not_taken_for_them(activation: nn.
 def test_two_outputs_of_different_width_leave_a_choice() -> None:
     # Features before their activation, or the classes of two tasks: nobody can tell which the labels belong to.
     model = GivesFeaturesFirst(nn.ReLU())
-    with hs.observe(model), pytest.raises(ValueError, match=r"head must be chosen, .*embed \[6, 4\], head \[3, 6\]"):
+    with hs.observe(model), pytest.raises(ValueError, match=r"head.*chosen, .*embed \[6, 4\], head \[3, 6\]"):
         model(torch.randn(5, 4))
     with hs.observe(model, "head") as seen:
         assert torch.equal(model(torch.randn(5, 4))[1], seen.logits)
@@ -401,7 +401,7 @@ class Compared(nn.Module):
 
 def test_an_only_linear_layer_that_does_not_make_the_output_is_no_head() -> None:
     model, x = Compared(), torch.randn(5, 4)
-    with hs.observe(model), pytest.raises(ValueError, match=r"its only one, 'project' \[6, 4\], .* shape \[5, 3\]"):
+    with hs.observe(model), pytest.raises(ValueError, match=r"model.*linear.*'project' \[6, 4\].* \[5, 3\]"):
         model(x)
     with hs.observe(model, "project") as seen:
         model(x)

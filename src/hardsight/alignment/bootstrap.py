@@ -170,7 +170,8 @@ def _around_median(values: np.ndarray) -> np.ndarray:
     """
     scaled = values / np.abs(values).max()
     deviations = scaled - np.median(scaled)
-    return deviations / np.abs(deviations).max()
+    near: np.ndarray = deviations / np.abs(deviations).max()
+    return near
 
 
 def _weighted_spearman(scores: np.ndarray, human: np.ndarray) -> Weighted:
@@ -234,7 +235,8 @@ def _variance(square: np.ndarray, mean: np.ndarray) -> np.ndarray:
 def _ratio(product: np.ndarray, square_x: np.ndarray, square_y: np.ndarray) -> np.ndarray:
     """product / sqrt(square_x square_y), NaN where a resample does not vary."""
     scale = np.sqrt(square_x * square_y)
-    return np.clip(np.divide(product, scale, out=np.full_like(product, np.nan), where=scale > 0), -1.0, 1.0)
+    ratio: np.ndarray = np.divide(product, scale, out=np.full_like(product, np.nan), where=scale > 0)
+    return ratio.clip(-1.0, 1.0)
 
 
 # More samples than the first are drawn in parts of the second. A product so short is made by one thread: to wake
@@ -270,7 +272,8 @@ def replicates_of_parts(
         seen = prepare(human[drawn])
         found[:, at] = [coefficient(prepare(score[drawn]), seen) for score in scores]
     narrower = math.sqrt(PART / len(human))
-    return estimates[:, None] + narrower * (found - estimates[:, None])
+    narrowed: np.ndarray = estimates[:, None] + narrower * (found - estimates[:, None])
+    return narrowed
 
 
 def correlate(

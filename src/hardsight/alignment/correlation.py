@@ -92,7 +92,8 @@ def ranks(values: Values) -> Values:
     """Ranks from 1, ties at their mean rank."""
     from scipy.stats import rankdata
 
-    return rankdata(values)
+    ranked: Values = rankdata(values)
+    return ranked
 
 
 def unit_deviations(values: Values) -> Values:
@@ -100,7 +101,8 @@ def unit_deviations(values: Values) -> Values:
     scaled = values / max(np.abs(values).max(), np.finfo(np.float64).tiny)
     deviations = scaled - scaled.mean()
     deviations /= np.abs(deviations).max()
-    return deviations / np.linalg.norm(deviations)
+    unit: Values = deviations / np.linalg.norm(deviations)
+    return unit
 
 
 def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: str = "two-sided") -> float:
@@ -221,7 +223,8 @@ class Turned:
 
     def given(self, at: int) -> Float[np.ndarray, "samples"]:
         """A score as it was given."""
-        return -self.scores[at] if self.around[at] else self.scores[at]
+        score: Values = -self.scores[at] if self.around[at] else self.scores[at]
+        return score
 
 
 def turn(scores: Sequence[Column], human: Column, method: str = "spearman") -> Turned:

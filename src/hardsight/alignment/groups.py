@@ -140,7 +140,8 @@ def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
     if low == high:
         return np.zeros_like(array)
     # Halves first: the difference of two finite numbers may be infinite, that of their halves is not.
-    return (array / 2 - low / 2) / (high / 2 - low / 2)
+    scaled: np.ndarray = (array / 2 - low / 2) / (high / 2 - low / 2)
+    return scaled
 
 
 def scale_within_groups(values: Any, groups: Any) -> Float[np.ndarray, "samples"]:

@@ -148,7 +148,8 @@ def _short(words: Sequence[str]) -> str:
 
 
 def _ids(table: pa.Table, column: str) -> list[Any]:
-    return table.column(column).to_pylist()
+    ids: list[Any] = table.column(column).to_pylist()
+    return ids
 
 
 def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path) -> str:
@@ -200,7 +201,7 @@ def _usable(
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
 
 def _is_score(one: pa.Field) -> bool:
@@ -218,16 +219,17 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
     column = table.column(name)
     if not _is_number(column.type) and not pa.types.is_null(column.type):
         raise ValueError(f"column {name!r} must hold numbers; it holds {column.type}")
-    return column.cast(pa.float64()).to_numpy()
+    values: np.ndarray = column.cast(pa.float64()).to_numpy()
+    return values
 
 
 def _nested(table: pa.Table, column: str) -> bool:
-    return pa.types.is_nested(table.schema.field(column).type)
+    return bool(pa.types.is_nested(table.schema.field(column).type))
 
 
 def _missing(table: pa.Table, column: str) -> int:
     """How many rows have no value: null, or the number that is none."""
-    return pc.is_null(table.column(column), nan_is_null=True).to_numpy().sum().item()
+    return int(pc.is_null(table.column(column), nan_is_null=True).to_numpy().sum())
 
 
 def _labels(table: pa.Table) -> np.ndarray | None:
@@ -262,4 +264,5 @@ def _correct(table: pa.Table) -> np.ndarray | None:
     alike = label.type == predicted.type or (_is_number(label.type) and _is_number(predicted.type))
     if not alike or _missing(table, "label") or _missing(table, "predicted") or _nested(table, "label"):
         return None
-    return pc.equal(label, predicted).cast(pa.int8()).to_numpy().astype(np.float64)
+    right: np.ndarray = pc.equal(label, predicted).cast(pa.int8()).to_numpy().astype(np.float64)
+    return right

@@ -119,7 +119,9 @@ def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | N
 
     from hardsight.cleaning import hardness_by_group
 
-    rows = hardness_by_group(scored.table, score, by, generator=torch.Generator().manual_seed(0)).to_pylist()
+    rows: list[dict[str, Any]] = hardness_by_group(
+        scored.table, score, by, generator=torch.Generator().manual_seed(0)
+    ).to_pylist()
     names = scored.class_names if by in ("label", "predicted") else None
     for row in rows:
         if names and isinstance(row["group"], int) and 0 <= row["group"] < len(names):

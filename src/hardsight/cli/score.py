@@ -187,7 +187,7 @@ def _commonest(labels: Any) -> float:
     import pyarrow.compute as pc
 
     counts = pc.value_counts(labels.combine_chunks()).field("counts")
-    return pc.max(counts).as_py() / len(labels)
+    return float(pc.max(counts).as_py() / len(labels))
 
 
 def _agreement(share: float, commonest: float, samples: int) -> str:

@@ -248,7 +248,8 @@ def tokens_to_maps(
             f"tokens must fill {expected} after {class_tokens} class tokens; {tokens.shape[1]} tokens leave {places}: "
             "pass class_tokens or grid, through functools.partial"
         )
-    return tokens[:, class_tokens:].transpose(1, 2).unflatten(2, (height, width))
+    maps: Tensor = tokens[:, class_tokens:].transpose(1, 2).unflatten(2, (height, width))
+    return maps
 
 
 def first_tensor(output: Any) -> Tensor | None:

@@ -35,7 +35,8 @@ class Classifier(nn.Module, ABC):
         """The feature vectors: what the head is applied to."""
 
     def forward(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
-        return self.head(self.forward_features(inputs))
+        logits: Tensor = self.head(self.forward_features(inputs))
+        return logits
 
 
 class AveragingClassifier(Classifier):
@@ -53,7 +54,8 @@ class AveragingClassifier(Classifier):
         self, inputs: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
         """The last maps, each averaged; in training after dropout, as the head sees them."""
-        return self.dropout(self.maps(inputs).mean((2, 3)))
+        features: Tensor = self.dropout(self.maps(inputs).mean((2, 3)))
+        return features
 
 
 class StackedClassifier(Classifier):
@@ -72,7 +74,7 @@ class StackedClassifier(Classifier):
         self, inputs: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
         """What enters the last layer of `classifier`."""
-        activations = self.avgpool(self.features(inputs)).flatten(1)
+        activations: Tensor = self.avgpool(self.features(inputs)).flatten(1)
         for layer in list(self.classifier)[:-1]:
             activations = layer(activations)
         return activations

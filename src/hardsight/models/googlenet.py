@@ -103,7 +103,7 @@ class GoogLeNet(AveragingClassifier):
         initialize_he(self, "fan_out")
 
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
-        maps = self.conv1(inputs)
+        maps: Tensor = self.conv1(inputs)
         if self.stem == "large":
             maps = self.pool(self.conv3(self.conv2(self.pool(maps))))
         for name in _TABLE:

@@ -62,7 +62,8 @@ class CNN13(AveragingClassifier):
 
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
         """The last convolution's maps: 6x6 for 32x32."""
-        return self.convolutions(inputs)
+        maps: Tensor = self.convolutions(inputs)
+        return maps
 
 
 class CNN28(AveragingClassifier):
@@ -102,7 +103,8 @@ class CNN28(AveragingClassifier):
 
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
         """The last convolution's maps: 5x5 for 28x28."""
-        return self.convolutions(inputs)
+        maps: Tensor = self.convolutions(inputs)
+        return maps
 
 
 def _convolution(incoming: int, outgoing: int, *, kernel: int = 3, padding: int | None = None) -> list[nn.Module]:
@@ -166,7 +168,8 @@ class PlainCNN(Classifier):
         self, inputs: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
         """The normalized output of the fully connected layer. Images must have the size given at construction."""
-        return self.embedding(self.convolutions(inputs).flatten(1))
+        features: Tensor = self.embedding(self.convolutions(inputs).flatten(1))
+        return features
 
 
 def cnn9(num_classes: int = 7, in_channels: int = 3, head: Head = nn.Linear, *, image_size: int = 32) -> PlainCNN:

@@ -58,8 +58,10 @@ class CifarResNet(AveragingClassifier):
         initialize_he(self, "fan_in")
 
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
-        maps = F.relu(self.bn1(self.conv1(inputs)))
-        return self.layer3(self.layer2(self.layer1(maps)))
+        maps: Tensor = F.relu(self.bn1(self.conv1(inputs)))
+        for group in (self.layer1, self.layer2, self.layer3):
+            maps = group(maps)
+        return maps
 
 
 def _basic_blocks(incoming: int, outgoing: int, stride: int, blocks: int) -> nn.Sequential:
@@ -125,8 +127,10 @@ class ResNet50(AveragingClassifier):
         initialize_he(self, "fan_out")
 
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
-        maps = self.maxpool(torch.relu(self.bn1(self.conv1(inputs))))
-        return self.layer4(self.layer3(self.layer2(self.layer1(maps))))
+        maps: Tensor = self.maxpool(torch.relu(self.bn1(self.conv1(inputs))))
+        for group in (self.layer1, self.layer2, self.layer3, self.layer4):
+            maps = group(maps)
+        return maps
 
 
 def _bottlenecks(incoming: int, width: int, blocks: int, stride: int) -> nn.Sequential:

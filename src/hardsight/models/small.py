@@ -44,7 +44,8 @@ class MLP(Classifier):
 
     def forward_features(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch {self.feature_dim}"]:
         """The activations of the last hidden layer."""
-        return self.hidden(inputs)
+        features: Tensor = self.hidden(inputs)
+        return features
 
 
 class LeNet(Classifier):
@@ -70,7 +71,8 @@ class LeNet(Classifier):
         self, inputs: Float[Tensor, "batch channels 28 28"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
         """The linear map of the 500 hidden units."""
-        return self.embedding(self.hidden(self.convolutions(inputs).flatten(1)))
+        features: Tensor = self.embedding(self.hidden(self.convolutions(inputs).flatten(1)))
+        return features
 
 
 def mlp_2d(num_classes: int = 2, in_channels: int = 3, head: Head = nn.Linear, *, activation: str = "tanh") -> MLP:
@@ -107,4 +109,5 @@ class DigitsCNN(Classifier):
 
     def forward_features(self, inputs: Float[Tensor, "batch channels 8 8"]) -> Float[Tensor, "batch 64"]:
         """The last convolution's 2x2 maps, mapped linearly to 64 features."""
-        return self.embedding(self.convolutions(inputs).flatten(1))
+        features: Tensor = self.embedding(self.convolutions(inputs).flatten(1))
+        return features

@@ -128,4 +128,5 @@ def _truncated_normal(uniform: Tensor, mean: float, spread: float) -> Tensor:
     if spread == 0 or mean in (0, 1):
         return torch.full_like(uniform, mean)
     low, high = (torch.special.ndtr(torch.tensor((edge - mean) / spread, dtype=torch.float64)) for edge in (0, 1))
-    return (mean + spread * torch.special.ndtri(low + uniform * (high - low))).clamp(0, 1)
+    normal: Tensor = torch.special.ndtri(low + uniform * (high - low))
+    return (mean + spread * normal).clamp(0, 1)

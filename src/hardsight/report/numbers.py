@@ -26,7 +26,8 @@ class Histogram:
     def shares(self, group: str) -> np.ndarray:
         """The share of the group in each bin; zero for an empty group."""
         counts = self.counts[group]
-        return counts / max(1, counts.sum())
+        shares: np.ndarray = counts / max(1, counts.sum())
+        return shares
 
 
 def histogram(

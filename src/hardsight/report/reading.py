@@ -104,7 +104,8 @@ class Samples:
 
     def values(self, column: str) -> np.ndarray:
         """A score as float64; what is null is NaN."""
-        return self._read(column).cast(pa.float64()).to_numpy()
+        values: np.ndarray = self._read(column).cast(pa.float64()).to_numpy()
+        return values
 
     def texts(self, column: str, rows: np.ndarray) -> list[str]:
         """A column's entries at `rows`, as text, read in batches: a million file names are never held at once."""
@@ -216,5 +217,5 @@ def _described(field: pa.Field) -> Score:
     said = {key.decode(): value.decode(errors="replace") for key, value in (field.metadata or {}).items()}
     title, direction = _KNOWN.get(field.name, (field.name.replace("_", " ").strip().capitalize(), None))
     written = said.get("direction", "").removeprefix("larger is ")
-    direction = written if written in ("harder", "easier") else direction  # type: ignore[assignment]
+    direction = written if written in ("harder", "easier") else direction
     return Score(field.name, said.get("title") or title, direction, said.get("range"))

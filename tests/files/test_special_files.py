@@ -29,9 +29,9 @@ from hardsight.engines.files import read_features
 from hardsight.engines.weights import read_tensors as read_weights
 from hardsight.records import read_json
 from hardsight.report.reading import read_run
+from hardsight.training.checkpoints import read_tensors
 from hardsight.training.config import TrainingConfig
 from hardsight.training.reading import read_settings
-from hardsight.training.states import read_tensors
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and sparse files of POSIX")
 

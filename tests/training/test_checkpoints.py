@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardsight.training.checkpoints import Checkpoints, check_fits
-from hardsight.training.states import read_state, read_tensors, write_state
+from hardsight.training.checkpoints import Checkpoints, check_fits, read_state, read_tensors, write_state
 
 FILES = ["model.safetensors", "shared.json", "shared.safetensors", "process-0.json", "process-0.safetensors"]
 

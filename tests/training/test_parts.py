@@ -17,7 +17,7 @@ from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.losses.registry import LOSSES, Sizes
 from hardsight.training.evaluation import add_up
 from hardsight.training.network import Network, Objective
-from hardsight.training.ready import ready_step
+from hardsight.training.step import make_step
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
@@ -97,7 +97,7 @@ def given(name, slices):
 
 
 def step_of(network, accumulate):
-    return ready_step(
+    return make_step(
         network, torch.optim.SGD(network.parameters(), lr=1.0), precision=torch.float32, accumulate=accumulate,
         batch_size=19, clip=None, average_decay=None, recorder=None,
     )

@@ -12,8 +12,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from hardsight.training.checkpoints import read_state
 from hardsight.training.processes import SharedStatistics, own_batch_statistics, share_batch_statistics
-from hardsight.training.states import read_state
 
 CASES = ("plain", "accumulated", "ignored", "rescaling", "amc", "d2l")
 # Last, since it breaks the script that runs it: statistics of slices must not pass for those of the batch.

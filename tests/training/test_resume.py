@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hardsight import owners, training
 from hardsight.dynamics import Recorder
 from hardsight.losses.center import CenterLoss
-from hardsight.training import checkpoints, locks, states
+from hardsight.training import checkpoints, locks
 from hardsight.training.capture import make_capturable
 from hardsight.training.data import Feed
 
@@ -362,8 +362,8 @@ def test_states_survive_the_disk(tmp_path):
         "empty": torch.zeros(0, 3),
         "$odd": 1,
     }
-    states.write_state(tmp_path / "state", state)
-    back = states.read_state(tmp_path / "state")
+    checkpoints.write_state(tmp_path / "state", state)
+    back = checkpoints.read_state(tmp_path / "state")
     assert back.keys() == state.keys()
     assert all(torch.equal(one, other) for one, other in zip(back["tensors"], state["tensors"], strict=True))
     assert torch.equal(back["pairs"][0]["exp_avg"], torch.ones(2, 2))
@@ -371,14 +371,14 @@ def test_states_survive_the_disk(tmp_path):
     assert back["tuple"] == (0.9, 0.999)
     assert back["empty"].shape == (0, 3)
     with pytest.raises(TypeError, match="a state must be made of tensors"):
-        states.write_state(tmp_path / "bad", {"function": print})
+        checkpoints.write_state(tmp_path / "bad", {"function": print})
 
 
 def test_names_that_meet_on_disk_are_told_apart(tmp_path):
     """Keys may hold what joins them, or be a number and the same number as text."""
     state = {"a/b": torch.tensor(0), "a": {"b": torch.tensor(1)}, 1: torch.tensor(2), "1": torch.tensor(3)}
-    states.write_state(tmp_path / "state", state)
-    back = states.read_state(tmp_path / "state")
+    checkpoints.write_state(tmp_path / "state", state)
+    back = checkpoints.read_state(tmp_path / "state")
     assert [back["a/b"], back["a"]["b"], back[1], back["1"]] == [0, 1, 2, 3]
 
 

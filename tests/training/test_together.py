@@ -11,9 +11,9 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.dynamics import Recorder
 from hardsight.losses import GradientRescaling
 from hardsight.losses.margins import CosineLinear
+from hardsight.training.capture import ResidentBatches, can_reside
 from hardsight.training.data import Feed
 from hardsight.training.fitting import Session
-from hardsight.training.resident import ResidentBatches, can_reside
 from hardsight.training.stacked import Stack
 from hardsight.training.together import run_together
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from hardsight import training
 from hardsight.losses import GCELoss, GradientRescaling
-from hardsight.training.watching import PATIENCE, Watch
+from hardsight.training.progress import PATIENCE, Watch
 
 
 def sgd(model: nn.Module, lr: float) -> torch.optim.Optimizer:

@@ -7,10 +7,10 @@ from hardsight.training import reading, schedules
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import sweep, train
 from hardsight.training.fitting import Fitted, Session, fit
-from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.network import Objective
+from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import read_settings
-from hardsight.training.runs import list_runs
+from hardsight.training.record import list_runs
 from hardsight.training.schedules import PLANS, Plan, Position
 from hardsight.training.sweeps import Cell, grid, run_sweep
 from hardsight.training.together import run_together

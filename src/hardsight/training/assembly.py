@@ -17,7 +17,7 @@ from hardsight.dynamics import Recorder
 from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import unknown_name
-from hardsight.training.checkpoints import check_fits
+from hardsight.training.checkpoints import check_fits, read_tensors
 from hardsight.training.config import DataConfig, NoiseConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
 from hardsight.training.objectives import cosine_head
 from hardsight.training.reading import about
@@ -34,7 +34,6 @@ from hardsight.training.schedules import (
     steps,
     warm_up,
 )
-from hardsight.training.states import read_tensors
 
 
 class Sets(NamedTuple):

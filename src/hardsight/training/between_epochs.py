@@ -19,8 +19,8 @@ from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.pruning import TruncatedGCELoss
 from hardsight.training.evaluation import gather, share
-from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.network import Network
+from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.record import Row
 
 # Truncated GCE prunes from epoch 40 of 120 on, every 10 (Zhang & Sabuncu 2018, Section 4.1).

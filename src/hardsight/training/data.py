@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from hardsight.datasets.loader import DeviceLoader
+from hardsight.training.capture import Place
 from hardsight.training.checkpoints import random_states, restore_random_states
 from hardsight.training.evaluation import take_apart
-from hardsight.training.resident import Place
 from hardsight.training.step import Batch
 
 

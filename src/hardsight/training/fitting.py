@@ -13,20 +13,18 @@ from torch import Tensor, nn
 from hardsight.distributed import current, join_processes, lost_process_named, rank_and_count, together
 from hardsight.dynamics.history import PHASES
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
+from hardsight.training.capture import can_reside, captured
 from hardsight.training.checkpoints import Checkpoints, random_states
 from hardsight.training.data import Feed
+from hardsight.training.evaluation import SampleScores
 from hardsight.training.locks import alone_in
 from hardsight.training.loop import Training
-from hardsight.training.meter import NonFiniteLossError
 from hardsight.training.network import Objective
 from hardsight.training.processes import own_batch_statistics
-from hardsight.training.progress import Progress
-from hardsight.training.ready import captured, precision_of, ready_network, ready_step
+from hardsight.training.progress import NonFiniteLossError, Progress, Watch
 from hardsight.training.record import Row, RunRecord, device_name
-from hardsight.training.resident import can_reside
-from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan
-from hardsight.training.watching import Watch
+from hardsight.training.step import make_network, make_step, precision_of
 
 
 @dataclass(frozen=True)
@@ -131,10 +129,10 @@ class Session:
             choose_scores(scores)  # refuses unknown ones now, not after the last epoch
         device = join_processes(device)
         feed = Feed(batches, device, accumulate)
-        network = ready_network(
+        network = make_network(
             model, loss, device, samples=samples, recorder=recorder, head=head, channels_last=channels_last
         )
-        step = ready_step(
+        step = make_step(
             network,
             optimizer,
             precision=precision_of(precision, device),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hardsight.distributed import rank_and_count, together
 from hardsight.training import between_epochs
+from hardsight.training.capture import Place
 from hardsight.training.checkpoints import (
     Checkpoints,
     check_fits,
@@ -20,16 +21,12 @@ from hardsight.training.checkpoints import (
     restore_random_states,
 )
 from hardsight.training.data import Feed
-from hardsight.training.evaluation import add_up, evaluate, gather
-from hardsight.training.meter import NonFiniteLossError
+from hardsight.training.evaluation import SampleScores, add_up, evaluate, gather
 from hardsight.training.processes import check_buffers
-from hardsight.training.progress import Progress
+from hardsight.training.progress import NonFiniteLossError, Progress, Watch
 from hardsight.training.record import Row, RunRecord
-from hardsight.training.resident import Place
-from hardsight.training.samples import SampleScores
 from hardsight.training.schedules import Plan, Position
 from hardsight.training.step import Batch, Step
-from hardsight.training.watching import Watch
 
 # So many ids of a batch fit into one line.
 _IDS_TOLD = 16

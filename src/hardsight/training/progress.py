@@ -1,9 +1,19 @@
-"""What a person sees while it trains: a bar on a terminal, one plain line an epoch in a pipe, trackers on request."""
+"""What is known while it trains: sums of the epoch on the device, what a person sees, signs that it goes wrong.
 
+`Meter` looks at no value, so a step never waits for the device; the host asks when an epoch or an interval ends.
+"""
+
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from hardsight.losses.rescaling import GradientRescaling
+from hardsight.losses.rescaling_limit import largest_beta
 from hardsight.names import visible
 
 
@@ -70,3 +80,142 @@ _SHOWN = ("train_loss", "train_accuracy", "test_accuracy", "corrupted_accuracy",
 def _said(name: str, value: float) -> str:
     words = name.replace("_", " ")
     return f"{words} {100 * value:.2f} %" if name.endswith("accuracy") else f"{words} {value:.4f}"
+
+
+# The label of a sample that has none, as `cross_entropy` and every loss leave it out.
+IGNORED = -100
+
+
+class NonFiniteLossError(ValueError):
+    """A loss, a weight or an output was no finite number; the sentence says when, on which samples, what was kept."""
+
+
+class Meter:
+    """Sums of an epoch. `steps` counts those of the whole training, `bad_step` is -1 while every loss was finite."""
+
+    def __init__(self, device: torch.device, batch_size: int) -> None:
+        # Integers and double sums: an epoch of a million samples adds without drift.
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        self.loss = torch.zeros((), dtype=wide, device=device)
+        self.correct = torch.zeros((), dtype=torch.int64, device=device)
+        self.count = torch.zeros((), dtype=torch.int64, device=device)
+        # Labels and predictions by class; as wide as the first logits.
+        self.classes = torch.zeros(2, 0, dtype=torch.int64, device=device)
+        self.steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
+        self.bad_ids = torch.full((batch_size,), -1, dtype=torch.int64, device=device)
+
+    def add(
+        self, loss: Tensor, logits: Tensor, labels: Tensor, ids: Tensor | None, known: Tensor | None = None
+    ) -> None:
+        """Count a batch in; it counts by its samples that have a label, `known` of them in all processes.
+
+        Of several processes each gives its summand of the loss of their common batch.
+        """
+        own = (labels != IGNORED).sum()
+        known = own if known is None else known
+        # A batch without a label has no mean, and nothing to follow.
+        loss = torch.where(known > 0, loss.detach(), 0.0)
+        self.loss += loss * known
+        predicted = logits.detach().argmax(1)
+        self.correct += (predicted == labels).sum()
+        self._count_classes(labels.flatten().long(), predicted.flatten(), logits.shape[1])
+        self.count += own
+        first = ~torch.isfinite(loss) & (self.bad_step < 0)
+        self.bad_step.copy_(torch.where(first, self.steps, self.bad_step))
+        if ids is not None:
+            kept = min(len(labels), len(self.bad_ids))
+            self.bad_ids[:kept] = torch.where(first, ids[:kept].to(torch.int64), self.bad_ids[:kept])
+
+    def _count_classes(self, labels: Tensor, predicted: Tensor, classes: int) -> None:
+        if self.classes.shape[1] != classes:
+            self.classes = self.classes.new_zeros(2, classes)
+        known = (labels >= 0) & (labels < classes)
+        self.classes[0].scatter_add_(0, labels.where(known, 0), known.long())
+        self.classes[1].scatter_add_(0, predicted, known.long())
+
+    def end_step(self) -> None:
+        """Move on to the next optimiser step."""
+        self.steps += 1
+
+    def begin_epoch(self) -> None:
+        """Start the sums anew."""
+        for total in (self.loss, self.correct, self.count, self.classes):
+            total.zero_()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, value in state.items():
+            # In place: a captured step writes to these very tensors. The batch may have another size now.
+            kept = getattr(self, name)
+            if kept.shape == value.shape:
+                kept.copy_(value)
+            elif name == "classes":
+                self.classes = value.to(kept.device)
+
+
+# An epoch at chance is a beginning, several are a sign: an epoch of a small set is a few steps.
+PATIENCE = 5
+# Above chance is what lies this many standard deviations above it.
+_DEVIATIONS = 2
+# A class with fewer labels may well be predicted for none of them.
+_LEAST_LABELS = 5
+_NAMED = 5
+
+
+class Watch:
+    """Looks at every epoch's predictions of the training, and says once what a person should know."""
+
+    def __init__(self, class_names: Sequence[str] = ()) -> None:
+        self.class_names = class_names
+        self.at_chance, self.told_chance, self.told_missing = 0, False, 0
+        self.missing: list[int] = []
+
+    def epoch(
+        self, row: Mapping[str, Any], counts: Int[Tensor, "2 classes"], loss: object, learning_rate: float
+    ) -> list[str]:
+        """What is to be said after this epoch; `counts` are the labels and the predictions by class."""
+        given, predicted = counts.double()
+        total, classes = float(given.sum()), len(given)
+        # What labels and predictions would agree in if they had nothing to do with each other (Cohen 1960).
+        chance = float(given @ predicted) / max(total, 1.0) ** 2
+        bound = chance + _DEVIATIONS * math.sqrt(chance * (1 - chance) / max(total, 1.0))
+        several = int((given > 0).sum()) > 1
+        self.at_chance = self.at_chance + 1 if several and row["train_accuracy"] <= bound else 0
+        gone = (predicted == 0) & (given >= _LEAST_LABELS)
+        held = self.missing if len(self.missing) == classes else [0] * classes
+        self.missing = [epochs + 1 if now else 0 for epochs, now in zip(held, gone.tolist(), strict=True)]
+        advice = _advice(loss, classes, learning_rate)
+        if self.at_chance >= PATIENCE:
+            if self.told_chance:
+                return []
+            self.told_chance = True
+            accuracy = f"{100 * row['train_accuracy']:.1f} %"
+            return [f"the training accuracy has been at chance for {PATIENCE} epochs ({accuracy}): {advice}"]
+        return self._missing(advice)
+
+    def _missing(self, advice: str) -> list[str]:
+        lasting = [number for number, epochs in enumerate(self.missing) if epochs >= PATIENCE]
+        if len(lasting) < max(1, 2 * self.told_missing):
+            return []
+        self.told_missing = len(lasting)
+        names = [str(self.class_names[one]) if one < len(self.class_names) else str(one) for one in lasting[:_NAMED]]
+        more = f" and {len(lasting) - _NAMED} others" if len(lasting) > _NAMED else ""
+        return [f"for {PATIENCE} epochs no training sample has been predicted as {', '.join(names)}{more}: {advice}"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive an interruption."""
+        return {name: value for name, value in vars(self).items() if name != "class_names"}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+
+
+def _advice(loss: object, classes: int, learning_rate: float) -> str:
+    if isinstance(loss, GradientRescaling) and loss.transform == "exp":
+        limit = largest_beta(loss.lam, classes)
+        if loss.beta > limit:
+            return f"rescaling with beta {loss.beta:g} rules classes out; at lam {loss.lam:g} try less than {limit:.3g}"
+    return f"try another learning rate (it is {learning_rate:.3g}, and often too high), or cross-entropy first"

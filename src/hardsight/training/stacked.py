@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from hardsight.geometry import widen
-from hardsight.training.capture import RECOMPILE_LIMIT, Replay
+from hardsight.training.capture import RECOMPILE_LIMIT, Place, Replay, ResidentBatches
 from hardsight.training.loop import Training
 from hardsight.training.network import Losses, Part
-from hardsight.training.resident import Place, ResidentBatches
 from hardsight.training.step import Batch, Step
 
 Result = TypeVar("Result")

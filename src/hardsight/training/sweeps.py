@@ -14,7 +14,7 @@ from typing import Any
 
 from hardsight.records import read_run
 from hardsight.training.locks import CLAIM, claim, release_abandoned
-from hardsight.training.meter import NonFiniteLossError
+from hardsight.training.progress import NonFiniteLossError
 
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 _CLAIMS = ".claims"

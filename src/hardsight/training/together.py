@@ -18,7 +18,7 @@ from hardsight.training.checkpoints import (
     restore_random_states,
 )
 from hardsight.training.fitting import Fitted, Session
-from hardsight.training.meter import NonFiniteLossError
+from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.stacked import StackedTrainings
 
 

@@ -26,8 +26,8 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import SCORES, model_scores, prototype_angle
 from hardsight.hardness.several_passes import GradientVariance, input_gradients, local_sensitivity
+from hardsight.training.checkpoints import read_state, write_state
 from hardsight.training.evaluation import samples_table
-from hardsight.training.states import read_state, write_state
 from hardsight_studies.outputs import Outputs, outputs_of
 
 PEOPLE = "people.parquet"

@@ -11,7 +11,7 @@ from hardsight.datasets import FileDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.epochs import Batch
 from hardsight.datasets.streaming import StreamingLoader
-from hardsight.training.states import read_tensors
+from hardsight.training.checkpoints import read_tensors
 
 # Of ImageNet, on which the networks were trained before.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

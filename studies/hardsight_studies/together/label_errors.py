@@ -19,7 +19,7 @@ from hardsight.cleaning.combined import combined_scores
 from hardsight.hardness import model_scores
 from hardsight.records import read_run
 from hardsight.training import assembly, fit
-from hardsight.training.samples import SampleScores
+from hardsight.training.evaluation import SampleScores
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
 from hardsight_studies.outputs import outputs_of

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from hardsight.hardness import SCORES, Score
 from hardsight.plotting import BLUE, GREEN, INK, RED, as_png, drawing
 from hardsight.records import write_bytes
+from hardsight.training.config import TrainingConfig
+from hardsight.training.reading import keys_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +51,15 @@ Which one should you use?
 | ambiguous samples | `variability` of a training run, `entropy` of a model |
 | what people find hard | see [what was measured](results.md) |
 
+"""
+CONFIGURATION = """# Keys of a configuration
+
+What `hardsight train FILE.toml` reads ([examples](training.md#from-a-configuration)); `hardsight train --show-config`
+prints the same list. `data.name` is `name` in the table `[data]`; of a table that has a name, the name alone is enough:
+`model = "resnet20"`. A key without a default may be left out unless it is required.
+
+| key | type | default | meaning |
+|---|---|---|---|
 """
 AT_ONCE = """`prototype_angle` needs all samples at once, so `hs.score` does not compute it: call
 `hardsight.hardness.prototype_angle(features, labels)`.
@@ -146,6 +157,14 @@ def kernels_figure() -> "Figure":
     return figure
 
 
+def configuration_page() -> str:
+    lines = []
+    for key, kind, default, meaning in keys_of(TrainingConfig):
+        shown = default if default in ("", "required") else f"`{default}`"
+        lines.append(f"| `{key}` | {kind} | {shown} | {meaning} |")
+    return CONFIGURATION + "\n".join(lines) + "\n"
+
+
 def scores_page() -> str:
     """The page of all registered scores."""
     of_model = [one for one in SCORES.values() if {"features", "weight", "logits", "labels"}.issuperset(one.needs)]
@@ -183,6 +202,7 @@ def main() -> None:
 
     blocks = made_blocks()
     (DOCS / "scores.md").write_text(scores_page())
+    (DOCS / "configuration.md").write_text(configuration_page())
     (DOCS / "results.md").write_text(results_page())
     for page in PAGES_WITH_BLOCKS:
         page.write_text(made_again(page.read_text(), blocks))

@@ -33,3 +33,10 @@ def test_a_training_at_chance_is_told(tmp_path: Path, options: list[str]) -> Non
     done = CliRunner().invoke(app, ["train", str(config), *options, *(f"--set={change}" for change in changes)])
     assert done.exit_code == 0, done.output
     assert re.search(r"at chance .*1e-12", done.output)
+
+
+def test_all_keys_are_listed_without_a_configuration() -> None:
+    done = CliRunner().invoke(app, ["train", "--show-config"])
+    assert done.exit_code == 0, done.output
+    assert "optimizer.lr\tnumber\t0.1\t" in done.output
+    assert "data.name\ttext\trequired\t" in done.output

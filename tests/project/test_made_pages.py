@@ -1,4 +1,4 @@
-"""The page of scores, which is made from the registry, says what it says."""
+"""The pages that are made from code say what the code says."""
 
 import importlib.util
 from pathlib import Path
@@ -21,3 +21,7 @@ def build() -> ModuleType:
 
 def test_the_page_of_scores_is_up_to_date(build: ModuleType) -> None:
     assert (DOCS / "scores.md").read_text() == build.scores_page(), "run `make docs`"
+
+
+def test_the_page_of_configuration_keys_is_up_to_date(build: ModuleType) -> None:
+    assert (DOCS / "configuration.md").read_text() == build.configuration_page(), "run `make docs`"

@@ -21,7 +21,7 @@ from hardsight.cli.train import runs, train
 from hardsight.losses.registry import LOSSES, Sizes
 from hardsight.training import TrainingConfig, assembly, locks, objectives, read_settings
 from hardsight.training.config import OptimizerConfig, ScheduleConfig
-from hardsight.training.reading import build
+from hardsight.training.reading import build, keys_of, put
 from hardsight.training.schedules import Position
 
 CONFIG = """
@@ -516,3 +516,19 @@ def test_the_record_says_how_an_image_becomes_the_networks_input(tmp_path: Path)
     mean, std = (torch.tensor(said[name]).view(-1, 1, 1) for name in ("mean", "std"))
     with torch.no_grad():
         assert model((images - mean) / std).argmax(1).tolist() == samples["predicted"].to_pylist()
+
+
+def test_the_list_of_keys_is_complete_and_its_defaults_are_those_in_force():
+    keys = keys_of(TrainingConfig)
+    assert all(key.meaning for key in keys), [key.key for key in keys if not key.meaning]
+    given = {"data.name": "digits", "model.name": "digits_cnn", "epochs": 1}
+    assert {key.key for key in keys if key.default == "required"} == {*given, "feature_loss.name"}
+    tree = {}
+    for key in keys:
+        if key.default not in ("", "required") and not key.key.startswith("feature_loss."):
+            put(tree, key.key, json.loads(key.default))
+    for key, value in given.items():
+        put(tree, key, value)
+    least = {"data": "digits", "model": "digits_cnn", "epochs": 1}
+    assert build(TrainingConfig, tree) == build(TrainingConfig, least)
+    assert len(tree["record"]) == 4

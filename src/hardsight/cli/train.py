@@ -11,6 +11,16 @@ import typer
 from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, say_left_out
 
 
+def _show_config(wanted: bool) -> bool:
+    if wanted:
+        from hardsight.training.config import TrainingConfig
+        from hardsight.training.reading import keys_of
+
+        print_table("keys of a configuration", ("key", "type", "default", "meaning"), keys_of(TrainingConfig))
+        raise typer.Exit
+    return wanted
+
+
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file with the configuration; docs/training.md shows one.")],
     changes: Annotated[
@@ -21,6 +31,12 @@ def train(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     as_json: AsJson = False,
+    show_config: Annotated[
+        bool,
+        typer.Option(
+            "--show-config", callback=_show_config, is_eager=True, help="List all keys of a configuration, and exit."
+        ),
+    ] = False,
 ) -> None:
     """Train a classifier from a configuration and leave a record; started again, it goes on where it stopped.
 

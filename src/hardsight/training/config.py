@@ -6,7 +6,7 @@ The tables of the TOML file are the dataclasses below; a key left out has the de
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from hardsight.hardness.scoring import choose_scores
 from hardsight.names import check_name
@@ -28,23 +28,23 @@ class DataConfig:
     pixels a side. `options` go to the reader of the training set.
     """
 
-    name: str
-    root: str | None = None
-    train: str | None = None
-    test: str | None = None
-    test_name: str | None = None
-    held_out: float = 0.2
-    limit: int | None = None
-    shrink: int = 1
-    options: dict[str, Any] = field(default_factory=dict)
-    batch_size: int = 128
-    test_batch_size: int = 512
-    drop_last: bool = False
-    class_balanced: tuple[int, ...] | None = None
-    shift: int = 0
-    flip: bool = False
-    fill: Literal["zero", "edge", "reflect"] = "zero"
-    noise_std: float = 0.0
+    name: Annotated[str, "data set, or folder"]
+    root: Annotated[str | None, "its folder; left out, below $HARDSIGHT_DATA"] = None
+    train: Annotated[str | None, "split to train on"] = None
+    test: Annotated[str | None, "split to test on"] = None
+    test_name: Annotated[str | None, "another data set to test on"] = None
+    held_out: Annotated[float, "share kept for testing where no split lies apart"] = 0.2
+    limit: Annotated[int | None, "the first so many samples of each set"] = None
+    shrink: Annotated[int, "average squares of so many pixels a side"] = 1
+    options: Annotated[dict[str, Any], "for the reader of the training set"] = field(default_factory=dict)
+    batch_size: Annotated[int, "of all processes together"] = 128
+    test_batch_size: Annotated[int, "of evaluation"] = 512
+    drop_last: Annotated[bool, "leave out a last batch that is not full"] = False
+    class_balanced: Annotated[tuple[int, ...] | None, "[classes, images of each] in every batch"] = None
+    shift: Annotated[int, "largest random shift (pixels)"] = 0
+    flip: Annotated[bool, "mirror each image half of the time"] = False
+    fill: Annotated[Literal["zero", "edge", "reflect"], "what a shift leaves empty"] = "zero"
+    noise_std: Annotated[float, "of Gaussian noise on the normalised image"] = 0.0
 
     def __post_init__(self) -> None:
         _at_least(1, batch_size=self.batch_size, test_batch_size=self.test_batch_size, shrink=self.shrink)
@@ -63,11 +63,14 @@ class DataConfig:
 class NoiseConfig:
     """Which training labels are made wrong. `column` names people's labels in the data for `kind = "human"`."""
 
-    kind: Literal["none", "symmetric", "pairwise", "within_groups", "lookalikes", "human"] = "none"
-    rate: float = 0.0
-    exact: bool = False
-    column: str | None = None
-    seed: int | None = None
+    kind: Annotated[
+        Literal["none", "symmetric", "pairwise", "within_groups", "lookalikes", "human"],
+        "which training labels are made wrong",
+    ] = "none"
+    rate: Annotated[float, "share of labels to change"] = 0.0
+    exact: Annotated[bool, "change exactly that share"] = False
+    column: Annotated[str | None, "people's labels in the data, for human"] = None
+    seed: Annotated[int | None, "of the noise; left out, the training's"] = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
@@ -85,28 +88,30 @@ class ModelConfig:
     losses train.
     """
 
-    name: str
-    head: Literal["linear", "angular", "cosine"] = "linear"
-    weights: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    name: Annotated[str, "network"]
+    head: Annotated[
+        Literal["linear", "angular", "cosine"], "angular: cross-entropy is the AVH loss; cosine: for margin losses"
+    ] = "linear"
+    weights: Annotated[str | None, "safetensors file to start from"] = None
+    options: Annotated[dict[str, Any], "of the network"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class LossConfig:
     """A loss by name and its options."""
 
-    name: str = "cross_entropy"
-    options: dict[str, Any] = field(default_factory=dict)
+    name: Annotated[str, "loss on logits"] = "cross_entropy"
+    options: Annotated[dict[str, Any], "of the loss"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FeatureLossConfig:
     """A loss on features beside the loss; `weight` at full ramp, `pairs` by the model's predictions or the labels."""
 
-    name: str
-    weight: float = 1.0
-    pairs: Literal["predictions", "labels"] = "predictions"
-    options: dict[str, Any] = field(default_factory=dict)
+    name: Annotated[str, "loss on features beside the loss; none without this table"]
+    weight: Annotated[float, "at full ramp"] = 1.0
+    pairs: Annotated[Literal["predictions", "labels"], "whose labels a loss on pairs compares"] = "predictions"
+    options: Annotated[dict[str, Any], "of the loss"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _at_least(0, weight=self.weight)
@@ -116,13 +121,13 @@ class FeatureLossConfig:
 class OptimizerConfig:
     """SGD, Adam or AdamW. The betas are Adam's, the momentum SGD's."""
 
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: float = 0.1
-    momentum: float = 0.9
-    nesterov: bool = False
-    weight_decay: float = 5e-4
-    beta1: float = 0.9
-    beta2: float = 0.999
+    name: Annotated[Literal["sgd", "adam", "adamw"], "optimiser"] = "sgd"
+    lr: Annotated[float, "learning rate"] = 0.1
+    momentum: Annotated[float, "of SGD"] = 0.9
+    nesterov: Annotated[bool, "of SGD"] = False
+    weight_decay: Annotated[float, "of all parameters"] = 5e-4
+    beta1: Annotated[float, "of Adam"] = 0.9
+    beta2: Annotated[float, "of Adam"] = 0.999
 
     def __post_init__(self) -> None:
         if not self.lr > 0:
@@ -137,17 +142,17 @@ class ScheduleConfig:
     to `last_beta1`. `unit` is what milestones, warm-up and ramps are counted in. `stretch` multiplies a preset's ramps.
     """
 
-    kind: Literal["constant", "steps", "cosine"] = "constant"
-    milestones: list[int] = field(default_factory=list)
-    factor: float = 0.1
-    unit: Literal["epoch", "step"] = "epoch"
-    warm_up: int = 0
-    final: float = 0.0
-    ramp_up: int = 0
-    ramp_down: int = 0
-    last_beta1: float | None = None
-    preset: str | None = None
-    stretch: float = 1.0
+    kind: Annotated[Literal["constant", "steps", "cosine"], "how the learning rate changes"] = "constant"
+    milestones: Annotated[list[int], "of steps: when the rate changes"] = field(default_factory=list)
+    factor: Annotated[float, "what each milestone multiplies the rate by"] = 0.1
+    unit: Annotated[Literal["epoch", "step"], "of milestones, warm-up and ramps"] = "epoch"
+    warm_up: Annotated[int, "length of the linear warm-up"] = 0
+    final: Annotated[float, "of cosine: share of the rate at the end"] = 0.0
+    ramp_up: Annotated[int, "length of a Gaussian ramp, of the feature loss too"] = 0
+    ramp_down: Annotated[int, "length of a Gaussian ramp at the end"] = 0
+    last_beta1: Annotated[float | None, "of Adam, after the ramp down"] = None
+    preset: Annotated[str | None, "amc-paper or amc-script, instead of all above"] = None
+    stretch: Annotated[float, "multiplies the ramps of a preset"] = 1.0
 
     def __post_init__(self) -> None:
         _at_least(0, warm_up=self.warm_up, ramp_up=self.ramp_up, ramp_down=self.ramp_down)
@@ -164,12 +169,14 @@ class ScheduleConfig:
 class RecordConfig:
     """What the record holds. `fit_every`: epochs between measurements of the fit to right and wrong labels."""
 
-    scores: list[str] = field(default_factory=lambda: ["avh", "confidence", "norm"])
-    dynamics: bool = True
-    history: bool = False
-    fit_every: int = 0
-    checkpoint_every: int | None = None
-    tracker: str | None = None
+    scores: Annotated[list[str], "of every training sample at the end"] = field(
+        default_factory=lambda: ["avh", "confidence", "norm"]
+    )
+    dynamics: Annotated[bool, "record every sample in every step"] = True
+    history: Annotated[bool, "keep its measures of every epoch"] = False
+    fit_every: Annotated[int, "epochs between measurements of the fit to right and wrong labels; 0: at the end"] = 0
+    checkpoint_every: Annotated[int | None, "steps between checkpoints, beside each epoch's"] = None
+    tracker: Annotated[str | None, "of accelerate, by name"] = None
 
     def __post_init__(self) -> None:
         _at_least(0, fit_every=self.fit_every)
@@ -184,23 +191,23 @@ class TrainingConfig:
 
     data: DataConfig
     model: ModelConfig
-    epochs: int
-    name: str = "training"
-    folder: str | None = None
-    seed: int = 0
+    epochs: Annotated[int, "passes over the training set"]
+    name: Annotated[str, "of the run"] = "training"
+    folder: Annotated[str | None, "of the record; left out, runs/NAME"] = None
+    seed: Annotated[int, "of weights, order and augmentation"] = 0
     loss: LossConfig = field(default_factory=LossConfig)
     feature_loss: FeatureLossConfig | None = None
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
-    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
-    capture: bool = True
-    channels_last: bool | None = None
-    accumulate: int = 1
-    clip: float | None = None
-    average_decay: float | None = None
-    device: str | None = None
+    precision: Annotated[Literal["auto", "float32", "bf16", "fp16"], "auto: bf16 on CUDA, else float32"] = "auto"
+    capture: Annotated[bool, "on CUDA, compile and replay the step"] = True
+    channels_last: Annotated[bool | None, "layout of convolutions; left out, on CUDA"] = None
+    accumulate: Annotated[int, "batches of one step"] = 1
+    clip: Annotated[float | None, "largest norm of the gradient"] = None
+    average_decay: Annotated[float | None, "evaluate an exponential average of the weights"] = None
+    device: Annotated[str | None, "cpu or cuda:0, say; left out, a GPU where there is one"] = None
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, accumulate=self.accumulate)

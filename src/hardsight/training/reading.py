@@ -5,12 +5,13 @@ A table that has a name may be written as its name alone: `loss = "gr"` is `loss
 
 import contextlib
 import dataclasses
+import json
 import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hardsight.files import read_text
 from hardsight.names import check_name, nearest_names, unknown_name
@@ -151,3 +152,59 @@ def _plain(hint: Any, value: Any, key: str) -> Any:
     if hint is int and not abs(value) <= _LARGEST_INT:
         raise ValueError(f"{key} must be a whole number of at most 63 bits; got {str(value)[:100]}")
     return value
+
+
+class Key(NamedTuple):
+    """One key of a configuration, as text: its type, its default ("required" where it has none), what it means."""
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+
+
+def keys_of(kind: type, prefix: str = "") -> list[Key]:
+    """Every key that a file of these settings may have, keys of tables with dots, in the order of the dataclasses.
+
+    The meaning is the text of the field's `Annotated` type.
+    """
+    found: list[Key] = []
+    hints, plain = typing.get_type_hints(kind, include_extras=True), typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        table = next((one for one in _alternatives(plain[field.name]) if dataclasses.is_dataclass(one)), None)
+        if isinstance(table, type):
+            found += keys_of(table, f"{prefix}{field.name}.")
+            continue
+        meaning = next(iter(getattr(hints[field.name], "__metadata__", ())), "")
+        found.append(Key(f"{prefix}{field.name}", _as_text(plain[field.name]), _default(field), meaning))
+    return found
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    several = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return tuple(one for one in typing.get_args(hint) if one is not type(None)) if several else (hint,)
+
+
+def _as_text(hint: Any) -> str:
+    """The type as it is written in TOML."""
+    parts = []
+    for one in _alternatives(hint):
+        origin, arguments = typing.get_origin(one), typing.get_args(one)
+        if origin is typing.Literal:
+            parts.append(", ".join(arguments))
+        elif origin in (list, tuple):
+            items = _as_text(arguments[0])
+            parts.append(f"list of {items if items == 'text' else items + 's'}")
+        else:
+            parts.append("table" if origin is dict else _WORDS[one].removeprefix("a "))
+    return " or ".join(parts)
+
+
+def _default(field: "dataclasses.Field[Any]") -> str:
+    if field.default is not dataclasses.MISSING:
+        value = field.default
+    elif field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    else:
+        return "required"
+    return "" if value is None else json.dumps(value)

@@ -15,7 +15,7 @@ import pyarrow.csv
 from hardsight.alignment.correlation import Column
 from hardsight.alignment.inputs import Match, match_ids, refuse_unusable
 from hardsight.files import check_unpacked, parse_json, plain_file, read_json, reading
-from hardsight.files.parquet import read_table
+from hardsight.files.parquet import read_table, text_metadata
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
 _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})
@@ -206,13 +206,13 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _is_score(one: pa.Field) -> bool:
     """Whether a column of numbers is one without being asked for."""
-    return (one.metadata or {}).get(b"kind") == b"score" or not pa.types.is_integer(one.type)
+    return text_metadata(one).get("kind") == "score" or not pa.types.is_integer(one.type)
 
 
 def _described(one: pa.Field, values: np.ndarray) -> Column:
-    said = {key.decode(): value.decode(errors="replace") for key, value in (one.metadata or {}).items()}
-    direction = said.get("direction", "").removeprefix("larger is ")
-    return Column(one.name, values, direction if direction in ("harder", "easier") else None, said.get("title"))
+    written = text_metadata(one)
+    direction = written.get("direction", "").removeprefix("larger is ")
+    return Column(one.name, values, direction if direction in ("harder", "easier") else None, written.get("title"))
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
@@ -238,7 +238,7 @@ def _labels(table: pa.Table) -> np.ndarray | None:
         return None
     labels = table.column("label").to_pylist()
     try:
-        names = parse_json((table.schema.metadata or {}).get(b"class names", b"[]"))
+        names = parse_json(text_metadata(table.schema).get("class names", "[]"))
     except ValueError:
         names = []
     names = names if isinstance(names, list) else []

@@ -82,19 +82,20 @@ def audit(
 def _data_options(scored: Any) -> str | None:
     """What to add for the page to have pictures; None where nothing says that the samples are images."""
     from hardsight.datasets.registry import names, source
+    from hardsight.files.parquet import text_metadata
     from hardsight.records import read_run
 
-    said = {key.decode(): value.decode() for key, value in (scored.table.schema.metadata or {}).items()}
+    written = text_metadata(scored.table.schema)
     config = (read_run(scored.path) or {}).get("config")
     data = config.get("data") if isinstance(config, dict) else None
     data = data if isinstance(data, dict) else {}
-    layout = data.get("name") or said.get("layout")
-    if not (layout or "root" in said or "path" in scored.table.column_names):
+    layout = data.get("name") or written.get("layout")
+    if not (layout or "root" in written or "path" in scored.table.column_names):
         return None
     options = f"--data {quote(str(data.get('root') or 'FOLDER'))}"
     if layout in names() and layout not in ("folder", "huggingface"):
         options = f"{options if source(layout).folders else '--data .'} --layout {layout}"
-    split = data.get("train") or said.get("split")
+    split = data.get("train") or written.get("split")
     return f"{options} --split {quote(str(split))}" if split else options
 
 
@@ -131,7 +132,9 @@ def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | N
 
 def _images(scored: Any, data: Path | None, layout: str | None, split: str | None) -> Any:
     """The images that were scored, where they are said or still lie; None where there are none to be found."""
-    metadata = {key.decode(): value.decode() for key, value in (scored.table.schema.metadata or {}).items()}
+    from hardsight.files.parquet import text_metadata
+
+    metadata = text_metadata(scored.table.schema)
     root = data or (Path(metadata["root"]) if "root" in metadata else None)
     if root is None or (data is None and not root.is_dir()) or "id" not in scored.table.column_names:
         return None

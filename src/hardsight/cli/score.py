@@ -128,7 +128,7 @@ def score(
                 origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
             )
         write_table(output, table)
-    _tell(table, output, assumed, as_json)
+    _print(table, output, assumed, as_json)
 
 
 def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
@@ -138,10 +138,11 @@ def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
             raise ValueError(f"--{name} belongs to {belongs_to}; leave it out here")
 
 
-def _tell(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> None:
+def _print(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> None:
+    from hardsight.files.parquet import text_metadata
     from hardsight.records import skipped_in
 
-    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    metadata = text_metadata(table.schema)
     skipped = skipped_in(table)
     labels, predicted = table.column("label"), table.column("predicted")
     summary = {

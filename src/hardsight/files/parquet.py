@@ -171,6 +171,12 @@ def read_table(path: Path | str) -> pa.Table:
         return file.read()
 
 
+def text_metadata(described: pa.Schema | pa.Field) -> dict[str, str]:
+    """What is written about a table or a column, as text."""
+    found = described.metadata or {}
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
+
+
 def _starts(path: str, names: set[str]) -> bool:
     """Whether this is the path of a value inside one of these columns, whose names may have dots themselves."""
     return any(path[:at] in names for at, letter in enumerate(path) if letter == ".")

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hardsight.files import reading
-from hardsight.files.parquet import Parquet
+from hardsight.files.parquet import Parquet, text_metadata
 from hardsight.records import read_json, read_table
 
 Direction = Literal["harder", "easier"]
 
+_DIRECTIONS: dict[str, Direction] = {"harder": "harder", "easier": "easier"}
 # Columns of samples.parquet that are facts about a sample, not scores of it.
 _FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split"})
 # What the usual names mean, for tables that were written without their own description.
@@ -86,13 +87,13 @@ class Samples:
     @property
     def classes(self) -> int:
         """The number of classes, where the table says it; 0 where it does not."""
-        said = (self.schema.metadata or {}).get(b"classes", b"")
-        return int(said) if said.isdigit() else 0
+        classes = text_metadata(self.schema).get("classes", "")
+        return int(classes) if classes.isdecimal() else 0
 
     @property
     def against_predictions(self) -> bool:
         """Whether the scores measure the model's own predictions, and so say nothing about a label."""
-        return (self.schema.metadata or {}).get(b"hardness against") == b"predicted class"
+        return text_metadata(self.schema).get("hardness against") == "predicted class"
 
     def __contains__(self, column: str) -> bool:
         return column in self.schema.names
@@ -207,15 +208,17 @@ def class_name(value: Any, class_names: Sequence[str]) -> str:
 
 
 def _is_score(field: pa.Field) -> bool:
-    numeric = pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
-    if field.name in _FACTS or not numeric:
-        return False
-    return (field.metadata or {}).get(b"kind") == b"score" or pa.types.is_floating(field.type)
+    named = pa.types.is_integer(field.type) and text_metadata(field).get("kind") == "score"
+    return field.name not in _FACTS and (named or pa.types.is_floating(field.type))
 
 
 def _described(field: pa.Field) -> Score:
-    said = {key.decode(): value.decode(errors="replace") for key, value in (field.metadata or {}).items()}
-    title, direction = _KNOWN.get(field.name, (field.name.replace("_", " ").strip().capitalize(), None))
-    written = said.get("direction", "").removeprefix("larger is ")
-    direction = written if written in ("harder", "easier") else direction
-    return Score(field.name, said.get("title") or title, direction, said.get("range"))
+    written = text_metadata(field)
+    title, usual = _KNOWN.get(field.name, (field.name.replace("_", " ").strip().capitalize(), None))
+    direction = written.get("direction", "").removeprefix("larger is ")
+    return Score(
+        name=field.name,
+        title=written.get("title") or title,
+        direction=_DIRECTIONS.get(direction, usual),
+        range=written.get("range"),
+    )

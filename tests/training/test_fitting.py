@@ -450,3 +450,20 @@ def test_ignored_labels_are_no_wrong_answers(problem, small):
     assert fitted.results["train_accuracy"] == pytest.approx(float((logits.argmax(1) == labels[24:]).double().mean()))
     assert fitted.results["train_loss"] == pytest.approx(float(GCELoss()(logits, labels[24:])))
     assert fitted.samples["id"].to_pylist() == list(range(24, 90))
+
+
+def test_what_is_printed_of_a_training_is_one_line_of_numbers(problem, small, tmp_path):
+    model, folder = small(), tmp_path / "run"
+    fitted = training.fit(
+        model,
+        problem.loader(),
+        epochs=2,
+        folder=folder,
+        test=problem.loader(),
+        samples=problem.loader(),
+        progress=False,
+    )
+    shown = repr(fitted)
+    assert "\n" not in shown
+    for part in (type(model).__name__, "2 epochs", f"{100 * fitted.results['test_accuracy']:.2f} %", str(folder)):
+        assert part in shown

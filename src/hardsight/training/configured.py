@@ -15,11 +15,11 @@ from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
 from hardsight.training.fitting import Fitted, Session, fit
 from hardsight.training.locks import alone_in
+from hardsight.training.progress import Tracker
 from hardsight.training.reading import build, put
 from hardsight.training.record import RunRecord
 from hardsight.training.sweeps import Cell, run_sweep
 from hardsight.training.together import run_together
-from hardsight.training.tracking import Tracker
 
 
 def train(config: TrainingConfig, *, resume: bool = True, progress: bool | None = None) -> Fitted:

@@ -132,7 +132,7 @@ def _gather_objects(own: Any) -> list[Any]:
     return parts
 
 
-def fitting(columns: Mapping[str, Tensor], clean_labels: Tensor) -> dict[str, float]:
+def accuracies_by_label(columns: Mapping[str, Tensor], clean_labels: Tensor) -> dict[str, float]:
     """Accuracy on a noisy training set, four ways (GR, Tables 3 and 11), as shares in [0, 1].
 
     `corrupted`: predictions against the given labels, whole set; `intact`: against the true labels, whole set;
@@ -203,12 +203,12 @@ class SampleScores:
         known = self.clean_labels is not None
         return known and (epoch == epochs or (self.every > 0 and epoch % self.every == 0))
 
-    def fitting(self, model: nn.Module) -> dict[str, float]:
-        """The four accuracies on the training set (see `evaluation.fitting`)."""
+    def accuracies(self, model: nn.Module) -> dict[str, float]:
+        """The four accuracies on the training set (see `accuracies_by_label`)."""
         columns = score_samples(model, self.batches, (), self.device, head=self.head).columns
         clean = self._clean(columns["id"])
         assert clean is not None
-        return fitting(columns, clean)
+        return accuracies_by_label(columns, clean)
 
     def table(self, model: nn.Module, recorder: Any = None) -> pa.Table:
         """One row a sample: id, label, clean label, predicted, scores of the model and of the recorder, file."""

@@ -42,6 +42,19 @@ class Fitted:
     folder: Path | None
     notes: list[str]
 
+    def __repr__(self) -> str:
+        """A summary: the network, epochs, last numbers, where the record is; its weights and tables are not printed."""
+        parts = [type(self.model).__name__, f"{len(self.epochs)} epochs"]
+        parts += [
+            f"{name.replace('_', ' ')} {100 * value:.2f} %"
+            for name, value in self.results.items()
+            if name.endswith("accuracy") and isinstance(value, int | float)
+        ]
+        parts += [] if self.samples is None else [f"{self.samples.num_rows} scored samples"]
+        parts += [] if self.folder is None else [f"record in {self.folder}"]
+        parts += [f"note: {note}" for note in self.notes]
+        return f"<Fitted: {', '.join(parts)}>"
+
 
 def fit(
     model: nn.Module,

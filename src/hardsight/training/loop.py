@@ -207,7 +207,7 @@ class Training:
             measured = evaluate(self.evaluated, self.test, self.device)
             row |= {f"test_{name}": value for name, value in measured.items()}
         if self.samples is not None and self.samples.due(epoch, self.epochs):
-            row |= self.samples.fitting(self.evaluated)
+            row |= self.samples.accuracies(self.evaluated)
         batches = None if self.samples is None else self.samples.batches
         row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
         row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}

@@ -119,7 +119,7 @@ def cifar10(root: Path) -> None:
 
 
 def coarse_of(fine: np.ndarray) -> np.ndarray:
-    from hardsight.datasets.cifar_classes import CIFAR100_HIERARCHY
+    from hardsight.datasets.cifar import CIFAR100_HIERARCHY
 
     return np.array(CIFAR100_HIERARCHY.parents)[fine].astype(np.uint8)
 
@@ -257,7 +257,7 @@ def office_home(root: Path) -> None:
 
 @builder("visda17")
 def visda17(root: Path) -> None:
-    from hardsight.datasets.office import VISDA17_CLASSES
+    from hardsight.datasets.domain_folders import VISDA17_CLASSES
 
     for split in ("train", "validation", "test"):
         folder = root / "visda17" / split

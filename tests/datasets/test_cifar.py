@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from hardsight.datasets.cifar import read_cifar10, read_cifar100, read_vehicles10
-from hardsight.datasets.cifar_classes import CIFAR100_CLASSES, CIFAR100_HIERARCHY, VEHICLES10_CLASSES
+from hardsight.datasets.cifar import (
+    CIFAR100_CLASSES,
+    CIFAR100_HIERARCHY,
+    VEHICLES10_CLASSES,
+    read_cifar10,
+    read_cifar100,
+    read_vehicles10,
+)
 
 
 def loop_reference(data: bytes, label_bytes: int) -> tuple[list[int], np.ndarray]:

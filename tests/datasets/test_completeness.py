@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from hardsight.cli.data import data_app
 from hardsight.datasets import names
-from hardsight.datasets.completeness import check
+from hardsight.datasets.registry import check
 from hardsight.datasets.sources import SOURCES
 
 BY_NAME = {source.name: source for source in SOURCES}
@@ -23,7 +23,7 @@ def expecting(monkeypatch):
     def change(name, **fields):
         changed = tuple(dataclasses.replace(source, **fields) if source.name == name else source for source in SOURCES)
         monkeypatch.setattr("hardsight.datasets.registry.SOURCES", changed)
-        monkeypatch.setattr("hardsight.datasets.completeness.SOURCES", changed)
+        monkeypatch.setattr("hardsight.datasets.registry.SOURCES", changed)
 
     return change
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hardsight.datasets import Hierarchy, human_selection_frequency, read_hierarchy
-from hardsight.datasets.cifar_classes import CIFAR10_HIERARCHY, CIFAR100_CLASSES, CIFAR100_HIERARCHY
+from hardsight.datasets.cifar import CIFAR10_HIERARCHY, CIFAR100_CLASSES, CIFAR100_HIERARCHY
 
 PETS = Hierarchy.from_groups(("cat", "dog", "ship"), {"animal": ("cat", "dog"), "vehicle": ("ship",)})
 

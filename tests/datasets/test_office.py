@@ -5,14 +5,14 @@ import shutil
 import pytest
 import torch
 
-from hardsight.datasets.folders import read_domain_lists
-from hardsight.datasets.office import (
+from hardsight.datasets.domain_folders import (
     VISDA17_CLASSES,
     read_office31,
     read_office_caltech10,
     read_office_home,
     read_visda17,
 )
+from hardsight.datasets.folders import read_domain_lists
 
 LISTS = {domain: f"{domain}_list.txt" for domain in ("amazon", "dslr", "webcam")}
 

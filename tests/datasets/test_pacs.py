@@ -2,7 +2,7 @@
 
 import pytest
 
-from hardsight.datasets.pacs import PACS_DOMAINS, read_pacs
+from hardsight.datasets.domain_folders import PACS_DOMAINS, read_pacs
 
 
 def test_the_lists_part_the_folders(build):

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from hardsight import datasets
-from hardsight.datasets.cifar_classes import CIFAR10_HIERARCHY, CIFAR100_HIERARCHY
-from hardsight.datasets.completeness import check
+from hardsight.datasets.cifar import CIFAR10_HIERARCHY, CIFAR100_HIERARCHY
+from hardsight.datasets.registry import check
 
 pytestmark = pytest.mark.data
 

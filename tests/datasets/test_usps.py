@@ -5,7 +5,7 @@ import bz2
 import numpy as np
 import pytest
 
-from hardsight.datasets.usps import read_usps
+from hardsight.datasets.digits import read_usps
 
 
 def loop_reference(text: str) -> tuple[np.ndarray, list[int]]:
@@ -95,6 +95,6 @@ def test_features_that_have_no_place_are_refused(build, line):
 
 def test_text_that_grows_without_end_is_refused(build, monkeypatch):
     root = build("usps")
-    monkeypatch.setattr("hardsight.datasets.usps._MOST_BYTES", 10_000)
+    monkeypatch.setattr("hardsight.datasets.digits._MOST_BYTES", 10_000)
     with pytest.raises(ValueError, match=r"usps\.bz2 must hold at most 10,000 bytes of text; it goes on after them"):
         read_usps(root / "USPS")

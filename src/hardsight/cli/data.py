@@ -50,7 +50,7 @@ def check_root(
 
     Exit code 1 when one is incomplete. Example: hardsight data check ~/data --name cifar10
     """
-    from hardsight.datasets.completeness import check
+    from hardsight.datasets.registry import check
 
     states = []
     with one_sentence("name"), Console(stderr=True).status("reading") as status:

@@ -84,7 +84,7 @@ def _with_human(
         raise ValueError(f"{path} belongs to images in another order: its clean_label differs from their labels")
     named = dataclasses.replace(images, name=name, columns={**images.columns, **columns})
     if labels.endswith("coarse_label"):
-        from hardsight.datasets.cifar_classes import CIFAR100_HIERARCHY
+        from hardsight.datasets.cifar import CIFAR100_HIERARCHY
 
         return dataclasses.replace(named, labels=columns[labels], class_names=CIFAR100_HIERARCHY.coarse_names)
     return named.with_labels(columns[labels])

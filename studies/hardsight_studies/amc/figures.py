@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
+from hardsight.datasets.cifar import CIFAR10_CLASSES
 from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from hardsight_studies.avh.pictures import (
 )
 
 from hardsight import hardness
-from hardsight.datasets.cifar_classes import CIFAR10_CLASSES
+from hardsight.datasets.cifar import CIFAR10_CLASSES
 from hardsight.datasets.hierarchy import Hierarchy
 
 

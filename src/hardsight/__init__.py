@@ -4,6 +4,7 @@ The whole public API. All of it is imported when it is first used: a command's h
 
 | name | what it does |
 |---|---|
+| `audit(table)`, `audit(labels=..., features=...)` | which labels are probably wrong; to look at, edit and save |
 | `score_model(model, loader)` | scores of every sample, as a table: `avh`, `confidence`, `el2n`, ... |
 | `score(features, weight, labels)` | the same from features and the weights of the last layer |
 | `find_label_issues(table)` | which labels are probably wrong, how many, and what they should be |
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         report,
         training,
     )
+    from hardsight.auditing import audit
     from hardsight.cleaning import find_label_issues
     from hardsight.domains import SelfTraining
     from hardsight.dynamics import Recorder
@@ -48,9 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AngularLinear", "Recorder", "SelfTraining", "alignment", "angle_between", "angular_visual_confidence",
-    "angular_visual_hardness", "cleaning", "datasets", "degradation", "domains", "explain", "find_label_issues",
-    "fit_head", "kernels", "losses", "model_confidence", "models", "noise", "observe", "report", "score",
-    "score_model", "training",
+    "angular_visual_hardness", "audit", "cleaning", "datasets", "degradation", "domains", "explain",
+    "find_label_issues", "fit_head", "kernels", "losses", "model_confidence", "models", "noise", "observe", "report",
+    "score", "score_model", "training",
 ]  # fmt: skip
 
 _HOMES = {
@@ -60,6 +62,7 @@ _HOMES = {
     "angle_between": "geometry",
     "angular_visual_confidence": "hardness",
     "angular_visual_hardness": "hardness",
+    "audit": "auditing",
     "find_label_issues": "cleaning",
     "fit_head": "heads",
     "model_confidence": "hardness",

@@ -8,6 +8,7 @@
 | `action` | `keep`, `relabel` or `drop`; edit this |
 | `new_label` | the label that `relabel` gives; edit this where `expected` is wrong too |
 | `suspicion`, `reasons`, `path` | why it is on the list and where it lies; ignored when the list is read back |
+| `text` and others | what was asked to be shown of a sample; ignored too |
 
 A spreadsheet runs a cell that starts like a formula, and starts a cell wherever it is told to split. So a sign that
 begins a formula is written with an apostrophe before it, at the beginning and behind every separator, and a character
@@ -30,7 +31,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight.cleaning.columns import require_column
+from hardsight.cleaning.columns import is_shown, require_column
 from hardsight.files import LARGEST_TEXT, read_bytes
 from hardsight.names import check_name, unknown_name
 from hardsight.records import write_text
@@ -78,12 +79,13 @@ def write_actions(path: Path | str, issues: pa.Table, *, action: str = "keep") -
     named = "label_name" in issues.column_names
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    shown = [name for name in issues.column_names if is_shown(issues.schema.field(name)) and name not in COLUMNS]
+    writer.writerow([*COLUMNS, *(_guard(name) for name in shown)])
     for row in issues.to_pylist():
         label, expected = (row["label_name"], row["expected_name"]) if named else (row["label"], row["expected"])
         suspicion = "" if row["suspicion"] is None else f"{row['suspicion']:.6f}"
-        cells = (row["id"], label, expected, action, expected, suspicion, row["reasons"], row.get("path"))
-        writer.writerow([_guard(cell) for cell in cells])
+        cells = [row["id"], label, expected, action, expected, suspicion, row["reasons"], row.get("path")]
+        writer.writerow([_guard(cell) for cell in [*cells, *(row[name] for name in shown)]])
     write_text(path, text.getvalue())
 
 

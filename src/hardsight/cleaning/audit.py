@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import torch
 
 from hardsight.cleaning.actions import Applied, apply_actions, read_actions, write_actions
-from hardsight.cleaning.columns import labels_of, require_column, score_names
+from hardsight.cleaning.columns import is_shown, labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
@@ -21,20 +21,24 @@ from hardsight.files import RefusedError, parse_json
 from hardsight.records import check_ids, read_json, read_table, write_json, write_table
 
 ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
+# Of the samples left out so many are listed in `run.json`.
+_LISTED = 1000
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores to be audited: of a run record or of a single table."""
+    """Scores to be audited: of a run record or of a single table; `path` is None where they lie in memory alone."""
 
     table: pa.Table
     class_names: list[str] | None
     name: str
-    path: Path
+    path: Path | None
 
     @property
     def output(self) -> Path:
         """Where its audit goes when nobody says: `RUN/audit`, or `NAME-audit` beside the table."""
+        if self.path is None:
+            return Path(f"{self.name}-audit")
         return self.path / "audit" if self.path.is_dir() else self.path.with_name(f"{self.path.stem}-audit")
 
     def named(self, names: Sequence[str]) -> "Scored":
@@ -43,7 +47,7 @@ class Scored:
         if self.class_names or not columns or not all(pa.types.is_integer(column.type) for column in columns):
             return self
         largest = max(pc.max(column).as_py() or 0 for column in columns)
-        return replace(self, class_names=_distinct(list(names))) if largest < len(names) else self
+        return replace(self, class_names=distinct(list(names))) if largest < len(names) else self
 
 
 def read_scored(path: Path | str) -> Scored:
@@ -53,7 +57,7 @@ def read_scored(path: Path | str) -> Scored:
         raise FileNotFoundError(f"there is no run folder and no scores file at {path}")
     if not path.is_dir():
         table = _read_table(path)
-        return Scored(table, _distinct(_written_names(table, path)), path.stem, path)
+        return Scored(table, distinct(_written_names(table, path)), path.stem, path)
     if not (path / SAMPLES_FILE).is_file():
         raise FileNotFoundError(
             f"{path} holds no {SAMPLES_FILE}: it is no run record, or the run kept no samples; "
@@ -61,7 +65,7 @@ def read_scored(path: Path | str) -> Scored:
         )
     details = _read_details(path / "run.json")
     name = str(details.get("name") or path.resolve().name)
-    return Scored(_read_table(path / SAMPLES_FILE), _distinct(details.get("class_names")), name, path)
+    return Scored(_read_table(path / SAMPLES_FILE), distinct(details.get("class_names")), name, path)
 
 
 def audit(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> LabelIssues:
@@ -73,28 +77,48 @@ def audit(scored: Scored, score: str | Sequence[str] | None = None, estimate: st
     return find_label_issues(scored.table, score, class_names=names, estimate=estimate)
 
 
-def write_audit(folder: Path | str, scored: Scored, issues: LabelIssues, *, action: str = "keep") -> None:
-    """Write the record: `samples.parquet` (most suspicious first), `actions.csv` for the suspects, `run.json` last.
+def audited_table(scored: Scored, issues: LabelIssues) -> pa.Table:
+    """The scored samples with what was found of them, most suspicious first.
 
-    Refused where it would take the place of another record, or of a list that a person has edited.
+    Probabilities stay in the table that was audited: a number for each sample and class would be the whole record.
     """
-    folder = Path(folder)
-    _refuse_to_overwrite(folder, scored.path)
-    # Pictures of an earlier audit would stand beside the wrong samples.
-    (folder / "thumbnails.parquet").unlink(missing_ok=True)
-    # Probabilities stay in the table that was audited: a number for each sample and class would be the whole record.
     kept = [name for name in scored.table.column_names if name != PROBABILITIES]
     samples = scored.table.select(kept).take(pa.array(issues.order))
     for name in ("expected", "suspicion", "rank", "issue", "reasons"):
         if name in samples.column_names:
             samples = samples.drop_columns([name])
         samples = samples.append_column(issues.table.schema.field(name), issues.table.column(name))
+    return samples
+
+
+def write_audit(
+    folder: Path | str,
+    scored: Scored,
+    issues: LabelIssues,
+    *,
+    action: str = "keep",
+    left_out: pa.Table | None = None,
+) -> None:
+    """Write the record: `samples.parquet` (most suspicious first), `actions.csv` for the suspects, `run.json` last.
+
+    Refused where it would take the place of another record, or of a list that a person has edited. `left_out`: id and
+    reason of samples that could not be judged, for `run.json`.
+    """
+    folder = Path(folder)
+    _refuse_to_overwrite(folder, scored.path)
+    # Pictures of an earlier audit would stand beside the wrong samples.
+    (folder / "thumbnails.parquet").unlink(missing_ok=True)
+    samples = audited_table(scored, issues)
     write_table(folder / SAMPLES_FILE, samples)
     suspects = issues.suspects()
-    if "path" in samples.column_names:
-        suspects = suspects.append_column("path", samples.column("path").slice(0, len(suspects)))
+    for name in samples.column_names:
+        if name == "path" or is_shown(samples.schema.field(name)):
+            suspects = suspects.append_column(samples.schema.field(name), samples.column(name).slice(0, len(suspects)))
     write_actions(folder / ACTIONS_FILE, suspects, action=action)
-    write_json(folder / "run.json", _details(scored, issues))
+    details = _details(scored, issues)
+    if left_out is not None and len(left_out):
+        details["results"]["left_out"] = {"count": len(left_out), "first": left_out.slice(0, _LISTED).to_pylist()}
+    write_json(folder / "run.json", details)
 
 
 def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
@@ -133,16 +157,17 @@ def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.nda
     return names, np.searchsorted(names, labels.astype(str))
 
 
-def _refuse_to_overwrite(folder: Path, source: Path) -> None:
+def _refuse_to_overwrite(folder: Path, source: Path | None) -> None:
     record = folder / "run.json"
-    if folder.resolve() == source.resolve() or (record.is_file() and _read_details(record).get("kind") != "audit"):
+    same = source is not None and folder.resolve() == source.resolve()
+    if same or (record.is_file() and _read_details(record).get("kind") != "audit"):
         raise ValueError(f"output must be a folder of its own; {folder} holds a record that is no audit, or is audited")
     path = folder / ACTIONS_FILE
     if path.is_file() and any(one.action != "keep" for one in read_actions(path)):
         raise ValueError(f"{path} has been edited: apply it, move it away, or say with --output where to write")
 
 
-def _distinct(names: Any) -> list[str] | None:
+def distinct(names: Any) -> list[str] | None:
     """Class names of which none means two classes: one that occurs again is followed by its number, "" is it."""
     if not isinstance(names, list) or not names:
         return None
@@ -164,7 +189,11 @@ def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
         "name": f"audit of {scored.name}",
         "kind": "audit",
         "status": "finished",
-        "config": {"source": str(scored.path), "scores": list(issues.scores), "estimate": issues.estimate},
+        "config": {
+            "source": str(scored.path or scored.name),
+            "scores": list(issues.scores),
+            "estimate": issues.estimate,
+        },
         "class_names": scored.class_names,
         "results": {"label_issues": found},
     }

@@ -27,8 +27,16 @@ def score_names(table: pa.Table) -> list[str]:
     return [
         field.name
         for field in table.schema
-        if field.name not in FACTS and _is_number(field.type) and direction_of(field) is not None
+        if field.name not in FACTS
+        and _is_number(field.type)
+        and not is_shown(field)
+        and direction_of(field) is not None
     ]
+
+
+def is_shown(field: pa.Field) -> bool:
+    """Whether a column holds what people are to see of a sample, and no score."""
+    return (field.metadata or {}).get(b"kind") == b"shown"
 
 
 def title_of(field: pa.Field) -> str:

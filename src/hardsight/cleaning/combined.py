@@ -21,10 +21,13 @@ from hardsight.hardness import el2n, prototype_angle
 _BLOCK = 2**26
 
 
-def nearest_in_angle(features: Float[Tensor, "samples dim"], neighbours: int) -> Int[Tensor, "samples neighbours"]:
+def nearest_in_angle(
+    features: Float[Tensor, "samples dim"], neighbours: int, groups: Int[Tensor, "samples"] | None = None
+) -> Int[Tensor, "samples neighbours"]:
     """Row numbers of each sample's nearest others in feature angle, nearest first; a sample is not its own neighbour.
 
-    By matrix products of blocks: samples x samples never exists at once.
+    With `groups` neighbours are of other groups, as long as there are any. By matrix products of blocks: samples x
+    samples never exists at once.
     """
     count = len(features)
     if not 1 <= neighbours < count:
@@ -34,6 +37,9 @@ def nearest_in_angle(features: Float[Tensor, "samples dim"], neighbours: int) ->
     found = []
     for rows in torch.arange(count, device=features.device).split(max(1, _BLOCK // count)):
         cosines = units[rows] @ units.T
+        if groups is not None:
+            # Below every cosine, but before the sample itself.
+            cosines.masked_fill_(groups[rows, None] == groups, -2.0)
         cosines[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
         found.append(cosines.topk(neighbours, dim=1).indices)
     return torch.cat(found)

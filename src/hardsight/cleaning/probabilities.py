@@ -10,12 +10,22 @@ from hardsight.cleaning.columns import score_names
 from hardsight.cleaning.confident import check_probabilities, in_pieces
 
 COLUMN = "probabilities"
+MARGIN = pa.field(
+    "probability_margin",
+    pa.float64(),
+    metadata={
+        "kind": "score",
+        "title": "Margin of the label's probability",
+        "direction": "larger is easier",
+        "range": "[-1, 1]",
+    },
+)
 
 
 def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Tensor | None:
     """Probabilities [samples, classes]: those given, else those of the table's list column; None without either."""
     if given is None and COLUMN in table.column_names:
-        given = _matrix(table.column(COLUMN))
+        given = matrix_of(table.column(COLUMN), COLUMN)
     if given is None:
         return None
     beliefs = torch.as_tensor(given).detach().cpu()
@@ -31,43 +41,50 @@ def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Ten
 
 
 def with_scores(table: pa.Table, beliefs: Tensor | None) -> pa.Table:
-    """The table with `confidence`, `el2n` and `predicted` of the probabilities, where it has no score of its own.
+    """The table with scores and `predicted` of the probabilities, where it has no score of its own.
 
-    The length of p - y and the probability of the label need no logits. A sample without a label has neither.
+    `probability_margin`, the label's probability less the largest other one, `confidence`, the label's, and `el2n`, the
+    length of p - y, need no logits. A sample without a label has none of them.
     """
     if beliefs is None or score_names(table):
         return table
     known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
     labels = torch.from_numpy(np.array(pc.fill_null(table.column("label"), 0).to_numpy(), np.int64))
     check_probabilities(beliefs, labels)
-    for name, values in zip(("confidence", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
-        table = table.append_column(name, pa.array(values.numpy(), mask=~known))
+    for name, values in zip((MARGIN.name, "confidence", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
+        field = MARGIN if name == MARGIN.name else pa.field(name, pa.float64())
+        table = table.append_column(field, pa.array(values.numpy(), pa.float64(), mask=~known))
     if "predicted" not in table.column_names:
         table = table.append_column("predicted", pa.array(beliefs.argmax(1).numpy()))
     return table
 
 
-def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     beliefs = beliefs.double()
+    own = beliefs.gather(1, column).squeeze(1)
+    margin = own - beliefs.scatter(1, column, -1.0).amax(1)
     error = beliefs.scatter_add(1, column, torch.full(column.shape, -1.0, dtype=beliefs.dtype))
-    return beliefs.gather(1, column).squeeze(1), torch.linalg.vector_norm(error, dim=1)
+    return margin, own, torch.linalg.vector_norm(error, dim=1)
 
 
-def _matrix(column: pa.ChunkedArray) -> np.ndarray:
-    """The lists as rows, copied once and in the precision they have: of a million samples that is gigabytes."""
+def matrix_of(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """The lists as rows, copied once and in the precision they have; a missing list, or number, becomes NaN."""
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise TypeError(f"column {COLUMN!r} must hold a list of numbers for each sample; it holds {kind}")
-    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+        raise TypeError(f"column {name!r} must hold a list of numbers for each sample; it holds {kind}")
     if not len(column):
         raise ValueError("table must have at least one row; it has none")
+    if not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise TypeError(f"column {name!r} must hold lists of numbers; it holds {kind}")
+    lengths = pc.unique(pc.list_value_length(column)).drop_null().to_pylist()
     if len(lengths) != 1 or not lengths[0]:
-        raise ValueError(f"column {COLUMN!r} must hold one list for each sample, all of one length")
+        raise ValueError(f"column {name!r} must hold one list for each sample, all of one length")
     narrow = kind.value_type in (pa.float16(), pa.float32())
-    matrix = np.empty((len(column), lengths[0]), np.float32 if narrow else np.float64)
+    matrix = np.full((len(column), lengths[0]), np.nan, np.float32 if narrow else np.float64)
     start = 0
     for chunk in column.chunks:
-        rows = chunk.flatten().to_numpy(zero_copy_only=False)
-        matrix[start : start + len(chunk)] = rows.reshape(len(chunk), lengths[0])
+        filled = start + np.flatnonzero(chunk.is_valid().to_numpy(zero_copy_only=False))
+        rows = chunk.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(len(filled), lengths[0])
+        matrix[slice(start, start + len(chunk)) if len(filled) == len(chunk) else filled] = rows
         start += len(chunk)
     return matrix

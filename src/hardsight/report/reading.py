@@ -85,6 +85,14 @@ class Samples:
         self.scores = [_described(field) for field in self.schema if _is_score(field)]
 
     @property
+    def shown(self) -> list[str]:
+        """The columns that an audit was asked to show of each sample, the text first."""
+        names = [
+            one.name for one in self.schema if (one.metadata or {}).get(b"kind") == b"shown" and one.name != "path"
+        ]
+        return sorted(names, key=lambda name: name != "text")
+
+    @property
     def classes(self) -> int:
         """The number of classes, where the table says it; 0 where it does not."""
         classes = text_metadata(self.schema).get("classes", "")
@@ -208,8 +216,9 @@ def class_name(value: Any, class_names: Sequence[str]) -> str:
 
 
 def _is_score(field: pa.Field) -> bool:
-    named = pa.types.is_integer(field.type) and text_metadata(field).get("kind") == "score"
-    return field.name not in _FACTS and (named or pa.types.is_floating(field.type))
+    kind = text_metadata(field).get("kind")
+    named = pa.types.is_integer(field.type) and kind == "score"
+    return field.name not in _FACTS and kind != "shown" and (named or pa.types.is_floating(field.type))
 
 
 def _described(field: pa.Field) -> Score:

@@ -30,6 +30,7 @@ class Card:
     values: tuple[float, ...]
     path: str = ""
     reasons: str = ""
+    shown: tuple[str, ...] = ()
     picture: str = ""
 
     @property
@@ -206,6 +207,7 @@ class View:
         paths, reasons = (
             samples.texts(column, rows) if column in samples else [""] * len(rows) for column in ("path", "reasons")
         )
+        shown = [samples.texts(column, rows) for column in samples.shown]
         return [
             Card(
                 id=identity,
@@ -216,6 +218,7 @@ class View:
                 values=tuple(float(column[at]) for column in values),
                 path=paths[at],
                 reasons=reasons[at],
+                shown=tuple(column[at] for column in shown),
                 picture=self._thumbnails.get(identity, ""),
             )
             for at, (row, identity) in enumerate(zip(rows, samples.texts("id", rows), strict=True))

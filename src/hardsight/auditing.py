@@ -1,0 +1,244 @@
+"""`hs.audit`: which labels of a data set are probably wrong, from features, probabilities, scores or a run's record."""
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from hardsight.cleaning.audit import Scored, audited_table, read_scored, write_audit
+from hardsight.cleaning.audit import audit as audit_scores
+from hardsight.cleaning.columns import score_names
+from hardsight.cleaning.combined import nearest_in_angle, neighbour_disagreement, smooth
+from hardsight.cleaning.issues import LabelIssues, find_label_issues
+from hardsight.cleaning.labelled import Labelled, arrow_table, few_of_a_class, labelled_arrays, labelled_table
+from hardsight.cleaning.probabilities import MARGIN, with_scores
+from hardsight.hardness import SCORES
+from hardsight.heads import fit_head
+from hardsight.names import visible
+
+NEIGHBOURS = pa.field(
+    "neighbour_disagreement",
+    pa.float64(),
+    metadata={
+        "kind": "score",
+        "title": "Neighbours with other labels",
+        "direction": "larger is harder",
+        "range": "[0, 1]",
+    },
+)
+SMOOTHED = pa.field(
+    "smoothed_margin",
+    pa.float64(),
+    metadata={
+        "kind": "score",
+        "title": "Margin of the label's probability, mean with its neighbours'",
+        "direction": "larger is easier",
+        "range": "[-1, 1]",
+    },
+)
+# What to rank by, the first that is known: the best of 40 candidates on digits, USPS and CIFAR-10's test features with
+# noise of three kinds (docs/cleaning.md).
+DEFAULTS = (SMOOTHED.name, MARGIN.name)
+NEAREST = 10
+# With more samples every pair of them would take too long: they are ranked without neighbours.
+MOST_COMPARED = 100_000
+_PRINTED = 10
+_LONGEST = 40
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found: `issues` as `find_label_issues` gives them, and `left_out`, id and reason of samples not judged.
+
+    Printed, it is a summary with the ten most suspicious samples.
+    """
+
+    scored: Scored
+    issues: LabelIssues
+    left_out: pa.Table
+
+    @property
+    def table(self) -> pa.Table:
+        """One row per sample, most suspicious first: id, label, expected, suspicion, reasons, scores, what is shown."""
+        found = self.issues.table
+        for field in audited_table(self.scored, self.issues).schema:
+            if field.name not in found.column_names:
+                column = self.scored.table.column(field.name).take(pa.array(self.issues.order))
+                found = found.append_column(field, column)
+        return found
+
+    def to_pandas(self) -> Any:
+        """`table` as a pandas.DataFrame."""
+        return self.table.to_pandas()
+
+    def save(self, folder: Path | str) -> Path:
+        """Write what `hardsight audit` writes: samples.parquet, actions.csv, run.json, and report.html.
+
+        The page is left out where matplotlib or jinja2 is not installed. `hardsight audit FOLDER --apply
+        FOLDER/actions.csv` then gives the labels as the edited list says.
+        """
+        folder = Path(folder)
+        write_audit(folder, self.scored, self.issues, left_out=self.left_out)
+        if all(importlib.util.find_spec(name) for name in ("jinja2", "matplotlib")):
+            from hardsight.report import write_report
+
+            write_report(folder)
+        return folder
+
+    def __repr__(self) -> str:
+        issues, samples = self.issues, self.issues.table.num_rows
+        lines = [
+            f"Audit of {samples:,} samples: about {issues.estimated:,} ({issues.estimated / samples:.1%}) labels are "
+            f"probably wrong, by {issues.estimate.replace('_', ' ')}; ranked by {', '.join(issues.scores)}"
+        ]
+        if len(self.left_out):
+            lines.append(f"{len(self.left_out):,} samples were left out, see left_out")
+        lines.append("most suspicious first: id, label -> expected, suspicion")
+        for row in self.table.slice(0, _PRINTED).to_pylist():
+            label, expected = row.get("label_name", row["label"]), row.get("expected_name", row["expected"])
+            about = str(row.get("text") or row.get("path") or "")
+            cut = about if len(about) <= _LONGEST else about[: _LONGEST - 1] + "…"
+            suspicion = "missing" if row["suspicion"] is None else f"{row['suspicion']:.4f}"
+            lines.append(f"  {row['id']}  {label} -> {expected}  {suspicion}  {cut}".rstrip())
+        return "\n".join(visible(line) for line in lines)
+
+
+def audit(
+    source: Any = None,
+    *,
+    labels: Any = None,
+    features: Any = None,
+    probabilities: Any = None,
+    label: str = "label",
+    text: str | None = None,
+    show: Sequence[str] = (),
+    folds: int = 5,
+    groups: Any = None,
+    class_names: Sequence[str] | None = None,
+    score: str | Sequence[str] | None = None,
+    estimate: str = "auto",
+    estimator: Any = None,
+    seed: int = 0,
+) -> Audit:
+    """Rank samples by how little their labels fit, and estimate how many are wrong.
+
+    `source` is left out where `labels` come beside `features` or `probabilities` (tensors, arrays, `numpy.memmap`);
+    else it is a table that speaks Arrow (pandas, polars, pyarrow), whose columns `label`, `features`, `probabilities`,
+    `text`, `groups` and `show` name, a table of scores, or the path of one or of a run's record. Labels are text or
+    whole numbers; text beside probabilities is numbered in the order of `class_names`, else sorted.
+
+    Features are judged by heads that never saw the sample (`fit_head`, which takes `folds`, `groups`, `estimator` and
+    `seed`) and, up to 100,000 samples, by the labels of its nearest neighbours in angle. `score` names what to rank by
+    instead. Probabilities should be of models that did not train on the sample; with features too they stand in the
+    heads' place. Samples with NaN in their row, or without a label, are left out and listed.
+
+    >>> import torch
+    >>> import hardsight as hs
+    >>> labels = torch.arange(60) % 3
+    >>> features = torch.nn.functional.one_hot(labels).float() + 0.1 * torch.rand(60, 3)
+    >>> labels[7] = 2
+    >>> hs.audit(labels=labels, features=features).issues.suspects()["id"].to_pylist()
+    [7]
+    """
+    name, path = "labels", None
+    if source is None:
+        if labels is None:
+            raise ValueError("source must be a table, a run or a table of scores; without it, labels must be given")
+        given = labelled_arrays(
+            labels, features=features, probabilities=probabilities, groups=groups, class_names=class_names
+        )
+    else:
+        if labels is not None:
+            raise ValueError("labels must be left out where source has them; label names their column")
+        if isinstance(source, str | Path):
+            scored = read_scored(source)
+            table, name, path = scored.table, scored.name, scored.path
+            class_names = scored.class_names if class_names is None else class_names
+        else:
+            table, name = arrow_table(source), "table"
+        if features is None and probabilities is None and "features" not in table.column_names and score_names(table):
+            return of_scores(
+                Scored(table, None if class_names is None else list(class_names), name, path), score, estimate
+            )
+        given = labelled_table(
+            table, label=label, features=features, probabilities=probabilities, text=text, show=show, groups=groups,
+            class_names=class_names,
+        )  # fmt: skip
+    return of_labelled(given, name, path, score, estimate, folds=folds, estimator=estimator, seed=seed)
+
+
+def of_scores(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> Audit:
+    """The audit of a table that has scores."""
+    without = scored.table.column("label").is_null() if "label" in scored.table.column_names else None
+    issues = audit_scores(scored, score, estimate)
+    ids = scored.table.column("id").filter(without)
+    return Audit(scored, issues, pa.table({"id": ids, "reason": pa.array(["no label"] * len(ids), pa.string())}))
+
+
+def of_labelled(
+    given: Labelled,
+    name: str,
+    path: Path | None,
+    score: str | Sequence[str] | None = None,
+    estimate: str = "auto",
+    *,
+    folds: int = 5,
+    estimator: Any = None,
+    seed: int = 0,
+) -> Audit:
+    """The audit of labels beside features or probabilities."""
+    kept, left_out = given.judged()
+    labels = torch.from_numpy(kept.codes)
+    table = kept.table.set_column(1, "label", pa.array(kept.codes))
+    probabilities, features = kept.probabilities, kept.features
+    head = None
+    if probabilities is None:
+        few_of_a_class(kept.codes, kept.classes)
+        head = fit_head(features, labels, folds, groups=kept.groups, num_classes=len(kept.classes), estimator=estimator,
+                        seed=seed)  # fmt: skip
+        probabilities = head.probabilities()
+    beliefs = probabilities if isinstance(probabilities, Tensor) else torch.from_numpy(np.array(probabilities))
+    table = with_scores(table, beliefs)
+    if head is not None and head.weight is not None:
+        for one, values in head.score(("avh", "angular_margin")).items():
+            field = pa.field(one, pa.float64(), metadata=SCORES[one].describe(len(kept.classes)))
+            table = table.append_column(field, pa.array(values.double().numpy()))
+    if features is not None and 1 < len(labels) <= MOST_COMPARED:
+        table = _with_neighbours(table, features, beliefs, labels, kept.groups)
+    if score is None:
+        score = next(one for one in DEFAULTS if one in table.column_names)
+    names = kept.class_names
+    issues = find_label_issues(table, score, class_names=names, probabilities=beliefs, estimate=estimate)
+    if names is None:
+        # The classes as they were given, where numbers stood for them.
+        issues = replace(issues, table=_with_classes(issues.table, kept.classes))
+        table = _with_classes(table, kept.classes)
+    return Audit(Scored(table, names, name, path), issues, left_out)
+
+
+def _with_neighbours(table: pa.Table, features: Any, beliefs: Tensor, labels: Tensor, groups: Any) -> pa.Table:
+    """The table with what the nearest in angle say: the labels that they carry, and the heads of them."""
+    wide = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
+    wide = wide if wide.dtype == torch.float64 else wide.float()
+    codes = None if groups is None else torch.from_numpy(np.unique(groups, return_inverse=True)[1].reshape(-1))
+    near = nearest_in_angle(wide - wide.mean(0), min(NEAREST, len(labels) - 1), codes).cpu()
+    smoothed = smooth(beliefs, near)
+    own = smoothed.gather(1, labels[:, None]).squeeze(1)
+    margin = own - smoothed.scatter(1, labels[:, None], -1.0).amax(1)
+    for field, values in ((NEIGHBOURS, neighbour_disagreement(labels, near)), (SMOOTHED, margin)):
+        table = table.append_column(field, pa.array(values.double().numpy()))
+    return table
+
+
+def _with_classes(table: pa.Table, classes: pa.Array) -> pa.Table:
+    for name in ("label", "expected", "predicted"):
+        if name in table.column_names:
+            column = classes.take(table.column(name).combine_chunks())
+            table = table.set_column(table.column_names.index(name), name, column)
+    return table

@@ -550,3 +550,16 @@ def test_what_a_training_noted_stands_above_its_numbers(make_record: Maker) -> N
     note = "no sample is predicted as <cat>"
     page = write_report(make_record({"id": [1], "avh": [0.1]}, notes=[note])).read_text()
     assert "predicted as &lt;cat&gt;" in page.partition("<main>")[0]
+
+
+def test_a_self_training_shows_its_rounds(make_record: Maker) -> None:
+    folder = make_record({"id": [1], "avh": [0.1]}, kind="adaptation")
+    rounds = {"round": [0, 1, 2], "accuracy": [0.5, 0.625, 0.75], "agreement": [None, 0.813, 0.938]}
+    rounds |= {"changed_labels": [None, 0.042, None], "test_accuracy": pa.nulls(3, pa.float64())}
+    pq.write_table(pa.table(rounds), folder / "rounds.parquet")
+    shown = write_report(folder).read_text().partition('<section id="rounds">')[2].partition("</section>")[0]
+    for text in ("62.5%", "93.8%", "4.2%", ">2<"):
+        assert text in shown
+    assert "Test accuracy" not in shown, "of no column that was not measured"
+    (folder / "rounds.parquet").unlink()
+    assert 'id="rounds"' not in write_report(folder).read_text()

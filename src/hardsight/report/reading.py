@@ -158,6 +158,7 @@ class Run:
     details: Mapping[str, Any]
     samples: Samples
     epochs: pa.Table | None
+    rounds: pa.Table | None
 
     @property
     def name(self) -> str:
@@ -204,9 +205,11 @@ def read_run(folder: Path | str) -> Run:
     details = read_json(path)
     if not isinstance(details, dict):
         raise ValueError(f"{path} must hold a JSON object; it holds a {type(details).__name__}")
-    epochs = folder / "epochs.parquet"
-    table = read_table(epochs) if epochs.exists() else None
-    return Run(folder, details, Samples(folder / "samples.parquet"), table)
+    epochs, rounds = (
+        read_table(table) if table.exists() else None
+        for table in (folder / "epochs.parquet", folder / "rounds.parquet")
+    )
+    return Run(folder, details, Samples(folder / "samples.parquet"), epochs, rounds)
 
 
 def class_name(value: Any, class_names: Sequence[str]) -> str:

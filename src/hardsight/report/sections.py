@@ -10,6 +10,7 @@ from hardsight.report import figures
 from hardsight.report.numbers import Histogram, number, range_text
 from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, shortened
 from hardsight.report.reading import Score
+from hardsight.report.rounds import ROUNDS
 from hardsight.report.view import AVH, TABLE_ROWS, Card, ClassMeans, Confusion, Plane, Ranking, ScoreLine, View
 
 _CONFUSIONS = 12
@@ -233,6 +234,7 @@ def _run(view: View, shown: bool) -> list[Block]:
 
 
 SECTIONS: list[Section[View]] = [
+    ROUNDS,
     Section(
         "suspects",
         "Suspected wrong labels",

@@ -34,7 +34,7 @@ ROUND_COLUMNS = {
     "agreement_with_first": "share of the target predicted as at the first look, before the rounds",
     "target_confidence": "mean softmax probability of the predictions, over the whole target",
     "classes_predicted": "how many classes the target is predicted as",
-    "changed_labels": "of the samples selected at this look and the one before, the share with another pseudo-label",
+    "changed_labels": "of the samples selected at the look before, the share that now has another pseudo-label or none",
     "selected": "how many target samples got a pseudo-label",
     "selected_share": "the same as a share of the target",
     "true_positive_rate": "share of the selected whose pseudo-label is right (AVH, Table 4)",

@@ -81,11 +81,11 @@ class Signs:
 
 
 def changed_labels(before: Int64[Tensor, "samples"] | None, now: Int64[Tensor, "samples"]) -> float | None:
-    """Of the samples that had a pseudo-label and have one again, the share whose label is another; None without any."""
-    if before is None:
+    """Of the samples that had a pseudo-label, the share that now has another or none; None without any."""
+    if before is None or not bool((before >= 0).any()):
         return None
-    both = (before >= 0) & (now >= 0)
-    return _share(before[both] != now[both]) if bool(both.any()) else None
+    had = before >= 0
+    return _share(before[had] != now[had])
 
 
 def _share(hits: Tensor) -> float:

@@ -53,7 +53,7 @@ def hopper_assembly() -> Callable[..., str]:
     integers.
     """
     triton = pytest.importorskip("triton")
-    tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
+    tiling = pytest.importorskip("hardsight.kernels.fused.angular_norms")
     if not triton.__version__.startswith(tiling._GLUON_TRIED_WITH):
         pytest.skip("the kernel was not tried with this Triton")
     from triton.backends.compiler import GPUTarget
@@ -75,11 +75,11 @@ def hopper_assembly() -> Callable[..., str]:
 @pytest.fixture
 def on_hopper() -> None:
     """The test needs a GPU that runs the kernels for Hopper."""
-    from hardsight.kernels.fused import angular_tiling
+    from hardsight.kernels.fused import angular_norms
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    if not angular_tiling.serves_hopper(torch.device("cuda", 0)):
+    if not angular_norms.serves_hopper(torch.device("cuda", 0)):
         pytest.skip("the kernel is for Hopper")
 
 

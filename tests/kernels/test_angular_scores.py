@@ -227,7 +227,7 @@ def test_the_large_tiles_of_many_classes_give_the_same_numbers(
 ) -> None:
     fused = pytest.importorskip("hardsight.kernels.fused.angular_scores")
     norms = pytest.importorskip("hardsight.kernels.fused.angular_norms")
-    tilings = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
+    tilings = pytest.importorskip("hardsight.kernels.fused.angular_norms")
     if hopper and (device != "cuda" or not tilings.serves_hopper(torch.device(device))):
         pytest.skip("no Hopper device, or another Triton than the kernel was tried with")
     shape = (3000, 512, 5001) if device == "cuda" else (130, 72, 270)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
+tiling = pytest.importorskip("hardsight.kernels.fused.angular_norms")
 
 SMALL = tiling.Tiling(64, 64, 64, 4, 3)
 LARGE = tiling.Tiling(128, 256, 64, 8, 4)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hardsight.losses import linear_gradient_rescaling
 
-tiling = pytest.importorskip("hardsight.kernels.fused.angular_tiling")
+tiling = pytest.importorskip("hardsight.kernels.fused.angular_norms")
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -56,7 +56,7 @@ def test_coefficients_are_finite_whatever_the_divisor() -> None:
 
 
 def test_many_shares_have_one_sum(device: str) -> None:
-    from hardsight.kernels.fused.rescaling import totals
+    from hardsight.kernels.fused.rescaled_cross_entropy import totals
 
     shares = 5000
     drawn = torch.rand(4, shares, generator=torch.Generator().manual_seed(0)).to(device)

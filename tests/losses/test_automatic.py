@@ -18,8 +18,8 @@ from hardsight.losses.automatic import (
     printed_knobs,
     rescaling_knobs,
 )
+from hardsight.losses.emphasis import critical_beta
 from hardsight.losses.rescaling import gradient_rescaling
-from hardsight.losses.rescaling_limit import critical_beta
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hardsight.losses import (
     backward_correction_loss,
     forward_correction_loss,
 )
-from hardsight.losses.transition import noisy_transition
+from hardsight.losses.correction import noisy_transition
 
 MATRIX = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]], dtype=torch.float64)
 

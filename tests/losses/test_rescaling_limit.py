@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from hardsight.losses import GCELoss, GradientRescaling, MAELoss
+from hardsight.losses.emphasis import critical_beta, largest_beta
 from hardsight.losses.entropy import CrossEntropy
-from hardsight.losses.rescaling_limit import critical_beta, largest_beta
 
 
 def growth(loss: nn.Module, classes: int) -> float:

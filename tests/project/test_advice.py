@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hardsight.losses import GradientRescaling
-from hardsight.losses.rescaling_limit import largest_beta
+from hardsight.losses.emphasis import largest_beta
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

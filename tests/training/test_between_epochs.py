@@ -6,10 +6,9 @@ from torch import nn
 
 from hardsight import training
 from hardsight.losses import AutomaticRescaling, local_intrinsic_dimensionality
-from hardsight.losses.curriculum import MentorNetPD, SelfPaced
-from hardsight.losses.dimensionality import D2L
+from hardsight.losses.curriculum import D2L, MentorNetPD, SelfPaced
 from hardsight.losses.joint import JointOptimisation
-from hardsight.losses.pruning import TruncatedGCELoss
+from hardsight.losses.robust import TruncatedGCELoss
 from hardsight.training import between_epochs
 from hardsight.training.network import Network
 

@@ -11,9 +11,19 @@ from hardsight.losses.correction import (
     SAdaptation,
     backward_correction_loss,
     forward_correction_loss,
+    transition_from_labels,
+    transition_from_predictions,
 )
-from hardsight.losses.curriculum import MentorNetPD, SelfPaced, mentornet_weights, self_paced_loss, self_paced_weights
-from hardsight.losses.dimensionality import D2L, d2l_loss, local_intrinsic_dimensionality
+from hardsight.losses.curriculum import (
+    D2L,
+    MentorNetPD,
+    SelfPaced,
+    d2l_loss,
+    local_intrinsic_dimensionality,
+    mentornet_weights,
+    self_paced_loss,
+    self_paced_weights,
+)
 from hardsight.losses.emphasis import emphasis_focus, emphasis_spread, weight_curve
 from hardsight.losses.entropy import (
     CrossEntropy,
@@ -26,7 +36,6 @@ from hardsight.losses.entropy import (
 )
 from hardsight.losses.joint import JointOptimisation, joint_optimisation_loss
 from hardsight.losses.margins import ArcFace, CosFace, CosineLinear, NormFace, SphereFace, margin_logits, margin_loss
-from hardsight.losses.pruning import TruncatedGCELoss, truncated_gce_loss
 from hardsight.losses.registry import LOSSES, LossEntry
 from hardsight.losses.rescaling import (
     GradientRescaling,
@@ -41,14 +50,15 @@ from hardsight.losses.robust import (
     MAELoss,
     SoftBootstrapping,
     SymmetricCrossEntropy,
+    TruncatedGCELoss,
     bootstrapping_loss,
     focal_loss,
     gce_loss,
     mae_loss,
     symmetric_cross_entropy,
+    truncated_gce_loss,
 )
 from hardsight.losses.schedules import AMC_PAPER, AMC_SCRIPT, AMCSchedule, gaussian_ramp_down, gaussian_ramp_up
-from hardsight.losses.transition import transition_from_labels, transition_from_predictions
 
 __all__ = [
     "AMC_PAPER",

@@ -12,7 +12,7 @@ that learning it by heart takes the longer the larger lam is and the surer the n
 3. Else lam becomes 1, but not before `warm_up` epochs nor before the network recognises more than half of the images.
    With 1 a right label pulls as p too: an image that is not recognised yet is hardly learnt any more. More than 1 would
    rule classes out whatever the images show: of K equally probable classes a chance lead dies out only while
-   a'/a < K, where a = w / (1 - p) (see `rescaling_limit`), and here a'/a is lam K.
+   a'/a < K, where a = w / (1 - p) (see `emphasis`), and here a'/a is lam K.
 
 Development sets chose this among others (USPS and scikit-learn's digits with symmetric noise), not the data of the
 studies that judge it: docs/training.md has the numbers. Two former rules stay trainable, as what they gave stays in
@@ -29,10 +29,9 @@ from torch import Tensor, nn
 
 from hardsight import distributed
 from hardsight.derivatives import wants_gradient
-from hardsight.losses.emphasis import emphasis_focus
+from hardsight.losses.emphasis import emphasis_focus, largest_beta
 from hardsight.losses.inputs import as_rows, check_range, check_reduction, reduce
 from hardsight.losses.rescaling import attach_gradient, let_go, rescale, rescaled_gradient
-from hardsight.losses.rescaling_limit import largest_beta
 from hardsight.losses.terms import Over
 
 # (noise rate, beta, lam) with the best final test accuracy: Table 2 for clean labels, Table 3 for ten classes

@@ -1,13 +1,14 @@
 """Loss correction by a noise transition matrix T, T[i, j] = probability that class i is labelled j.
 
 Forward and Backward (Patrini et al., 2017) take the matrix as known or estimated; the S-adaptation layer
-(Goldberger & Ben-Reuven, 2017) learns it with the network. At test time the network is used without them.
+(Goldberger & Ben-Reuven, 2017) learns it with the network. `transition_from_predictions` and
+`transition_from_labels` estimate the matrix. At test time the network is used without them.
 """
 
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hardsight.geometry import full_precision
@@ -16,12 +17,12 @@ from hardsight.losses.inputs import (
     as_rows,
     bounded,
     check_floating,
+    check_labels,
     check_range,
     check_reduction,
     sum_slack,
 )
 from hardsight.losses.registry import LogitLoss, on_rows, register
-from hardsight.losses.transition import noisy_transition
 
 
 @on_rows
@@ -210,3 +211,48 @@ register(
     "Goldberger & Ben-Reuven, ICLR 2017",
     class_squares=("scores",),
 )
+
+
+def noisy_transition(classes: int, rate: float = 0.3) -> Float[Tensor, "classes classes"]:
+    """Symmetric noise: 1 - rate on the diagonal, the rest spread evenly over the other classes."""
+    return torch.full((classes, classes), rate / (classes - 1)).fill_diagonal_(1 - rate)
+
+
+def transition_from_predictions(
+    probabilities: Float[Tensor, "samples classes"],
+    *,
+    quantile: float = 1.0,
+    anchors: Int[Tensor, "rows points"] | None = None,
+) -> Float[Tensor, "classes classes"]:
+    """Row i is the prediction at class i's anchor point (Patrini et al., 2017, Eqs. 12 and 13).
+
+    `probabilities` are a softmax trained on the noisy labels. Class i's anchor is the sample most surely of that
+    class, or with `quantile` (the paper: 0.97) the one at that quantile of p_i, which outliers move less. `anchors`
+    names known anchor points instead, rows of the samples' numbers; several a class are averaged.
+    """
+    check_range(quantile, "quantile", 0.0, 1.0)
+    samples, classes = probabilities.shape
+    if samples == 0:
+        raise ValueError("probabilities must hold at least one sample; got 0")
+    if anchors is None:
+        order = probabilities.argsort(dim=0)
+        anchors = order[int(quantile * (samples - 1))].unsqueeze(-1)
+    elif anchors.shape[0] != classes:
+        raise ValueError(f"anchors must have a row for each of {classes} classes; got {anchors.shape[0]}")
+    rows = probabilities[anchors].mean(1)
+    return rows / rows.sum(-1, keepdim=True)
+
+
+def transition_from_labels(
+    clean: Int[Tensor, "samples"], noisy: Int[Tensor, "samples"], classes: int
+) -> Float[Tensor, "classes classes"]:
+    """Share of each clean class's samples that carry each noisy label; a class without samples is taken as clean.
+
+    Samples with a label of -100 do not count.
+    """
+    clean_flat, clean_is_known = check_labels(clean, tuple(noisy.shape), classes, -100)
+    noisy_flat, noisy_is_known = check_labels(noisy, tuple(clean.shape), classes, -100)
+    pairs = (clean_flat * classes + noisy_flat)[clean_is_known & noisy_is_known]
+    counts = torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+    totals = counts.sum(-1, keepdim=True)
+    return torch.where(totals == 0, torch.eye(classes, device=counts.device), counts / totals.clamp_min(1))

@@ -243,7 +243,7 @@ class GradientRescaling(nn.Module):
 
     A larger `beta` makes the weights differ more; a larger `lam` moves the emphasis towards easier samples (the largest
     weight is at the probability lam / (1 + lam)). Above
-    `losses.rescaling_limit.largest_beta(lam, classes)` it rules classes out. `epsilon=0` is Eq. 6 to the letter, under
+    `losses.emphasis.largest_beta(lam, classes)` it rules classes out. `epsilon=0` is Eq. 6 to the letter, under
     which a fitted sample pulls for ever. For gradient accumulation see `AccumulatedRescaling`; for several processes
     nothing is needed.
     """

@@ -14,10 +14,9 @@ from hardsight.distributed import rank_and_count
 from hardsight.dynamics.noise_rate import lead, noise_rate
 from hardsight.heads import evaluating
 from hardsight.losses.automatic import AutomaticRescaling
-from hardsight.losses.curriculum import SelfPaced
-from hardsight.losses.dimensionality import D2L, local_intrinsic_dimensionality
+from hardsight.losses.curriculum import D2L, SelfPaced, local_intrinsic_dimensionality
 from hardsight.losses.joint import JointOptimisation
-from hardsight.losses.pruning import TruncatedGCELoss
+from hardsight.losses.robust import TruncatedGCELoss
 from hardsight.training.evaluation import gather, share
 from hardsight.training.network import Network
 from hardsight.training.progress import NonFiniteLossError

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.losses.automatic import AutomaticRescaling
+from hardsight.losses.correction import noisy_transition
 from hardsight.losses.margins import MARGINS, CosineLinear, MarginLoss, margin_loss
 from hardsight.losses.registry import LOSSES, LossEntry, Sizes
 from hardsight.losses.rescaling import GradientRescaling
-from hardsight.losses.transition import noisy_transition
 from hardsight.names import check_name, unknown_name
 from hardsight.training.config import TrainingConfig
 from hardsight.training.network import Objective

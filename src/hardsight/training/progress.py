@@ -15,8 +15,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardsight.distributed import rank_and_count
+from hardsight.losses.emphasis import largest_beta
 from hardsight.losses.rescaling import GradientRescaling
-from hardsight.losses.rescaling_limit import largest_beta
 from hardsight.names import check_name, visible
 from hardsight.training.record import flat
 

@@ -1,6 +1,6 @@
 """Settings of gradient rescaling by how far beta lies above the limit from which equal probabilities are unstable."""
 
-from hardsight.losses.rescaling_limit import critical_beta, largest_beta
+from hardsight.losses.emphasis import critical_beta, largest_beta
 from hardsight_studies.engine.rows import Rows
 
 _CLASSES = 10

@@ -1,4 +1,7 @@
-"""Triton: the arccos, arcsine and softplus that the kernels share, accurate to float32's rounding."""
+"""Triton: the arccos, arcsine and softplus that the kernels share, accurate to float32's rounding.
+
+And what the losses share: who counts and how much, and numbers that may come as tensors.
+"""
 
 from typing import no_type_check
 
@@ -94,3 +97,28 @@ def softplus(x):
     one = 1.0 + small
     log = tl.where(one == 1.0, small, tl.log(one) * small / tl.where(one == 1.0, 1.0, one - 1.0))
     return tl.maximum(x, 0.0) + log
+
+
+@triton.jit
+@no_type_check
+def label_and_weight(labels, sample_weight, sample, inside, ignore_index):
+    """The label of each sample (0 where ignored), and its weight: 1 where none is given, 0 where ignored or outside."""
+    # A byte without sign would be taken for one with it where it moves a pointer.
+    label = tl.load(labels + sample, mask=inside, other=0).to(tl.int64)
+    kept = inside & (label != ignore_index)
+    if sample_weight is None:
+        weight = tl.where(kept, 1.0, 0.0)
+    else:
+        weight = tl.load(sample_weight + sample, mask=kept, other=0.0).to(tl.float32)
+    return tl.where(kept, label, 0), weight
+
+
+@triton.jit
+@no_type_check
+def number_at(pointer, value):
+    """A number that comes as a tensor of one element, or as itself where there is no tensor."""
+    if pointer is None:  # noqa: SIM108, the branch not taken must not be compiled
+        number = value
+    else:
+        number = tl.load(pointer).to(tl.float32)
+    return number

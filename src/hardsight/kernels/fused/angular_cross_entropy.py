@@ -23,9 +23,8 @@ from hardsight.kernels.dispatch import (
     power_of_two,
     product,
 )
-from hardsight.kernels.fused.angles import PI, arccos
+from hardsight.kernels.fused.angles import PI, arccos, label_and_weight, number_at
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
-from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Products of one block, samples x classes. Fewer would read and write the weight's gradient more often.
 BLOCK_ELEMENTS = 2**28

@@ -1,9 +1,9 @@
 """Triton: one pass over tiles of samples x classes that leaves a few numbers a sample.
 
 `angular_norms` takes the norms. The scan folds the products tile by tile (`angular_scan`, on Hopper
-`angular_scan_hopper`); `angular_tiling` splits the classes among programs that work at the same time on few sample
+`angular_scan_hopper`); `angular_norms` splits the classes among programs that work at the same time on few sample
 blocks, so that both operands stay in the L2 cache. `angular_combine` joins the splits, and measures again, from the
-vectors (`angular_remeasure`), what a product cannot give.
+vectors (`angular_combine`), what a product cannot give.
 """
 
 import torch
@@ -13,16 +13,16 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from hardsight.kernels.dispatch import blocks_of, on_device_of
 from hardsight.kernels.fused.angular_combine import combine
 from hardsight.kernels.fused.angular_fold import FIELDS
-from hardsight.kernels.fused.angular_norms import Measured
-from hardsight.kernels.fused.angular_scan import scan_tiles
-from hardsight.kernels.fused.angular_tiling import (
+from hardsight.kernels.fused.angular_norms import (
     Division,
+    Measured,
     Tiling,
     can_be_described,
     divide,
     is_worth_a_look,
     processors_of,
 )
+from hardsight.kernels.fused.angular_scan import scan_tiles
 
 
 def scan(

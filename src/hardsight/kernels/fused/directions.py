@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hardsight.kernels.dispatch import blocks_of, on_device_of, power_of_two
-from hardsight.kernels.fused.samples import label_and_weight, number_at
+from hardsight.kernels.fused.angles import label_and_weight, number_at
 
 # Two cosines one rounding step apart near 1 differ by an angle of sqrt(2 eps): no smaller sine can be told apart.
 LEAST_SINE = tl.constexpr(4.8828125e-04)

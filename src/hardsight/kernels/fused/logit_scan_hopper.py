@@ -26,8 +26,8 @@ from hardsight.kernels.fused.angular_fold import (
     slices_of,
     with_bias,
 )
+from hardsight.kernels.fused.angular_norms import Tiling, divide, is_worth_a_look, processors_of
 from hardsight.kernels.fused.angular_scan_hopper import describe, load_ahead, multiply_tile, stages_of
-from hardsight.kernels.fused.angular_tiling import Tiling, divide, is_worth_a_look, processors_of
 
 # What a program leaves for each of its samples: largest logit of the other classes, their mass under it, label's logit.
 FIELDS = tl.constexpr(3)

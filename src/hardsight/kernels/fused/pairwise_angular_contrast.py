@@ -9,9 +9,8 @@ import triton.language as tl
 from torch import Tensor
 
 from hardsight.kernels.dispatch import aligned, blocks_of, on_device_of, power_of_two, product
-from hardsight.kernels.fused.angles import arccos
+from hardsight.kernels.fused.angles import arccos, label_and_weight, number_at
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
-from hardsight.kernels.fused.samples import label_and_weight, number_at
 
 # Products of one block, samples x all samples.
 _BLOCK_ELEMENTS = 2**26

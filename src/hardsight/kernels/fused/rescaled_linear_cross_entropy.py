@@ -13,11 +13,11 @@ import triton.language as tl
 from torch import Tensor
 
 from hardsight.kernels.dispatch import add_product, aligned, blocks_of, log_or_nothing, on_device_of, padded, product
+from hardsight.kernels.fused.angles import label_and_weight
 from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
 from hardsight.kernels.fused.angular_fold import LOWEST
-from hardsight.kernels.fused.angular_tiling import choose_tiling
-from hardsight.kernels.fused.rescaling import log_held, log_p_and_weight, log_two_over, totals
-from hardsight.kernels.fused.samples import label_and_weight
+from hardsight.kernels.fused.angular_norms import choose_tiling
+from hardsight.kernels.fused.rescaled_cross_entropy import log_held, log_p_and_weight, log_two_over, totals
 
 # Elements of a gradient that a program scales.
 _SCALED = 8192

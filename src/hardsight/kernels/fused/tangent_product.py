@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from hardsight.kernels.dispatch import blocks_of, held_dtype, on_device_of, padded, product
-from hardsight.kernels.fused.angular_tiling import can_be_described, processors_of, serves_hopper
+from hardsight.kernels.fused.angular_norms import can_be_described, processors_of, serves_hopper
 from hardsight.kernels.fused.directions import project
 
 # Of a tile: samples, classes that are summed at a time, dimensions; and stages of loading ahead.

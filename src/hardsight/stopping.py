@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM end a command with one sentence that says how to go on, and with exit code 130 or 143."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -68,6 +69,8 @@ def stop_said() -> Iterator[None]:
         if number is None or isinstance(end, _Said):
             raise
         _say(number, [*getattr(end, "__notes__", ())])
+        # What comes now would only disturb the interpreter while it is taken down.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         raise _Said(128 + number) from None
 
 
@@ -98,8 +101,10 @@ def _watch(line: socket.socket) -> None:
                 while received and received != _ANSWERED:
                     received = line.recv(1)
             except TimeoutError:
-                _say(number, [])
-                os._exit(128 + number)
+                # Whoever handles it since, as a server does, answers in a way of its own.
+                if signal.getsignal(number) is _raise:
+                    _say(number, [])
+                    os._exit(128 + number)
             line.settimeout(None)
 
 
@@ -125,7 +130,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _say(number: int, notes: list[str]) -> None:
-    if int(os.environ.get("RANK", "0")):
+    if os.environ.get("RANK", "0") not in ("", "0"):
         return  # one of several processes speaks for all
     what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
     # The terminal has written ^C into this line.

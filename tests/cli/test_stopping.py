@@ -132,6 +132,15 @@ def test_a_stopped_adaptation_goes_on(command: Callable[..., Any], monkeypatch: 
     assert [run["status"] for run in list_runs("runs")] == ["finished"]
 
 
+def test_an_adaptation_that_is_stopped_on_its_source_says_what_that_keeps(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("adapt", "digits", "digits", "-m", "digits_cnn", "--source-epochs", 2, "--rounds", 1, "--limit", 64)
+    stop_in(monkeypatch, Training, "_close_epoch", signal.SIGINT, 2)
+    _, (sentence,) = command(*words)
+    assert "source/checkpoint/step-" in sentence
+
+
 def test_all_trainings_of_a_stopped_sweep_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"epochs": 2, "model": "digits_cnn", "data": {"name": "digits", "limit": 64, "batch_size": 32}}
     stop_in(monkeypatch, Training, "_close_epoch", signal.SIGINT, 2)

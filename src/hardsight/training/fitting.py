@@ -278,7 +278,10 @@ def failure_recorded(record: RunRecord, folder: Path | None, *, resume: bool = T
             yield
     except (KeyboardInterrupt, GeneratorExit) as stop:
         _write_end(record, record.interrupt)
-        stop.add_note(_how_to_go_on(folder, resume))
+        kept = None if folder is None else Checkpoints(folder).latest()
+        # A part of this training, in a folder of its own, may have said what it keeps.
+        if kept is not None or folder is None or not getattr(stop, "__notes__", ()):
+            stop.add_note(_how_to_go_on(kept, resume))
         raise
     except Exception as reason:
         if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
@@ -301,8 +304,7 @@ def _write_end(record: RunRecord, write: Callable[[], None]) -> None:
             write()
 
 
-def _how_to_go_on(folder: Path | None, resume: bool) -> str:
-    kept = None if folder is None else Checkpoints(folder).latest()
+def _how_to_go_on(kept: Path | None, resume: bool) -> str:
     if kept is None:
         return "nothing is kept yet, and the same command begins from the start"
     if not resume:

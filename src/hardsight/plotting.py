@@ -9,10 +9,12 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, FAINT, BLUE, RED, GREEN, PURPLE = "#20262e", "#c9d1d9", "#0072b2", "#d55e00", "#009e73", "#cc79a7"
@@ -20,6 +22,8 @@ PAPER = "#ffffff"
 _VARIABLES = {
     INK: "ink", FAINT: "faint", BLUE: "blue", RED: "red", GREEN: "green", PURPLE: "purple", PAPER: "page",
 }  # fmt: skip
+# The entries of a matrix with more rows than this are not written into it.
+_MOST_WRITTEN = 14
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
@@ -105,6 +109,62 @@ def drawing(width: float, height: float, panels: int = 1, columns: int = 2) -> I
         for at in range(panels):
             figure.add_subplot(-(-panels // columns), columns, at + 1)
         yield figure
+
+
+def name_rows(axes: "Axes", names: Sequence[str], longest: int = 22) -> None:
+    """One row for each name, the first on top."""
+    axes.set_yticks(range(len(names)), shortened_apart(names, longest))
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+
+
+class Square(NamedTuple):
+    """An entry of a matrix: `strength` in [0, 1] is how much of the colour it has."""
+
+    row: int
+    column: int
+    colour: str
+    strength: float
+    text: str
+
+
+def matrix(names: Sequence[str], squares: Iterable[Square], longest: int, side: float, *, turned: bool) -> "Figure":
+    """Squares over the same names on both sides; `side` is the figure's in inches, texts are left out where many."""
+    size = len(names)
+    with drawing(min(7.6, side + 0.7), min(7.0, side)) as figure:
+        from matplotlib.patches import Rectangle
+
+        axes = figure.axes[0]
+        for row, column, colour, strength, text in squares:
+            place = (column - 0.46, row - 0.46)
+            axes.add_patch(Rectangle(place, 0.92, 0.92, facecolor=colour, alpha=0.1 + 0.6 * strength, linewidth=0))
+            if size <= _MOST_WRITTEN:
+                axes.text(column, row, text, ha="center", va="center", fontsize=7 if size > 10 else 8)
+        name_rows(axes, names, longest)
+        axes.set_xlim(-0.5, size - 0.5)
+        axes.set_aspect("equal")
+        axes.set_xticks(range(size), shortened_apart(names, longest), rotation=90 if turned else 0)
+        axes.tick_params(length=0)
+        axes.grid(False)
+    return figure
+
+
+def shortened(name: str, longest: int = 22) -> str:
+    """The name on one line, without its end where it is too long."""
+    name = " ".join(name.split())
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def shortened_apart(names: Sequence[str], longest: int = 22) -> list[str]:
+    """Names side by side; those that would read the same lose their middle instead of their end."""
+    short = [shortened(name, longest) for name in names]
+    often, end = Counter(short), (longest - 1) // 2
+    whole = [" ".join(name.split()) for name in names]
+    return [
+        cut if often[cut] == 1 or cut == name else f"{name[: longest - 1 - end]}…{name[-end:]}"
+        for cut, name in zip(short, whole, strict=True)
+    ]
 
 
 @contextlib.contextmanager

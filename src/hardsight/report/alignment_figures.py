@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.alignment.words import METHOD_NAMES
-from hardsight.plotting import BLUE, FAINT, GREEN, INK, RED, drawing
-from hardsight.report.figures import MOST_CLASSES, shortened, shortened_apart
+from hardsight.plotting import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    RED,
+    Square,
+    drawing,
+    matrix,
+    name_rows,
+    shortened,
+    shortened_apart,
+)
+from hardsight.report.figures import MOST_CLASSES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +45,7 @@ def draw_strengths(scores: Sequence[Mapping[str, Any]]) -> "Figure":
                 _with_interval(axes, found["coefficient"], place + shift, found["interval"], colour, mark)
             axes.plot([], [], mark, color=colour, label=METHOD_NAMES[method])
         axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_yticks(range(len(scores)), shortened_apart([score["title"] for score in scores], 28))
-        axes.set_ylim(len(scores) - 0.5, -0.5)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(False, axis="y")
+        name_rows(axes, [score["title"] for score in scores], 28)
         axes.set_xlabel("agreement with people: correlation after turning each score (right is better)")
         figure.legend(loc="outside upper right", ncols=3, handletextpad=0.2)
     return figure
@@ -107,10 +116,9 @@ def draw_groups(scores: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequen
                 if found is not None:
                     _with_interval(axes, found["coefficient"], place, found["interval"], BLUE, "o")
             axes.axvline(0, color=INK, linewidth=0.8)
-            labels = shortened_apart([str(name) for name in names], 16) if at % columns == 0 else [""] * len(names)
-            axes.set_yticks(range(len(names)), labels)
-            axes.set_ylim(len(names) - 0.5, -0.5)
-            axes.tick_params(axis="y", length=0)
+            name_rows(axes, [str(name) for name in names], 16)
+            axes.grid(True, axis="y")
+            axes.tick_params(labelleft=at % columns == 0)
             axes.set_title(titles[at])
         _share_limits(figure.axes, "x")
         figure.supxlabel("correlation within the class", fontsize=9)
@@ -127,38 +135,22 @@ def draw_comparisons(pairs: Sequence[Mapping[str, Any]], method: str) -> "Figure
         axes.axvline(0, color=INK, linewidth=0.8)
         names = list(dict.fromkeys(pair[side] for pair in shown for side in ("first", "second")))
         short = dict(zip(names, shortened_apart(names, 18), strict=True))
-        axes.set_yticks(range(len(shown)), [f"{short[pair['first']]} − {short[pair['second']]}" for pair in shown])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(False, axis="y")
+        name_rows(axes, [f"{short[pair['first']]} − {short[pair['second']]}" for pair in shown], 40)
         axes.set_xlabel(f"difference of {METHOD_NAMES[method]}")
     return figure
 
 
 def draw_agreement(agreement: Mapping[str, Any]) -> "Figure":
-    """How alike the scores rank the samples: blue for alike, vermilion for opposite, the numbers in the cells."""
-    from matplotlib.patches import Rectangle
-
-    names, matrix = agreement["names"], np.asarray(agreement["matrix"])
-    size = len(names)
-    side = 1.9 + 0.48 * size
-    with drawing(min(7.6, side + 0.8), min(7.0, side)) as figure:
-        axes = figure.axes[0]
-        axes.grid(False)
-        for (row, column), value in np.ndenumerate(matrix):
-            hue = {"facecolor": BLUE if value >= 0 else RED, "alpha": 0.08 + 0.6 * abs(value)}
-            axes.add_patch(Rectangle((column - 0.47, row - 0.47), 0.94, 0.94, linewidth=0, **hue))
-            if size <= 14:
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8 if size <= 10 else 6.5)
-        axes.set_xlim(-0.5, size - 0.5)
-        axes.set_ylim(size - 0.5, -0.5)
-        axes.set_aspect("equal")
-        short = shortened_apart(names, 16)
-        axes.set_xticks(range(size), short, rotation=90)
-        axes.set_yticks(range(size), short)
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+    """How alike the scores rank the samples: blue for alike, vermilion for opposite, the numbers in the squares."""
+    names = agreement["names"]
+    squares = [
+        Square(row, column, BLUE if value >= 0 else RED, abs(value), f"{value:.2f}")
+        for row, values in enumerate(agreement["matrix"])
+        for column, value in enumerate(values)
+    ]
+    figure = matrix(names, squares, 16, 1.9 + 0.48 * len(names), turned=True)
+    for spine in figure.axes[0].spines.values():
+        spine.set_visible(False)
     return figure
 
 

@@ -1,18 +1,25 @@
-"""The figures: each function draws one `matplotlib.figure.Figure` from plain values; pyplot is never touched."""
+"""The figures of a record, each drawn from plain values into a `matplotlib.figure.Figure` of its own; no pyplot."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.plotting import BLUE, GREEN, INK, PAPER, PURPLE, RED, drawing
+from hardsight.plotting import BLUE, GREEN, INK, PAPER, PURPLE, RED, Square, drawing, matrix, name_rows, shortened_apart
 from hardsight.report.numbers import Histogram
 from hardsight.report.reading import Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+import base64
+import io
+from pathlib import Path
+
+from hardsight.plotting import as_png, shortened
+from hardsight.records import write_bytes
+from hardsight.report.reading import read_run
+from hardsight.report.view import Card, ScoreLine, View
 
 _COLOURS, _DASHES, _MARKS = (BLUE, RED, GREEN, PURPLE), ("-", "--", "-.", ":"), "os^D"
 # Four colours, then again with other dashes and marks: sixteen lines of a panel, no two of them drawn alike.
@@ -113,10 +120,7 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
         axes = figure.axes[0]
         places = np.arange(len(order))
         axes.barh(places, means[order], height=0.72, color=BLUE, alpha=0.75)
-        axes.set_yticks(places, shortened_apart([names[at] for at in order]))
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.grid(False, axis="y")
+        name_rows(axes, [names[at] for at in order])
         for place, at in zip(places, order, strict=True):
             axes.annotate(
                 f"{means[at]:.3g}  ({counts[at]:,} {'sample' if counts[at] == 1 else 'samples'})",
@@ -140,32 +144,15 @@ def draw_classes(score: Score, names: Sequence[str], counts: Any, means: Any, ch
 
 def draw_confusion(given: Any, predicted: Any, counts: Any, names: Sequence[str]) -> "Figure":
     """Share of each given label's samples that the model gives each class: the rows sum to one."""
-    size = len(names)
-    matrix = np.zeros((size, size))
-    matrix[given, predicted] = counts
-    shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
-    side = 2.2 + 0.36 * size
-    with drawing(min(7.6, side + 0.6), min(7.0, side)) as figure:
-        axes = figure.axes[0]
-        axes.grid(False)
-        for (row, column), share in np.ndenumerate(shares):
-            if not share:
-                continue
-            colour = BLUE if row == column else RED
-            axes.add_patch(_cell(column, row, colour, 0.12 + 0.6 * share))
-            if size <= 14:
-                text = f"{int(matrix[row, column]):,}"
-                axes.text(column, row, text, ha="center", va="center", fontsize=7 if size > 10 else 8)
-        axes.set_xlim(-0.5, size - 0.5)
-        axes.set_ylim(size - 0.5, -0.5)
-        axes.set_aspect("equal")
-        short = shortened_apart(names, 14)
-        turned = max(map(len, short), default=0) > 3
-        axes.set_xticks(range(size), short, rotation=90 if turned else 0)
-        axes.set_yticks(range(size), short)
-        axes.tick_params(length=0)
-        axes.set_xlabel("predicted label")
-        axes.set_ylabel("given label")
+    totals = np.bincount(given, weights=counts, minlength=len(names))
+    squares = [
+        Square(row, column, BLUE if row == column else RED, float(count / totals[row]), f"{count:,}")
+        for row, column, count in zip(*(np.asarray(part).tolist() for part in (given, predicted, counts)), strict=True)
+    ]
+    turned = max(map(len, shortened_apart(names, 14)), default=0) > 3
+    figure = matrix(names, squares, 14, 2.2 + 0.36 * len(names), turned=turned)
+    figure.axes[0].set_xlabel("predicted label")
+    figure.axes[0].set_ylabel("given label")
     return figure
 
 
@@ -205,24 +192,63 @@ def _hexagons(
         axes.set_title(f"{name}: {int(mask.sum()):,} samples (log density)", fontsize=9)
 
 
-def _cell(column: int, row: int, colour: str, alpha: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, facecolor=colour, alpha=alpha, linewidth=0)
+_SUMMARY_COLUMNS, _SUMMARY_ROWS = 6, 3
 
 
-def shortened(name: str, longest: int = 22) -> str:
-    """The name on one line, without its end where it is too long."""
-    name = " ".join(name.split())
-    return name if len(name) <= longest else name[: longest - 1] + "…"
+def write_summary_picture(run: Path | str, path: Path | str) -> Path:
+    """One PNG of 1600 x 700 pixels for the top of a README, on white."""
+    view = View(read_run(run))
+    ranking = view.suspects
+    drawn = {score.name: (score, counted) for score, counted in view.histograms}
+    names = [*([ranking.score.name] if ranking else []), view.ranked_by]
+    lines = [line for name in names for line in view.lines if line.score.name == name]
+    line = next((line for line in [*lines, *view.lines] if line.score.name in drawn), None)
+    if ranking is None or line is None:
+        raise ValueError(f"{run} has no suspected labels to picture: samples.parquet needs 'label' and a score column")
+    with drawing(16.0, 7.0, panels=0) as figure:
+        figure.set_layout_engine("constrained", rect=(0.008, 0.015, 0.984, 0.97))
+        parts: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)
+        _draw_cards(parts[0], ranking.cards[: _SUMMARY_COLUMNS * _SUMMARY_ROWS])
+        _draw_named_histogram(parts[1], line, *drawn[line.score.name])
+        write_bytes(path, as_png(figure, dots_per_inch=100))
+    return Path(path)
 
 
-def shortened_apart(names: Sequence[str], longest: int = 22) -> list[str]:
-    """Names that stand beside each other; those that would read the same lose their middle instead of their end."""
-    short = [shortened(name, longest) for name in names]
-    often, end = Counter(short), (longest - 1) // 2
-    whole = [" ".join(name.split()) for name in names]
-    return [
-        cut if often[cut] == 1 or cut == name else f"{name[: longest - 1 - end]}…{name[-end:]}"
-        for cut, name in zip(short, whole, strict=True)
-    ]
+def _draw_cards(part: Any, cards: list[Card]) -> None:
+    part.suptitle("Most suspicious labels:  given → expected", fontsize=18, x=0.02, ha="left")
+    grid = part.subplots(_SUMMARY_ROWS, _SUMMARY_COLUMNS)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, card in zip(grid.flat, cards, strict=False):
+        picture = _pixels(card.picture) if card.picture else np.full((1, 1, 3), 235, np.uint8)
+        axes.imshow(picture, interpolation="nearest")
+        change = [shortened(name, 12) for name in (card.given, card.expected) if name]
+        long = sum(map(len, change)) > 10
+        axes.set_title(("\n→ " if long else " → ").join(change), fontsize=14 if long else 16, loc="center")
+        verdict, colour = _verdict(card)
+        axes.text(0.5, -0.04, verdict, transform=axes.transAxes, ha="center", va="top", fontsize=12, color=colour)
+
+
+def _verdict(card: Card) -> tuple[str, str]:
+    if card.flipped is None:
+        return "", INK
+    return ("✓ was flipped", RED) if card.flipped else ("label is right", BLUE)
+
+
+def _draw_named_histogram(part: Any, line: ScoreLine, score: Score, counted: Histogram) -> None:
+    known = "" if line.auroc is None else f":  AUROC {line.auroc:.3f}"
+    part.suptitle(f"{score.title}, of every sample{known}", fontsize=18, x=0.02, ha="left")
+    axes = part.subplots()
+    fill_histogram(axes, score, counted)
+    axes.xaxis.label.set_size(15)
+    axes.yaxis.label.set_size(15)
+    axes.tick_params(labelsize=13)
+    if axes.get_legend() is not None:
+        axes.legend(fontsize=16, loc="upper right", ncols=2)
+
+
+def _pixels(uri: str) -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as picture:
+        return np.asarray(picture.convert("RGB"))

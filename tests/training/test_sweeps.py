@@ -15,7 +15,7 @@ import pytest
 
 from hardsight import owners, records, training
 from hardsight.training import configured, locks, sweeps
-from hardsight.training.sweeps import Cell, grid, missing, run_sweep
+from hardsight.training.sweeps import Run, grid, missing, run_sweep
 
 BASE = {
     "epochs": 1,
@@ -235,8 +235,8 @@ def test_processes_that_were_joined_are_refused(tmp_path, monkeypatch):
 def test_bad_grids_are_refused(tmp_path):
     with pytest.raises(ValueError, match="seed must be a list of values"):
         grid(seed=[])
-    with pytest.raises(ValueError, match="cells must differ"):
-        run_sweep(tmp_path, [Cell({"a": 1}), Cell({"a": 1})], finish)
+    with pytest.raises(ValueError, match="runs must differ"):
+        run_sweep(tmp_path, [Run({"a": 1}), Run({"a": 1})], finish)
     with pytest.raises(ValueError, match=r"got 'momentun', did you mean 'momentum'"):
         training.sweep(BASE, tmp_path, grid(optimizer__momentun=[0.1]), progress=False)
     with pytest.raises(ValueError, match="at_once must be at least 1"):

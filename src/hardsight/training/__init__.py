@@ -12,17 +12,17 @@ from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import read_settings
 from hardsight.training.record import list_runs
 from hardsight.training.schedules import PLANS, Plan, Position
-from hardsight.training.sweeps import Cell, grid, run_sweep
+from hardsight.training.sweeps import Run, grid, run_sweep
 from hardsight.training.together import run_together
 
 __all__ = [
     "PLANS",
-    "Cell",
     "Fitted",
     "NonFiniteLossError",
     "Objective",
     "Plan",
     "Position",
+    "Run",
     "Session",
     "TrainingConfig",
     "fit",

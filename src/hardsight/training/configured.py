@@ -18,7 +18,7 @@ from hardsight.training.locks import alone_in
 from hardsight.training.progress import Tracker
 from hardsight.training.reading import build, put
 from hardsight.training.record import RunRecord
-from hardsight.training.sweeps import Cell, run_sweep
+from hardsight.training.sweeps import Run, run_sweep
 from hardsight.training.together import run_together
 
 
@@ -89,22 +89,22 @@ def prepare(config: TrainingConfig, device: torch.device, folder: Path | None) -
 def sweep(
     config: dict[str, Any],
     folder: Path | str,
-    cells: Sequence[Cell],
+    runs: Sequence[Run],
     *,
     at_once: int = 1,
     stacked: bool = False,
     retry_failed: bool = False,
     progress: bool | None = None,
-) -> list[Cell]:
-    """Train `config` (plain values, as in the TOML file) with each cell's settings; only what is missing.
+) -> list[Run]:
+    """Train `config` (plain values, as in the TOML file) with each run's settings; only what is missing.
 
-    With `at_once` more than 1, that many cells of this process train together on the device (see `together`); with
-    `stacked`, cells of one architecture share their forward and backward passes.
-    Returns the cells that this process computed.
+    With `at_once` more than 1, that many runs of this process train together on the device (see `together`); with
+    `stacked`, runs of one architecture share their forward and backward passes.
+    Returns the runs that this process computed.
     """
 
-    def run(mine: Sequence[tuple[Cell, Path]]) -> None:
-        settings = [_with_settings(config, cell, place) for cell, place in mine]
+    def compute(mine: Sequence[tuple[Run, Path]]) -> None:
+        settings = [_with_settings(config, run, place) for run, place in mine]
         if len(settings) == 1:
             train(settings[0], progress=progress)
             return
@@ -117,12 +117,12 @@ def sweep(
         raise ValueError(
             f"a sweep's processes must be started one by one; got {joined} that were joined, as torchrun does"
         )
-    for cell in cells:
-        # All of them before the first is trained: a misspelt key must not be found after hours, and a cell that
+    for run in runs:
+        # All of them before the first is trained: a misspelt key must not be found after hours, and a run that
         # another configuration finished is not this sweep's.
-        place = Path(folder) / cell.name
-        RunRecord(place).check_same_run(_with_settings(config, cell, place).as_dict())
-    return run_sweep(folder, cells, run, at_once=at_once, retry_failed=retry_failed, say=_tell(progress))
+        place = Path(folder) / run.name
+        RunRecord(place).check_same_run(_with_settings(config, run, place).as_dict())
+    return run_sweep(folder, runs, compute, at_once=at_once, retry_failed=retry_failed, say=_tell(progress))
 
 
 def _tell(progress: bool | None) -> Callable[[str], object]:
@@ -131,8 +131,8 @@ def _tell(progress: bool | None) -> Callable[[str], object]:
     )
 
 
-def _with_settings(config: dict[str, Any], cell: Cell, place: Path) -> TrainingConfig:
+def _with_settings(config: dict[str, Any], run: Run, place: Path) -> TrainingConfig:
     tree = copy.deepcopy(config)
-    for key, value in cell.settings.items():
+    for key, value in run.settings.items():
         put(tree, key, value)
-    return build(TrainingConfig, tree | {"folder": str(place), "name": cell.name})
+    return build(TrainingConfig, tree | {"folder": str(place), "name": run.name})

@@ -1,6 +1,6 @@
-"""Sweeps: a grid of cells, each finished cell a record; running again computes only what is missing.
+"""Sweeps: a grid of runs, each finished run a record; running again computes only what is missing.
 
-Any number of processes may run the same sweep: a cell belongs to who claimed it first, and a cell whose owner died is
+Any number of processes may run the same sweep: a run belongs to who claimed it first, and a run whose owner died is
 taken again and resumed from its checkpoint.
 """
 
@@ -21,7 +21,7 @@ _CLAIMS = ".claims"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Run:
     """One point of the grid: its settings by dotted key, and the folder of its record below the sweep's."""
 
     settings: Mapping[str, Any]
@@ -36,61 +36,61 @@ class Cell:
         return ",".join(parts).replace("/", "_") or "only"
 
 
-def grid(**axes: Sequence[Any]) -> list[Cell]:
+def grid(**axes: Sequence[Any]) -> list[Run]:
     """Every combination of the axes' values; the last axis changes fastest. `__` in a name stands for a dot.
 
-    >>> [cell.name for cell in grid(noise__rate=[0.2, 0.4], seed=[0, 1])]
+    >>> [run.name for run in grid(noise__rate=[0.2, 0.4], seed=[0, 1])]
     ['noise.rate=0.2,seed=0', 'noise.rate=0.2,seed=1', 'noise.rate=0.4,seed=0', 'noise.rate=0.4,seed=1']
     """
     keys = [key.replace("__", ".") for key in axes]
     for key, values in zip(keys, axes.values(), strict=True):
         if isinstance(values, str) or not len(values):
             raise ValueError(f"{key} must be a list of values to go through; got {values!r}")
-    return [Cell(dict(zip(keys, values, strict=True))) for values in itertools.product(*axes.values())]
+    return [Run(dict(zip(keys, values, strict=True))) for values in itertools.product(*axes.values())]
 
 
 def status_of(folder: Path) -> str | None:
-    """What a cell's record says of itself; None where there is none yet."""
+    """What a run's record says of itself; None where there is none yet."""
     return (read_run(folder) or {}).get("status")
 
 
-def missing(folder: Path | str, cells: Iterable[Cell], *, retry_failed: bool = False) -> list[Cell]:
-    """The cells that have no finished record; a cell whose loss was no number has failed for good, unless asked."""
+def missing(folder: Path | str, runs: Iterable[Run], *, retry_failed: bool = False) -> list[Run]:
+    """The runs that have no finished record; a run whose loss was no number has failed for good, unless asked."""
 
-    def is_done(cell: Cell) -> bool:
-        details = read_run(Path(folder) / cell.name) or {}
+    def is_done(run: Run) -> bool:
+        details = read_run(Path(folder) / run.name) or {}
         for_good = details.get("status") == FAILED and not details.get("retry", False)
         return details.get("status") == FINISHED or (for_good and not retry_failed)
 
-    return [cell for cell in cells if not is_done(cell)]
+    return [run for run in runs if not is_done(run)]
 
 
 def run_sweep(
     folder: Path | str,
-    cells: Sequence[Cell],
-    run: Callable[[Sequence[tuple[Cell, Path]]], object],
+    runs: Sequence[Run],
+    compute: Callable[[Sequence[tuple[Run, Path]]], object],
     *,
     at_once: int = 1,
     retry_failed: bool = False,
     say: Callable[[str], object] = lambda sentence: None,
-) -> list[Cell]:
-    """Compute the missing cells, `at_once` together; returns those that this process computed.
+) -> list[Run]:
+    """Compute the missing runs, `at_once` together; returns those that this process computed.
 
-    `run` trains the cells it is given into their folders, resuming where there is something to resume. It is called
-    with cells that no living process works on. Cells that others hold are left to them. What a process that was killed
+    `compute` trains the runs it is given into their folders, resuming where there is something to resume. It is called
+    with runs that no living process works on. Runs that others hold are left to them. What a process that was killed
     left unfinished is computed too; `say` is told.
     """
     folder = Path(folder)
-    for left in [*(folder / _CLAIMS).glob("*.json"), *(folder / cell.name / CLAIM for cell in cells)]:
+    for left in [*(folder / _CLAIMS).glob("*.json"), *(folder / run.name / CLAIM for run in runs)]:
         release_abandoned(left)
-    _check_names(cells)
+    _check_names(runs)
     if at_once < 1:
         raise ValueError(f"at_once must be at least 1; got {at_once!r}")
-    computed: list[Cell] = []
+    computed: list[Run] = []
     while True:
-        tried = {cell.name for cell in computed}
-        waiting = [cell for cell in missing(folder, cells, retry_failed=retry_failed) if cell.name not in tried]
-        taken = _work(folder, waiting, run, at_once, retry_failed, say)
+        tried = {run.name for run in computed}
+        waiting = [run for run in missing(folder, runs, retry_failed=retry_failed) if run.name not in tried]
+        taken = _work(folder, waiting, compute, at_once, retry_failed, say)
         if not taken:
             # What is still missing is in other hands.
             return computed
@@ -99,37 +99,37 @@ def run_sweep(
 
 def _work(
     folder: Path,
-    waiting: Sequence[Cell],
-    run: Callable[[Sequence[tuple[Cell, Path]]], object],
+    waiting: Sequence[Run],
+    compute: Callable[[Sequence[tuple[Run, Path]]], object],
     at_once: int,
     retry: bool,
     say: Callable[[str], object],
-) -> list[Cell]:
-    """Claim up to `at_once` cells, compute them, let them go."""
+) -> list[Run]:
+    """Claim up to `at_once` runs, compute them, let them go."""
     with contextlib.ExitStack() as claims:
-        mine: list[tuple[Cell, Path]] = []
-        for cell in waiting:
+        mine: list[tuple[Run, Path]] = []
+        for run in waiting:
             if len(mine) == at_once:
                 break
-            place = folder / cell.name
-            owned = claims.enter_context(claim(folder / _CLAIMS / f"{cell.name}.json"))
+            place = folder / run.name
+            owned = claims.enter_context(claim(folder / _CLAIMS / f"{run.name}.json"))
             # Looked at again under the claim: another process may have finished it in between.
-            if owned and missing(folder, [cell], retry_failed=retry):
-                mine.append((cell, place))
+            if owned and missing(folder, [run], retry_failed=retry):
+                mine.append((run, place))
                 if status_of(place) == RUNNING:
-                    say(f"{cell.name}: going on where a process that has ended left it")
+                    say(f"{run.name}: going on where a process that has ended left it")
         if mine:
             with contextlib.suppress(NonFiniteLossError):
                 # The record says that it failed, and why; the sweep goes on.
-                run(mine)
-        return [cell for cell, _ in mine]
+                compute(mine)
+        return [run for run, _ in mine]
 
 
-def _check_names(cells: Sequence[Cell]) -> None:
-    names = [cell.name for cell in cells]
+def _check_names(runs: Sequence[Run]) -> None:
+    names = [run.name for run in runs]
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
-        raise ValueError(f"cells must differ in their settings; {doubled!r} comes twice")
+        raise ValueError(f"runs must differ in their settings; {doubled!r} comes twice")
     long = next((name for name in names if len(name.encode()) > 200), None)
     if long is not None:
-        raise ValueError(f"a cell's settings must make a folder name of at most 200 characters; got {long[:60]!r}...")
+        raise ValueError(f"a run's settings must make a folder name of at most 200 characters; got {long[:60]!r}...")

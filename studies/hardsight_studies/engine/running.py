@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hardsight import training
 from hardsight.names import check_name
 from hardsight.records import plain, read_run
-from hardsight.training import Cell
 from hardsight.training.sweeps import FAILED, FINISHED, missing, run_sweep, status_of
 from hardsight_studies.engine import study as studies
 from hardsight_studies.engine import trainings
@@ -44,19 +44,19 @@ def run_study(
             trainings.config_of(run)
     by_name = {run.name: run for run in runs}
     at_once = tree.get("at_once", 1) if options.at_once is None else options.at_once
-    cells = [Cell(run.settings) for run in runs]
+    swept = [training.Run(run.settings) for run in runs]
     folder = runs[0].folder.parent
-    pace = _Pace(lambda mine: _compute(mine, preset, options, hooks), options, len(missing(folder, cells)))
+    pace = _Pace(lambda mine: _compute(mine, preset, options, hooks), options, len(missing(folder, swept)))
 
-    def compute(mine: Sequence[tuple[Cell, Path]]) -> None:
-        pace.run([by_name[cell.name] for cell, _ in mine])
+    def compute(mine: Sequence[tuple[training.Run, Path]]) -> None:
+        pace.run([by_name[one.name] for one, _ in mine])
 
     try:
-        run_sweep(folder, cells, compute, at_once=at_once)
+        run_sweep(folder, swept, compute, at_once=at_once)
         if pace.absent is not None and not pace.done:
             raise pace.absent
     except OutOfTime:
-        options.say(f"out of time: {len(missing(folder, cells))} of {len(runs)} runs are left for next time")
+        options.say(f"out of time: {len(missing(folder, swept))} of {len(runs)} runs are left for next time")
     finally:
         # Also of what was stopped: what is finished has its rows.
         path = write_results(study, preset, results, output)

@@ -125,6 +125,8 @@ def write_thumbnails(folder: Path, ids: Sequence[int], target: ArrayDataset) -> 
 def sentence_of(row: Mapping[str, Any]) -> str:
     """A row of `rounds` for a person."""
     accuracy = "" if row["accuracy"] is None else f", accuracy {100 * row['accuracy']:.2f} %"
+    if row["test_accuracy"] is not None:
+        accuracy += f", test accuracy {100 * row['test_accuracy']:.2f} %"
     same = "" if row["agreement"] is None else f", {100 * row['agreement']:.0f} % predicted as before"
     if row["selected"] is None:
         return f"after round {row['round']}{accuracy}{same}"

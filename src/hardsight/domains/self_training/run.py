@@ -240,10 +240,11 @@ class Run:
     def _finish(self) -> None:
         seen = self._look()
         self._close_row({"round": self.progress.done, **self._accuracy(seen), **self._signs(seen)})
-        accuracies = [row["accuracy"] for row in (self.progress.rows[0], self.progress.rows[-1])]
+        measured = "accuracy" if self.test is None else "test_accuracy"
+        accuracies = [row[measured] for row in (self.progress.rows[0], self.progress.rows[-1])]
         if None not in accuracies and accuracies[1] < accuracies[0]:
             before, after = (f"{100 * one:.2f} %" for one in accuracies)
-            self._note(f"the accuracy on the target fell from {before} before the rounds to {after}: {ADVICE}")
+            self._note(f"the {measured.replace('_', ' ')} fell from {before} before the rounds to {after}: {ADVICE}")
         last = {key: value for key, value in self.progress.rows[-1].items() if value is not None and key != "round"}
         with together():
             self.record.write_samples(samples_table(seen, self.target.ids, self.truth))

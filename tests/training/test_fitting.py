@@ -1,5 +1,6 @@
 """`fit` trains, evaluates and leaves a record that tells everything without the code."""
 
+import inspect
 import json
 
 import pyarrow.parquet as pq
@@ -467,3 +468,11 @@ def test_what_is_printed_of_a_training_is_one_line_of_numbers(problem, small, tm
     assert "\n" not in shown
     for part in (type(model).__name__, "2 epochs", f"{100 * fitted.results['test_accuracy']:.2f} %", str(folder)):
         assert part in shown
+
+
+def test_fit_and_session_take_the_same_parameters():
+    ours, theirs = (inspect.signature(one).parameters for one in (training.fit, training.Session))
+    assert {name: (one.default, one.annotation) for name, one in ours.items()} == {
+        name: (one.default, one.annotation) for name, one in theirs.items()
+    }
+    assert ours["precision"].annotation is str

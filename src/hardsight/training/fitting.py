@@ -63,20 +63,42 @@ def fit(
     optimizer: torch.optim.Optimizer | None = None,
     *,
     epochs: int,
-    **options: Any,
+    folder: Path | str | None = None,
+    plan: Plan | None = None,
+    test: Iterable[Any] | None = None,
+    samples: Iterable[Any] | None = None,
+    scores: Sequence[str] = DEFAULT_SCORES,
+    clean_labels: Mapping[int, int] | Tensor | None = None,
+    paths: Mapping[int, str] | None = None,
+    skipped: Sequence[str] = (),
+    recorder: Any = None,
+    precision: str = "auto",
+    capture: bool = True,
+    channels_last: bool | None = None,
+    accumulate: int = 1,
+    clip: float | None = None,
+    average_decay: float | None = None,
+    fit_every: int = 0,
+    checkpoint_every: int | None = None,
+    check_every: int = 100,
+    resume: bool = True,
+    name: str | None = None,
+    seed: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    class_names: Sequence[str] | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
+    head: str | None = None,
+    progress: bool | None = None,
+    device: torch.device | str | None = None,
+    after_epoch: Callable[[int, Row], None] | None = None,
+    measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
 ) -> Fitted:
     """Train `model` for `epochs` passes over `batches` of (images, labels) or (images, labels, ids).
 
     `loss`: a function or module of (logits, labels), cross-entropy by default, or an `Objective` with a loss on
-    features beside it. `optimizer`: SGD with 0.1, momentum 0.9 and weight decay 5e-4 unless given. All `options` are
-    those of `Session`; with `folder` the run leaves its record and checkpoints there, and started again it goes on
-    from the last one and ends with the same bits on the same device.
-    """
-    return Session(model, batches, loss, optimizer, epochs=epochs, **options).run()
-
-
-class Session:
-    """One training, ready to run, alone or beside others.
+    features beside it. `optimizer`: SGD with 0.1, momentum 0.9 and weight decay 5e-4 unless given. With
+    `folder` the run leaves its record and checkpoints there, and started again it goes on from the last one and ends
+    with the same bits on the same device.
 
     `plan`: schedules. `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
     `samples`: the training set without augmentation: every sample's `scores` at the end, and, where `clean_labels`
@@ -96,6 +118,12 @@ class Session:
     `class_names` and `preprocessing` (what was done to the images, for who meets the weights later) go into the record.
     `progress`: None shows a bar on a terminal and lines elsewhere.
     """
+    given = locals()
+    return Session(**given).run()
+
+
+class Session:
+    """One training, ready to run, alone or beside others; its parameters are those of `fit`."""
 
     def __init__(
         self,

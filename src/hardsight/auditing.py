@@ -11,13 +11,22 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.cleaning.audit import Scored, audited_table, read_scored, write_audit
+from hardsight.cleaning.audit import Scored, audited_table, distinct, write_audit
 from hardsight.cleaning.audit import audit as audit_scores
 from hardsight.cleaning.columns import score_names
-from hardsight.cleaning.combined import nearest_in_angle, neighbour_disagreement, smooth
+from hardsight.cleaning.combined import nearest_in_angle, neighbour_disagreement
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
-from hardsight.cleaning.labelled import Labelled, arrow_table, few_of_a_class, labelled_arrays, labelled_table
-from hardsight.cleaning.probabilities import MARGIN, with_scores
+from hardsight.cleaning.labelled import (
+    Labelled,
+    arrow_table,
+    few_of_a_class,
+    labelled_arrays,
+    labelled_table,
+    shown_columns,
+    with_shown,
+)
+from hardsight.cleaning.probabilities import with_scores
+from hardsight.cleaning.sources import read_audited
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head
 from hardsight.names import visible
@@ -32,19 +41,6 @@ NEIGHBOURS = pa.field(
         "range": "[0, 1]",
     },
 )
-SMOOTHED = pa.field(
-    "smoothed_margin",
-    pa.float64(),
-    metadata={
-        "kind": "score",
-        "title": "Margin of the label's probability, mean with its neighbours'",
-        "direction": "larger is easier",
-        "range": "[-1, 1]",
-    },
-)
-# What to rank by, the first that is known: the best of 40 candidates on digits, USPS and CIFAR-10's test features with
-# noise of three kinds (docs/cleaning.md).
-DEFAULTS = (SMOOTHED.name, MARGIN.name)
 NEAREST = 10
 # With more samples every pair of them would take too long: they are ranked without neighbours.
 MOST_COMPARED = 100_000
@@ -156,20 +152,26 @@ def audit(
     else:
         if labels is not None:
             raise ValueError("labels must be left out where source has them; label names their column")
+        options: dict[str, Any] = {"label": label, "features": features, "probabilities": probabilities, "text": text,
+                                   "show": show, "groups": groups, "class_names": class_names}  # fmt: skip
         if isinstance(source, str | Path):
-            scored = read_scored(source)
-            table, name, path = scored.table, scored.name, scored.path
-            class_names = scored.class_names if class_names is None else class_names
+            read = read_audited(source, **options)
+            name, path = Path(source).stem, Path(source)
+            if isinstance(read, Scored):
+                return of_scores(read, score, estimate)
+            given = read
         else:
             table, name = arrow_table(source), "table"
-        if features is None and probabilities is None and "features" not in table.column_names and score_names(table):
-            return of_scores(
-                Scored(table, None if class_names is None else list(class_names), name, path), score, estimate
-            )
-        given = labelled_table(
-            table, label=label, features=features, probabilities=probabilities, text=text, show=show, groups=groups,
-            class_names=class_names,
-        )  # fmt: skip
+            if (
+                features is None
+                and probabilities is None
+                and "features" not in table.column_names
+                and score_names(table)
+            ):
+                names = None if class_names is None else distinct([str(one) for one in class_names])
+                shown = with_shown(table, shown_columns(table, text, show))
+                return of_scores(Scored(shown, names, name, path), score, estimate)
+            given = labelled_table(table, **options)
     return of_labelled(given, name, path, score, estimate, folds=folds, estimator=estimator, seed=seed)
 
 
@@ -210,9 +212,7 @@ def of_labelled(
             field = pa.field(one, pa.float64(), metadata=SCORES[one].describe(len(kept.classes)))
             table = table.append_column(field, pa.array(values.double().numpy()))
     if features is not None and 1 < len(labels) <= MOST_COMPARED:
-        table = _with_neighbours(table, features, beliefs, labels, kept.groups)
-    if score is None:
-        score = next(one for one in DEFAULTS if one in table.column_names)
+        table = _with_neighbours(table, features, labels, kept.groups)
     names = kept.class_names
     issues = find_label_issues(table, score, class_names=names, probabilities=beliefs, estimate=estimate)
     if names is None:
@@ -222,18 +222,14 @@ def of_labelled(
     return Audit(Scored(table, names, name, path), issues, left_out)
 
 
-def _with_neighbours(table: pa.Table, features: Any, beliefs: Tensor, labels: Tensor, groups: Any) -> pa.Table:
-    """The table with what the nearest in angle say: the labels that they carry, and the heads of them."""
+def _with_neighbours(table: pa.Table, features: Any, labels: Tensor, groups: Any) -> pa.Table:
+    """The table with the share of the nearest in angle that carry another label."""
     wide = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
     wide = wide if wide.dtype == torch.float64 else wide.float()
     codes = None if groups is None else torch.from_numpy(np.unique(groups, return_inverse=True)[1].reshape(-1))
     near = nearest_in_angle(wide - wide.mean(0), min(NEAREST, len(labels) - 1), codes).cpu()
-    smoothed = smooth(beliefs, near)
-    own = smoothed.gather(1, labels[:, None]).squeeze(1)
-    margin = own - smoothed.scatter(1, labels[:, None], -1.0).amax(1)
-    for field, values in ((NEIGHBOURS, neighbour_disagreement(labels, near)), (SMOOTHED, margin)):
-        table = table.append_column(field, pa.array(values.double().numpy()))
-    return table
+    found = neighbour_disagreement(labels, near).double().numpy()
+    return table.append_column(NEIGHBOURS, pa.array(found))
 
 
 def _with_classes(table: pa.Table, classes: pa.Array) -> pa.Table:

@@ -95,12 +95,12 @@ def test_probabilities_alone_are_enough(noisy: tuple[np.ndarray, np.ndarray, np.
     probabilities, labels, truth = noisy
     table = make_table({"id": np.arange(len(labels)), "label": labels})
     issues = find_label_issues(table, probabilities=probabilities)
-    margin = [
-        row[label] - max(p for at, p in enumerate(row) if at != label)
+    error = [
+        sum((p - (at == label)) ** 2 for at, p in enumerate(row)) ** 0.5
         for row, label in zip(probabilities.tolist(), labels.tolist(), strict=True)
     ]
-    assert issues.scores == ("probability_margin",)
-    assert issues.order.tolist() == np.argsort(np.array(margin), kind="stable").tolist()
+    assert issues.scores == ("el2n",)
+    assert issues.order.tolist() == np.argsort(-np.array(error), kind="stable").tolist()
     assert issues.estimate == "confident_joint"
     wrong = (labels != truth)[issues.order]
     assert wrong[: issues.estimated].mean() > 5 * wrong[issues.estimated :].mean()

@@ -57,7 +57,7 @@ def read_scored(path: Path | str) -> Scored:
         raise FileNotFoundError(f"there is no run folder and no scores file at {path}")
     if not path.is_dir():
         table = _read_table(path)
-        return Scored(table, distinct(_written_names(table, path)), path.stem, path)
+        return Scored(table, distinct(written_names(table, path)), path.stem, path)
     if not (path / SAMPLES_FILE).is_file():
         raise FileNotFoundError(
             f"{path} holds no {SAMPLES_FILE}: it is no run record, or the run kept no samples; "
@@ -199,7 +199,8 @@ def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
     }
 
 
-def _written_names(table: pa.Table, path: Path) -> Any:
+def written_names(table: pa.Table, path: Path) -> Any:
+    """The names of the classes that a table's schema holds; None where it holds none."""
     try:
         return parse_json((table.schema.metadata or {}).get(b"class names", b"null"))
     except ValueError as error:

@@ -113,7 +113,12 @@ def labelled_table(
         groups = table.column(groups).to_numpy()
     ids = table.column("id") if "id" in table.column_names else None
     return labelled_arrays(
-        table.column(label), ids=ids, shown=_shown(table, text, show), groups=groups, class_names=class_names, **given
+        table.column(label),
+        ids=ids,
+        shown=shown_columns(table, text, show),
+        groups=groups,
+        class_names=class_names,
+        **given,
     )
 
 
@@ -146,10 +151,7 @@ def labelled_arrays(
             raise ValueError(
                 f"groups must name one group for each of {len(values)} samples; got shape {list(groups.shape)}"
             )
-    columns = {"id": identity, "label": values, **(shown or {})}
-    fields = [pa.field(name, column.type, metadata=SHOWN if name in (shown or {}) else None)
-              for name, column in columns.items()]  # fmt: skip
-    table = pa.table(list(columns.values()), schema=pa.schema(fields))
+    table = with_shown(pa.table({"id": identity, "label": values}), shown or {})
     return Labelled(
         table, codes, classes, names if pa.types.is_integer(values.type) else None, **matrices, groups=groups
     )
@@ -239,7 +241,7 @@ def _coded(values: pa.ChunkedArray, names: list[str] | None, width: int | None) 
     return pc.fill_null(pc.index_in(values, known), -1).to_numpy().astype(np.int64), known
 
 
-def _shown(table: pa.Table, text: str | None, show: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+def shown_columns(table: pa.Table, text: str | None, show: Sequence[str]) -> dict[str, pa.ChunkedArray]:
     """The columns that people are to see: path where there is one, the text as `text`, and those that are named."""
     wanted = {"path": "path"} if "path" in table.column_names else {}
     wanted |= {} if text is None else {"text": text}
@@ -255,6 +257,17 @@ def _shown(table: pa.Table, text: str | None, show: Sequence[str]) -> dict[str, 
             raise TypeError(f"column {column!r} must hold text or numbers to be shown; it holds {values.type}")
         found[name] = values
     return found
+
+
+def with_shown(table: pa.Table, shown: Mapping[str, pa.ChunkedArray]) -> pa.Table:
+    """The table with these columns, in their own place where it has them, as what is to be shown."""
+    for name, column in shown.items():
+        field = pa.field(name, column.type, metadata=SHOWN)
+        if name in table.column_names:
+            table = table.set_column(table.column_names.index(name), field, column)
+        else:
+            table = table.append_column(field, column)
+    return table
 
 
 def few_of_a_class(codes: np.ndarray, classes: pa.Array) -> None:

@@ -10,16 +10,6 @@ from hardsight.cleaning.columns import score_names
 from hardsight.cleaning.confident import check_probabilities, in_pieces
 
 COLUMN = "probabilities"
-MARGIN = pa.field(
-    "probability_margin",
-    pa.float64(),
-    metadata={
-        "kind": "score",
-        "title": "Margin of the label's probability",
-        "direction": "larger is easier",
-        "range": "[-1, 1]",
-    },
-)
 
 
 def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Tensor | None:
@@ -41,30 +31,26 @@ def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Ten
 
 
 def with_scores(table: pa.Table, beliefs: Tensor | None) -> pa.Table:
-    """The table with scores and `predicted` of the probabilities, where it has no score of its own.
+    """The table with `confidence`, `el2n` and `predicted` of the probabilities, where it has no score of its own.
 
-    `probability_margin`, the label's probability less the largest other one, `confidence`, the label's, and `el2n`, the
-    length of p - y, need no logits. A sample without a label has none of them.
+    The length of p - y and the probability of the label need no logits. A sample without a label has neither.
     """
     if beliefs is None or score_names(table):
         return table
     known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
     labels = torch.from_numpy(np.array(pc.fill_null(table.column("label"), 0).to_numpy(), np.int64))
     check_probabilities(beliefs, labels)
-    for name, values in zip((MARGIN.name, "confidence", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
-        field = MARGIN if name == MARGIN.name else pa.field(name, pa.float64())
-        table = table.append_column(field, pa.array(values.numpy(), pa.float64(), mask=~known))
+    for name, values in zip(("confidence", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
+        table = table.append_column(name, pa.array(values.numpy(), mask=~known))
     if "predicted" not in table.column_names:
         table = table.append_column("predicted", pa.array(beliefs.argmax(1).numpy()))
     return table
 
 
-def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
     beliefs = beliefs.double()
-    own = beliefs.gather(1, column).squeeze(1)
-    margin = own - beliefs.scatter(1, column, -1.0).amax(1)
     error = beliefs.scatter_add(1, column, torch.full(column.shape, -1.0, dtype=beliefs.dtype))
-    return margin, own, torch.linalg.vector_norm(error, dim=1)
+    return beliefs.gather(1, column).squeeze(1), torch.linalg.vector_norm(error, dim=1)
 
 
 def matrix_of(column: pa.ChunkedArray, name: str) -> np.ndarray:

@@ -12,10 +12,21 @@ from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_j
 
 
 def audit(
-    source: Annotated[Path, typer.Argument(metavar="RUN|SCORES.PARQUET", help="A run's folder, or a table of scores.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|TABLE", help="A run's folder, a table of scores, or one of labelled data.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/audit or SCORES-audit]")
     ] = None,
+    features: Annotated[
+        str | None, typer.Option("--features", help="Column of lists, or .npy FILE: embeddings of the samples.")
+    ] = None,
+    probabilities: Annotated[
+        str | None, typer.Option("--probabilities", help="Column of lists, or .npy FILE: of models that saw others.")
+    ] = None,
+    label: Annotated[str, typer.Option("--label", help="Column of the labels.")] = "label",
+    text: Annotated[str | None, typer.Option("--text", help="Column of texts, to be shown.")] = None,
+    show: Annotated[list[str] | None, typer.Option("--show", help="Column to be shown; may be given again.")] = None,
     scores: Annotated[
         list[str] | None, typer.Option("--score", help="Rank by this column; several are combined by their ranks.")
     ] = None,
@@ -50,15 +61,21 @@ def audit(
 
         hardsight audit scores.parquet
 
+        hardsight audit reviews.csv --features embeddings.npy --label stars --text review
+
         hardsight audit runs/demo --score el2n_mean --score aum --top 50
 
         hardsight audit scores.parquet --apply scores-audit/actions.csv
     """
-    with one_sentence("estimate", "by", "layout", "split"):
-        from hardsight.cleaning.audit import audit as find
-        from hardsight.cleaning.audit import read_scored, write_audit
+    with one_sentence("estimate", "by", "layout", "split", "features", "probabilities", "show"):
+        from hardsight.auditing import of_labelled, of_scores
+        from hardsight.cleaning.audit import Scored, write_audit
+        from hardsight.cleaning.sources import read_audited
 
-        scored = read_scored(source)
+        given = read_audited(
+            source, label=label, features=features, probabilities=probabilities, text=text, show=show or ()
+        )
+        scored = given if isinstance(given, Scored) else given.scored(source.stem, source)
         folder = output or scored.output
         if apply is not None:
             images = None if data is None else _images(scored, data, layout, split)
@@ -66,15 +83,23 @@ def audit(
             return
         images = _images(scored, data, layout, split) if page or data is not None else None
         scored = _with_images(scored, images)
-        issues = find(scored, scores or None, estimate)
+        if isinstance(given, Scored):
+            found = of_scores(scored, scores or None, estimate)
+        else:
+            found = of_labelled(given, source.stem, source, scores or None, estimate)
+        scored, issues, left_out = found.scored, found.issues, found.left_out
         groups = _groups(scored, issues.scores[0], by)
-        write_audit(folder, scored, issues)
+        write_audit(folder, scored, issues, left_out=left_out)
         written = _page(folder, scored, images) if page else "left out"
         pictured = page and (folder / "thumbnails.parquet").is_file()
     if as_json:
-        say_json(_summary(scored, issues, folder, written, top, groups) | {"pictures": pictured})
+        summary = _summary(scored, issues, folder, written, top, groups)
+        say_json(summary | {"pictures": pictured, "left_out": left_out.to_pylist()})
         return
     _print(scored, issues, folder, written, top, groups, by)
+    if len(left_out):
+        first = left_out.slice(0, 1).to_pylist()[0]
+        say(f"left out: {len(left_out):,} samples, first {first['id']}: {first['reason']}; --json names all")
     if page and not pictured and why_no_page() is None and (wanted := _data_options(scored)):
         say(f"pictures: none, the images are not at hand: add {wanted}")
 

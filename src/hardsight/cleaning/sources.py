@@ -1,0 +1,110 @@
+"""Reads what is to be audited: a run's record, a table of scores, or a table of labelled data with its arrays."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from hardsight.cleaning.audit import Scored, read_scored, written_names
+from hardsight.cleaning.columns import score_names
+from hardsight.cleaning.labelled import Labelled, labelled_table, shown_columns, with_shown
+from hardsight.files import LARGEST_TEXT, plain_file
+from hardsight.files.arrays import npy_array
+from hardsight.files.parquet import Parquet
+from hardsight.records import read_table
+
+
+def read_audited(
+    path: Path | str,
+    *,
+    label: str = "label",
+    features: Any = None,
+    probabilities: Any = None,
+    text: str | None = None,
+    show: Sequence[str] = (),
+    groups: Any = None,
+    class_names: Sequence[str] | None = None,
+) -> Scored | Labelled:
+    """Scores, where the path is a run's folder or a table that has some; else labels beside features or probabilities.
+
+    A table is Parquet or CSV. `features` and `probabilities` name a column, or a .npy file with a row for each of the
+    table's; `label`, `text`, `show` and `groups` name columns.
+    """
+    path = Path(path)
+    named = features is not None or probabilities is not None
+    if path.is_dir() or not path.exists():
+        if named:
+            raise ValueError(f"features and probabilities must be left out, they go with a table; {path} is none")
+        return _shown(read_scored(path), text, show)
+    table = _read_csv(path) if path.suffix == ".csv" else None
+    columns = _schema(path) if table is None else table
+    if not named and (score_names(columns) or (table is None and not _is_data(columns, label))):
+        scored = read_scored(path) if table is None else Scored(table, None, path.stem, path)
+        return _shown(scored, text, show)
+    table = read_table(path) if table is None else table
+    if class_names is None:
+        class_names = written_names(table, path)
+    return labelled_table(
+        table,
+        label=label,
+        features=_array("features", features, table),
+        probabilities=_array("probabilities", probabilities, table),
+        text=text,
+        show=show,
+        groups=groups,
+        class_names=class_names,
+    )
+
+
+def _schema(path: Path) -> pa.Table:
+    """The table without its rows; what is no Parquet file is left to `read_scored`, which says so."""
+    try:
+        with Parquet(path) as file:
+            return file.schema.empty_table()
+    except ValueError:
+        return pa.table({})
+
+
+def _is_data(columns: pa.Table, label: str) -> bool:
+    """Whether a table without scores is one of labelled data, and none of probabilities by numbered classes."""
+    if "features" in columns.column_names or label != "label":
+        return True
+    return "label" in columns.column_names and not pa.types.is_integer(columns.schema.field("label").type)
+
+
+def _shown(scored: Scored, text: str | None, show: Sequence[str]) -> Scored:
+    wanted = shown_columns(scored.table, text, show)
+    return replace(scored, table=with_shown(scored.table, wanted)) if wanted else scored
+
+
+def _read_csv(path: Path) -> pa.Table:
+    size = plain_file(path).stat().st_size
+    if size > LARGEST_TEXT:
+        raise ValueError(
+            f"{path} must be at most {LARGEST_TEXT:,} bytes to be read as CSV; it has {size:,}: use Parquet"
+        )
+    try:
+        return csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=[""]))
+    except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be a CSV table: {error}") from None
+
+
+def _array(name: str, value: Any, table: pa.Table) -> Any:
+    """A column's name as it is, or the array of a file, which stays on the disk."""
+    if not isinstance(value, str | Path) or str(value) in table.column_names:
+        return value
+    path = Path(value)
+    if not path.exists():
+        raise ValueError(
+            f"{name} must name a column or a .npy file; {str(value)!r} is neither, and the table has "
+            f"{', '.join(table.column_names)}"
+        )
+    if path.suffix != ".npy":
+        raise ValueError(f"{name} must lie in a column or a .npy file; got {path}")
+    npy_array(path)
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

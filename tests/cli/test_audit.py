@@ -49,7 +49,7 @@ def test_suspects_list_and_estimate(scores: Path) -> None:
     assert lines[4:6] == ["avh by domain, hardest first", "domain\tcount\tmean\tlow\thigh\tdifference"]
     assert lines[6].split("\t")[:3] == ["rain", "2", "0.7500"]
     assert "about 2 of 4 labels (50.0%) are probably wrong, by disagreement; ranked by avh" in result.stdout
-    assert "counted by one look at a model, whose own mistakes are among them" in result.stdout
+    assert "counted by one forward pass" in result.stdout
     recorded = pq.read_table(scores).append_column("aum", [[1.0, -1.0, 1.0, 1.0]])
     pq.write_table(recorded, scores)
     assert "one look" not in run("audit", scores, "--no-page").stdout
@@ -202,7 +202,7 @@ def test_a_page_without_pictures_says_what_to_add_for_them(photos: Path, tmp_pat
         assert result.exit_code == 0, result.output
         return [line for line in result.stdout.splitlines() if line.startswith("pictures: ")]
 
-    none = "pictures: none, the images are not at hand: add --data"
+    none = "pictures: none, the images were not found: add --data"
     assert said({"name": "folder", "root": str(photos)}) == [f"{none} {photos}"]
     assert said({"name": "cifar10", "root": None, "train": "test"}) == [f"{none} FOLDER --layout cifar10 --split test"]
     assert said({"name": "digits", "root": None}) == [f"{none} . --layout digits"]
@@ -223,7 +223,7 @@ def test_scores_of_no_images_have_no_pictures_to_speak_of(scores: Path) -> None:
     table = pq.read_table(scores)
     gone = table.replace_schema_metadata({"root": "/nowhere/photos", "layout": "folder"})
     pq.write_table(gone, scores)
-    assert "pictures: none, the images are not at hand: add --data FOLDER" in run("audit", scores).stdout
+    assert "pictures: none, the images were not found: add --data FOLDER" in run("audit", scores).stdout
 
 
 def test_other_images_than_those_scored_are_refused(tiny_vit: Path, photos: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_model_and_a_folder(tiny_vit: Path, photos: Path, tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert "9 samples, 3 classes, scored against the given label" in result.stdout
     assert "1 image was left out: dog/broken.jpg" in result.stdout
-    assert "was taken" not in result.stdout
+    assert "assumed" not in result.stdout
     table = pq.read_table(tmp_path / "scores.parquet")
     assert table.column("path").to_pylist()[0] == "cat/0.png"
     assert json.loads(table.schema.metadata[b"class names"]) == ["cat", "dog", "frog"]
@@ -85,10 +85,10 @@ def test_what_the_model_does_not_say_is_said(photos: Path, tmp_path: Path, monke
     common = ("--model", "plain_net:make", "--data", photos, "--batch-size", "1")
     result = run(*common, "--std", "0.25")
     assert result.exit_code == 0, result.output
-    assert "this was taken: no --size, each image's own, --mean 0.485,0.456,0.406\n" in result.stdout
+    assert "assumed: no --size, each image's own, --mean 0.485,0.456,0.406\n" in result.stdout
     assert json.loads(run(*common, "--json").stdout)["assumed"]["std"] == [0.229, 0.224, 0.225]
     told = run(*common, "--size", "8", "--mean", "0.5", "--std", "0.25")
-    assert "was taken" not in told.stdout
+    assert "assumed" not in told.stdout
 
 
 def test_a_model_that_has_learned_nothing_is_noticed(tmp_path: Path) -> None:
@@ -263,4 +263,4 @@ def test_flags_take_the_place_of_a_processor_that_was_not_saved(photos: Path, ti
     result = run(*words, "--size", "16", "--mean", "0.5", "--std", "0.5", "-o", tmp_path / "given.parquet", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["assumed"] == {}
-    assert "this was taken: --mean 0.485" in run(*words, "-o", tmp_path / "taken.parquet").stdout
+    assert "assumed: --mean 0.485" in run(*words, "-o", tmp_path / "taken.parquet").stdout

@@ -295,7 +295,7 @@ def test_of_many_scores_the_best_are_drawn_and_all_are_listed(make_record: Maker
     assert len(drawn) == 12
     assert "Angular visual hardness" in drawn
     assert all(f"<code>{name}</code>" in page for name in scores)
-    assert "The 12 most telling of 21 scores" in page
+    assert "12 most important of 21" in page
 
 
 def test_a_long_class_name_is_cut_on_its_card_and_one_without_letters_is_its_number(make_record: Maker) -> None:
@@ -337,12 +337,12 @@ def test_the_number_of_a_round_is_no_learning_curve(make_record: Maker) -> None:
 
 def test_a_suspicion_is_no_score_that_was_left_undrawn(make_record: Maker) -> None:
     columns = {"id": [1, 2, 3], "label": [0, 1, 0], "avh": [0.3, 0.2, 0.1], "suspicion": [1.0, 0.5, 0.0]}
-    assert "most telling" not in _read(write_report(make_record(columns)))
+    assert "most important" not in _read(write_report(make_record(columns)))
 
 
 def test_a_score_without_a_number_is_no_score_that_was_left_undrawn(make_record: Maker) -> None:
     columns = {"id": [1, 2, 3], "label": [0, 1, 0], "avh": [0.3, 0.2, 0.1], "confidence": np.full(3, np.nan)}
-    assert "most telling" not in _read(write_report(make_record(columns)))
+    assert "most important" not in _read(write_report(make_record(columns)))
 
 
 def test_the_chance_level_counts_the_classes_the_table_names(make_record: Maker) -> None:

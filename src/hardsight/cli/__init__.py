@@ -25,32 +25,32 @@ from hardsight.stopping import signals_raised, stop_said
 
 
 def group(found: Iterable[EntryPoint]) -> type[TyperGroup]:
-    """The commands, with those that other distributions bring: Typer apps under `hardsight.commands`.
+    """The commands, with those of other distributions: Typer apps under `hardsight.commands`.
 
     Each of these is imported when it is called for: no other command waits for it.
     """
-    brought = {one.name: one for one in found}
+    others = {one.name: one for one in found}
 
     class Commands(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(dict.fromkeys([*super().list_commands(ctx), *brought]))
+            return list(dict.fromkeys([*super().list_commands(ctx), *others]))
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            if cmd_name not in brought:
+            if cmd_name not in others:
                 return super().get_command(ctx, cmd_name)
-            command = typer.main.get_group(brought[cmd_name].load())
+            command = typer.main.get_group(others[cmd_name].load())
             command.name = cmd_name
             return command
 
         def invoke(self, ctx: Any) -> Any:
-            with stop_said(), _lost_process_said():
+            with stop_said(), _lost_process_reported():
                 return super().invoke(ctx)
 
     return Commands
 
 
 @contextlib.contextmanager
-def _lost_process_said() -> Iterator[None]:
+def _lost_process_reported() -> Iterator[None]:
     """Say in a sentence, where torch raises an error, that a process which worked for the command was killed."""
     try:
         yield
@@ -69,7 +69,7 @@ def _say_how_to_install_the_studies() -> None:
 
 
 def app_with(found: Iterable[EntryPoint]) -> typer.Typer:
-    """The command line with the commands that these entry points bring; `study` is always among them."""
+    """The command line with the commands of these entry points; `study` is always among them."""
     app = typer.Typer(
         name="hardsight",
         help="Which of your samples are hard, ambiguous or mislabelled? Begin with `hardsight demo`.",
@@ -87,7 +87,7 @@ def app_with(found: Iterable[EntryPoint]) -> typer.Typer:
     return app
 
 
-def _tell_version(asked: bool) -> bool:
+def _print_version(asked: bool) -> bool:
     if asked:
         from importlib.metadata import version
 
@@ -98,10 +98,10 @@ def _tell_version(asked: bool) -> bool:
 
 def before_any_command(
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """What concerns no single command."""
+    """Options of no single command."""
 
 
 app = app_with(list(entry_points(group="hardsight.commands")))
@@ -121,20 +121,17 @@ def main() -> None:
 
 
 def _never_fail_to_print() -> None:
-    """Letters that the output has no bytes for come as JSON escapes them, after work that must not end in a traceback.
-
-    Other escapes would be as readable, but no JSON.
-    """
+    """Print letters that the output's encoding lacks as JSON escapes: printing must not fail after the work."""
     codecs.register_error("as-json", _as_json)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="as-json")
 
 
-def _as_json(refusal: UnicodeError) -> tuple[str, int]:
-    if not isinstance(refusal, UnicodeEncodeError):
-        raise refusal
-    units = refusal.object[refusal.start : refusal.end].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), refusal.end
+def _as_json(problem: UnicodeError) -> tuple[str, int]:
+    if not isinstance(problem, UnicodeEncodeError):
+        raise problem
+    units = problem.object[problem.start : problem.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), problem.end
 
 
 def _leave_other_processes() -> None:

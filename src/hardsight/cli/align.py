@@ -1,4 +1,4 @@
-"""`hardsight align`: do the scores of a table see what people see?"""
+"""`hardsight align`: do the scores of a table agree with people?"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

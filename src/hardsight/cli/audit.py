@@ -46,7 +46,7 @@ def audit(
         ),
     ] = None,
     layout: Annotated[
-        str | None, typer.Option("--layout", help="How the data lies on disk: `hardsight data list`.")
+        str | None, typer.Option("--layout", help="How the data is laid out: `hardsight data list`.")
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Suspects to print.")] = 20,
@@ -101,7 +101,7 @@ def audit(
         first = left_out.slice(0, 1).to_pylist()[0]
         say(f"left out: {len(left_out):,} samples, first {first['id']}: {first['reason']}; --json names all")
     if page and not pictured and why_no_page() is None and (wanted := _data_options(scored)):
-        say(f"pictures: none, the images are not at hand: add {wanted}")
+        say(f"pictures: none, the images were not found: add {wanted}")
 
 
 def _data_options(scored: Any) -> str | None:
@@ -156,7 +156,7 @@ def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | N
 
 
 def _images(scored: Any, data: Path | None, layout: str | None, split: str | None) -> Any:
-    """The images that were scored, where they are said or still lie; None where there are none to be found."""
+    """The images that were scored, where their place is given or recorded; None where they are not found."""
     from hardsight.files.parquet import text_metadata
 
     metadata = text_metadata(scored.table.schema)
@@ -176,7 +176,7 @@ def _images(scored: Any, data: Path | None, layout: str | None, split: str | Non
 
 
 def _with_images(scored: Any, images: Any) -> Any:
-    """A training keeps numbers of samples and classes; with the images at hand a person is told files and names."""
+    """A training keeps numbers of samples and classes; the images add files and names."""
     if images is None:
         return scored
     from hardsight.engines.images import with_paths
@@ -276,15 +276,15 @@ def _print(
 
 
 def _cautions(issues: Any, share: float) -> Iterator[str]:
-    """What the count is worth."""
+    """What weakens the count."""
     if issues.estimate == "disagreement" and share > 0.5:
         yield "that is more than half: a model that has not learned the classes disagrees with right labels too"
     if issues.one_look:
-        yield "counted by one look at a model, whose own mistakes are among them: believe the order before the number"
+        yield "counted by one forward pass, whose own mistakes are included: trust the order more than the number"
     if issues.agreed and issues.agreed >= issues.estimated / 4:
         yield (
             f"the trained model agrees with {issues.agreed:,} of these {issues.estimated:,}: learned late, or wrong "
-            "and learned by heart; believe the order before the number"
+            "and memorised; trust the order more than the number"
         )
 
 

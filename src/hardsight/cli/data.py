@@ -46,7 +46,7 @@ def check_root(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say of each data set whether it is complete, incomplete (and what is missing) or absent.
+    """Report for each data set whether it is complete, incomplete (and what is missing) or absent.
 
     Exit code 1 when one is incomplete. Example: hardsight data check ~/data --name cifar10
     """
@@ -74,7 +74,7 @@ def unpack_archive(
     archive: Annotated[Path, typer.Argument(help="A zip or tar file as downloaded.")],
     root: Annotated[Path, typer.Argument(envvar="HARDSIGHT_DATA", help="The folder to unpack into.")],
 ) -> None:
-    """Unpack a downloaded archive, whole or not at all; an entry that points outside the folder is refused.
+    """Unpack a downloaded archive, whole or not at all; an entry that points outside the folder is an error.
 
     Example: hardsight data unpack cifar-10-binary.tar.gz ~/data
     """

@@ -75,7 +75,7 @@ def _print(result: "DemoResult") -> None:
     if result.detections:
         shown = [one for at, one in enumerate(result.detections) if at < _SCORES or one.score in _ALWAYS_SHOWN]
         rows = [[one.score, f"{one.auroc:.3f}", f"{one.average_precision:.3f}"] for one in shown]
-        title = "how well each score tells the flipped labels from the intact ones"
+        title = "how well each score separates the flipped labels from the intact ones"
         print_table(title, ("score", "AUROC", "average precision"), rows)
     say(f"page   {result.report or why_no_page()}")
     say(f"record {result.folder}")

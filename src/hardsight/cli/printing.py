@@ -90,24 +90,24 @@ def one_sentence(*options: str, **typed: str) -> Iterator[None]:
     except BrokenPipeError:
         # Who read the output has seen enough, which is nobody's mistake: typer leaves without a word.
         raise
-    except (ValueError, TypeError, OSError, ImportError) as refusal:
-        name, space, rest = _sentence(refusal).partition(" ")
+    except (ValueError, TypeError, OSError, ImportError) as problem:
+        name, space, rest = _sentence(problem).partition(" ")
         say(f"hardsight: {typed.get(name, name)}{space}{rest}", error=True)
         raise typer.Exit(BAD_INPUT) from None
 
 
-def _sentence(refusal: Exception) -> str:
-    if isinstance(refusal, FileExistsError | NotADirectoryError) and refusal.filename:
-        return f"a folder is needed where there is a file: {refusal.filename}"
-    if isinstance(refusal, OSError) and refusal.strerror:
-        where = f": {refusal.filename}" if refusal.filename else ""
-        return f"{refusal.strerror}{where}"
-    if isinstance(refusal, UnicodeEncodeError):
+def _sentence(problem: Exception) -> str:
+    if isinstance(problem, FileExistsError | NotADirectoryError) and problem.filename:
+        return f"a folder is needed where there is a file: {problem.filename}"
+    if isinstance(problem, OSError) and problem.strerror:
+        where = f": {problem.filename}" if problem.filename else ""
+        return f"{problem.strerror}{where}"
+    if isinstance(problem, UnicodeEncodeError):
         encoding = sys.getfilesystemencoding()
         if encoding != "utf-8":
             return f"paths and names must be UTF-8, and Python takes them for {encoding} here: set PYTHONUTF8=1"
-        return f"paths and names must be UTF-8; got {refusal.object!r}: rename it"
-    return " ".join(str(refusal).split())
+        return f"paths and names must be UTF-8; got {problem.object!r}: rename it"
+    return " ".join(str(problem).split())
 
 
 def why_no_page() -> str | None:

@@ -27,7 +27,7 @@ def score(
         Path | None, typer.Option("--data", help="Folder of images: one folder per class, or a known set.")
     ] = None,
     layout: Annotated[
-        str | None, typer.Option("--layout", help="How the data lies on disk: a name of `hardsight data list`.")
+        str | None, typer.Option("--layout", help="How the data is laid out: a name of `hardsight data list`.")
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
     weights: Annotated[
@@ -98,13 +98,13 @@ def score(
 
             of_data = {"layout": layout, "split": split, "classes": classes, "unlabelled": unlabelled or None}
             of_model = {"weights": weights, "num-classes": num_classes, "head": head, "device": device}
-            _refuse_given("--model and --data", {**of_data, **of_model, **flags})
+            _check_not_given("--model and --data", {**of_data, **of_model, **flags})
             table = score_file(file, chosen, head=head_file)
         else:
             from hardsight.engines.images import open_images, score_images
             from hardsight.engines.model_spec import load_model
 
-            _refuse_given("a FILE of features", {"head-file": head_file})
+            _check_not_given("a FILE of features", {"head-file": head_file})
             if model is None or data is None:
                 raise ValueError("--model and --data belong together; give both")
             if classes is not None and unlabelled:
@@ -131,8 +131,8 @@ def score(
     _print(table, output, assumed, as_json)
 
 
-def _refuse_given(belongs_to: str, options: dict[str, Any]) -> None:
-    """An option that would be left alone is not taken in silence."""
+def _check_not_given(belongs_to: str, options: dict[str, Any]) -> None:
+    """An option that would have no effect is an error."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"--{name} belongs to {belongs_to}; leave it out here")
@@ -165,13 +165,13 @@ def _print(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> 
     if summary["agreement"] is not None:
         say(_agreement(summary["agreement"], summary["commonest_class"], table.num_rows))
     if assumed:
-        say(f"the model does not say how it wants its images, so this was taken: {_said(assumed)}")
+        say(f"the model does not record how its images are prepared; assumed: {_as_options(assumed)}")
     say_left_out(skipped)
     say(f"scores: {output}")
 
 
-def _said(assumed: dict[str, Any]) -> str:
-    """What was assumed, as the options that say it."""
+def _as_options(assumed: dict[str, Any]) -> str:
+    """What was assumed, as the options that set it."""
     own = "no --size, each image's own"
     return ", ".join(
         own if values is None else f"--{name} {','.join(f'{value:g}' for value in values)}"
@@ -192,12 +192,12 @@ def _commonest(labels: Any) -> float:
 
 
 def _agreement(share: float, commonest: float, samples: int) -> str:
-    said = f"the model agrees with {share:.1%} of the labels"
+    text = f"the model agrees with {share:.1%} of the labels"
     # Two standard errors: a guess is sometimes lucky.
     if share == 1 or share > commonest + 2 * (commonest * (1 - commonest) / samples) ** 0.5:
-        return said
+        return text
     return (
-        f"{said}, no more than chance (the commonest class has {commonest:.1%}): is it trained, are its classes in "
+        f"{text}, no more than chance (the commonest class has {commonest:.1%}): is it trained, are its classes in "
         "this order, are its images prepared as in training?"
     )
 
@@ -205,12 +205,12 @@ def _agreement(share: float, commonest: float, samples: int) -> str:
 def _groups(path: Path) -> dict[str, Any]:
     from hardsight.records import read_json
 
-    said = read_json(path)
-    if not isinstance(said, dict) or not said:
+    groups = read_json(path)
+    if not isinstance(groups, dict) or not groups:
         raise ValueError(
             f"{path} must hold a JSON object with a list of the model's classes for each class of the data"
         )
-    return said
+    return groups
 
 
 def _parquet(path: Path) -> Path:
@@ -239,7 +239,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """`0.5`, `0.485,0.456,0.406` or `127/255`; one number stands for all channels."""
+    """`0.5`, `0.485,0.456,0.406` or `127/255`; one number is for all channels."""
     if text is None:
         return None
     try:

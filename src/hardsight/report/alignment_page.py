@@ -168,7 +168,7 @@ def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
 def _bins_text(results: Results, bins: Any) -> str:
     text = (
         f"{METHOD_NAMES[results['method']]} within each bin (the upper edge belongs to the next bin, the last bin "
-        "holds both). A score that only tells the easiest from the hardest has nothing left here."
+        "holds both). A score that only separates the easiest from the hardest shows no correlation here."
     )
     none = "" if _measured(bins["groups"]) else " No bin holds enough samples that vary."
     return text + _strongest(results["scores"]) + none

@@ -33,7 +33,7 @@ MOST_CLASSES = 30
 
 
 def draw_histogram(score: Score, counted: Histogram) -> "Figure":
-    """Share of each group in each bin of a score: flipped dashed, so that print tells them apart."""
+    """Share of each group in each bin of a score: flipped ones dashed, so that they differ in print."""
     with drawing(3.7, 2.5) as figure:
         axes = figure.axes[0]
         fill_histogram(axes, score, counted)

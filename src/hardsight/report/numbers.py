@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-# A tail longer than this many times the bulk would press the bulk into one bin.
+# A tail longer than this many times the bulk would squeeze the bulk into one bin.
 _LONG_TAIL = 3.0
 # Nothing is drawn beyond it: differences of larger numbers overflow.
 _FARTHEST = 1e100
@@ -16,7 +16,7 @@ _FARTHEST = 1e100
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts a bin for each named group; `below` and `above` say that the outermost bins also hold the tails."""
+    """Counts per bin for each named group; `below` and `above`: the outermost bins also hold the tails."""
 
     edges: np.ndarray
     counts: dict[str, np.ndarray]
@@ -101,7 +101,7 @@ def number(value: float | int | None) -> str:
 
 
 def range_text(written: str | None) -> str:
-    """A range as a column describes it, `[-3.14159, inf]`, as a person writes it; any other text as it is."""
+    """A range as a column describes it, `[-3.14159, inf]`, in mathematical notation; any other text as it is."""
     sides = re.fullmatch(r"\[(\S+), (\S+)[\])]", written or "")
     try:
         return " … ".join(map(_bound, sides.groups())) if sides else written or ""

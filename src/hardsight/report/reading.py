@@ -1,6 +1,6 @@
 """Reading a record: `run.json` and the Parquet files, one column at a time.
 
-What is missing is `None`; what is damaged is refused in one sentence that names the file.
+What is missing is `None`; what is damaged raises an error that names the file.
 """
 
 import base64
@@ -42,7 +42,7 @@ _LARGEST_THUMBNAIL = 64 * 1024
 
 @dataclass(frozen=True)
 class Score:
-    """A score column as its field describes it; `direction` is None where nobody wrote it down."""
+    """A score column as its field describes it; `direction` is None where it is not recorded."""
 
     name: str
     title: str
@@ -94,7 +94,7 @@ class Samples:
 
     @property
     def classes(self) -> int:
-        """The number of classes, where the table says it; 0 where it does not."""
+        """The number of classes; 0 where the table does not record it."""
         classes = text_metadata(self.schema).get("classes", "")
         return int(classes) if classes.isdecimal() else 0
 
@@ -194,7 +194,7 @@ class Run:
 
 
 def read_run(folder: Path | str) -> Run:
-    """Open a record; refuse what is none."""
+    """Open a record; a folder that is none raises an error."""
     folder = Path(folder)
     if not folder.exists():
         raise ValueError(f"there is no run record at {folder}: no such folder")

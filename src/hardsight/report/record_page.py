@@ -61,7 +61,7 @@ def _notices(view: View) -> list[str]:
     if status == "failed":
         found.append("This run failed: the numbers are those it left behind.")
     if not view.samples.exists:
-        found.append("The record holds no samples.parquet yet, so nothing can be said about single samples.")
+        found.append("The record holds no samples.parquet yet, so the page has no samples.")
     elif not view.samples.rows:
         found.append("samples.parquet holds no rows.")
     notes = view.run.details.get("notes")
@@ -69,7 +69,7 @@ def _notices(view: View) -> list[str]:
 
 
 def _tiles(view: View) -> list[tuple[str, str]]:
-    """The headline: (value, meaning)."""
+    """The numbers at the top of the page, each with its meaning."""
     found = []
     counts_disagreements = _counts_disagreements(view)
     if view.estimated is not None and view.suspects is not None:
@@ -103,7 +103,7 @@ def _meaning_of_estimate(view: View, counts_disagreements: bool) -> str:
         return "labels are suspects: the model disagrees with them, and is itself wrong about some"
     if view.wrong is not None:
         return f"labels are probably wrong; {view.suspects_found:,} of them were really flipped"
-    # Said where the model has learned a quarter of the suspects or more since.
+    # Worth a notice from a quarter of the suspects on.
     if isinstance(agreed, int) and view.estimated and agreed >= view.estimated / 4:
         return f"labels are suspects; the trained model agrees with {agreed:,} of them by now"
     return "labels are probably wrong"

@@ -24,11 +24,11 @@ def _rounds(view: View) -> list[dict[str, Any]]:
 
 def _text(view: View, rows: list[dict[str, Any]]) -> str:
     text = (
-        "One row for each look at the target: before the first round, and after each. Where self-training goes well, "
-        "nine tenths or more are soon predicted as before, most as at first, and few pseudo-labels change."
+        "One row for each pass over the target domain: before the first round, and after each. Where self-training "
+        "goes well, nine tenths or more are soon predicted as before, most as at first, and few pseudo-labels change."
     )
     measured = any(row.get(name) is not None for row in rows for name in ("accuracy", "test_accuracy"))
-    return text + (" Accuracies are measured with labels that had no part in the training." if measured else "")
+    return text + (" Accuracies are measured with labels that are not used in training." if measured else "")
 
 
 def _table(view: View, rows: list[dict[str, Any]]) -> list[Block]:

@@ -36,7 +36,7 @@ def _suspects_text(view: View, ranking: Ranking) -> str:
 def _hardest_text(view: View, ranking: Ranking) -> str:
     text = f"Ranked by {_in_a_sentence(ranking.score)}: {ranking.score.reading}{_chance(view, ranking.score)}"
     if view.samples.against_predictions:
-        return text + " It is measured against the model's own prediction: no label had a part in it."
+        return text + " It is measured against the model's own prediction; labels are not used."
     if view.agreed is not None:
         text += (
             f" Only the {ranking.total:,} samples whose label the model agrees with: most are hard to see rather "
@@ -51,12 +51,12 @@ def _histograms_text(view: View, histograms: list[tuple[Score, Histogram]]) -> s
     text = "Each curve shows which share of its group falls into each bin."
     if view.wrong is not None:
         text += (
-            " The further the flipped (dashed) and the intact labels lie apart, the better a score finds wrong labels."
+            " The further apart the flipped (dashed) and the intact labels are, the better a score finds wrong labels."
         )
     if len(histograms) < len(view.drawable):
-        text += f" The {len(histograms)} most telling of {len(view.drawable)} scores; the table below lists them all."
+        text += f" The {len(histograms)} most important of {len(view.drawable)} scores; the table below lists all."
     if any(counted.below or counted.above for _, counted in histograms):
-        text += " Far-out values are gathered in the outermost bin."
+        text += " Outliers are counted in the outermost bin."
     return text
 
 
@@ -96,7 +96,7 @@ def _scores_text(view: View, lines: list[ScoreLine]) -> str:
         text += f"; average precision at chance is {share:.3g}, the share of flipped labels." if share else "."
         text += " The marked row ranks the suspects above." if view.ranking_line else ""
     if "never_learned" in view.samples and "forgotten" in view.samples:
-        # Some scores put the two into one number.
+        # Some scores combine the two in one number.
         never, forgotten = (int((view.samples.values(name) > 0).sum()) for name in ("never_learned", "forgotten"))
         text += (
             f" Over the training {never:,} samples were never learned, and {forgotten:,} were learned and forgotten."
@@ -209,7 +209,7 @@ def _table(view: View, cards: list[Card]) -> list[Block]:
 
 def _run_text(view: View, shown: bool) -> str:
     if view.run.section("versions"):
-        return "Enough to make it again: the configuration, the seed, and the versions it ran with."
+        return "What is needed to run it again: configuration, seed and versions."
     return "What was read, and how."
 
 
@@ -251,8 +251,8 @@ SECTIONS: list[Section[View]] = [
         "Learning curves",
         curves,
         lambda view, columns: (
-            "One value an epoch. Where a training curve still improves and a test curve turns, the "
-            "model has begun to learn its data by heart, wrong labels included."
+            "One value per epoch. Where the training curve still improves and the test curve turns, the "
+            "model has begun to memorise its data, wrong labels included."
         ),
         _curves,
     ),
@@ -302,7 +302,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _plain(value: Any) -> str:
-    """A list as its entries, without Python's quotes; numbers as everywhere."""
+    """A list as its entries, without Python's quotes; numbers with four digits."""
     if isinstance(value, list):
         return ", ".join(map(_plain, value))
     return number(value) if isinstance(value, float) else str(value)

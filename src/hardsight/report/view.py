@@ -101,7 +101,7 @@ class View:
 
     @cached_property
     def classes(self) -> int:
-        """The number of classes; 0 where nothing says it."""
+        """The number of classes; 0 where it is not known."""
         return len(self.run.class_names) or self.samples.classes or len(self.labels.values)
 
     @cached_property
@@ -276,7 +276,7 @@ class View:
 
     @property
     def drawable(self) -> list[Score]:
-        """The scores whose histogram says something; a suspicion is a rank, spread evenly over the samples."""
+        """The scores worth a histogram: not a suspicion, which is a rank, spread evenly over the samples."""
         return [line.score for line in self.lines if line.quantiles and line.score.name != "suspicion"]
 
     @cached_property
@@ -323,7 +323,7 @@ class View:
 
 
 def samples_shown(run: Path | str) -> list[str]:
-    """The ids of the samples a page would show, as text: those worth a row in `thumbnails.parquet`."""
+    """The ids of the samples a page would show, as text: those that need a row in `thumbnails.parquet`."""
     return View(read_run(run)).shown
 
 

@@ -211,7 +211,8 @@ def _peak(work: Callable[[], Any]) -> float:
 def _times(work: Callable[[], Any]) -> list[float]:
     from triton.testing import do_bench
 
-    return do_bench(work, warmup=50, rep=120, return_mode="all")
+    found: list[float] = do_bench(work, warmup=50, rep=120, return_mode="all")
+    return found
 
 
 def _quantiles(times: list[float]) -> list[float]:
@@ -324,7 +325,8 @@ def _liger_for_hopper() -> tuple[str, Loss]:
 
 
 def _first(made: Any) -> Tensor:
-    return made[0] if isinstance(made, tuple) else made
+    found: Tensor = made[0] if isinstance(made, tuple) else made
+    return found
 
 
 def _cut_cross_entropy() -> tuple[str, Loss]:

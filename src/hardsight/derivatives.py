@@ -12,6 +12,12 @@ import torch
 from torch import Tensor
 
 
+def applied(function: type[torch.autograd.Function], *given: Any) -> Tensor:
+    """`function.apply`, which torch leaves without types, of a function with one output."""
+    output: Tensor = function.apply(*given)
+    return output
+
+
 def wants_gradient(x: Tensor) -> bool:
     """Whether autograd follows what is made of a tensor."""
     return torch.is_grad_enabled() and x.requires_grad
@@ -34,8 +40,8 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
             return found
         inputs = [one for one in (*upstream, *saved) if one is not None]
         if not isinstance(found, tuple):
-            return _Sealed.apply(found, *inputs)
-        return tuple(None if one is None else _Sealed.apply(one, *inputs) for one in found)
+            return applied(_Sealed, found, *inputs)
+        return tuple(None if one is None else applied(_Sealed, one, *inputs) for one in found)
 
     return sealed
 
@@ -73,7 +79,7 @@ def plain_when_differentiated(backward: Callable[..., Any]) -> Callable[..., Any
 def trace_of(*tensors: Tensor | None) -> Tensor:
     """No numbers at all, in the graph behind these tensors: what stands for them in `once_differentiable`."""
     given = [one for one in tensors if one is not None]
-    return given[0].new_empty(0) if torch.compiler.is_compiling() else _Trace.apply(*given)
+    return given[0].new_empty(0) if torch.compiler.is_compiling() else applied(_Trace, *given)
 
 
 class _Trace(torch.autograd.Function):
@@ -90,7 +96,7 @@ class _Trace(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[None, ...]:
-        return (None,) * ctx.count
+        return tuple([None] * ctx.count)
 
 
 class _Sealed(torch.autograd.Function):

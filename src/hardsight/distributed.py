@@ -17,7 +17,7 @@ import torch.distributed as dist
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from hardsight.derivatives import once_differentiable, trace_of
+from hardsight.derivatives import applied, once_differentiable, trace_of
 from hardsight.validation import check_device
 
 Group = Any  # torch.distributed.ProcessGroup; its type does not exist where torch was built without it
@@ -164,7 +164,7 @@ def log_sum_over_processes(log_x: Float[Tensor, "*shape"], group: Group = None) 
 
 def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:
     """Mean over the processes; the averaged gradients are those of one process that held the whole batch."""
-    return x if world_size(group) == 1 else _MeanOverProcesses.apply(x, trace_of(x), group)
+    return x if world_size(group) == 1 else applied(_MeanOverProcesses, x, trace_of(x), group)
 
 
 def count_samples(x: Shaped[Tensor, "batch *rest"], group: Group = None) -> list[int]:
@@ -187,12 +187,12 @@ def gather_samples(
     """
     if world_size(group) == 1:
         return x
-    return _GatherSamples.apply(x, trace_of(x), count_samples(x, group) if counts is None else counts, group)
+    return applied(_GatherSamples, x, trace_of(x), count_samples(x, group) if counts is None else counts, group)
 
 
 def sum_with_gradient(values: Tensor) -> Tensor:
     """Sum over all processes; what each does with it flows back to all of them, as do derivatives of that."""
-    return _SumWithGradient.apply(values)
+    return applied(_SumWithGradient, values)
 
 
 def average_gradients(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hardsight import losses
-from hardsight.losses import LOSSES
+from hardsight.losses import LOSSES, registry
 from hardsight.losses.inputs import Rows
 from hardsight.losses.registry import Positive, Sizes, loss
 
@@ -49,32 +49,33 @@ def test_a_function_has_its_module_s_defaults(name: str) -> None:
     assert expected["ignore_index"] == -100
 
 
-def test_a_loss_is_one_function() -> None:
-    """Its module and its row of the registry follow from it: settings, checks, state, pickles."""
+def test_a_loss_is_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module and its row of the registry follow from it, with settings and checks."""
+    monkeypatch.setattr("hardsight.losses.registry.LOSSES", LOSSES.copy())
 
-    @loss("scratch", "ScratchLoss", "−w log p_y", "nobody", high=7.0)
-    def scratch_loss(rows: Rows, *, strength: Positive = 2.0, kind: str = "a") -> Tensor:
+    @loss("made_here", "MadeHere", "−w log p_y", "nobody", high=7.0)
+    def made_here(rows: Rows, *, strength: Positive = 2.0, kind: str = "a") -> Tensor:
         """Cross-entropy times a number."""
         return -strength * rows.expected(rows.log_softmax())
 
-    entry = LOSSES.pop("scratch")
+    entry = registry.LOSSES["made_here"]
     assert (entry.formula, entry.source, entry.high) == ("−w log p_y", "nobody", 7.0)
     logits, labels = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
     module = entry.make(Sizes(4, 3, 6))
-    assert (type(module).__name__, module.strength, module.kind) == ("ScratchLoss", 2.0, "a")
+    assert (type(module).__name__, module.strength, module.kind) == ("MadeHere", 2.0, "a")
     assert "strength=2.0, kind='a', reduction='mean'" in repr(module)
     for reduction in ("mean", "sum", "none"):
         want = 2 * torch.nn.functional.cross_entropy(logits, labels, reduction=reduction)
-        torch.testing.assert_close(scratch_loss(logits, labels, reduction=reduction), want)
-        torch.testing.assert_close(scratch_loss.module(reduction=reduction)(logits, labels), want)
-    assert list(inspect.signature(scratch_loss).parameters) == [
+        torch.testing.assert_close(made_here(logits, labels, reduction=reduction), want)
+        torch.testing.assert_close(made_here.module(reduction=reduction)(logits, labels), want)
+    assert list(inspect.signature(made_here).parameters) == [
         "logits", "target", "strength", "kind", "sample_weight", "ignore_index", "reduction",
     ]  # fmt: skip
-    assert list(inspect.signature(scratch_loss.module).parameters) == ["strength", "kind", "reduction", "ignore_index"]
-    for wrong in (lambda: scratch_loss.module(-1.0), lambda: scratch_loss(logits, labels, strength=-1.0)):
+    assert list(inspect.signature(made_here.module).parameters) == ["strength", "kind", "reduction", "ignore_index"]
+    for wrong in (lambda: made_here.module(-1.0), lambda: made_here(logits, labels, strength=-1.0)):
         with pytest.raises(ValueError, match=r"strength .*0.*-1\.0"):
             wrong()
-    for unknown in (lambda: scratch_loss.module(force=1.0), lambda: scratch_loss(logits, labels, force=1.0)):
+    for unknown in (lambda: made_here.module(force=1.0), lambda: made_here(logits, labels, force=1.0)):
         with pytest.raises(TypeError, match="force"):
             unknown()
 
@@ -85,6 +86,11 @@ def test_a_module_can_be_pickled(name: str) -> None:
     again = pickle.loads(pickle.dumps(module))
     assert repr(again) == repr(module)
     torch.testing.assert_close(again.state_dict(), module.state_dict())
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(ValueError, match=r"name .*'mae'"):
+        registry.register("mae", lambda sizes: losses.MAELoss(), "", "")
 
 
 def test_a_fixed_setting_is_not_offered() -> None:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.derivatives import plain_when_differentiated
+from hardsight.derivatives import applied, plain_when_differentiated
 from hardsight.kernels.directions import project_gradients
 from hardsight.kernels.dispatch import aligned_width, call, held_dtype
 from hardsight.kernels.tangent_product import gradients_from_slopes
@@ -39,7 +39,7 @@ def angular_cross_entropy(
     trained = any(one is not None and one.requires_grad for one in (features, weight, pointer))
     if torch.is_grad_enabled() and trained:
         kept = None if torch.compiler.is_compiling() else plain
-        return (_Recomputed if recompute or reduction == "none" else _Eager).apply(kept, *given)
+        return applied(_Recomputed if recompute or reduction == "none" else _Eager, kept, *given)
     with torch.no_grad():
         return _walk(*given, upstream=None, wanted=_NOTHING)[0]
 

@@ -104,7 +104,8 @@ def check_labels(labels: Any, samples: int, classes: int) -> Tensor:
         least, largest = (int(one) for one in labels.aminmax())
         if least < 0 or largest >= classes:
             raise ValueError(f"labels must lie in [0, {classes}), the classes; got values from {least} to {largest}")
-    return labels
+    found: Tensor = labels
+    return found
 
 
 def check_head(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:

@@ -6,13 +6,14 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from hardsight.geometry import widen
 
+Result = TypeVar("Result")
 Fused = bool | str  # True, False or "auto"
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Found once, not imported: importing Triton costs more than importing this package.
@@ -101,12 +102,13 @@ def power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length() if count > 0 else 0
 
 
-def call(op: Callable[..., Any], implementation: Callable[..., Any], *arguments: Any) -> Any:
+def call(op: Callable[..., Any], implementation: Callable[..., Result], *arguments: Any) -> Result:
     """The op's result: through its registration where something traces, else straight, which costs less."""
     plain = all(type(one) in (Tensor, nn.Parameter) for one in arguments if isinstance(one, Tensor))
     if plain and not torch.compiler.is_compiling():
         return implementation(*arguments)
-    return op(*arguments)
+    found: Result = op(*arguments)
+    return found
 
 
 def same_precision(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -129,7 +131,8 @@ def product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     if out.dtype == left.dtype:
         return torch.mm(left, right, out=out)
     if _comes_out_wide(left):
-        return torch.ops.aten.mm.dtype_out(left, right, torch.float32, out=out)
+        found: Tensor = torch.ops.aten.mm.dtype_out(left, right, torch.float32, out=out)
+        return found
     return torch.mm(widen(left), widen(right), out=out)
 
 
@@ -156,7 +159,8 @@ def padded(weight: Tensor) -> Tensor:
 def add_product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """out += left @ right, in float32."""
     if _comes_out_wide(left):
-        return torch.ops.aten.addmm.dtype_out(out, left, right, torch.float32, out=out)
+        found: Tensor = torch.ops.aten.addmm.dtype_out(out, left, right, torch.float32, out=out)
+        return found
     return out.addmm_(widen(left), widen(right))
 
 

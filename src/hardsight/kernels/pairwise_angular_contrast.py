@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.derivatives import plain_when_differentiated
+from hardsight.derivatives import applied, plain_when_differentiated
 from hardsight.kernels.directions import project_gradients
 from hardsight.kernels.dispatch import call
 
@@ -30,7 +30,7 @@ def pairwise_angular_contrast(
         features = features.to(torch.get_autocast_dtype(features.device.type))
     given = (features, labels, sample_weight, float(margin_radians), ignore_index, reduction)
     if torch.is_grad_enabled() and features.requires_grad:
-        return _Contrast.apply(None if torch.compiler.is_compiling() else plain, *given)
+        return applied(_Contrast, None if torch.compiler.is_compiling() else plain, *given)
     with torch.no_grad():
         return call(_angular_contrast_op, _angular_contrast, *given, False)[0]
 

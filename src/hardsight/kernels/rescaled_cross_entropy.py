@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.derivatives import once_differentiable
+from hardsight.derivatives import applied, once_differentiable
 from hardsight.kernels.dispatch import call, given_normaliser
 
 
@@ -48,7 +48,7 @@ def rescaled_cross_entropy(
     divisor, log_divisor = given_normaliser(normaliser, logits.device)
     given = (labels, sample_weight, divisor, *settings, log_divisor)
     if torch.is_grad_enabled() and logits.requires_grad:
-        return _Rescaled.apply(logits, in_place, *given)
+        return applied(_Rescaled, logits, in_place, *given)
     with torch.no_grad():
         return call(_rescaled_rows_op, _rescaled_rows, logits, *given)[0]
 
@@ -68,7 +68,7 @@ def attach_rescaled_gradient(
     in_place: bool = False,
 ) -> Float[Tensor, "..."]:
     """`value` (a scalar or one number a row), with coefficient_i (p - y) / (2 (1 - p_y)) as its logit gradient."""
-    return _AttachRows.apply(value, logits, labels, log_others, coefficient, in_place)
+    return applied(_AttachRows, value, logits, labels, log_others, coefficient, in_place)
 
 
 class _Rescaled(torch.autograd.Function):
@@ -124,7 +124,8 @@ def _fused() -> Any:
 
 
 def _row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    return _fused().row_statistics(logits, labels)
+    found: tuple[Tensor, Tensor] = _fused().row_statistics(logits, labels)
+    return found
 
 
 _row_statistics_op = torch.library.custom_op("hardsight::row_statistics", _row_statistics, mutates_args=())
@@ -150,7 +151,8 @@ def _rescaled_rows(
     log_normaliser: float | None,
 ) -> tuple[Tensor, Tensor]:
     given = (logits, labels, sample_weight, normaliser, ignore_index, beta, lam, epsilon, exponential)
-    return _fused().weigh(*given, reduction, log_normaliser)
+    found: tuple[Tensor, Tensor] = _fused().weigh(*given, reduction, log_normaliser)
+    return found
 
 
 _rescaled_rows_op = torch.library.custom_op("hardsight::rescaled_rows", _rescaled_rows, mutates_args=())
@@ -166,7 +168,8 @@ def _(logits: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
 def _rescaled_gradient(
     logits: Tensor, labels: Tensor, kept: Tensor, coefficient: Tensor | None, upstream: Tensor
 ) -> Tensor:
-    return _fused().write_gradient(logits, labels, kept, coefficient, upstream, torch.empty_like(logits))
+    found: Tensor = _fused().write_gradient(logits, labels, kept, coefficient, upstream, torch.empty_like(logits))
+    return found
 
 
 _rescaled_gradient_op = torch.library.custom_op("hardsight::rescaled_gradient", _rescaled_gradient, mutates_args=())

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from hardsight.derivatives import once_differentiable, trace_of
+from hardsight.derivatives import applied, once_differentiable, trace_of
 from hardsight.kernels.dispatch import call, given_normaliser, same_precision
 
 
@@ -43,12 +43,13 @@ def rescaled_linear_cross_entropy(
             return call(_rescaled_linear_op, _rescaled_linear, *given, False)[0]
     trace = trace_of(features, weight, bias)
     if log_divisor is None:
-        return _Walk.apply(True, trace, *given)
-    value, log_sum = _Walk.apply(False, trace, *given)
+        return applied(_Walk, True, trace, *given)
+    value, log_sum = _Walk.apply(False, trace, *given)  # type: ignore[no-untyped-call]
     # The gradient is divided by what the caller makes of the sum; the value, which is for logging, stays what it is.
     logged, log_sum = value.detach(), log_divisor(log_sum.reshape(()))
     ratio = torch.where(log_sum == -math.inf, 0.0, (shift - log_sum).exp())
-    return logged + (value - logged) * ratio
+    found: Tensor = logged + (value - logged) * ratio
+    return found
 
 
 class _Walk(torch.autograd.Function):

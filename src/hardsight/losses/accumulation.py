@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight import distributed
-from hardsight.derivatives import once_differentiable, trace_of, wants_gradient
+from hardsight.derivatives import applied, once_differentiable, trace_of, wants_gradient
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.inputs import as_rows, reduce
 from hardsight.losses.rescaling import (
@@ -77,7 +77,7 @@ class AccumulatedRescaling:
             log_divisor = self._admit(log_weights.logsumexp(0)) - math.log(averaged_by)
             return rescaled_gradient(log_weights, direction, log_divisor)
 
-        return _AttachLater.apply(value, rows.logits, gradient, trace_of(rows.logits))
+        return applied(_AttachLater, value, rows.logits, gradient, trace_of(rows.logits))
 
     @torch.no_grad()
     def _admit(self, log_part: Tensor) -> Tensor:
@@ -143,9 +143,11 @@ def compute_loss_func(
             averaged = num_items_in_batch is None or not average_tokens_across_devices
             return accumulated(logits, labels, num_items=num_items_in_batch, gradients_are_averaged=averaged)
         if num_items_in_batch is None:
-            return loss(logits, labels)
+            value: Tensor = loss(logits, labels)
+            return value
         # Of a soft label the Trainer counts every class's probability as an item.
         items_a_label = logits.shape[1] if labels.is_floating_point() else 1
-        return summed(logits, labels) * items_a_label / num_items_in_batch
+        found: Tensor = summed(logits, labels) * items_a_label / num_items_in_batch
+        return found
 
     return compute

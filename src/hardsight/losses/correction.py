@@ -181,7 +181,8 @@ def _inverse(transition: Tensor) -> Tensor:
     inverse, failure = torch.linalg.inv_ex(transition.double())
     if not torch.compiler.is_compiling() and transition.device.type == "cpu" and failure.item():
         raise ValueError("transition must be invertible for the backward correction; got a singular matrix")
-    return inverse.to(transition.dtype)
+    found: Tensor = inverse.to(transition.dtype)
+    return found
 
 
 def _check_classes(rows: Rows, transition: Tensor) -> None:

@@ -81,7 +81,8 @@ def critical_beta(lam: int | float, candidates: int) -> float:
     steepness = lam * (candidates - 1) - 1
     if steepness <= 0 or (lam + 1) * math.log(candidates) > _LARGEST_LOG:
         return math.inf
-    return candidates ** (lam + 1) * (candidates - 2) / ((candidates - 1) * steepness)
+    found: float = candidates ** (lam + 1) * (candidates - 2) / ((candidates - 1) * steepness)
+    return found
 
 
 def largest_beta(lam: int | float, classes: int) -> float:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
+from hardsight.derivatives import applied
 from hardsight.geometry import widen
 
 # What torch neither compares nor indexes with.
@@ -225,7 +226,7 @@ def reduce(
 
 def bounded(x: Float[Tensor, "*shape"], limit: float) -> Float[Tensor, "*shape"]:
     """x within [-limit, limit], with the gradient that it would have beyond them too."""
-    return _Bounded.apply(x, limit)
+    return applied(_Bounded, x, limit)
 
 
 def within_squares(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

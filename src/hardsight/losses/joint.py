@@ -217,7 +217,8 @@ def _prior_divergence(
         total = distributed.mean_over_processes(total, process_group)
         count = distributed.mean_over_processes(count, process_group)
     mean = (total / torch.where(count == 0, 1.0, count)).clamp_min(torch.finfo(log_p.dtype).tiny)
-    return (torch.special.xlogy(prior, prior) - prior * (mean.log() + log_size)).sum()
+    found: Tensor = (torch.special.xlogy(prior, prior) - prior * (mean.log() + log_size)).sum()
+    return found
 
 
 register(

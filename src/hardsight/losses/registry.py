@@ -64,6 +64,8 @@ LOSSES: dict[str, LossEntry] = {}
 
 def register(name: str, make: Callable[[Sizes], nn.Module], formula: str, source: str, **laws: Any) -> None:
     """Put a loss into the registry."""
+    if name in LOSSES:
+        raise ValueError(f"name must be new to the registry of losses; got {name!r} twice")
     LOSSES[name] = LossEntry(name, make, formula, source, **laws)
 
 

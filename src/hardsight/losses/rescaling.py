@@ -14,7 +14,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from hardsight import distributed
-from hardsight.derivatives import once_differentiable, trace_of, wants_gradient
+from hardsight.derivatives import applied, once_differentiable, trace_of, wants_gradient
 from hardsight.geometry import full_precision, widen
 from hardsight.kernels.dispatch import Fused, chooses_fused
 from hardsight.kernels.rescaled_cross_entropy import attach_rescaled_gradient, rescaled_cross_entropy, row_statistics
@@ -373,7 +373,7 @@ def rescaled_gradient(
 
 def attach_gradient(value: Tensor, logits: Tensor, gradient: Float[Tensor, "rows classes"]) -> Tensor:
     """`value`, with `gradient` as its derivative by the logits whatever the value is."""
-    return _AttachGradient.apply(value, logits, gradient, trace_of(logits))
+    return applied(_AttachGradient, value, logits, gradient, trace_of(logits))
 
 
 def check_rescaling(beta: float, lam: float, transform: Transform, epsilon: float = 0.0) -> None:

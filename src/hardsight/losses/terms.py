@@ -47,7 +47,8 @@ def label_count(loss: object, labels: Shaped[Tensor, "batch *rest"]) -> Float[Te
     """
     own = getattr(loss, "label_count", None)
     if own is not None:
-        return own(labels)
+        found: Tensor = own(labels)
+        return found
     kept = labels != getattr(loss, "ignore_index", -100)
     # Only torch's own weigh by class; of soft labels their mean runs over the samples all the same.
     by_class = loss.weight if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) else None

@@ -165,7 +165,7 @@ def test_what_weakens_a_number_is_said(data: dict[str, Any]) -> None:
         "Against people, by the direction that was recorded: avh.",
         f"rounded: 60 of 200 values are tied at {rounded.max():g}, and no rank tells them apart.",
         "avh, rounded, barely given correctness: covariate must vary to be correlated; all 200 values are tied at 1.",
-        f"{outside} samples lie outside the bins.",
+        f"{outside} samples are outside the bins.",
     ]
     assert notices(_align(data, resamples=0)) == []
 

@@ -25,7 +25,7 @@ from hardsight.alignment.groups import (
 from hardsight.alignment.inputs import METHODS, as_groups, as_values, check_resampling
 from hardsight.names import check_name
 
-# Kendall's coefficient is counted anew in each resample instead of by weights; its interval says how many it had.
+# Kendall's coefficient is counted again in each resample instead of by weights; its interval says how many it had.
 _KENDALL_SHARE = 2
 # With more groups than this a figure shows none of their intervals, and they would cost most of the time.
 _MOST_INTERVALS = 60
@@ -143,8 +143,8 @@ def _correlations(data: Turned, at: int, drawn: Mapping[str, Bootstrap | None], 
 def _given_correctness(data: Turned, at: int, correct: Any, plan: _Plan) -> dict[str, Any]:
     try:
         return dataclasses.asdict(partial_correlation(data.scores[at], data.human, correct, method=plan.method))
-    except ValueError as refusal:
-        return {"coefficient": None, "reason": str(refusal)}
+    except ValueError as problem:
+        return {"coefficient": None, "reason": str(problem)}
 
 
 def _comparisons(data: Turned, matrix: np.ndarray, drawn: Bootstrap | None, plan: _Plan) -> list[dict[str, Any]]:
@@ -163,9 +163,9 @@ def _comparisons(data: Turned, matrix: np.ndarray, drawn: Bootstrap | None, plan
                 plan.method, strength[first], strength[second], between, len(data.human), interval=interval
             )
             pair = dataclasses.asdict(tested)
-        except ValueError as refusal:
-            # The interval stands without a test: it needs no finite z.
-            pair = {"reason": str(refusal), "interval": dataclasses.asdict(interval) if interval else None}
+        except ValueError as problem:
+            # The interval needs no finite z, so it is kept without a test.
+            pair = {"reason": str(problem), "interval": dataclasses.asdict(interval) if interval else None}
         named = {"first": data.names[first], "second": data.names[second]}
         found.append(pair | named | {"difference": strength[first] - strength[second]})
     tested_pairs = [pair for pair in found if pair.get("meng")]

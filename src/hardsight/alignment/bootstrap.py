@@ -1,11 +1,11 @@
-"""Bootstrap of correlations: whole pairs are drawn with replacement, ranks are made anew in every resample.
+"""Bootstrap of correlations: whole pairs are drawn with replacement, ranks are made again in every resample.
 
 A resample is written as weights, how often each pair was drawn. Ranks of a weighted sample follow from cumulative
 weights along an order that never changes, so nothing is sorted again, and a chunk of resamples is one array operation.
 Several scores of the same samples share their resamples: the difference of two of them gets an interval of its own.
 
 Very many samples are drawn in parts, the m out of n bootstrap (Bickel, Götze & van Zwet 1997): the spread of a
-coefficient of m samples is sqrt(n / m) times that of n. Not so Pearson's where a few values lie far out: a part that
+coefficient of m samples is sqrt(n / m) times that of n. Not so Pearson's with a few outliers: a part that
 misses them is no smaller picture of the whole.
 """
 
@@ -87,7 +87,7 @@ def bootstrap_correlations(
     estimates = np.array([coefficient(score, human) for score in scores])
     if drawn_in_parts(method, human, *scores):
         found = replicates_of_parts(scores, human, estimates, method, resamples=resamples, generator=generator)
-        # Of so many samples the acceleration is smaller than what blocks can tell of it.
+        # Of so many samples the acceleration is smaller than what blocks can measure.
         return Bootstrap(estimates, found, np.empty((len(scores), 0)))
     weighted = _WEIGHTED[method](scores, human)
     samples = len(human)
@@ -262,7 +262,7 @@ def replicates_of_parts(
     resamples: int,
     generator: np.random.Generator,
 ) -> Float[np.ndarray, "scores resamples"]:
-    """Coefficients of `resamples` draws of a part, brought as near to the estimates as those of all samples lie."""
+    """Coefficients of `resamples` draws of a part, with the spread that draws of all samples would have."""
     found = np.empty((len(scores), resamples))
     # Ranks of the human column are made once a draw, for all scores.
     prepare: Callable[[np.ndarray], np.ndarray] = ranks if method == "spearman" else np.asarray

@@ -101,9 +101,9 @@ def _within(
     count = len(rows)
     try:
         score, human = as_pairs(score=x[rows], human=y[rows])
-    except ValueError as refusal:
+    except ValueError as problem:
         # A group may be small or constant without the data being bad.
-        return GroupCorrelation(name, count, None, str(refusal))
+        return GroupCorrelation(name, count, None, str(problem))
     return GroupCorrelation(name, count, correlate(score, human, method, **options))
 
 
@@ -177,7 +177,7 @@ def joint_histogram(
 
 
 def equal_edges(low: float, high: float, bins: int) -> Float[np.ndarray, "edges"]:
-    """Edges of equal bins from low to high, which may lie as far apart as floats do."""
+    """Edges of equal bins from low to high, which may be as far apart as floats can be."""
     return 2 * np.linspace(low / 2, high / 2, bins + 1)
 
 

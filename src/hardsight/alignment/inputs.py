@@ -136,8 +136,8 @@ def match_ids(
 ) -> Match:
     """Match ids, as text where one side holds numbers and the other text; 7 and 7.0 are one id.
 
-    One list may be part of the other. Where each has ids the other lacks, something is probably wrong: refused, unless
-    `partial`. Refused in any case are ids that occur twice, missing ids, and fewer than 4 that match.
+    One list may be part of the other. Where each has ids the other lacks, something is probably wrong: an error, unless
+    `partial`. Errors in any case are ids that occur twice, missing ids, and fewer than 4 that match.
     """
     if not _same_kind(first, second):
         first, second = ([None if one is None else str(one) for one in ids] for ids in (first, second))

@@ -19,7 +19,7 @@ from hardsight.files.parquet import read_table, text_metadata
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
 _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})
-# The names under which people keep what people said, in the order they are looked for.
+# Usual names of the human column, in the order they are looked for.
 _HUMAN_NAMES = ("human_selection_frequency", "selection_frequency", "hsf", "human")
 # Of a file without an end of line, no more than this is looked at for what separates.
 _LONGEST_HEADER = 1 << 20
@@ -52,15 +52,17 @@ def read_joined(
     """Read both files and join them by id.
 
     Without `names` every score of the table is taken, and those that cannot be correlated are left out with the reason;
-    a score that was asked for by name is refused instead. `partial` goes on where each file has ids the other lacks.
+    a score that was asked for by name is an error instead. `partial` goes on where each file has ids the other lacks.
     """
     table = _read_scores(Path(scores), id_column)
-    said = _read_csv(Path(humans), id_column, table.schema.field(id_column).type)
-    human_name = _human_column(said, human, id_column, Path(humans))
-    match = match_ids(_ids(table, id_column), _ids(said, id_column), names=(str(scores), str(humans)), partial=partial)
-    table, said = table.take(pa.array(match.first)), said.take(pa.array(match.second))
+    answers = _read_csv(Path(humans), id_column, table.schema.field(id_column).type)
+    human_name = _human_column(answers, human, id_column, Path(humans))
+    match = match_ids(
+        _ids(table, id_column), _ids(answers, id_column), names=(str(scores), str(humans)), partial=partial
+    )
+    table, answers = table.take(pa.array(match.first)), answers.take(pa.array(match.second))
     ids = _ids(table, id_column)
-    seen = Column(human_name, _numbers(said, human_name), human_direction)
+    seen = Column(human_name, _numbers(answers, human_name), human_direction)
     refuse_unusable(f"human column {human_name!r}", seen.values, ids, remedy="; leave out rows without an answer")
     chosen, left_out = _usable(table, names, ids, {id_column, *_FACTS})
     return Joined(chosen, seen, match, _labels(table), _correct(table), left_out | _gaps(table))
@@ -157,7 +159,7 @@ def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path
         _need(table, asked, path)
         return asked
     others = [one for one in table.schema if one.name != id_column]
-    # A column of gaps alone has no type; where nothing else could be meant, what is wrong with it is said later.
+    # A column of gaps alone has no type; where nothing else could be meant, the error about it comes later.
     numeric = [one.name for one in others if _is_number(one.type)] or [
         one.name for one in others if pa.types.is_null(one.type)
     ]
@@ -189,10 +191,10 @@ def _usable(
         column = _described(table.schema.field(name), _numbers(table, name))
         try:
             refuse_unusable(f"score {name!r}", column.values, ids)
-        except ValueError as refusal:
+        except ValueError as problem:
             if names is not None:
                 raise
-            left_out[name] = str(refusal)
+            left_out[name] = str(problem)
             continue
         chosen.append(column)
     if not chosen:
@@ -252,8 +254,8 @@ def _gaps(table: pa.Table) -> dict[str, str]:
     missing = _missing(table, "label") if "label" in table.column_names else 0
     if not missing:
         return {}
-    said = f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
-    return {"label": said}
+    reason = f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
+    return {"label": reason}
 
 
 def _correct(table: pa.Table) -> np.ndarray | None:

@@ -22,8 +22,8 @@ def notices(results: Mapping[str, Any]) -> list[str]:
             f"Nobody wrote down whether larger is harder for {_listed(unknown)}: turned to the side they lean to, "
             "so their agreement cannot be negative."
         )
-    said = {score["name"]: score["correlations"][method] for score in scores}
-    against = [name for name, of in said.items() if of["coefficient"] < 0 and of["p_value"] < SIGNIFICANT]
+    found_by = {score["name"]: score["correlations"][method] for score in scores}
+    against = [name for name, of in found_by.items() if of["coefficient"] < 0 and of["p_value"] < SIGNIFICANT]
     if against:
         found.append(f"Against people, by the direction that was recorded: {_listed(against)}.")
     for score in scores:
@@ -39,12 +39,12 @@ def notices(results: Mapping[str, Any]) -> list[str]:
         names = [name for name, why in held if why == reason]
         found.append(f"{_listed(names)} given correctness: {reason}.")
     if results["bins"]["outside"]:
-        found.append(f"{results['bins']['outside']:,} samples lie outside the bins.")
+        found.append(f"{results['bins']['outside']:,} samples are outside the bins.")
     return found
 
 
 def _without_coefficient(scores: Sequence[Mapping[str, Any]], method: str, resamples: int) -> list[str]:
-    """Where resamples were constant: those that are left do not show how far the coefficient may lie elsewhere."""
+    """Where resamples were constant: those that are left do not show how far the coefficient may vary."""
     missed: dict[int, list[str]] = {}
     for score in scores:
         interval = score["correlations"][method]["interval"]
@@ -69,7 +69,7 @@ def ordered(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def headline(results: Mapping[str, Any]) -> str:
-    """Which score agrees best, and whether that can be told from the next."""
+    """Which score agrees best, and whether it differs from the next."""
     best, *others = ordered(results)
     method = results["method"]
     found = best["correlations"][method]

@@ -2,7 +2,7 @@
 
 The steps and roundings are those of the reference codec (ITU-T T.81; libjpeg's quality scale, edge replication,
 integer transforms and triangle upsampling), in floating point: on photographs 96 to 99 of 100 values equal those of
-a file, the rest differ where a coefficient stands on the edge of a step. Entropy coding is lossless and left out.
+a file, the rest differ where a coefficient is on the edge of a step. Entropy coding is lossless and left out.
 """
 
 import math

@@ -70,7 +70,7 @@ def occlusion(images: Images, level: Level, *, generator: torch.Generator, fill:
 
 
 def opened(images: Tensor, level: Level, name: str, lowest: float, highest: float) -> tuple[Tensor, Tensor]:
-    """Pixels as floats in [0, 1], and the level as [1 or N, 1, 1, 1] beside them; refuses what is neither."""
+    """Pixels as floats in [0, 1], and the level as [1 or N, 1, 1, 1] beside them; anything else is an error."""
     if images.ndim != 4:
         raise ValueError(f"images must be a batch [N, C, H, W]; got shape {list(images.shape)}")
     if images.dtype == torch.uint8:
@@ -112,7 +112,7 @@ def _blur_matrices(sigma: Tensor, size: int) -> Tensor:
     weights = torch.exp(-0.5 * (offsets / torch.where(wide == 0, 1.0, wide)) ** 2)
     weights = torch.where(offsets.abs() <= (4 * wide + 0.5).floor(), weights, 0.0)
     weights = weights / weights.sum(1, keepdim=True)
-    # Mirrored at both borders, the line repeats itself after two lengths: what lies farther is folded back first.
+    # Mirrored at both borders, the line repeats itself after two lengths: what is farther is folded back first.
     if len(offsets) > 2 * size:
         weights = weights.new_zeros(len(sigma), 2 * size).index_add_(1, offsets % (2 * size), weights)
         offsets = torch.arange(2 * size, device=sigma.device)
@@ -124,7 +124,7 @@ def _blur_matrices(sigma: Tensor, size: int) -> Tensor:
 
 
 def _span(side: Tensor, place: Tensor, size: int) -> Tensor:
-    """Which of `size` positions a stretch of round(side * size) covers that starts at a share `place` of its room."""
+    """Which of `size` positions a stretch of round(side * size) covers that starts at a share `place` of the free."""
     length = (side * size).round()
     start = (place * (size - length + 1)).floor()
     positions = torch.arange(size, device=side.device)

@@ -1,4 +1,4 @@
-"""What the network looks at, and how its features lie: class activation maps, cluster quality, embedding views.
+"""What the network looks at, and how its features are arranged: activation maps, cluster quality, embedding views.
 
 `activation_maps` holds Grad-CAM and finds its layers, `attention` turns maps into numbers; `clusters` measures how the
 classes lie in feature space and gives coordinates to draw.

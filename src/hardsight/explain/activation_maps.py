@@ -181,7 +181,7 @@ def _gradients(score: Tensor, leaf: Tensor, name: str, reshape: Reshape | None) 
 
 
 def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
-    """Name and module of a layer, given by either; an unknown name is refused with the nearest ones."""
+    """Name and module of a layer, given by either; an unknown name is an error that names the nearest."""
     layers = dict(unwrap(model)[0].named_modules())
     if isinstance(layer, nn.Module):
         for name, module in layers.items():
@@ -199,7 +199,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor, head: str | None = None
     """Name of the last layer with spatial maps, [N, channels, height, width] of more than one place, before the head.
 
     Found in a forward of one image, in the order in which layers finish: of a block and its last layer, the block.
-    A model that goes on with tokens after its last maps, as transformers do, has no such layer and is refused.
+    A model that goes on with tokens after its last maps, as transformers do, has no such layer and raises an error.
     """
     inner, _ = unwrap(model)
     finished: list[tuple[str, tuple[int, ...]]] = []

@@ -1,4 +1,4 @@
-"""Maps as numbers: how much lies where it should, and what the model says as places vanish or come back.
+"""Maps as numbers: how much is where it should be, and what the model predicts as places vanish or come back.
 
 Maps are [N, height, width], zero or more; masks are of the same shape, bool or a share in [0, 1] of each place. A map
 that is zero everywhere, or the same everywhere, says nothing about places: it gets what chance gives, the mask's

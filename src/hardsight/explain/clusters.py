@@ -1,4 +1,4 @@
-"""How features lie: groups against classes, angles within and between classes, coordinates to draw.
+"""How features are arranged: groups against classes, angles within and between classes, coordinates to draw.
 
 The AMC-Loss paper describes clusterings of the features; its authors' script compares the model's predictions. Both
 are `agreement`, of `cluster_features(...)` or of `logits.argmax(1)`. Angles between all pairs of samples are taken a
@@ -31,7 +31,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(groups: Any, labels: Any) -> Agreement:
-    """Homogeneity (a group holds one class), completeness (a class lies in one group), and their harmonic mean.
+    """Homogeneity (a group holds one class), completeness (a class is in one group), and their harmonic mean.
 
     1 - H(class | group) / H(class), 1 - H(group | class) / H(group) (Rosenberg & Hirschberg 2007); computed by
     scikit-learn. `groups` may be clusters or predictions.

@@ -1,7 +1,7 @@
 """The papers' networks: each ends in a linear head, and names what goes into it.
 
 Every network is a `Classifier`: `forward_features(inputs)` gives the features, `head` turns them into logits,
-`feature_dim` and `input_shape` tell the sizes. Weights are drawn from torch's global generator at construction:
+`feature_dim` and `input_shape` are the sizes. Weights are drawn from torch's global generator at construction:
 call `torch.manual_seed` first.
 """
 

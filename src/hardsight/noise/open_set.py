@@ -14,7 +14,7 @@ from hardsight.validation import check_tensor
 class OpenSetImages(NamedTuple):
     """Images after replacement, the labels as they were, which images are foreign, and which outlier each one is.
 
-    `source` is the index of the outlier that stands in an image's place, -1 where the image is its own.
+    `source` is the index of the outlier in an image's place, -1 where the image is its own.
     """
 
     images: Shaped[Tensor, "samples channels height width"]
@@ -71,7 +71,7 @@ def background_images(
 ) -> Shaped[Tensor, "number channels height width"]:
     """Images of background only: a corner of a random image, `share` of its sides, stretched to full size.
 
-    Objects stand in the middle of the public sets' pictures; a corner keeps their colours and loses the object.
+    Objects are in the middle of the public sets' pictures; a corner keeps their colours and loses the object.
     """
     check_tensor("images", images)
     check_generator(generator, images.device)

@@ -1,5 +1,6 @@
 """`hardsight score`: scores of features in a file, or of a user's own model and images, as Parquet."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,6 +92,7 @@ def score(
             "interpolation": interpolation,
         }
         assumed: dict[str, Any] = {}
+        notes: list[str] = []
         if file is not None and file.is_dir():
             raise ValueError(f"FILE must hold features, and {file} is a folder: score its images by --model and --data")
         if file is not None:
@@ -114,21 +116,24 @@ def score(
             loaded = load_model(model, weights, num_classes=num_classes)
             preprocessing = loaded.preprocessing.changed(**flags)
             assumed = {name: getattr(preprocessing, name) for name in loaded.assumed if flags[name] is None}
-            table = score_images(
-                loaded,
-                images,
-                chosen,
-                classes=groups,
-                labelled=not unlabelled,
-                preprocessing=preprocessing,
-                head=head,
-                device=where,
-                batch_size=batch_size,
-                workers=workers,
-                origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
-            )
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("default")
+                table = score_images(
+                    loaded,
+                    images,
+                    chosen,
+                    classes=groups,
+                    labelled=not unlabelled,
+                    preprocessing=preprocessing,
+                    head=head,
+                    device=where,
+                    batch_size=batch_size,
+                    workers=workers,
+                    origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
+                )
+            notes = [str(one.message) for one in warned]
         write_table(output, table)
-    _print(table, output, assumed, as_json)
+    _print(table, output, assumed, notes, as_json)
 
 
 def _check_not_given(belongs_to: str, options: dict[str, Any]) -> None:
@@ -138,7 +143,7 @@ def _check_not_given(belongs_to: str, options: dict[str, Any]) -> None:
             raise ValueError(f"--{name} belongs to {belongs_to}; leave it out here")
 
 
-def _print(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> None:
+def _print(table: Any, output: Path, assumed: dict[str, Any], notes: list[str], as_json: bool) -> None:
     from hardsight.files.parquet import text_metadata
     from hardsight.records import skipped_in
 
@@ -153,6 +158,7 @@ def _print(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> 
         "agreement": None if labels.null_count else _share(labels, predicted),
         "commonest_class": None if labels.null_count else _commonest(labels),
         "assumed": assumed,
+        "notes": notes,
         "skipped": skipped,
         "scores": [name for name in table.column_names if name not in ("id", "label", "predicted", "path", "domain")],
     }
@@ -166,6 +172,8 @@ def _print(table: Any, output: Path, assumed: dict[str, Any], as_json: bool) -> 
         say(_agreement(summary["agreement"], summary["commonest_class"], table.num_rows))
     if assumed:
         say(f"the model does not record how its images are prepared; assumed: {_as_options(assumed)}")
+    for note in notes:
+        say(f"note: {note}")
     say_left_out(skipped)
     say(f"scores: {output}")
 

@@ -95,7 +95,9 @@ def score_images(
     loader = DataLoader(prepared, batch_size, num_workers=workers, collate_fn=_collate)
     batches = _Batches(loader, labelled)
     with matched.reduced(), lost_process_named():
-        table = score_model(loaded.model, batches, scores, device=device, head=matched.head, progress=progress)
+        table = score_model(
+            loaded.model, batches, scores, device=device, head=matched.head, record=loaded.record, progress=progress
+        )
     return _with_facts(table, images, matched.names, {"model": loaded.spec, **(origin or {})}, batches.skipped)
 
 

@@ -23,16 +23,19 @@ from typing import Any
 from torch import nn
 
 from hardsight.engines.preprocessing import Preprocessing, from_huggingface, from_timm, from_torchvision
+from hardsight.engines.trained_on import preprocessing_of, record_of
 from hardsight.engines.weights import load_weights
 from hardsight.models import create
 from hardsight.names import nearest_names
+from hardsight.records import read_run
 
 
 @dataclass(frozen=True)
 class LoadedModel:
     """A classifier in evaluation mode, what its images must be, and its class names where it says them.
 
-    `assumed` names what of the preprocessing nothing of the model's says, so that a usual value was taken.
+    `assumed` names what of the preprocessing nothing of the model's says, so that a usual value was taken. `record` is
+    the folder of the training whose checkpoint the weights are.
     """
 
     model: nn.Module
@@ -40,6 +43,7 @@ class LoadedModel:
     class_names: tuple[str, ...] | None
     spec: str
     assumed: tuple[str, ...] = ()
+    record: Path | None = None
 
 
 def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int | None = None) -> LoadedModel:
@@ -60,8 +64,21 @@ def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int
     loaded = build(name, weights is None, num_classes)
     if weights is not None:
         load_weights(loaded.model, weights)
+        loaded = _as_recorded(loaded, weights)
     loaded.model.eval()
     return replace(loaded, spec=spec)
+
+
+def _as_recorded(loaded: LoadedModel, weights: Path | str) -> LoadedModel:
+    """With the preprocessing and class names of the training that these weights are a checkpoint of."""
+    record = record_of(weights)
+    run = {} if record is None else read_run(record) or {}
+    preprocessing, names = preprocessing_of(run), run.get("class_names")
+    if preprocessing is not None:
+        loaded = replace(loaded, preprocessing=preprocessing, assumed=(), record=record)
+    if isinstance(names, list) and names and loaded.class_names is None:
+        loaded = replace(loaded, class_names=tuple(map(str, names)))
+    return loaded
 
 
 def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:

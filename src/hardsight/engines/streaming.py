@@ -1,8 +1,10 @@
 """Scoring in this process: run a model over a loader and keep only a few numbers per sample."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.engines.inputs import check_loader, taking
+from hardsight.engines.trained_on import Inputs
 from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
@@ -35,6 +38,7 @@ def score_model(
     device: torch.device | str | None = None,
     head: str | None = None,
     views: str | None = None,
+    record: Path | str | None = None,
     progress: bool | None = None,
 ) -> pa.Table:
     """Every sample's scores as a table: id, label, predicted, one column per score.
@@ -46,8 +50,9 @@ def score_model(
 
     The model runs in evaluation mode on `device` (by default where it is) and is left as and where it was. `observe`
     finds its last linear layer; `head` names it where the model leaves a choice. A model that classifies several views
-    of each image in its forward needs `views="mean"`: the mean of their features and logits is scored. `progress` shows
-    a bar or none; by default a bar on a terminal.
+    of each image in its forward needs `views="mean"`: the mean of their features and logits is scored. `record` is the
+    folder of the model's training: a warning tells where the images look normalised otherwise than there. `progress`
+    shows a bar or none; by default a bar on a terminal.
     """
     chosen = choose_scores(scores)
     unwrap(model)  # refuses what is no model
@@ -59,7 +64,7 @@ def score_model(
     if moved:
         model.to(device)
     dtype = next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.get_default_dtype())
-    columns, prepared = ScoreColumns(), None
+    columns, prepared, compared = ScoreColumns(), None, Inputs.beside(record)
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     try:
         with (
@@ -70,6 +75,8 @@ def score_model(
         ):
             for number, batch in enumerate(loader):
                 inputs, labels, ids = _take_apart(batch, device, dtype)
+                if compared is not None:
+                    compared.add(inputs)
                 with taking(inputs, number, dtype):
                     _call(model, inputs)
                 prepared = prepared or _prepared(seen)
@@ -78,6 +85,8 @@ def score_model(
     finally:
         if moved:
             model.to(home)
+    if compared is not None and (sentence := compared.sentence()):
+        warnings.warn(sentence, stacklevel=2)
     return columns.table(chosen)
 
 

@@ -158,7 +158,8 @@ def audit(
             read = read_audited(source, **options)
             name, path = Path(source).stem, Path(source)
             if isinstance(read, Scored):
-                return of_scores(read, score, estimate)
+                names = read.class_names if class_names is None else distinct([str(one) for one in class_names])
+                return of_scores(replace(read, class_names=names), score, estimate)
             given = read
         else:
             table, name = arrow_table(source), "table"
@@ -227,6 +228,7 @@ def _with_neighbours(table: pa.Table, features: Any, labels: Tensor, groups: Any
     wide = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
     wide = wide if wide.dtype == torch.float64 else wide.float()
     codes = None if groups is None else torch.from_numpy(np.unique(groups, return_inverse=True)[1].reshape(-1))
+    codes = None if codes is None else codes.to(wide.device)
     near = nearest_in_angle(wide - wide.mean(0), min(NEAREST, len(labels) - 1), codes).cpu()
     found = neighbour_disagreement(labels, near).double().numpy()
     return table.append_column(NEIGHBOURS, pa.array(found))

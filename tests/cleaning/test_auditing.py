@@ -184,6 +184,8 @@ def test_a_table_of_scores_and_a_run(tmp_path: Path) -> None:
     assert audit.left_out.to_pylist() == [{"id": 6, "reason": "no label"}]
     pq.write_table(scores, tmp_path / "scores.parquet")
     assert hs.audit(tmp_path / "scores.parquet").table.equals(audit.table)
+    named = hs.audit(tmp_path / "scores.parquet", class_names=["ant", "bee"])
+    assert named.table.column("label_name").to_pylist() == ["bee", "ant"]
     audit.save(tmp_path / "run")
     assert hs.audit(str(tmp_path / "run")).table.column("id").to_pylist() == [5, 4]
 

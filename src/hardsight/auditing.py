@@ -23,6 +23,7 @@ from hardsight.cleaning.labelled import (
     labelled_arrays,
     labelled_table,
     shown_columns,
+    with_label,
     with_shown,
 )
 from hardsight.cleaning.probabilities import with_scores
@@ -170,6 +171,7 @@ def audit(
                 and score_names(table)
             ):
                 names = None if class_names is None else distinct([str(one) for one in class_names])
+                table = with_label(table, label)
                 shown = with_shown(table, shown_columns(table, text, show))
                 return of_scores(Scored(shown, names, name, path), score, estimate)
             given = labelled_table(table, **options)

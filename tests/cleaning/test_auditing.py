@@ -186,6 +186,14 @@ def test_a_table_of_scores_and_a_run(tmp_path: Path) -> None:
     assert hs.audit(tmp_path / "scores.parquet").table.equals(audit.table)
     named = hs.audit(tmp_path / "scores.parquet", class_names=["ant", "bee"])
     assert named.table.column("label_name").to_pylist() == ["bee", "ant"]
+    other = scores.rename_columns(["id", "class", "predicted", "avh"])
+    pq.write_table(other, tmp_path / "other.parquet")
+    for source in (other, tmp_path / "other.parquet"):
+        assert hs.audit(source, label="class").table.equals(audit.table)
+        with pytest.raises(ValueError, match="'none'"):
+            hs.audit(source, label="none")
+    with pytest.raises(ValueError, match=r"label must.*'predicted'"):
+        hs.audit(scores, label="predicted")
     audit.save(tmp_path / "run")
     assert hs.audit(str(tmp_path / "run")).table.column("id").to_pylist() == [5, 4]
 

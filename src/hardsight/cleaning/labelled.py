@@ -259,6 +259,18 @@ def shown_columns(table: pa.Table, text: str | None, show: Sequence[str]) -> dic
     return found
 
 
+def with_label(table: pa.Table, label: str) -> pa.Table:
+    """A table of scores whose column of this name is called label."""
+    if label == "label":
+        return table
+    require_column(table, label)
+    if "label" in table.column_names:
+        raise ValueError(
+            f"label must be left out where a table of scores has a column 'label' that they were made by; got {label!r}"
+        )
+    return table.rename_columns(["label" if name == label else name for name in table.column_names])
+
+
 def with_shown(table: pa.Table, shown: Mapping[str, pa.ChunkedArray]) -> pa.Table:
     """The table with these columns, in their own place where it has them, as what is to be shown."""
     for name, column in shown.items():

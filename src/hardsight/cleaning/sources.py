@@ -11,7 +11,7 @@ from pyarrow import csv
 
 from hardsight.cleaning.audit import Scored, read_scored, written_names
 from hardsight.cleaning.columns import score_names
-from hardsight.cleaning.labelled import Labelled, labelled_table, shown_columns, with_shown
+from hardsight.cleaning.labelled import Labelled, labelled_table, shown_columns, with_label, with_shown
 from hardsight.files import LARGEST_TEXT, plain_file
 from hardsight.files.arrays import npy_array
 from hardsight.files.parquet import Parquet
@@ -39,12 +39,12 @@ def read_audited(
     if path.is_dir() or not path.exists():
         if named:
             raise ValueError(f"features and probabilities must be left out, they go with a table; {path} is none")
-        return _shown(read_scored(path), text, show)
+        return _shown(read_scored(path), label, text, show)
     table = _read_csv(path) if path.suffix == ".csv" else None
     columns = _schema(path) if table is None else table
     if not named and (score_names(columns) or (table is None and not _is_data(columns, label))):
         scored = read_scored(path) if table is None else Scored(table, None, path.stem, path)
-        return _shown(scored, text, show)
+        return _shown(scored, label, text, show)
     table = read_table(path) if table is None else table
     if class_names is None:
         class_names = written_names(table, path)
@@ -76,9 +76,9 @@ def _is_data(columns: pa.Table, label: str) -> bool:
     return "label" in columns.column_names and not pa.types.is_integer(columns.schema.field("label").type)
 
 
-def _shown(scored: Scored, text: str | None, show: Sequence[str]) -> Scored:
-    wanted = shown_columns(scored.table, text, show)
-    return replace(scored, table=with_shown(scored.table, wanted)) if wanted else scored
+def _shown(scored: Scored, label: str, text: str | None, show: Sequence[str]) -> Scored:
+    table = with_label(scored.table, label)
+    return replace(scored, table=with_shown(table, shown_columns(table, text, show)))
 
 
 def _read_csv(path: Path) -> pa.Table:

@@ -73,6 +73,6 @@ def test_a_model_that_disagrees_with_most_labels_may_not_have_learned_them(
     tmp_path: Path, aum: list[float] | None
 ) -> None:
     said = audited(tmp_path, [1] * 6 + [0, 0], aum).stdout
-    assert "that is more than half: a model that has not learned the classes disagrees with right labels too" in said
+    assert "more than half" in said
     few = None if aum is None else [1.0] * 6 + [-1.0] * 2
     assert "more than half" not in audited(tmp_path, [0] * 6 + [1, 1], few).stdout

@@ -1,5 +1,6 @@
 """`hardsight adapt`: a record from two names or folders, JSON for machines, one sentence for what is wrong."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from hardsight import datasets, models
 from hardsight.cli.adapt import adapt
 
 QUICK = ("--rounds", 2, "--source-epochs", 1, "--batch-size", 16)
@@ -107,6 +110,44 @@ def test_bad_domains_are_one_sentence(folders: tuple[Path, Path, Path], tmp_path
         assert done.exit_code == 2
         assert sentence in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_default_network_has_features_enough() -> None:
+    """Of two features, an earlier default, self-training could only make worse what it began with."""
+    default = inspect.signature(adapt).parameters["model"].default
+    assert models.create(default).feature_dim >= 64
+
+
+def test_with_every_default_it_ends_above_where_it_began(tmp_path: Path) -> None:
+    """Handwritten digits, and others of them paler and under noise: only sizes and places are given."""
+    digits = datasets.load("digits")
+    generator = torch.Generator().manual_seed(0)
+    noise = 60 * torch.rand(digits.images.shape, generator=generator)
+    pale = (0.6 * digits.images.float() + noise).clamp(0, 255).to(torch.uint8)
+    for domain, images, rows in (("bold", digits.images, range(900)), ("pale", pale, range(900, 1797))):
+        for at in rows:
+            place = tmp_path / domain / str(int(digits.labels[at]))
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(images[at, 0].numpy()).save(place / f"{at}.png")
+    done = run(tmp_path / "bold", tmp_path / "pale", "-m", "digits_cnn", "-o", tmp_path / "run", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    accuracies = [row["accuracy"] for row in found["rounds"]]
+    assert accuracies[-1] > accuracies[0] + 0.01
+    assert found["rounds"][-1]["agreement"] > 0.9
+    assert found["notes"] == []
+
+
+@pytest.mark.data
+def test_the_example_ends_above_where_it_began(data_root: Path, tmp_path: Path) -> None:
+    """The first example of the help, on fewer samples."""
+    less = ("--limit", 3000, "--rounds", 4, "-o", tmp_path / "run", "--data", data_root, "--json")
+    done = run("mnist", "usps", "--test", "usps:test", *less)
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    for measured in ("accuracy", "test_accuracy"):
+        assert found["rounds"][-1][measured] > found["rounds"][0][measured]
+    assert found["notes"] == []
 
 
 def test_help_shows_an_example() -> None:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Any tests of one file or name: make test TESTS="tests/test_geometry.py"
 TESTS ?=
 
-.PHONY: demo test kills lint format bench docs clean
+.PHONY: demo test fuzz kills lint format bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/hardsight demo
@@ -16,6 +16,10 @@ test: $(VENV)/.dev
 # A few seconds of this are in `make test`: here 150 kills.
 kills: $(VENV)/.dev
 	@HARDSIGHT_KILLS=30 $(BIN)/python -m pytest tests/training/test_resume.py -k killed
+
+# Half an hour: ten thousand damaged files over every reader and command, and the files made to become large.
+fuzz: $(VENV)/.dev
+	@$(BIN)/python tests/hostile/fuzz.py 10000
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import io
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
@@ -110,6 +111,8 @@ app = app_with(list(entry_points(group="hardsight.commands")))
 def main() -> None:
     """The entry point of the `hardsight` command."""
     _never_fail_to_print()
+    # Large images are refused, or decoded one at a time, by us.
+    warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
     try:
         with signals_raised():
             app()

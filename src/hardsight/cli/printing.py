@@ -17,6 +17,8 @@ BAD_INPUT = 2
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 # A narrower column says nothing, and takes width from those that do.
 _LEAST_WIDTH = 20
+# Letters of a sentence about bad input.
+_LONGEST = 2000
 # In JSON as JSON escapes them, beside those that it escapes itself; what ends its own lines stays.
 _IN_JSON = {code: f"\\u{code:04x}" for code in HIDDEN if code >= 32}
 
@@ -90,8 +92,8 @@ def one_sentence(*options: str, **typed: str) -> Iterator[None]:
     except BrokenPipeError:
         # Who read the output has seen enough, which is nobody's mistake: typer leaves without a word.
         raise
-    except (ValueError, TypeError, OSError, ImportError) as problem:
-        name, space, rest = _sentence(problem).partition(" ")
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as problem:
+        name, space, rest = _short(_sentence(problem)).partition(" ")
         say(f"hardsight: {typed.get(name, name)}{space}{rest}", error=True)
         raise typer.Exit(BAD_INPUT) from None
 
@@ -107,7 +109,14 @@ def _sentence(problem: Exception) -> str:
         if encoding != "utf-8":
             return f"paths and names must be UTF-8, and Python takes them for {encoding} here: set PYTHONUTF8=1"
         return f"paths and names must be UTF-8; got {problem.object!r}: rename it"
+    if isinstance(problem, MemoryError):
+        return f"there is not enough memory: {problem or 'take fewer samples at a time'}"
     return " ".join(str(problem).split())
+
+
+def _short(text: str) -> str:
+    """A file may have any number of columns, and names of any length."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def why_no_page() -> str | None:

@@ -47,6 +47,8 @@ _NAMES = frozenset({"features", "weight", "bias", "labels", "ids", *_SINGULAR})
 
 # Numbers of the features that are held at once while they are scored: 32 MiB of float32.
 _PIECE = 1 << 23
+# Bytes of what is found out about a sample, without its features.
+_A_SAMPLE = 128
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def score_file(path: Path | str, scores: Sequence[str] = DEFAULT_SCORES, *, head
     read = read_features(path, head)
     check_shapes(torch.empty(read.stored.shape, dtype=read.stored.dtype, device="meta"), read.weight, read.bias)
     samples = read.stored.shape[0]
+    check_unpacked(path, samples * _A_SAMPLE, Path(path).stat().st_size)
     if read.labels is not None:
         check_labels(read.labels, samples, len(read.weight))
     columns, start = ScoreColumns(samples), 0

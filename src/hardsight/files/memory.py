@@ -14,6 +14,8 @@ from hardsight.files.refusals import RefusedError
 # worked through in pieces costs time alone.
 ALWAYS, TIMES, TIMES_IN_PIECES = 1 << 28, 32, 100
 _SHARE = 2
+# What is there anyway: a page of a table is judged a thousand times, and the memory is asked for elsewhere.
+_LITTLE = 1 << 24
 
 
 def memory_left() -> int:
@@ -32,7 +34,10 @@ def check_unpacked(name: object, unpacked: int, packed: int | None = None, *, he
             f"{name} must not become more than {times} times its size once it is unpacked; its {packed:,} bytes would "
             f"become {unpacked:,}"
         )
-    room, wanted = memory_left() // _SHARE, unpacked if held is None else held
+    wanted = unpacked if held is None else held
+    if wanted <= _LITTLE:
+        return
+    room = memory_left() // _SHARE
     if wanted > room:
         raise RefusedError(f"{name} must fit into half of the memory that is left, {room:,} bytes; it takes {wanted:,}")
 

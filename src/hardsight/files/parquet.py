@@ -4,6 +4,7 @@ A run of one value takes a few bytes however long it is, and so does a page of z
 column has, but a stranger wrote it; the header of every page says it too, and these are the values that are decoded.
 """
 
+import functools
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,8 @@ _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BY_DICTIONARY, _BY_PREFIX = (2, 8), 7
 # Values of a column of lists, and rows of any, that are decoded in one go.
 _VALUES, _ROWS = 1 << 18, 1 << 16
+# Bytes that whoever reads a table takes for each row of it, to order and to name them.
+_A_ROW = 64
 
 
 class _Page(NamedTuple):
@@ -67,6 +70,8 @@ class Parquet:
         if repeated is not None:
             raise RefusedError(f"{self.path} must name each column once; it has {repeated!r} more than once")
         self._chunks: dict[tuple[int, int], _Chunk] = {}
+        # One at a time is asked for often, and each time pyarrow makes it anew.
+        self._group = functools.lru_cache(maxsize=1)(self._metadata.row_group)
 
     def __enter__(self) -> "Parquet":
         return self
@@ -117,7 +122,7 @@ class Parquet:
         leaves = self._leaves(names)
         with reading(self.path, _KIND):
             chunks = [self._chunk(group, leaf) for group in groups for leaf in leaves]
-        unpacked = sum(chunk.unpacked for chunk in chunks)
+        unpacked = sum(chunk.unpacked for chunk in chunks) + (0 if pieces else _A_ROW * self.rows)
         # Several columns may name the same bytes.
         packed = min(sum(chunk.packed for chunk in chunks), self.path.stat().st_size)
         check_unpacked(self.path, unpacked, packed, held=min(unpacked, ALWAYS) if pieces else None)
@@ -137,11 +142,12 @@ class Parquet:
 
     def _judged(self, group: int, leaf: int) -> _Chunk:
         """What the pages of a column become: numbers by their width, text by its bytes or its longest word."""
-        column, described = self._metadata.row_group(group).column(leaf), self._metadata.schema.column(leaf)
+        of_group = self._group(group)
+        column, described = of_group.column(leaf), self._metadata.schema.column(leaf)
         text = described.physical_type == "BYTE_ARRAY"
         width = _WIDTHS.get(described.physical_type, max(0, described.length))
         values = unpacked = packed = 0
-        if not column.num_values and not self._metadata.row_group(group).num_rows:
+        if not column.num_values and not of_group.num_rows:
             return _Chunk(0, 0, 0)
         with self.path.open("rb") as file:
             words: _Page | None = None
@@ -160,7 +166,7 @@ class Parquet:
                     unpacked += page.values * page.unpacked
                 else:
                     unpacked += page.unpacked + 8 * page.values
-        if values < self._metadata.row_group(group).num_rows:
+        if values < of_group.num_rows:
             raise EOFError
         return _Chunk(values, unpacked, packed)
 

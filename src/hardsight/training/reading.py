@@ -6,6 +6,7 @@ A table that has a name may be written as its name alone: `loss = "gr"` is `loss
 import contextlib
 import dataclasses
 import json
+import re
 import tomllib
 import types
 import typing
@@ -17,6 +18,7 @@ from hardsight.files import read_text
 from hardsight.names import check_name, nearest_names, unknown_name
 
 Settings = TypeVar("Settings")
+_LARGEST_TOML, _MOST_PARTS = 1 << 20, 100
 # What torch computes with: a float32's largest number, and a counter's.
 _LARGEST_FLOAT, _LARGEST_INT = 3e38, 2**63 - 1
 
@@ -24,13 +26,20 @@ _LARGEST_FLOAT, _LARGEST_INT = 3e38, 2**63 - 1
 def read_settings(kind: type[Settings], path: Path | str, changes: Iterable[str] = ()) -> Settings:
     """The settings of a TOML file with `key=value` changes on top; keys of tables are written with dots."""
     try:
-        tree = tomllib.loads(read_text(path))
+        tree = tomllib.loads(_plain_toml(read_text(path, _LARGEST_TOML)))
     # Also of numbers of thousands of digits, and of tables nested a thousand deep.
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path} must be a TOML file: {problem}") from None
     for change in changes:
         apply_change(tree, change)
     return build(kind, tree)
+
+
+def _plain_toml(text: str) -> str:
+    """The text, whose keys have a few parts each: the parser takes the square of their number."""
+    if max(part.count(".") for part in re.split(r"[,=\[\]{}\n]", text)) > _MOST_PARTS:
+        raise ValueError(f"a key must have at most {_MOST_PARTS} parts")
+    return text
 
 
 def apply_change(tree: dict[str, Any], change: str) -> None:

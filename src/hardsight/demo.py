@@ -195,7 +195,8 @@ def _loader(digits: ArrayDataset, seed: int, augmentation: Augmentation | None =
 
 
 def _wrong(samples: pa.Table) -> np.ndarray:
-    return samples["label"].to_numpy() != samples["clean_label"].to_numpy()
+    wrong: np.ndarray = samples["label"].to_numpy() != samples["clean_label"].to_numpy()
+    return wrong
 
 
 def _judge(samples: pa.Table) -> list[Detection]:

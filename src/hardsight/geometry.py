@@ -23,14 +23,15 @@ def norms(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """Euclidean length of each vector; squares neither overflow nor vanish, and the gradient at zero is zero."""
     wide = widen(x)
     scale = _scale(wide)
-    length = torch.linalg.vector_norm(wide / scale, dim=-1) * scale.squeeze(-1)
+    length: Tensor = torch.linalg.vector_norm(wide / scale, dim=-1) * scale.squeeze(-1)
     # The length of a finite vector may exceed the largest number of its type.
     return length.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
 
 
 def directions(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     """Each vector divided by its length; a zero vector stays zero and gets no gradient."""
-    return _Direction.apply(widen(x)).to(x.dtype)
+    unit: Tensor = _Direction.apply(widen(x))  # type: ignore[no-untyped-call]
+    return unit.to(x.dtype)
 
 
 def angle_between(x: Float[Tensor, "*#batch dim"], y: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
@@ -40,7 +41,7 @@ def angle_between(x: Float[Tensor, "*#batch dim"], y: Float[Tensor, "*#batch dim
     tensor(1.0000e-04)
     """
     dtype = torch.promote_types(x.dtype, y.dtype)
-    return _half_angle(_Direction.apply(widen(x)), _Direction.apply(widen(y))).to(dtype)
+    return _half_angle(directions(widen(x)), directions(widen(y))).to(dtype)
 
 
 def angles_to_classes(
@@ -53,16 +54,18 @@ def angles_to_classes(
     angle near 0 or pi is right to about sqrt(eps), 3e-4 in float32: enough for a loss, not for a measurement.
     """
     with full_precision(features):
-        feature_directions = _Direction.apply(widen(features))
-        weight_directions = _Direction.apply(widen(weight))
+        feature_directions = directions(widen(features))
+        weight_directions = directions(widen(weight))
         common = torch.promote_types(feature_directions.dtype, weight_directions.dtype)
-        angles = _AllPairsAngle.apply(feature_directions.to(common), weight_directions.to(common), exact)
+        both = feature_directions.to(common), weight_directions.to(common)
+        angles: Tensor = _AllPairsAngle.apply(*both, exact)  # type: ignore[no-untyped-call]
     return angles.to(torch.promote_types(features.dtype, weight.dtype))
 
 
 def angle_of_cosine(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Arccos of a cosine that rounding may have pushed past one; its derivative is bounded, also at -1 and 1."""
-    return _SafeArccos.apply(widen(cosine)).to(cosine.dtype)
+    angle: Tensor = _SafeArccos.apply(widen(cosine))  # type: ignore[no-untyped-call]
+    return angle.to(cosine.dtype)
 
 
 @torch.no_grad()
@@ -217,7 +220,10 @@ def _nonzero(x: Tensor) -> Tensor:
 
 def widen(x: Tensor) -> Tensor:
     """Half precision as float32; anything wider as it is. No gradient overflows on its way back."""
-    return _Widened.apply(x) if x.dtype in (torch.float16, torch.bfloat16) else x
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return x
+    wide: Tensor = _Widened.apply(x)  # type: ignore[no-untyped-call]
+    return wide
 
 
 def full_precision(x: Tensor) -> torch.autocast:

@@ -26,7 +26,8 @@ def lives(owner: Mapping[str, Any]) -> bool | None:
         return False
     except PermissionError:
         return True
-    return _started(pid) == owner["started"]
+    alive: bool | None = _started(pid) == owner["started"]
+    return alive
 
 
 def tag() -> str:

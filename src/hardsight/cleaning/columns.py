@@ -18,7 +18,8 @@ def direction_of(field: pa.Field) -> bool | None:
     """Whether larger is harder: from the column's own description, else from the registry; None where nobody says."""
     written = (field.metadata or {}).get(b"direction", b"").decode(errors="replace")
     if written in ("larger is harder", "larger is easier"):
-        return written == "larger is harder"
+        harder: bool | None = written == "larger is harder"
+        return harder
     return SCORES[field.name].larger_is_harder if field.name in SCORES else None
 
 
@@ -43,7 +44,8 @@ def title_of(field: pa.Field) -> str:
     """The score's name for people: as its column says, else as the registry does, else the column's name."""
     written = (field.metadata or {}).get(b"title")
     if written:
-        return written.decode(errors="replace")
+        title: str = written.decode(errors="replace")
+        return title
     return SCORES[field.name].title if field.name in SCORES else field.name
 
 
@@ -59,7 +61,7 @@ def hardness_values(table: pa.Table, name: str) -> np.ndarray:
             f"score must name a column that says its direction; {name!r} has neither a 'direction' in its metadata "
             "nor a registered score's name"
         )
-    values = table.column(name).cast(pa.float64()).to_numpy()
+    values: np.ndarray = table.column(name).cast(pa.float64()).to_numpy()
     return values if harder else -values
 
 
@@ -93,7 +95,8 @@ def labels_of(table: pa.Table, name: str = "label") -> np.ndarray:
         raise ValueError(
             f"column {name!r} must be filled, one class for each sample; {column.null_count} of {len(column)} are null"
         )
-    return column.to_numpy()
+    values: np.ndarray = column.to_numpy()
+    return values
 
 
 def require_column(table: pa.Table, name: str) -> None:
@@ -150,4 +153,5 @@ def rank_average(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+    number: bool = pa.types.is_floating(kind) or pa.types.is_integer(kind)
+    return number

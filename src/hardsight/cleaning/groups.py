@@ -94,7 +94,7 @@ def _interval(
     return float(low), float(high)
 
 
-def _table(rows: list[tuple], group_type: pa.DataType, metadata: dict[str, str]) -> pa.Table:
+def _table(rows: list[tuple[Any, ...]], group_type: pa.DataType, metadata: dict[str, str]) -> pa.Table:
     group = group_type.value_type if pa.types.is_dictionary(group_type) else group_type
     kinds: dict[str, pa.DataType] = {"group": group, "count": pa.int64(), "missing": pa.int64()}
     kinds |= dict.fromkeys(("mean", "low", "high", "difference"), pa.float64())

@@ -150,7 +150,8 @@ def _check_kinds(table: pa.Table) -> None:
 
 
 def _are_numbers(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    numbers: bool = pa.types.is_integer(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    return numbers
 
 
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:

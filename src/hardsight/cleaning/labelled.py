@@ -183,7 +183,8 @@ def _matrix(name: str, value: Any, samples: int) -> Any:
 def _finite(part: Any) -> np.ndarray:
     if isinstance(part, torch.Tensor):
         return part.isfinite().all(1).cpu().numpy()
-    return np.isfinite(part).all(1)
+    finite: np.ndarray = np.isfinite(part).all(1)
+    return finite
 
 
 def _label_column(labels: Any) -> pa.ChunkedArray:

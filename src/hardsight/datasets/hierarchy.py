@@ -98,7 +98,7 @@ def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
 
 
 def _json_groups(path: Path) -> dict[str, list[str]]:
-    groups = read_json(path)
+    groups: dict[str, list[str]] = read_json(path)
     lists = list(groups.values()) if isinstance(groups, dict) else [None]
     if not all(isinstance(members, list) and all(isinstance(one, str) for one in members) for members in lists):
         raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')

@@ -48,7 +48,7 @@ class ParquetDataset(FileDataset):
             rows = _row_group(self.root / file, group, self.image_column)
         with reading(self.root / file, "a whole Parquet file"):
             value = rows[int(row) - starts[group]].as_py()
-        data = value.get("bytes") if isinstance(value, dict) else value
+        data: bytes | None = value.get("bytes") if isinstance(value, dict) else value
         if not data:
             raise ValueError("the row holds no image bytes")
         return data
@@ -183,13 +183,15 @@ def _image_column(schema: pa.Schema, features: Mapping[str, Any], file: Path) ->
     shaped = [field.name for field in schema if _holds_images(field.type)]
     if not declared + shaped:
         raise ValueError(f"{file} must have a column of image bytes; its columns are {schema.names}")
-    return (declared + shaped)[0]
+    column: str = (declared + shaped)[0]
+    return column
 
 
 def _holds_images(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return "bytes" in [kind.field(position).name for position in range(kind.num_fields)]
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    nested: bool = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return nested
 
 
 def _label_column(schema: pa.Schema, features: Mapping[str, Any], file: Path) -> str:
@@ -197,7 +199,8 @@ def _label_column(schema: pa.Schema, features: Mapping[str, Any], file: Path) ->
     declared = [name for name in schema.names if _kind(features, name) == "ClassLabel"]
     if not named + declared:
         raise ValueError(f"{file} must have a label column; its columns are {schema.names}: give label_column")
-    return (named + declared)[0]
+    column: str = (named + declared)[0]
+    return column
 
 
 def _class_names(features: Mapping[str, Any], label: str, labels: Tensor) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -112,7 +112,7 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
             raise unknown_name("domain", domain, self.domain_names, "domains")
         return self.subset((self.domains == self.domain_names.index(domain)).nonzero().squeeze(1))
 
-    def _rows(self, chosen: Tensor) -> dict:
+    def _rows(self, chosen: Tensor) -> dict[str, Any]:
         return {
             "labels": self.labels[chosen],
             "ids": self.ids[chosen],
@@ -143,7 +143,7 @@ class ArrayDataset(_Labelled):
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.images[index], int(self.labels[index]), int(self.ids[index])
 
-    def _rows(self, chosen: Tensor) -> dict:
+    def _rows(self, chosen: Tensor) -> dict[str, Any]:
         return super()._rows(chosen) | {"images": self.images[chosen]}
 
 
@@ -254,7 +254,7 @@ class FileDataset(_Labelled):
         """The bytes of all files."""
         return sum((self.root / path).stat().st_size for path in self.paths if (self.root / path).is_file())
 
-    def _rows(self, chosen: Tensor) -> dict:
+    def _rows(self, chosen: Tensor) -> dict[str, Any]:
         return super()._rows(chosen) | {"paths": tuple(self.paths[i] for i in chosen.tolist())}
 
 

@@ -30,7 +30,8 @@ def load_matlab(path: Path | str, key: str) -> np.ndarray:
         if kind not in _NUMBERS:
             raise RefusedError(f"{path} must hold the numeric array {key}; it does not")
         check_unpacked(path, max(math.prod(shape), _unpacked(path)), size)
-        return loadmat(path, variable_names=[key])[key]
+        read: np.ndarray = loadmat(path, variable_names=[key])[key]
+        return read
 
 
 def _unpacked(path: Path) -> int:

@@ -97,7 +97,8 @@ def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     real = dtype.real()
     if len(raw) != math.prod(shape) * real.itemsize:
         raise ValueError("array of the wrong length")
-    return np.frombuffer(raw, real).reshape(shape, order=_text(order))  # type: ignore[call-overload]
+    array: np.ndarray = np.frombuffer(raw, real).reshape(shape, order=_text(order))  # type: ignore[call-overload]
+    return array
 
 
 def _scalar(dtype: Any, raw: Any) -> Any:

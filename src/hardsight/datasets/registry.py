@@ -55,7 +55,10 @@ def _options_of(read: Callable[..., Any]) -> list[str]:
 def reader(known: Source) -> Callable[..., ArrayDataset | FileDataset]:
     """The function that reads a source; its module is imported only now."""
     module, function = known.reader.split(":")
-    return getattr(importlib.import_module(f"hardsight.datasets.{module}"), function)
+    read: Callable[..., ArrayDataset | FileDataset] = getattr(
+        importlib.import_module(f"hardsight.datasets.{module}"), function
+    )
+    return read
 
 
 def data_root(root: Path | str | None, known: Source) -> Path:

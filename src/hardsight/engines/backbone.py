@@ -61,7 +61,8 @@ class EfficientNetLite0(Classifier):
         self, inputs: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
         """The last convolution's channels, averaged over the picture."""
-        return self.body.extract_features(inputs).mean((2, 3))
+        channels: Tensor = self.body.extract_features(inputs).mean((2, 3))
+        return channels
 
 
 class Probe(Classifier):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -199,7 +200,7 @@ def _collate(
 class _Batches:
     """Batches for `score_model`; remembers what did not decode."""
 
-    loader: DataLoader
+    loader: DataLoader[Any]
     labelled: bool
     skipped: list[str] = field(default_factory=list)
 
@@ -244,7 +245,8 @@ def same_images(images: Images, table: pa.Table) -> bool:
         return True
     rows = _rows_of(images, ids)
     if "path" in table.column_names:
-        return [images.paths[at] for at in rows] == table.column("path").to_pylist()
+        same: bool = [images.paths[at] for at in rows] == table.column("path").to_pylist()
+        return same
     column = next((name for name in ("clean_label", "label") if name in table.column_names), None)
     given = [None] * len(rows) if column is None else table.column(column).to_pylist()
     pairs = zip(given, images.labels[rows].tolist(), strict=True)

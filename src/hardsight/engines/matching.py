@@ -62,8 +62,9 @@ def class_row(members: Tensor) -> Tensor:
         return members[0]
     lengths = torch.linalg.vector_norm(members, dim=1, keepdim=True)
     direction = (members / lengths.clamp_min(torch.finfo(members.dtype).tiny)).mean(0)
-    length = torch.linalg.vector_norm(direction)
-    return direction * (lengths.mean() / length.clamp_min(torch.finfo(members.dtype).tiny))
+    length: Tensor = torch.linalg.vector_norm(direction)
+    member: Tensor = direction * (lengths.mean() / length.clamp_min(torch.finfo(members.dtype).tiny))
+    return member
 
 
 def match_classes(

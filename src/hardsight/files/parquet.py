@@ -115,7 +115,8 @@ class Parquet:
     def _batches(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         values = max((self.values(name) for name in names), default=0)
         rows = max(1, min(_ROWS, _VALUES * max(1, self.rows) // max(1, values)))
-        return self._file.iter_batches(rows, columns=names)
+        batches: Iterator[Any] = self._file.iter_batches(rows, columns=names)
+        return batches
 
     def _check(self, names: list[str], groups: Sequence[int], *, pieces: bool = False) -> None:
         """Refuse columns that become more than memory holds, or more than their bytes honestly become."""

@@ -229,7 +229,8 @@ class Session:
                 try:
                     next(steps)
                 except StopIteration as end:
-                    return end.value
+                    fitted: Fitted = end.value
+                    return fitted
 
     def stepwise(self) -> Generator[None, None, Fitted]:
         """Train to the end, pausing after every step; what it returns is what `run` returns.

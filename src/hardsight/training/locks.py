@@ -127,7 +127,8 @@ def _create(path: Path) -> bool:
 def _is_ours(path: Path) -> bool:
     """Whether the claim is still this process's: one that was suspended for long may have lost it to another."""
     try:
-        return read_json(path) == this_process()
+        ours: bool = read_json(path) == this_process()
+        return ours
     except (OSError, ValueError):
         return False
 

@@ -90,7 +90,8 @@ class Objective(nn.Module):
         first, names = features if self._on_features else logits, {"ids": ids} if self._by_id else {}
         terms = getattr(self.loss, "terms", None)
         if terms is not None:
-            return terms(first, labels, **names)
+            found: Sequence[Term] = terms(first, labels, **names)
+            return found
         assert first is not None
         return [Term(value_of(self.loss, first, labels, **names), mean_over(self.loss), value_over(self.loss))]
 

@@ -42,7 +42,8 @@ class SharedStatistics:
     def forward(self: Any, inputs: Tensor) -> Tensor:
         if not self.training:
             # Evaluated batches are shared out whole, whether running statistics are kept for them or not.
-            return super().forward(inputs)  # type: ignore[misc]
+            normalised: Tensor = super().forward(inputs)  # type: ignore[misc]
+            return normalised
         self._check_input_dim(inputs)
         rows = inputs.transpose(0, 1).reshape(inputs.shape[1], -1).to(torch.promote_types(inputs.dtype, torch.float32))
         totals = sum_with_gradient(torch.cat([rows.sum(1), rows.new_full((1,), rows.shape[1])]))

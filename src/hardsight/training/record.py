@@ -269,6 +269,7 @@ def _epochs(folder: Path) -> int | None:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(plain_file(folder / "epochs.parquet")).num_rows
+        epochs: int | None = pq.read_metadata(plain_file(folder / "epochs.parquet")).num_rows
+        return epochs
     except (OSError, ValueError):
         return None

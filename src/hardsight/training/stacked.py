@@ -52,7 +52,8 @@ class Stack:
         return stacked
 
     def _look(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor) -> tuple[Tensor, Tensor]:
-        return functional_call(self._structure, {**parameters, **buffers}, (images,))
+        both: tuple[Tensor, Tensor] = functional_call(self._structure, {**parameters, **buffers}, (images,))
+        return both
 
     def take(self, batches: Sequence[Batch], *, fast: bool = True) -> None:
         """One step of each network on its own batch; equals each taking it alone, up to rounding."""
@@ -65,7 +66,10 @@ class Stack:
         def judge(place: int) -> Losses:
             _, labels, ids = batches[place]
             with torch.autocast(images.device.type, precision, enabled=precision != torch.float32):
-                return self.steps[place].network.objective(logits[place], features[place], labels, ids, Part())
+                losses: Losses = self.steps[place].network.objective(
+                    logits[place], features[place], labels, ids, Part()
+                )
+                return losses
 
         losses = self.beside.each(judge)
         # The gradient of a sum over networks is each network's own gradient: none sees another's weights.

@@ -64,7 +64,8 @@ def read_answers(folder: Path) -> Answers:
 
 def _matrix(table: pa.Table, name: str) -> np.ndarray:
     flat = table[name].combine_chunks().flatten()
-    return flat.to_numpy().astype(np.float64).reshape(len(table), -1)
+    values: np.ndarray = flat.to_numpy().astype(np.float64).reshape(len(table), -1)
+    return values
 
 
 def candidates(answers: Answers) -> dict[str, np.ndarray]:
@@ -87,7 +88,8 @@ def _log_confidence(answers: Answers, temperature: float | np.ndarray) -> np.nda
     own = logits[rows, answers.labels]
     logits[rows, answers.labels] = -np.inf
     # From the others' mass: the label's logit less that of all is 0 where the network is sure enough.
-    return -np.logaddexp(0, np.logaddexp.reduce(logits, axis=1) - own)
+    confidence: np.ndarray = -np.logaddexp(0, np.logaddexp.reduce(logits, axis=1) - own)
+    return confidence
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def choose(ranked: Mapping[str, np.ndarray], people: np.ndarray) -> list[str]:
 
 def mean_rank(scores: Sequence[np.ndarray]) -> np.ndarray:
     """Mean of the ranks, in (0, 1]; larger is easier where it is for all."""
-    return np.mean([ranks(values) for values in scores], 0) / len(scores[0])
+    mean: np.ndarray = np.mean([ranks(values) for values in scores], 0) / len(scores[0])
+    return mean
 
 
 def people_with_people(votes: np.ndarray, splits: int = 20) -> float:

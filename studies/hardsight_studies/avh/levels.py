@@ -58,7 +58,8 @@ class GroupedImages:
     @property
     def sizes(self) -> list[int]:
         """Images in each bin of human frequency."""
-        return np.bincount(self.bins[self.bins >= 0].cpu().numpy(), minlength=5).tolist()
+        counts: list[int] = np.bincount(self.bins[self.bins >= 0].cpu().numpy(), minlength=5).tolist()
+        return counts
 
     def looks(self, model: Classifier) -> tuple[Look, dict[str, list[Look]]]:
         """The images as they are, and at each level of each degradation, hardest first."""

@@ -91,7 +91,8 @@ def measure(subject: Subject) -> list[Found]:
         return images * 255 * scale.scale + scale.offset
 
     def classify(images: Tensor) -> Tensor:
-        return model(normalised(images))
+        logits: Tensor = model(normalised(images))
+        return logits
 
     with evaluating(model):
         right = torch.cat([classify(part).argmax(1) for part in pixels.split(500)]) == subject.labels

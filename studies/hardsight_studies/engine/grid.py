@@ -25,7 +25,8 @@ class Run:
     @property
     def seed(self) -> int:
         """Which draw of everything random."""
-        return self.settings["seed"]
+        seed: int = self.settings["seed"]
+        return seed
 
     @property
     def point(self) -> Settings:
@@ -47,7 +48,8 @@ def plan(study: Study, preset: str, output: Path | str | None = None) -> list[Ru
 
 def records_folder(study: Study, preset: str) -> Path:
     """Where the records of a preset lie, one folder for all studies that share them."""
-    return Path("runs") / "studies" / study.tree.get("runs", study.id) / preset
+    folder: Path = Path("runs") / "studies" / study.tree.get("runs", study.id) / preset
+    return folder
 
 
 def name_of(settings: Mapping[str, Any]) -> str:
@@ -109,7 +111,7 @@ def _product(axes: Mapping[str, Any]) -> list[Settings]:
 
 def _configured(study: Study, tree: Tree, settings: Settings) -> Tree:
     """The base configuration with what each setting changes of it; empty where the study has no base."""
-    config = copy.deepcopy(tree.get("base", {}))
+    config: Tree = copy.deepcopy(tree.get("base", {}))
     if not config:
         return {}
     for axis, value in settings.items():

@@ -89,7 +89,8 @@ class _Pivot:
 
     def _title(self, axes: Sequence[str], values: Values) -> str:
         titles = [value_title(self.tree, *pair) for pair in zip(axes, values, strict=True)]
-        return self.about.get("join", ", ").join(one for one in titles if one)
+        title: str = self.about.get("join", ", ").join(one for one in titles if one)
+        return title
 
     def _cell(self, row: Values, column: Values, head: str, format: str) -> str:
         axes = zip([*self.down, *self.across], [*row, *column], strict=True)

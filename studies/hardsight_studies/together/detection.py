@@ -64,4 +64,5 @@ def wrong_labels(samples: pa.Table) -> np.ndarray:
     unknown = samples["clean_label"].null_count
     if unknown:
         raise ValueError(f"clean_label must be known for every sample; {unknown} of {len(samples)} are null")
-    return samples["label"].to_numpy() != samples["clean_label"].to_numpy()
+    wrong: np.ndarray = samples["label"].to_numpy() != samples["clean_label"].to_numpy()
+    return wrong

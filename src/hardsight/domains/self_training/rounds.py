@@ -92,7 +92,8 @@ class MixedRows(_Mixing, RowBatches):
 def plain_batches(data: ArrayDataset, labels: Tensor, batch_size: int, **options: Any) -> EpochLoader:
     """Batches of one domain, of pictures or of rows; ids are places in it."""
     kind: Any = DeviceLoader if data.images.ndim == 4 else RowBatches
-    return kind(data.images, labels, None, batch_size, **options)
+    loader: EpochLoader = kind(data.images, labels, None, batch_size, **options)
+    return loader
 
 
 def mixed_batches(source: ArrayDataset, target: ArrayDataset, batch_size: int, **options: Any) -> "_Mixing":
@@ -100,7 +101,8 @@ def mixed_batches(source: ArrayDataset, target: ArrayDataset, batch_size: int, *
     images = torch.cat([source.images, target.images])
     labels = torch.cat([source.labels, torch.full((len(target),), -1)])
     kind: Any = MixedPictures if images.ndim == 4 else MixedRows
-    return kind(images, labels, None, batch_size, **options)
+    mixing: _Mixing = kind(images, labels, None, batch_size, **options)
+    return mixing
 
 
 class Look(NamedTuple):

@@ -42,7 +42,8 @@ def maximum_mean_discrepancy(
 
 def reverse_gradient(values: Float[Tensor, "*shape"], strength: float = 1.0) -> Float[Tensor, "*shape"]:
     """The values themselves; on the way back their gradient is multiplied by -strength (Ganin et al. 2016)."""
-    return _Reversed.apply(values, strength)
+    reversed_gradient: Tensor = _Reversed.apply(values, strength)  # type: ignore[no-untyped-call]
+    return reversed_gradient
 
 
 def reversal_strength(progress: float, steepness: float = 10.0) -> float:

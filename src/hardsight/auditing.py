@@ -75,7 +75,7 @@ class Audit:
         return self.table.to_pandas()
 
     def save(self, folder: Path | str) -> Path:
-        """Write what `hardsight audit` writes: samples.parquet, actions.csv, run.json, and report.html.
+        """Write what `hardsight audit` writes: table.parquet, actions.csv, audit.json, and report.html.
 
         The page is left out where matplotlib or jinja2 is not installed. `hardsight audit FOLDER --apply
         FOLDER/actions.csv` then gives the labels as the edited list says.

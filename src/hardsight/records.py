@@ -12,6 +12,8 @@ A run is a folder of plain files:
 | `checkpoint/` | weights as safetensors |
 | `figures/`, `report.html` | made from the files above |
 
+An audit is a folder with `audit.json` and `table.parquet` in the place of `run.json` and `samples.parquet`.
+
 Every file appears whole or not at all: it is written as a draft, synced and renamed.
 """
 
@@ -38,6 +40,8 @@ from hardsight.files import read_json as read_json
 from hardsight.files.parquet import read_table as read_table
 from hardsight.owners import tag, tag_lives
 
+RUN_FILE, SAMPLES_FILE = "run.json", "samples.parquet"
+AUDIT_FILE, TABLE_FILE = "audit.json", "table.parquet"
 # What a file is called while it is written, by whom: hidden, and with its own ending.
 _DRAFT = re.compile(r"\..{1,32}\.draft-([0-9a-f]{8}-\d+-\w+)-[0-9a-f]{8}(\..*)?", re.DOTALL)
 # Seconds after which a draft of another machine counts as left: nobody can ask there whether its writer lives.
@@ -109,10 +113,17 @@ def write_json(path: Path | str, value: Any) -> None:
         temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
+def record_files(folder: Path | str) -> tuple[Path, Path]:
+    """The JSON file and the table of samples of an audit, where the folder holds one, else of a run."""
+    folder = Path(folder)
+    audited = (folder / AUDIT_FILE).exists()
+    return (folder / AUDIT_FILE, folder / TABLE_FILE) if audited else (folder / RUN_FILE, folder / SAMPLES_FILE)
+
+
 def read_run(folder: Path | str) -> dict[str, Any] | None:
-    """What a run says of itself in its `run.json`; None where there is none that can be read."""
+    """What a run or an audit says of itself in its JSON file; None where there is none that can be read."""
     try:
-        details = read_json(Path(folder) / "run.json")
+        details = read_json(record_files(folder)[0])
     except (OSError, ValueError):
         return None
     return details if isinstance(details, dict) else None

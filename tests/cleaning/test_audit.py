@@ -30,13 +30,13 @@ def test_files_of_an_audit(scores: Path) -> None:
     assert scored.output == scores.parent / "scores-audit"
     issues = audit(scored)
     write_audit(scored.output, scored, issues)
-    samples = pq.read_table(scored.output / "samples.parquet")
+    samples = pq.read_table(scored.output / "table.parquet")
     assert samples.column("id").to_pylist() == [5, 7, 6, 4]
     assert samples.column("avh").to_pylist() == [0.9, 0.6, 0.2, 0.1]
     assert samples.column("suspicion").to_pylist() == pytest.approx([1, 2 / 3, 1 / 3, 0])
     assert samples.schema.field("suspicion").metadata[b"direction"] == b"larger is harder"
     assert samples.column("issue").to_pylist() == [True, True, False, False]
-    details = json.loads((scored.output / "run.json").read_text())
+    details = json.loads((scored.output / "audit.json").read_text())
     assert details["results"]["label_issues"] == {"estimated": 2, "estimate": "disagreement", "ranked_by": ["avh"]}
     lines = (scored.output / "actions.csv").read_text().splitlines()
     assert [line.split(",")[:5] for line in lines[1:]] == [
@@ -53,7 +53,7 @@ def test_an_audit_can_be_audited_again(scores: Path) -> None:
     assert again.class_names == ["cat", "dog"]
     assert again.output == scored.output / "audit"
     write_audit(again.output, again, audit(again, "avh"))
-    first, second = (pq.read_table(folder / "samples.parquet") for folder in (scored.output, again.output))
+    first, second = (pq.read_table(folder / "table.parquet") for folder in (scored.output, again.output))
     assert second.select(first.column_names).equals(first)
 
 
@@ -104,7 +104,7 @@ def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Pat
     pq.write_table(table, tmp_path / "mine.parquet")
     scored = read_scored(tmp_path / "mine.parquet")
     write_audit(scored.output, scored, audit(scored))
-    samples = pq.read_table(scored.output / "samples.parquet")
+    samples = pq.read_table(scored.output / "table.parquet")
     assert samples.column("id").to_pylist() == [5, 4]
     assert samples.column("confidence").to_pylist() == [0.0, 0.9]
     assert samples.column("el2n").to_pylist() == pytest.approx([2**0.5, 0.02**0.5])

@@ -146,8 +146,8 @@ def test_an_audit_is_saved_and_its_list_applied(data: tuple, tmp_path: Path) -> 
     )  # fmt: skip
     audit = hs.audit(table, text="words", show=["source"])
     folder = audit.save(tmp_path / "found")
-    assert {one.name for one in folder.iterdir()} >= {"samples.parquet", "actions.csv", "run.json", "report.html"}
-    samples = pq.read_table(folder / "samples.parquet")
+    assert {one.name for one in folder.iterdir()} >= {"table.parquet", "actions.csv", "audit.json", "report.html"}
+    samples = pq.read_table(folder / "table.parquet")
     assert samples.column("text").to_pylist() == audit.table.column("text").to_pylist()
     assert samples.column("source").to_pylist() == samples.column("id").to_pylist()
     first = samples.column("id")[0].as_py()
@@ -161,7 +161,7 @@ def test_an_audit_is_saved_and_its_list_applied(data: tuple, tmp_path: Path) -> 
     changed = new.filter(pa.array([row["label"] != row["new_label"] for row in new.to_pylist()])).to_pylist()
     assert [row["id"] for row in changed] == [first]
     assert changed[0]["new_label"] == audit.table.column("expected")[0].as_py()
-    assert json.loads((folder / "run.json").read_text())["results"]["label_issues"]["estimated"] > 0
+    assert json.loads((folder / "audit.json").read_text())["results"]["label_issues"]["estimated"] > 0
 
 
 def test_it_prints_counts_and_the_ten_most_suspicious(data: tuple) -> None:

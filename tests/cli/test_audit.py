@@ -91,7 +91,7 @@ def test_json_for_machines(scores: Path, tmp_path: Path) -> None:
     assert (summary["estimated_issues"], summary["estimate"], summary["samples"]) == (2, "disagreement", 4)
     assert [row["id"] for row in summary["suspects"]] == [5, 7, 6, 4]
     assert {row["group"]: row["count"] for row in summary["groups"]} == {"[bold]cat": 2, "dog": 2}
-    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["actions.csv", "run.json", "samples.parquet"]
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["actions.csv", "audit.json", "table.parquet"]
 
 
 def test_where_the_model_agrees_the_list_and_the_page_expect_the_label_itself(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_where_the_model_agrees_the_list_and_the_page_expect_the_label_itself(tm
     folder = tmp_path / "scores-audit"
     listed = (folder / "actions.csv").read_text(encoding="utf-8-sig").splitlines()[1:]
     assert sorted(line.split(",")[:3] for line in listed) == [["4", "dog", "horse"], ["5", "dog", "horse"]]
-    samples = pq.read_table(folder / "samples.parquet").to_pylist()
+    samples = pq.read_table(folder / "table.parquet").to_pylist()
     assert {row["id"]: row["expected"] for row in samples} == {0: 0, 1: 1, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2}
     for row in samples:
         assert ("expects another class" in row["reasons"]) == (row["expected"] != row["label"])

@@ -66,7 +66,7 @@ def test_text_and_columns_reach_list_record_and_page(wrong: list[int]) -> None:
     result = run(*OF_CSV, "--text", "review", "--show", "shop")
     assert result.exit_code == 0, result.output
     folder = Path("reviews-audit")
-    samples = pq.read_table(folder / "samples.parquet")
+    samples = pq.read_table(folder / "table.parquet")
     first = samples.slice(0, 1).to_pylist()[0]
     assert (first["text"], first["shop"]) == (f"review, {first['id']}", first["id"] % 7)
     lines = (folder / "actions.csv").read_text().splitlines()
@@ -108,7 +108,7 @@ def test_left_out_samples_are_counted(wrong: list[int]) -> None:
     assert "left out: 2 samples, first 3" in run(*OF_CSV, "--no-page").stdout
     listed = json.loads(run(*OF_CSV, "--no-page", "--json").stdout)["left_out"]
     assert [row["id"] for row in listed] == [3, 4]
-    assert json.loads(Path("reviews-audit/run.json").read_text())["results"]["left_out"]["count"] == 2
+    assert json.loads(Path("reviews-audit/audit.json").read_text())["results"]["left_out"]["count"] == 2
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,20 @@ from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.datasets.paths import is_text
 from hardsight.files import RefusedError, parse_json
-from hardsight.records import check_ids, read_json, read_table, write_json, write_table
+from hardsight.records import (
+    AUDIT_FILE,
+    RUN_FILE,
+    TABLE_FILE,
+    check_ids,
+    read_json,
+    read_table,
+    record_files,
+    write_json,
+    write_table,
+)
 
-ACTIONS_FILE, SAMPLES_FILE, LABELS_FILE = "actions.csv", "samples.parquet", "labels.parquet"
-# Of the samples left out so many are listed in `run.json`.
+ACTIONS_FILE, LABELS_FILE = "actions.csv", "labels.parquet"
+# Of the samples left out so many are listed in `audit.json`.
 _LISTED = 1000
 
 
@@ -51,21 +61,22 @@ class Scored:
 
 
 def read_scored(path: Path | str) -> Scored:
-    """The scores in a run's folder (`samples.parquet`, class names from `run.json`) or in a Parquet file."""
+    """The scores in the folder of a run or an audit, with the class names that it records, or in a Parquet file."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no run folder and no scores file at {path}")
     if not path.is_dir():
         table = _read_table(path)
         return Scored(table, distinct(written_names(table, path)), path.stem, path)
-    if not (path / SAMPLES_FILE).is_file():
+    record, samples = record_files(path)
+    if not samples.is_file():
         raise FileNotFoundError(
-            f"{path} holds no {SAMPLES_FILE}: it is no run record, or the run kept no samples; "
+            f"{path} holds no {samples.name}: it is no run record, or the run kept no samples; "
             "a folder of images is scored first, by hardsight score"
         )
-    details = _read_details(path / "run.json")
+    details = _read_details(record)
     name = str(details.get("name") or path.resolve().name)
-    return Scored(_read_table(path / SAMPLES_FILE), distinct(details.get("class_names")), name, path)
+    return Scored(_read_table(samples), distinct(details.get("class_names")), name, path)
 
 
 def audit(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> LabelIssues:
@@ -99,17 +110,17 @@ def write_audit(
     action: str = "keep",
     left_out: pa.Table | None = None,
 ) -> None:
-    """Write the record: `samples.parquet` (most suspicious first), `actions.csv` for the suspects, `run.json` last.
+    """Write the record: `table.parquet` (most suspicious first), `actions.csv` for the suspects, `audit.json` last.
 
     Refused where it would take the place of another record, or of a list that a person has edited. `left_out`: id and
-    reason of samples that could not be judged, for `run.json`.
+    reason of samples that could not be judged, for `audit.json`.
     """
     folder = Path(folder)
     _refuse_to_overwrite(folder, scored.path)
     # Pictures of an earlier audit would stand beside the wrong samples.
     (folder / "thumbnails.parquet").unlink(missing_ok=True)
     samples = audited_table(scored, issues)
-    write_table(folder / SAMPLES_FILE, samples)
+    write_table(folder / TABLE_FILE, samples)
     suspects = issues.suspects()
     for name in samples.column_names:
         if name == "path" or is_shown(samples.schema.field(name)):
@@ -118,7 +129,7 @@ def write_audit(
     details = _details(scored, issues)
     if left_out is not None and len(left_out):
         details["results"]["left_out"] = {"count": len(left_out), "first": left_out.slice(0, _LISTED).to_pylist()}
-    write_json(folder / "run.json", details)
+    write_json(folder / AUDIT_FILE, details)
 
 
 def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
@@ -158,9 +169,8 @@ def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.nda
 
 
 def _refuse_to_overwrite(folder: Path, source: Path | None) -> None:
-    record = folder / "run.json"
     same = source is not None and folder.resolve() == source.resolve()
-    if same or (record.is_file() and _read_details(record).get("kind") != "audit"):
+    if same or (folder / RUN_FILE).is_file():
         raise ValueError(f"output must be a folder of its own; {folder} holds a record that is no audit, or is audited")
     path = folder / ACTIONS_FILE
     if path.is_file() and any(one.action != "keep" for one in read_actions(path)):

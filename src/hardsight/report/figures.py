@@ -204,7 +204,7 @@ def write_summary_picture(run: Path | str, path: Path | str) -> Path:
     lines = [line for name in names for line in view.lines if line.score.name == name]
     line = next((line for line in [*lines, *view.lines] if line.score.name in drawn), None)
     if ranking is None or line is None:
-        raise ValueError(f"{run} has no suspected labels to picture: samples.parquet needs 'label' and a score column")
+        raise ValueError(f"{run} has no suspected labels to picture: the table needs 'label' and a score column")
     with drawing(16.0, 7.0, panels=0) as figure:
         figure.set_layout_engine("constrained", rect=(0.008, 0.015, 0.984, 0.97))
         parts: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1), wspace=0.03)

@@ -1,4 +1,4 @@
-"""Reading a record: `run.json` and the Parquet files, one column at a time.
+"""Reading a record: `run.json` (of an audit `audit.json`) and the Parquet files, one column at a time.
 
 What is missing is `None`; what is damaged raises an error that names the file.
 """
@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from hardsight.files import reading
 from hardsight.files.parquet import Parquet, text_metadata
-from hardsight.records import read_json, read_table
+from hardsight.records import read_json, read_table, record_files
 
 Direction = Literal["harder", "easier"]
 
 _DIRECTIONS: dict[str, Direction] = {"harder": "harder", "easier": "easier"}
-# Columns of samples.parquet that are facts about a sample, not scores of it.
+# Columns that are facts about a sample, not scores of it.
 _FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split"})
 # What the usual names mean, for tables that were written without their own description.
 _KNOWN: dict[str, tuple[str, Direction]] = {
@@ -69,7 +69,7 @@ class Labels:
 
 
 class Samples:
-    """`samples.parquet`, read one column at a time, so that a million samples cost a few columns of memory.
+    """The samples of a run or an audit, read one column at a time: a million of them cost a few columns of memory.
 
     Without the file there are no samples and no columns.
     """
@@ -152,7 +152,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Run:
-    """A record: what `run.json` says, and the tables beside it that exist."""
+    """A record: what its JSON file says, and the tables beside it that exist."""
 
     folder: Path
     details: Mapping[str, Any]
@@ -170,7 +170,7 @@ class Run:
         return [str(name) for name in names] if isinstance(names, list) else []
 
     def section(self, *keys: str) -> Mapping[str, Any]:
-        """A mapping inside `run.json`, empty where there is none."""
+        """A mapping inside the JSON file, empty where there is none."""
         found: Any = self.details
         for key in keys:
             found = found.get(key) if isinstance(found, Mapping) else None
@@ -198,7 +198,7 @@ def read_run(folder: Path | str) -> Run:
     folder = Path(folder)
     if not folder.exists():
         raise ValueError(f"there is no run record at {folder}: no such folder")
-    path = folder / "run.json"
+    path, samples = record_files(folder)
     if not path.exists():
         hint = f"; hardsight audit {folder} writes the page of a table of scores" if folder.suffix == ".parquet" else ""
         raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json{hint}")
@@ -209,7 +209,7 @@ def read_run(folder: Path | str) -> Run:
         read_table(table) if table.exists() else None
         for table in (folder / "epochs.parquet", folder / "rounds.parquet")
     )
-    return Run(folder, details, Samples(folder / "samples.parquet"), epochs, rounds)
+    return Run(folder, details, Samples(samples), epochs, rounds)
 
 
 def class_name(value: Any, class_names: Sequence[str]) -> str:

@@ -61,9 +61,9 @@ def _notices(view: View) -> list[str]:
     if status == "failed":
         found.append("This run failed: the numbers are those it left behind.")
     if not view.samples.exists:
-        found.append("The record holds no samples.parquet yet, so the page has no samples.")
+        found.append(f"The record holds no {view.samples.path.name} yet, so the page has no samples.")
     elif not view.samples.rows:
-        found.append("samples.parquet holds no rows.")
+        found.append(f"{view.samples.path.name} holds no rows.")
     notes = view.run.details.get("notes")
     return found + [str(note) for note in notes] if isinstance(notes, list) else found
 

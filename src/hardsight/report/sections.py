@@ -89,7 +89,7 @@ def _plane(view: View, plane: Plane) -> list[Block]:
 
 
 def _scores_text(view: View, lines: list[ScoreLine]) -> str:
-    text = "What each score column of samples.parquet holds, and in which direction to read it."
+    text = "What each score column of the table holds, and in which direction to read it."
     if any(line.auroc is not None for line in lines):
         share = _share_flipped(view)
         text = "How well each score ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance"
@@ -188,7 +188,7 @@ def _table_text(view: View, cards: list[Card]) -> str:
     top = f"The first {TABLE_ROWS} at most of the ranking above"
     if view.suspects and view.hardest:
         top = f"The top of the two rankings above, suspects first and hardest after them, at most {TABLE_ROWS} of each"
-    return f"{top}; samples.parquet holds the rest."
+    return f"{top}; {view.samples.path.name} holds the rest."
 
 
 def _table(view: View, cards: list[Card]) -> list[Block]:

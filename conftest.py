@@ -1,14 +1,18 @@
-"""What the tests of the library and of the studies share: the public data sets, and two processes."""
+"""What the tests of the library and of the studies share: the public data sets, two processes, and a browser."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +22,23 @@ def data_root() -> Path:
     if not root:
         pytest.skip("HARDSIGHT_DATA is not set: the public data sets are not at hand")
     return Path(root)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A real Chromium: `page = browser.new_page()`, then its `goto`, `evaluate`, `keyboard`, `click`, `screenshot`.
+
+    Once for each module: while it is open an event loop runs in this thread, where other tests may want their own.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("there is no Chromium: apt install chromium")
+    with playwright.sync_playwright() as driver:
+        # As root, in a container, Chromium's own sandbox does not start.
+        opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield opened
+        opened.close()
 
 
 # A thread of torch's process groups may abort a process that has done its work, while the interpreter is taken down.

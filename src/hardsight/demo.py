@@ -15,6 +15,7 @@ import pyarrow as pa
 import torch
 
 from hardsight import datasets, models, noise, records, report
+from hardsight.claims import alone_in
 from hardsight.cleaning import LabelIssues, find_label_issues
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
@@ -23,7 +24,6 @@ from hardsight.dynamics import Recorder
 from hardsight.hardness import SCORES, model_scores
 from hardsight.training import Fitted, Plan, fit
 from hardsight.training.fitting import failure_recorded
-from hardsight.training.locks import alone_in
 from hardsight.training.record import RunRecord
 from hardsight.training.schedules import cosine
 

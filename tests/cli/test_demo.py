@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from hardsight.claims import claim
 from hardsight.cli import app
 from hardsight.demo import DemoResult, run_demo
 from hardsight.report import samples_shown
-from hardsight.training.locks import claim
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight import models, owners
+from hardsight.claims import claim
 from hardsight.cleaning import find_label_issues
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
@@ -27,7 +28,6 @@ from hardsight.domains.self_training.record import ROUND_COLUMNS
 from hardsight.domains.self_training.signs import Signs
 from hardsight.losses import GradientRescaling, MentorNetPD
 from hardsight.training import NonFiniteLossError
-from hardsight.training.locks import claim
 from hardsight.training.record import RunRecord
 
 QUICK: dict[str, Any] = {"rounds": 3, "source_epochs": 3, "batch_size": 24}

@@ -17,9 +17,9 @@ from unittest import mock
 import torch
 
 import hardsight.cli
-from hardsight import training
+from hardsight import claims, training
 from hardsight.dynamics.history import History
-from hardsight.training import checkpoints, configured, locks, record
+from hardsight.training import checkpoints, configured, record
 
 
 def full(*arguments: Any, **options: Any) -> None:
@@ -42,7 +42,7 @@ def in_use(path: Path) -> contextlib.AbstractContextManager[bool]:
 
 # Where a run writes; each is replaced in one process.
 PLACES = {
-    "claim": (locks, "claim", in_use),
+    "claim": (claims, "claim", in_use),
     "begin": (record.RunRecord, "begin", full),
     "state": (checkpoints, "write_state", full),
     "history": (History, "write", full),

@@ -15,11 +15,11 @@ from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from hardsight import datasets, models, owners, training
+from hardsight import claims, datasets, models, owners, training
 from hardsight.cli.printing import print_table
 from hardsight.cli.train import runs, train
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.training import TrainingConfig, assembly, locks, objectives, read_settings
+from hardsight.training import TrainingConfig, assembly, objectives, read_settings
 from hardsight.training.config import OptimizerConfig, ScheduleConfig
 from hardsight.training.reading import build, keys_of, put
 from hardsight.training.schedules import Position
@@ -173,7 +173,7 @@ def test_errors_name_the_key_in_one_sentence(config_file, command, tmp_path, cha
 
 def test_a_folder_in_which_another_trains_is_refused(config_file, command, tmp_path):
     folder = tmp_path / "run"
-    with locks.claim(folder / ".training") as mine:
+    with claims.claim(folder / ".training") as mine:
         assert mine
         answer = command("train", config_file, "--set", f"folder={folder}", "--quiet")
     assert answer.exit_code == 2

@@ -15,10 +15,10 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-from hardsight import owners, training
+from hardsight import claims, owners, training
 from hardsight.dynamics import Recorder
 from hardsight.losses.center import CenterLoss
-from hardsight.training import checkpoints, locks
+from hardsight.training import checkpoints
 from hardsight.training.capture import make_capturable
 from hardsight.training.data import Feed
 
@@ -303,7 +303,7 @@ def test_without_resume_a_run_begins_anew(problem, small, tmp_path):
 def test_a_folder_in_which_another_process_trains_is_left_alone(problem, small, tmp_path):
     run(problem, small(), tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with locks.claim(tmp_path / ".training"):
+    with claims.claim(tmp_path / ".training"):
         for resume in (True, False):
             with pytest.raises(ValueError, match="another process"):
                 run(problem, small(), tmp_path, resume=resume)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight import owners, records, training
-from hardsight.training import configured, locks, sweeps
+from hardsight import claims, owners, records, training
+from hardsight.training import configured, sweeps
 from hardsight.training.sweeps import Run, grid, missing, run_sweep
 
 BASE = {
@@ -56,7 +56,7 @@ def test_a_cell_that_another_finished_before_the_claim_is_left_alone(tmp_path, m
     def slow_claim(path):
         if path.stem == "seed=0":
             records.write_json(tmp_path / "seed=0" / "run.json", {"status": "finished", "by": "another"})
-        with locks.claim(path) as owned:
+        with claims.claim(path) as owned:
             yield owned
 
     def run(mine):
@@ -126,9 +126,9 @@ def test_what_a_killed_owner_left_is_said_and_its_claims_go(tmp_path):
 
 def test_a_claim_belongs_to_one(tmp_path):
     path = tmp_path / "claim"
-    with locks.claim(path) as first:
+    with claims.claim(path) as first:
         assert first
-        with locks.claim(path) as second:
+        with claims.claim(path) as second:
             assert not second
         assert path.exists(), "who was refused must not remove the owner's claim"
     assert not path.exists()
@@ -149,18 +149,18 @@ def test_claims_of_the_dead_are_taken_over(tmp_path):
         path = tmp_path / name
         path.write_text(json.dumps(owner))
         os.utime(path, (time.time() - age,) * 2)
-        with locks.claim(path) as owned:
+        with claims.claim(path) as owned:
             assert owned is taken, name
         assert path.exists() is not taken, name
     for broken in ("{", "null", "[]", "{}", json.dumps({"host": mine["host"]})):
         (tmp_path / "broken").write_text(broken)
-        with locks.claim(tmp_path / "broken") as owned:
+        with claims.claim(tmp_path / "broken") as owned:
             assert owned, broken
 
 
 def test_an_owner_shows_that_it_lives(tmp_path):
     path = tmp_path / "claim"
-    with locks.claim(path, heartbeat=0.01):
+    with claims.claim(path, heartbeat=0.01):
         os.utime(path, (0, 0))
         deadline = time.time() + 10
         while path.stat().st_mtime < 1 and time.time() < deadline:
@@ -170,7 +170,7 @@ def test_an_owner_shows_that_it_lives(tmp_path):
 
 def test_an_owner_that_was_taken_for_dead_leaves_the_claim_to_its_successor(tmp_path):
     path, successor = tmp_path / "claim", tmp_path / "successor"
-    with locks.claim(path, heartbeat=0.005):
+    with claims.claim(path, heartbeat=0.005):
         successor.write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "1"}))
         os.utime(successor, (0, 0))
         successor.replace(path)

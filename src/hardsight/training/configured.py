@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from hardsight.claims import alone_in
 from hardsight.distributed import join_processes, rank_and_count
 from hardsight.losses.registry import Sizes
 from hardsight.names import visible
 from hardsight.training import assembly, objectives
 from hardsight.training.config import TrainingConfig
 from hardsight.training.fitting import Fitted, Session, fit
-from hardsight.training.locks import alone_in
 from hardsight.training.progress import Tracker
 from hardsight.training.reading import build, put
 from hardsight.training.record import RunRecord

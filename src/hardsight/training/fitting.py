@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from hardsight.claims import alone_in
 from hardsight.distributed import current, join_processes, lost_process_named, rank_and_count, together
 from hardsight.dynamics.history import PHASES
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
@@ -17,7 +18,6 @@ from hardsight.training.capture import can_reside, captured
 from hardsight.training.checkpoints import Checkpoints, random_states
 from hardsight.training.data import Feed
 from hardsight.training.evaluation import SampleScores
-from hardsight.training.locks import alone_in
 from hardsight.training.loop import Training
 from hardsight.training.network import Objective
 from hardsight.training.processes import own_batch_statistics

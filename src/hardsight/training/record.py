@@ -15,10 +15,10 @@ import pyarrow as pa
 import torch
 
 from hardsight import records
+from hardsight.claims import CLAIM, is_abandoned
 from hardsight.files import plain_file, read_text
 from hardsight.owners import lives, this_process
 from hardsight.records import read_run
-from hardsight.training.locks import CLAIM, is_abandoned
 
 # What a column of `epochs.parquet` means; the columns of subsets and rates appear where they were measured.
 EPOCH_COLUMNS = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hardsight.claims import CLAIM, claim, release_abandoned
 from hardsight.records import read_run
-from hardsight.training.locks import CLAIM, claim, release_abandoned
 from hardsight.training.progress import NonFiniteLossError
 
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"

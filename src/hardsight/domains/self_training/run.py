@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 from torch import nn
 
+from hardsight.claims import alone_in
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.distributed import current, join_processes, rank_and_count, together
 from hardsight.domains.selection import SELECTORS, get_selector, select
@@ -35,7 +36,6 @@ from hardsight.training import NonFiniteLossError, Session, fit
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.evaluation import evaluate
 from hardsight.training.fitting import failure_recorded
-from hardsight.training.locks import alone_in
 from hardsight.training.record import RunRecord, device_name
 
 # Samples of one forward when the target is looked at.

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from hardsight.cleaning.actions import Applied, apply_actions, read_actions, write_actions
+from hardsight.cleaning.action_list import read_actions, write_actions
+from hardsight.cleaning.actions import Applied, apply_actions
 from hardsight.cleaning.columns import is_shown, labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES

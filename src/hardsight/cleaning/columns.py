@@ -8,6 +8,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from hardsight.cleaning.described import is_shown as is_shown
+from hardsight.cleaning.described import require_column as require_column
 from hardsight.hardness import SCORES
 
 # What samplers, issues and slices treat as facts about a sample, never as a score of it.
@@ -33,11 +35,6 @@ def score_names(table: pa.Table) -> list[str]:
         and not is_shown(field)
         and direction_of(field) is not None
     ]
-
-
-def is_shown(field: pa.Field) -> bool:
-    """Whether a column holds what people are to see of a sample, and no score."""
-    return (field.metadata or {}).get(b"kind") == b"shown"
 
 
 def title_of(field: pa.Field) -> str:
@@ -97,12 +94,6 @@ def labels_of(table: pa.Table, name: str = "label") -> np.ndarray:
         )
     values: np.ndarray = column.to_numpy()
     return values
-
-
-def require_column(table: pa.Table, name: str) -> None:
-    """One sentence where a column is missing."""
-    if name not in table.column_names:
-        raise ValueError(f"table must have a column {name!r}; it has {', '.join(table.column_names) or 'none'}")
 
 
 def require_rows(table: pa.Table) -> None:

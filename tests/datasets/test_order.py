@@ -3,8 +3,8 @@
 import torch
 
 from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.epochs import balanced_order, mixed_seed
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.datasets.order import balanced_order, mixed_seed
 
 
 def test_balanced_order_uses_each_image_of_a_class_before_one_comes_again():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardsight.datasets.pixels import pixel_statistics
+from hardsight.datasets.augment import pixel_statistics
 
 
 def test_statistics_equal_those_of_the_whole_set() -> None:

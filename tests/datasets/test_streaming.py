@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 from hardsight.datasets.augment import Augmentation
-from hardsight.datasets.loader import DeviceLoader
-from hardsight.datasets.streaming import StreamingLoader
+from hardsight.datasets.loader import DeviceLoader, StreamingLoader
 
 FULL = Augmentation(shift=1, flip=True, noise_std=0.1)
 

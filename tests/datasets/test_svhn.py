@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
+from hardsight.datasets.digits import read_svhn
 from hardsight.datasets.matlab import load_matlab
-from hardsight.datasets.svhn import read_svhn
 
 
 def test_axes_and_the_digit_zero(build):
@@ -57,7 +57,7 @@ def test_damage_is_one_sentence(tmp_path, compressed):
 
 
 def test_splits(tmp_path):
-    with pytest.raises(ValueError, match='split must be "train", "test" or "extra"'):
+    with pytest.raises(ValueError, match="split must be one of train, test, extra"):
         read_svhn(tmp_path, "all")
 
 

@@ -16,14 +16,14 @@ from hardsight import cleaning, datasets, models
 from hardsight.alignment.tables import read_coarse, read_joined
 from hardsight.cleaning.audit import read_scored
 from hardsight.datasets.cifar import read_cifar10
+from hardsight.datasets.digits import read_idx
 from hardsight.datasets.folders import text_lines
 from hardsight.datasets.huggingface import read_huggingface
 from hardsight.datasets.human import load_human_labels
-from hardsight.datasets.idx import read_idx
 from hardsight.datasets.imagenet import read_selection_frequency
+from hardsight.datasets.loader import StreamingLoader
 from hardsight.datasets.matlab import load_matlab
 from hardsight.datasets.pickles import load_arrays
-from hardsight.datasets.streaming import StreamingLoader
 from hardsight.dynamics.detector import NoiseDetector
 from hardsight.engines.files import read_features
 from hardsight.engines.weights import read_tensors as read_weights

@@ -144,3 +144,19 @@ def _fill_border(frame: Tensor, pad: int, fill: Fill) -> None:
         else:
             left.copy_(turned[..., pad + 1 : 2 * pad + 1].flip(-1))
             right.copy_(turned[..., -2 * pad - 1 : -pad - 1].flip(-1))
+
+
+def pixel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel of uint8 [N, C, H, W], as shares of full brightness."""
+    if images.ndim != 4 or images.dtype != torch.uint8:
+        raise ValueError(f"images must be uint8 [N, C, H, W]; got {images.dtype} {list(images.shape)}")
+    if not images.numel():
+        raise ValueError("images must hold at least one image; got none")
+    # Counted, not summed: exact, and one walk over the bytes without a float of each.
+    brightness = torch.arange(256, dtype=torch.float64)
+    counts = torch.stack([channel.reshape(-1).cpu().bincount(minlength=256) for channel in images.unbind(1)]).double()
+    share = counts / counts.sum(1, keepdim=True)
+    mean = share @ brightness
+    deviation = (share * (brightness - mean.unsqueeze(1)).square()).sum(1).sqrt()
+    # A channel that never changes is left as it is.
+    return (mean / 255).tolist(), torch.where(deviation == 0, 1.0, deviation / 255).tolist()

@@ -1,9 +1,13 @@
 """From encoded image bytes to a uint8 tensor: RGB, upright, resized."""
 
+import collections
 import functools
 import io
+import itertools
 import sys
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +24,10 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif",
 _A_PIXEL, _MOST = 8, 3 << 29
 # By name, because Pillow would hand a PostScript file, whatever its ending, to an interpreter that runs it.
 _FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class TooLargeError(ValueError):
@@ -64,6 +72,24 @@ def decode(
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...
     except Exception as error:
         raise ValueError(f"it does not decode as an image ({_first_words(error)})") from error
+
+
+def in_order(
+    read: Callable[[_Item], _Result], items: Iterable[_Item], workers: int, ahead: int
+) -> Generator[_Result, None, None]:
+    """`read` of every item, in the order of the items, by threads; at most `ahead` items are read before their turn."""
+    rest = iter(items)
+    waiting: collections.deque[Future[_Result]] = collections.deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    try:
+        while True:
+            waiting.extend(pool.submit(read, item) for item in itertools.islice(rest, ahead - len(waiting)))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+    finally:
+        # Also where the caller stops early: what has not begun never will.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @functools.cache

@@ -4,12 +4,11 @@
 Both are map-style data sets for `torch.utils.data.DataLoader`: item i is (image, label, id).
 """
 
-import collections
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -217,17 +216,14 @@ class FileDataset(_Labelled):
         return tuple(image for _, image in self._decoded(workers) if isinstance(image, Skipped))
 
     def _decoded(self, workers: int | None) -> Iterator[tuple[int, Tensor | Skipped]]:
-        """Every image in order, decoded by several threads: Pillow lets go of the interpreter while it works."""
+        """Every image in order, decoded by several threads: Pillow releases the interpreter's lock while it decodes."""
         # What keeps its own size may be large: decoded when its turn comes, and not ahead of it.
         most = _AHEAD_PIXELS if self.size is None else sys.maxsize
-        ahead: collections.deque[Future[Tensor | Skipped | None]] = collections.deque()
-        with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
-            for index in range(len(self)):
-                for further in range(index + len(ahead), min(index + _AHEAD, len(self))):
-                    ahead.append(pool.submit(self._decode_ahead, further, most))
-                image = ahead.popleft().result()
-                yield index, self._decode_or_skip(index) if image is None else image
-                del image
+        read = functools.partial(self._decode_ahead, most=most)
+        images = decoding.in_order(read, range(len(self)), workers or min(8, os.cpu_count() or 1), _AHEAD)
+        for index, image in enumerate(images):
+            yield index, self._decode_or_skip(index) if image is None else image
+            del image
 
     def _decode_ahead(self, index: int, most: int) -> Tensor | Skipped | None:
         """The image, or why there is none; None where it has more than `most` pixels."""

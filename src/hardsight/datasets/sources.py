@@ -34,7 +34,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="digits",
         title="scikit-learn digits, 8 x 8",
-        reader="digits:read_digits",
+        reader="toys:read_digits",
         splits={"all": 1_797},
         num_classes=10,
         folders=(),
@@ -43,7 +43,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="mnist",
         title="MNIST",
-        reader="idx:read_mnist",
+        reader="digits:read_mnist",
         splits=_MNIST_SPLITS,
         num_classes=10,
         folders=("MNIST/raw", "MNIST", "mnist"),
@@ -62,7 +62,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="fashion-mnist",
         title="Fashion-MNIST",
-        reader="idx:read_fashion_mnist",
+        reader="digits:read_fashion_mnist",
         splits=_MNIST_SPLITS,
         num_classes=10,
         folders=("FashionMNIST/raw", "FashionMNIST", "fashion-mnist"),
@@ -77,7 +77,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="kmnist",
         title="Kuzushiji-MNIST",
-        reader="idx:read_kmnist",
+        reader="digits:read_kmnist",
         splits=_MNIST_SPLITS,
         num_classes=10,
         folders=("KMNIST/raw", "KMNIST", "kmnist"),
@@ -177,7 +177,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="svhn",
         title="SVHN, cropped digits",
-        reader="svhn:read_svhn",
+        reader="digits:read_svhn",
         splits={"train": 73_257, "test": 26_032, "extra": 531_131},
         num_classes=10,
         folders=("SVHN", "svhn"),

@@ -1,8 +1,12 @@
-"""The toy set of AVH's Appendix A (Figure 7): two overlapping Gaussians in space, pushed onto the unit sphere."""
+"""Sets that need nothing on disk: AVH's toy of Appendix A (Figure 7), and scikit-learn's 1,797 digits.
+
+The toy is two overlapping Gaussians in space, projected onto the unit sphere.
+"""
 
 import math
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from hardsight.datasets.interface import ArrayDataset
@@ -44,3 +48,18 @@ def read_two_gaussians(
 ) -> ArrayDataset:
     """`two_gaussians_on_sphere` by seed, for `load`."""
     return two_gaussians_on_sphere(samples_per_class, generator=torch.Generator().manual_seed(seed))
+
+
+def read_digits(folder: Path | None = None, split: str = "all") -> ArrayDataset:
+    """scikit-learn's digits, their 17 grey levels spread over 0 to 255; there is no official split."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
+    return ArrayDataset(
+        images=torch.from_numpy(images).unsqueeze(1),
+        labels=torch.from_numpy(bunch.target.astype(np.int64)),
+        class_names=tuple(str(digit) for digit in range(10)),
+        name="digits",
+        split=split,
+    )

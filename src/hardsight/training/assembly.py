@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from hardsight import datasets, models, noise
-from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.datasets.pixels import pixel_statistics
 from hardsight.datasets.registry import plain_name
 from hardsight.distributed import rank_and_count
 from hardsight.dynamics import Recorder

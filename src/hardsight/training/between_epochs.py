@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardsight.datasets.order import mixed_seed
+from hardsight.datasets.epochs import mixed_seed
 from hardsight.distributed import rank_and_count
 from hardsight.dynamics.noise_rate import lead, noise_rate
 from hardsight.heads import evaluating

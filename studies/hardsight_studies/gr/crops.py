@@ -10,7 +10,7 @@ from torch import nn
 from hardsight.datasets import FileDataset
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.epochs import Batch
-from hardsight.datasets.streaming import StreamingLoader
+from hardsight.datasets.loader import StreamingLoader
 from hardsight.training.checkpoints import read_tensors
 
 # Of ImageNet, on which the networks were trained before.

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hardsight import datasets
+from hardsight.datasets.augment import pixel_statistics
 from hardsight.datasets.folders import collect, images_below, subfolders
 from hardsight.datasets.interface import ArrayDataset, FileDataset
-from hardsight.datasets.pixels import pixel_statistics
 from hardsight.names import unknown_name
 
 

@@ -12,10 +12,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from hardsight.datasets.augment import Draws, draw
-from hardsight.datasets.epochs import EpochLoader, EpochPlan
+from hardsight.datasets.epochs import EpochLoader, EpochPlan, mixed_seed
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.datasets.order import mixed_seed
 from hardsight.distributed import count_samples, gather_samples
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.selection import Evidence, Selection, certainty_of

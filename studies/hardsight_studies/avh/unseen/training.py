@@ -12,9 +12,8 @@ from torch import nn
 
 from hardsight import models
 from hardsight.datasets import ArrayDataset
-from hardsight.datasets.augment import Augmentation
+from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.datasets.pixels import pixel_statistics
 from hardsight.distributed import join_processes, rank_and_count
 from hardsight.domains.rows import RowBatches
 from hardsight.domains.self_training.data import fingerprint

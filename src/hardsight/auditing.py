@@ -14,7 +14,6 @@ from torch import Tensor
 from hardsight.cleaning.audit import Scored, audited_table, distinct, write_audit
 from hardsight.cleaning.audit import audit as audit_scores
 from hardsight.cleaning.columns import score_names
-from hardsight.cleaning.combined import nearest_in_angle, neighbour_disagreement
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.labelled import (
     Labelled,
@@ -26,6 +25,7 @@ from hardsight.cleaning.labelled import (
     with_label,
     with_shown,
 )
+from hardsight.cleaning.neighbours import nearest_in_angle, neighbour_disagreement
 from hardsight.cleaning.probabilities import with_scores
 from hardsight.cleaning.sources import read_audited
 from hardsight.hardness import SCORES

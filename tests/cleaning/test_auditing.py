@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 import hardsight as hs
 from hardsight.auditing import MOST_COMPARED, Audit
 from hardsight.cleaning.audit import apply_to, read_scored
-from hardsight.cleaning.combined import nearest_in_angle
+from hardsight.cleaning.neighbours import nearest_in_angle
 
 NAMES = np.array(["ant", "bee", "cat"])
 

@@ -1,15 +1,13 @@
 """Combined scores against loops in float64, their laws, and what breaks them."""
 
-from collections.abc import Callable
-
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from hardsight.cleaning import combined
 from hardsight.cleaning.columns import rank_average, share_below
 from hardsight.cleaning.confident import confident_joint
+from hardsight.cleaning.neighbours import nearest_in_angle
 
 
 def make(samples: int = 60, classes: int = 4) -> tuple[Tensor, Tensor, Tensor]:
@@ -23,68 +21,6 @@ def make(samples: int = 60, classes: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     return features, logits, labels
 
 
-def nearest_by_loop(features: Tensor, count: int) -> list[list[int]]:
-    rows = features.double()
-    found = []
-    for one in range(len(rows)):
-        angles = [
-            (float(torch.acos((rows[one] @ rows[other] / rows[one].norm() / rows[other].norm()).clamp(-1, 1))), other)
-            for other in range(len(rows))
-            if other != one
-        ]
-        found.append([other for _, other in sorted(angles)[:count]])
-    return found
-
-
-def test_the_nearest_are_those_of_the_smallest_angles(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, _, _ = make()
-    expected = torch.tensor(nearest_by_loop(features, 7))
-    assert torch.equal(combined.nearest_in_angle(features, 7), expected)
-    # Blocks of one row each.
-    monkeypatch.setattr(combined, "_BLOCK", 1)
-    assert torch.equal(combined.nearest_in_angle(features, 7), expected)
-
-
-def is_unchanged_by_length_and_rotation(nearest: Callable[[Tensor, int], Tensor]) -> bool:
-    features, _, _ = make()
-    generator = torch.Generator().manual_seed(1)
-    rotation = torch.linalg.qr(torch.randn(4, 4, generator=generator)).Q
-    lengths = 0.1 + 9 * torch.rand(len(features), 1, generator=generator)
-    return torch.equal(nearest(features, 5), nearest(lengths * features @ rotation, 5))
-
-
-def nearest_in_distance(features: Tensor, count: int) -> Tensor:
-    distances = torch.cdist(features, features).fill_diagonal_(torch.inf)
-    return distances.topk(count, largest=False).indices
-
-
-def test_neighbours_are_by_direction_alone() -> None:
-    assert is_unchanged_by_length_and_rotation(combined.nearest_in_angle)
-    assert not is_unchanged_by_length_and_rotation(nearest_in_distance)
-
-
-@pytest.mark.parametrize("count", [0, 60, 99])
-def test_a_number_of_neighbours_that_is_not_there_is_refused(count: int) -> None:
-    with pytest.raises(ValueError, match=rf"neighbours must lie in \[1, 59\], the other samples; got {count}"):
-        combined.nearest_in_angle(make()[0], count)
-
-
-def test_zero_features_have_neighbours_too() -> None:
-    features = torch.zeros(5, 3)
-    features[0, 0] = 1.0
-    near = combined.nearest_in_angle(features, 4)
-    assert all(one not in near[one].tolist() for one in range(5))
-
-
-def test_disagreement_by_loop() -> None:
-    features, _, labels = make()
-    near = combined.nearest_in_angle(features, 9)
-    expected = [
-        sum(int(labels[other]) != int(labels[one]) for other in near[one].tolist()) / 9 for one in range(len(labels))
-    ]
-    torch.testing.assert_close(combined.neighbour_disagreement(labels, near), torch.tensor(expected))
-
-
 def test_snapshots_are_averaged_after_the_softmax() -> None:
     _, logits, labels = make()
     wide = logits.double().softmax(2)
@@ -96,7 +32,7 @@ def test_snapshots_are_averaged_after_the_softmax() -> None:
 
 def test_smoothing_by_loop() -> None:
     features, logits, _ = make()
-    beliefs, near = combined.mean_beliefs(logits), combined.nearest_in_angle(features, 3)
+    beliefs, near = combined.mean_beliefs(logits), nearest_in_angle(features, 3)
     expected = torch.stack([beliefs.double()[[one, *near[one].tolist()]].mean(0) for one in range(len(beliefs))])
     torch.testing.assert_close(combined.smooth(beliefs, near), expected.float())
 
@@ -188,11 +124,3 @@ def test_the_transition_left_out_is_that_of_the_confident_joint() -> None:
 def test_a_score_that_is_missing_does_not_count_against_a_sample() -> None:
     columns = [np.array([np.nan, 1.0, 2.0]), np.array([7.0, 5.0, 6.0])]
     np.testing.assert_allclose(rank_average(columns), [1.0, 0.0, 0.75])
-
-
-def test_float64_tells_neighbours_apart_that_are_nearly_parallel() -> None:
-    features = 1 + 1e-4 * torch.randn(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    units = features / features.norm(dim=1, keepdim=True)
-    # Between unit vectors the distance grows with the angle, and needs no cosine.
-    distances = (units.unsqueeze(0) - units.unsqueeze(1)).norm(dim=2).fill_diagonal_(9.0)
-    assert torch.equal(combined.nearest_in_angle(features, 5), distances.topk(5, largest=False).indices)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hardsight.cleaning.actions import Applied, apply_actions
     from hardsight.cleaning.balanced import ClassBalancedSampler
     from hardsight.cleaning.columns import hardness_for
-    from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, nearest_in_angle, posterior_doubt
+    from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, posterior_doubt
     from hardsight.cleaning.confident import class_thresholds, confident_class, confident_joint, expected_issues
     from hardsight.cleaning.correction import (
         Correction,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hardsight.cleaning.estimate import TwoHumps, fit_two_humps
     from hardsight.cleaning.groups import hardness_by_group
     from hardsight.cleaning.issues import LabelIssues, find_label_issues
+    from hardsight.cleaning.neighbours import nearest_in_angle
     from hardsight.cleaning.samplers import (
         CurriculumSampler,
         EpochSampler,
@@ -101,7 +102,7 @@ _HOMES = {
     "hardness_by_group": "groups",
     "hardness_for": "columns",
     "mine_triplets": "triplets",
-    "nearest_in_angle": "combined",
+    "nearest_in_angle": "neighbours",
     "posterior_doubt": "combined",
     "read_actions": "action_list",
     "write_actions": "action_list",

@@ -14,45 +14,8 @@ from torch.nn import functional as F
 
 from hardsight.cleaning.columns import rank_average
 from hardsight.cleaning.confident import confident_joint, in_pieces
-from hardsight.geometry import directions, widen
+from hardsight.cleaning.neighbours import nearest_in_angle, neighbour_disagreement
 from hardsight.hardness import el2n, prototype_angle
-
-# Cosines of one block of samples to all others: 2**26 floats are 256 MiB.
-_BLOCK = 2**26
-
-
-def nearest_in_angle(
-    features: Float[Tensor, "samples dim"], neighbours: int, groups: Int[Tensor, "samples"] | None = None
-) -> Int[Tensor, "samples neighbours"]:
-    """Row numbers of each sample's nearest others in feature angle, nearest first; a sample is not its own neighbour.
-
-    With `groups` neighbours are of other groups, as long as there are any. By matrix products of blocks: samples x
-    samples never exists at once.
-    """
-    count = len(features)
-    if not 1 <= neighbours < count:
-        raise ValueError(f"neighbours must lie in [1, {count - 1}], the other samples; got {neighbours!r}")
-    # Cosines of float32 tell angles of 1e-3 apart, not of 1e-4: float64 stays what it is.
-    units = directions(widen(features))
-    found = []
-    for rows in torch.arange(count, device=features.device).split(max(1, _BLOCK // count)):
-        cosines = units[rows] @ units.T
-        if groups is not None:
-            # Below every cosine, but before the sample itself.
-            cosines.masked_fill_(groups[rows, None] == groups, -2.0)
-        cosines[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
-        found.append(cosines.topk(neighbours, dim=1).indices)
-    return torch.cat(found)
-
-
-def neighbour_disagreement(
-    labels: Int[Tensor, "samples"], neighbours: Int[Tensor, "samples k"]
-) -> Float[Tensor, "samples"]:
-    """Share of a sample's neighbours that carry another label; in [0, 1], larger is more suspicious.
-
-    Deep k-nearest neighbours (Bahri, Jiang & Gupta 2020), in angle.
-    """
-    return (labels[neighbours] != labels.unsqueeze(1)).float().mean(1)
 
 
 def snapshot_el2n(

@@ -1,0 +1,127 @@
+"""Nearest neighbours by angle: exactly by tiles, or, of many samples, by an index that finds nearly all of them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardsight.geometry import angle_between, directions, widen
+
+# Beyond so many samples comparing each with every other takes too long: 100,000 x 256 are about a minute on one core.
+MOST_EXACT = 100_000
+# Cosines of one tile of samples to all others: 2**23 floats are 32 MiB.
+_TILE = 2**23
+# The index: links and breadth of the graph, and how many of the true neighbours it must find of rows that are compared
+# with all, as many as `_TRIED`.
+_LINKS, _BREADTH, _RECALL, _TRIED = 24, 80, 0.98, 1000
+
+
+def nearest_in_angle(
+    features: Float[Tensor, "samples dim"], neighbours: int, groups: Int[Tensor, "samples"] | None = None
+) -> Int[Tensor, "samples neighbours"]:
+    """Row numbers of each sample's nearest others in feature angle, nearest first; a sample is not its own neighbour.
+
+    With `groups` neighbours are of other groups, as long as there are any. Up to 100,000 samples by matrix products of
+    tiles, exactly: samples x samples never exists at once. Of more by faiss (`pip install 'hardsight[neighbours]'`),
+    whose search is widened until it finds 98 % of the true neighbours of 1,000 rows.
+    """
+    count = len(features)
+    if not 1 <= neighbours < count:
+        raise ValueError(f"neighbours must lie in [1, {count - 1}], the other samples; got {neighbours!r}")
+    # Cosines of float32 tell angles of 1e-3 apart, not of 1e-4: float64 stays what it is.
+    units = directions(widen(features))
+    if count > MOST_EXACT:
+        return _by_index(units, neighbours, groups)
+    return _exactly(units, torch.arange(count, device=units.device), neighbours, groups)
+
+
+def angles_to(
+    features: Float[Tensor, "samples dim"], neighbours: Int[Tensor, "samples k"]
+) -> Float[Tensor, "samples k"]:
+    """The angle in radians from each sample to these others, exact also where it is close to 0."""
+    count, width = neighbours.shape
+    found = []
+    for rows in torch.arange(count, device=features.device).split(max(1, _TILE // (features.shape[1] * width))):
+        own = widen(features[rows]).unsqueeze(1)
+        found.append(angle_between(own, widen(features[neighbours[rows]])))
+    return torch.cat(found)
+
+
+def neighbour_disagreement(
+    labels: Int[Tensor, "samples"], neighbours: Int[Tensor, "samples k"]
+) -> Float[Tensor, "samples"]:
+    """Share of a sample's neighbours that carry another label; in [0, 1], larger is more suspicious.
+
+    Deep k-nearest neighbours (Bahri, Jiang & Gupta 2020), in angle.
+    """
+    return (labels[neighbours] != labels.unsqueeze(1)).float().mean(1)
+
+
+def _exactly(units: Tensor, rows: Tensor, neighbours: int, groups: Tensor | None) -> Tensor:
+    """The neighbours of some rows among all."""
+    found = []
+    for tile in rows.split(max(1, _TILE // len(units))):
+        cosines = units[tile] @ units.T
+        if groups is not None:
+            # Below every cosine, but before the sample itself.
+            cosines.masked_fill_(groups[tile, None] == groups, -2.0)
+        cosines[torch.arange(len(tile), device=units.device), tile] = -torch.inf
+        found.append(cosines.topk(neighbours, dim=1).indices)
+    return torch.cat(found)
+
+
+def _by_index(units: Tensor, neighbours: int, groups: Tensor | None) -> Tensor:
+    faiss = _faiss(len(units))
+    points = units.float().cpu().numpy()
+    index = faiss.IndexHNSWFlat(points.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = _BREADTH
+    index.add(points)
+    _widen_search(index, units, points, neighbours)
+    # One more than asked for, the sample itself; of grouped samples some of its own group, too.
+    asked = min(len(points), neighbours + 1 if groups is None else 4 * neighbours + 1)
+    found = np.empty((len(points), neighbours), np.int64)
+    lacking = []
+    step = max(1, _TILE // asked)
+    for start in range(0, len(points), step):
+        rows = np.arange(start, min(start + step, len(points)))
+        places = index.search(points[rows], asked)[1]
+        wanted = (places != rows[:, None]) & (places >= 0)
+        if groups is not None:
+            codes = groups.cpu().numpy()
+            wanted &= codes[places] != codes[rows, None]
+        # Those that are wanted first, in their order.
+        first = np.argsort(~wanted, axis=1, kind="stable")[:, :neighbours]
+        found[rows] = np.take_along_axis(places, first, 1)
+        lacking.append(rows[wanted.sum(1) < neighbours])
+    left = torch.from_numpy(np.concatenate(lacking)).to(units.device)
+    result = torch.from_numpy(found).to(units.device)
+    if len(left):
+        result[left] = _exactly(units, left, neighbours, groups)
+    return result
+
+
+def _widen_search(index: Any, units: Tensor, points: np.ndarray, neighbours: int) -> None:
+    """Double what a search looks at until it finds enough of the true neighbours of some rows."""
+    rows = torch.linspace(0, len(units) - 1, _TRIED).long().unique().to(units.device)
+    truth = _exactly(units, rows, neighbours, None).cpu().numpy()
+    own = rows.cpu().numpy()
+    width, hits = neighbours + 1, 0.0
+    while hits < _RECALL and width < len(points):
+        width = min(2 * width, len(points))
+        index.hnsw.efSearch = width
+        places = index.search(points[own], neighbours + 1)[1]
+        hits = (truth[:, :, None] == places[:, None, :]).any(2).mean()
+
+
+def _faiss(samples: int) -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise ImportError(
+            f"nearest neighbours of more than {MOST_EXACT:,} samples need faiss, there are {samples:,}: "
+            "pip install 'hardsight[neighbours]'"
+        ) from None
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    return faiss

@@ -4,7 +4,6 @@ A run of one value takes a few bytes however long it is, and so does a page of z
 column has, but a stranger wrote it; the header of every page says it too, and these are the values that are decoded.
 """
 
-import functools
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from hardsight.files.memory import ALWAYS, check_unpacked
 from hardsight.files.plain import plain_file
 from hardsight.files.refusals import RefusedError, reading
+from hardsight.files.thrift import INT32, INT64, read_struct
 
 _KIND = "a Parquet file"
 # Bytes that are read in one go: a row group may be gigabytes.
@@ -27,6 +27,16 @@ _MOST_PAGES, _LEAST_PAGE = 100_000, 256
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BY_DICTIONARY, _BY_PREFIX = (2, 8), 7
+_UNCOMPRESSED, _CODECS = 0, {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+# Of a footer its row groups, their columns, and of each: codec, values, compressed bytes, first page, dictionary.
+_FOOTER = {4: [{1: [{3: {4: INT32, 5: INT64, 7: INT64, 9: INT64, 11: INT64}}], 3: INT64}]}
+# A page's kind, bytes unpacked and packed; then for each kind its values and their encoding.
+_HEADER = {
+    1: INT32, 2: INT32, 3: INT32,
+    5: {1: INT32, 2: INT32}, 7: {1: INT32, 2: INT32}, 8: {1: INT32, 4: INT32},
+}  # fmt: skip
+# As objects a footer takes some 50 times its bytes.
+_LONGEST_FOOTER, _MOST_COLUMNS = 1 << 24, 100_000
 # Values of a column of lists, and rows of any, that are decoded in one go.
 _VALUES, _ROWS = 1 << 18, 1 << 16
 # Bytes that whoever reads a table takes for each row of it, to order and to name them.
@@ -44,6 +54,22 @@ class _Page(NamedTuple):
     start: int
 
 
+class _Column(NamedTuple):
+    """What the footer says of one column of one row group; `start` is where its first page begins."""
+
+    codec: int
+    values: int
+    packed: int
+    start: int
+
+
+class _Group(NamedTuple):
+    """A row group, as the footer says."""
+
+    rows: int
+    columns: list[_Column]
+
+
 @dataclass(frozen=True)
 class _Chunk:
     """What one column of one row group becomes."""
@@ -58,20 +84,20 @@ class Parquet:
 
     def __init__(self, path: Path | str) -> None:
         self.path = plain_file(path)
+        with reading(self.path, _KIND):
+            # Not by pyarrow, which ends the process where what a footer says of a column contradicts itself.
+            self._groups = _footer(self.path)
         with reading(self.path, _KIND, reason=True):
             # As pyarrow's own: a thread that lets go of something of Python's may abort a process that ends.
             self._file = pq.ParquetFile(pa.OSFile(str(self.path)), buffer_size=_BUFFER, pre_buffer=False)
             self.schema: pa.Schema = self._file.schema_arrow
-            self._metadata = self._file.metadata
-            self.rows: int = self._metadata.num_rows
-            self.groups: int = self._metadata.num_row_groups
+            self._schema = self._file.schema
+            self.rows: int = self._file.metadata.num_rows
             often = Counter(self.schema.names)
         repeated = next((name for name, count in often.items() if count > 1), None)
         if repeated is not None:
             raise RefusedError(f"{self.path} must name each column once; it has {repeated!r} more than once")
         self._chunks: dict[tuple[int, int], _Chunk] = {}
-        # One at a time is asked for often, and each time pyarrow makes it anew.
-        self._group = functools.lru_cache(maxsize=1)(self._metadata.row_group)
 
     def __enter__(self) -> "Parquet":
         return self
@@ -82,7 +108,7 @@ class Parquet:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """These columns, or all, where memory holds them."""
         names = list(self.schema.names if columns is None else columns)
-        self._check(names, range(self.groups))
+        self._check(names, range(len(self._groups)))
         with reading(self.path, _KIND, reason=True):
             if any(pa.types.is_nested(self.schema.field(name).type) for name in names):
                 # Lists some rows after others: read at once, their numbers are held more than four times.
@@ -98,19 +124,19 @@ class Parquet:
 
     def group_sizes(self) -> list[int]:
         """The number of rows of every row group."""
-        with reading(self.path, _KIND):
-            return [self._metadata.row_group(group).num_rows for group in range(self.groups)]
+        return [group.rows for group in self._groups]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns, some rows after others: any number of rows in the memory of a few."""
-        self._check(list(columns), range(self.groups), pieces=True)
+        self._check(list(columns), range(len(self._groups)), pieces=True)
         with reading(self.path, _KIND, reason=True):
             yield from self._batches(list(columns))
 
     def values(self, column: str) -> int:
         """How many values the column has, those in its lists counted one by one, and gaps."""
         leaves = self._leaves([column])
-        return sum(self._chunk(group, leaf).values for group in range(self.groups) for leaf in leaves[:1])
+        with reading(self.path, _KIND):
+            return sum(self._chunk(group, leaf).values for group in range(len(self._groups)) for leaf in leaves[:1])
 
     def _batches(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         values = max((self.values(name) for name in names), default=0)
@@ -129,26 +155,22 @@ class Parquet:
         check_unpacked(self.path, unpacked, packed, held=min(unpacked, ALWAYS) if pieces else None)
 
     def _leaves(self, names: Sequence[str]) -> list[int]:
-        schema = self._metadata.schema
-        paths = [schema.column(leaf).path for leaf in range(self._metadata.num_columns)]
+        paths = [self._schema.column(leaf).path for leaf in range(len(self._schema))]
         wanted = set(names)
         return [leaf for leaf, path in enumerate(paths) if path in wanted or _starts(path, wanted)]
 
     def _chunk(self, group: int, leaf: int) -> _Chunk:
         if (group, leaf) not in self._chunks:
-            if len(self._chunks) > _MOST_PAGES:
-                raise RefusedError(f"{self.path} must have at most {_MOST_PAGES:,} columns in its row groups")
             self._chunks[group, leaf] = self._judged(group, leaf)
         return self._chunks[group, leaf]
 
     def _judged(self, group: int, leaf: int) -> _Chunk:
         """What the pages of a column become: numbers by their width, text by its bytes or its longest word."""
-        of_group = self._group(group)
-        column, described = of_group.column(leaf), self._metadata.schema.column(leaf)
+        rows, column, described = self._groups[group].rows, self._groups[group].columns[leaf], self._schema.column(leaf)
         text = described.physical_type == "BYTE_ARRAY"
         width = _WIDTHS.get(described.physical_type, max(0, described.length))
         values = unpacked = packed = 0
-        if not column.num_values and not of_group.num_rows:
+        if not column.values and not rows:
             return _Chunk(0, 0, 0)
         with self.path.open("rb") as file:
             words: _Page | None = None
@@ -162,12 +184,12 @@ class Parquet:
                 if not text:
                     unpacked += page.values * width
                 elif page.encoding in _BY_DICTIONARY and words is not None:
-                    unpacked += page.values * (8 + _longest(file, words, page.values, column.compression))
+                    unpacked += page.values * (8 + _longest(file, words, page.values, column.codec))
                 elif page.encoding == _BY_PREFIX:
                     unpacked += page.values * page.unpacked
                 else:
                     unpacked += page.unpacked + 8 * page.values
-        if values < of_group.num_rows:
+        if values < rows:
             raise EOFError
         return _Chunk(values, unpacked, packed)
 
@@ -189,15 +211,14 @@ def _starts(path: str, names: set[str]) -> bool:
     return any(path[:at] in names for at, letter in enumerate(path) if letter == ".")
 
 
-def _longest(file: io.BufferedIOBase, words: _Page, values: int, compression: str) -> int:
+def _longest(file: io.BufferedIOBase, words: _Page, values: int, codec: int) -> int:
     """The longest word of a dictionary, or a number above it where that is small enough for all values."""
     if values * words.unpacked <= ALWAYS // 64:
         return words.unpacked
     file.seek(words.start)
     data = file.read(words.packed)
-    if compression != "UNCOMPRESSED":
-        codec = {"LZ4": "lz4_raw"}.get(compression, compression.lower())
-        data = pa.Codec(codec).decompress(data, words.unpacked, asbytes=True)
+    if codec != _UNCOMPRESSED:
+        data = pa.Codec(_CODECS[codec]).decompress(data, words.unpacked, asbytes=True)
     longest = at = 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 4], "little")
@@ -205,14 +226,36 @@ def _longest(file: io.BufferedIOBase, words: _Page, values: int, compression: st
     return longest
 
 
-def _pages(file: io.BufferedIOBase, column: Any, path: Path) -> Iterator[_Page]:
+def _footer(path: Path) -> list[_Group]:
+    """The row groups of a file."""
+    with path.open("rb") as file:
+        end = file.seek(-8, io.SEEK_END)
+        length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+        if magic == b"PARE":
+            raise RefusedError(f"{path} must not be encrypted; its footer is")
+        if magic != b"PAR1":
+            raise EOFError
+        if length > min(end, _LONGEST_FOOTER):
+            raise RefusedError(f"{path} must have a footer of at most {_LONGEST_FOOTER:,} bytes; it has {length:,}")
+        file.seek(end - length)
+        said = read_struct(file.read(length), 0, _FOOTER)[0][4]
+    columns = sum(len(group.get(1, ())) for group in said)
+    if columns > _MOST_COLUMNS:
+        raise RefusedError(f"{path} must have at most {_MOST_COLUMNS:,} columns in its row groups; it has {columns:,}")
+    return [_Group(group[3], [_column(column[3]) for column in group[1]]) for group in said]
+
+
+def _column(said: dict[int, int]) -> _Column:
+    start, dictionary = said[9], said.get(11, 0)
+    return _Column(said[4], said[5], said[7], dictionary if 0 < dictionary < start else start)
+
+
+def _pages(file: io.BufferedIOBase, column: _Column, path: Path) -> Iterator[_Page]:
     """The pages of a column of a row group, in their order; as many as its reader goes through."""
-    at = column.data_page_offset
-    if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
-        at = column.dictionary_page_offset
-    end, most = at + column.total_compressed_size, max(_MOST_PAGES, path.stat().st_size // _LEAST_PAGE)
+    at = column.start
+    end, most = at + column.packed, max(_MOST_PAGES, path.stat().st_size // _LEAST_PAGE)
     seen = count = 0
-    while at < end and (seen < column.num_values or not count):
+    while at < end and (seen < column.values or not count):
         page = _page(file, at)
         yield page
         at, count = page.start + page.packed, count + 1
@@ -227,7 +270,7 @@ def _page(file: io.BufferedIOBase, at: int) -> _Page:
         file.seek(at)
         data = file.read(size)
         try:
-            said, end = _struct(data, 0)
+            said, end = read_struct(data, 0, _HEADER)
         except IndexError:
             if len(data) < size:
                 raise EOFError from None
@@ -240,54 +283,3 @@ def _page(file: io.BufferedIOBase, at: int) -> _Page:
         # The second form has its number of rows before the encoding.
         return _Page(kind, unpacked, packed, details.get(1, 0), details.get(4 if kind == _DATA_V2 else 2, 0), at + end)
     raise EOFError
-
-
-def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """The whole numbers and structs of a struct by their numbers; what else it holds is passed over."""
-    found: dict[int, Any] = {}
-    number = 0
-    while (head := data[at]) != 0:
-        at += 1
-        kind, step = head & 15, head >> 4
-        if step:
-            number += step
-        else:
-            number, at = _integer(data, at)
-        found[number], at = _value(data, at, kind, depth)
-    return found, at + 1
-
-
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    if kind in (1, 2):
-        return kind == 1, at
-    if kind == 3:
-        return data[at], at + 1
-    if kind in (4, 5, 6):
-        return _integer(data, at)
-    if kind == 7:
-        return None, at + 8
-    if kind == 8:
-        length, at = _unsigned(data, at)
-        if at + length > len(data):
-            raise IndexError
-        return None, at + length
-    if kind == 12 and depth < 8:
-        return _struct(data, at, depth + 1)
-    # A header has no list and no map.
-    raise ValueError
-
-
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    value, at = _unsigned(data, at)
-    return (value >> 1) ^ -(value & 1), at
-
-
-def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
-        if byte < 128:
-            return value, at
-        if shift > 63:
-            raise ValueError

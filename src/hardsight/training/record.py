@@ -16,7 +16,7 @@ import torch
 
 from hardsight import records
 from hardsight.claims import CLAIM, is_abandoned
-from hardsight.files import plain_file, read_text
+from hardsight.files import read_text
 from hardsight.owners import lives, this_process
 from hardsight.records import read_run
 
@@ -266,10 +266,10 @@ def _is_gone(folder: Path, process: Any) -> bool:
 
 
 def _epochs(folder: Path) -> int | None:
-    import pyarrow.parquet as pq
+    from hardsight.files.parquet import Parquet
 
     try:
-        epochs: int | None = pq.read_metadata(plain_file(folder / "epochs.parquet")).num_rows
-        return epochs
+        with Parquet(folder / "epochs.parquet") as epochs:
+            return epochs.rows
     except (OSError, ValueError):
         return None

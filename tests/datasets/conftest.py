@@ -257,7 +257,7 @@ def office_home(root: Path) -> None:
 
 @builder("visda17")
 def visda17(root: Path) -> None:
-    from hardsight.datasets.domain_folders import VISDA17_CLASSES
+    from hardsight.datasets.photos import VISDA17_CLASSES
 
     for split in ("train", "validation", "test"):
         folder = root / "visda17" / split

@@ -69,7 +69,7 @@ def test_coarse_and_fine_change_places(build):
     assert torch.equal(coarse.columns["fine_labels"], fine.labels)
     assert (fine.num_classes, coarse.num_classes) == (100, 20)
     assert torch.equal(CIFAR100_HIERARCHY.coarsen(fine.labels), coarse.labels)
-    with pytest.raises(ValueError, match='granularity must be "fine" or "coarse"'):
+    with pytest.raises(ValueError, match="granularity must be one of fine, coarse"):
         read_cifar100(folder, granularity="medium")
 
 

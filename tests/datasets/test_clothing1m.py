@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from hardsight.datasets.clothing1m import read_clothing1m
+from hardsight.datasets.photos import read_clothing1m
 
 
 def test_each_split_has_its_labels(build):

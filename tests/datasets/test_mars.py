@@ -76,7 +76,7 @@ def test_names_of_other_data_sets_are_refused(build):
     (folder / "info" / "train_name.txt").write_text("../../secret.jpg\n")
     with pytest.raises(ValueError, match=r"must be named like 0001C1T0001F001.jpg; got '../../secret.jpg'"):
         read_mars(folder)
-    with pytest.raises(ValueError, match='split must be "train", "query", "gallery" or "test"'):
+    with pytest.raises(ValueError, match="split must be one of train, query, gallery, test"):
         read_mars(folder, "val")
 
 

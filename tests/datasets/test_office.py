@@ -5,14 +5,14 @@ import shutil
 import pytest
 import torch
 
-from hardsight.datasets.domain_folders import (
+from hardsight.datasets.folders import read_domain_lists
+from hardsight.datasets.photos import (
     VISDA17_CLASSES,
     read_office31,
     read_office_caltech10,
     read_office_home,
     read_visda17,
 )
-from hardsight.datasets.folders import read_domain_lists
 
 LISTS = {domain: f"{domain}_list.txt" for domain in ("amazon", "dslr", "webcam")}
 
@@ -21,7 +21,7 @@ def test_a_domain_is_a_split(build):
     folder = build("office-caltech10") / "office_caltech10"
     whole, part = read_office_caltech10(folder), read_office_caltech10(folder, "dslr")
     assert part.paths == whole.in_domain("dslr").paths
-    with pytest.raises(ValueError, match='split must be "all" or one of the domains'):
+    with pytest.raises(ValueError, match="split must be one of all, amazon, caltech10"):
         read_office_caltech10(folder, "caltech")
 
 
@@ -87,9 +87,9 @@ def test_visda_by_list_and_by_folder(build):
     assert torch.equal(listed.labels, walked.labels)
     assert len(read_visda17(folder, "test")) == 12
     (folder / "test" / "image_list.txt").unlink()
-    with pytest.raises(FileNotFoundError, match="the test images do not lie in class folders"):
+    with pytest.raises(FileNotFoundError, match=r"image_list\.txt is not there"):
         read_visda17(folder, "test")
-    with pytest.raises(ValueError, match='split must be "train", "validation" or "test"'):
+    with pytest.raises(ValueError, match="split must be one of train, validation, test"):
         read_visda17(folder, "val")
 
 

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from hardsight.datasets.pickles import load_arrays
+from hardsight.datasets.formats import load_arrays
 
 
 def write(tmp_path, data: bytes):

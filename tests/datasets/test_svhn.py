@@ -5,7 +5,7 @@ import pytest
 from scipy.io import loadmat, savemat
 
 from hardsight.datasets.digits import read_svhn
-from hardsight.datasets.matlab import load_matlab
+from hardsight.datasets.formats import load_matlab
 
 
 def test_axes_and_the_digit_zero(build):

@@ -18,12 +18,11 @@ from hardsight.cleaning.audit import read_scored
 from hardsight.datasets.cifar import read_cifar10
 from hardsight.datasets.digits import read_idx
 from hardsight.datasets.folders import text_lines
+from hardsight.datasets.formats import load_arrays, load_matlab
 from hardsight.datasets.huggingface import read_huggingface
 from hardsight.datasets.human import load_human_labels
 from hardsight.datasets.imagenet import read_selection_frequency
 from hardsight.datasets.loader import StreamingLoader
-from hardsight.datasets.matlab import load_matlab
-from hardsight.datasets.pickles import load_arrays
 from hardsight.dynamics.detector import NoiseDetector
 from hardsight.engines.files import read_features
 from hardsight.engines.weights import read_tensors as read_weights

@@ -4,6 +4,7 @@ Binary: records of one label byte (CIFAR-100: coarse, then fine), then 1,024 byt
 Python: pickled dicts with the same rows under `data`, and the labels.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -11,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from hardsight.datasets.formats import load_arrays
 from hardsight.datasets.hierarchy import Hierarchy
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.datasets.pickles import load_arrays
 from hardsight.files import read_bytes
+from hardsight.names import check_name
 
 _PIXELS = 3 * 32 * 32
 _CIFAR10_FILES = {"train": tuple(f"data_batch_{part}" for part in range(1, 6)), "test": ("test_batch",)}
@@ -84,8 +86,7 @@ def read_cifar100(folder: Path | str, split: str = "train", *, granularity: str 
     rows = _read(Path(folder), _CIFAR100_FILES, split, label_bytes=2)
     fine = torch.from_numpy(rows.labels)
     coarse = CIFAR100_HIERARCHY.coarsen(fine) if rows.coarse is None else torch.from_numpy(rows.coarse)
-    if granularity not in ("fine", "coarse"):
-        raise ValueError(f'granularity must be "fine" or "coarse"; got {granularity!r}')
+    check_name("granularity", granularity, ("fine", "coarse"))
     chosen = fine if granularity == "fine" else coarse
     return ArrayDataset(
         images=torch.from_numpy(rows.images),
@@ -101,25 +102,13 @@ def read_vehicles10(folder: Path | str, split: str = "train") -> ArrayDataset:
     """The ten vehicle classes of CIFAR-100 (GR, Appendix C); ids are positions in CIFAR-100."""
     whole = read_cifar100(folder, split)
     place = torch.full((whole.num_classes,), -1)
-    for label, fine in enumerate(VEHICLES10_CLASSES):
-        place[CIFAR100_CLASSES.index(fine)] = label
-    labels = place[whole.labels]
-    chosen = (labels >= 0).nonzero().squeeze(1)
-    part = whole.subset(chosen)
-    return ArrayDataset(
-        images=part.images,
-        labels=labels[chosen],
-        ids=part.ids,
-        class_names=VEHICLES10_CLASSES,
-        columns=part.columns,
-        name="vehicles10",
-        split=split,
-    )
+    place[[CIFAR100_CLASSES.index(fine) for fine in VEHICLES10_CLASSES]] = torch.arange(len(VEHICLES10_CLASSES))
+    part = whole.subset((place[whole.labels] >= 0).nonzero().squeeze(1))
+    return dataclasses.replace(part, labels=place[part.labels], class_names=VEHICLES10_CLASSES, name="vehicles10")
 
 
 def _read(folder: Path, files: Mapping[str, tuple[str, ...]], split: str, label_bytes: int) -> _Rows:
-    if split not in files:
-        raise ValueError(f'split must be "train" or "test"; got {split!r}')
+    check_name("split", split, files)
     names = files[split]
     if any((folder / f"{name}.bin").exists() for name in names):
         parts = [_read_binary(folder / f"{name}.bin", label_bytes) for name in names]

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hardsight.datasets.formats import load_matlab
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.datasets.matlab import load_matlab
 from hardsight.files import RefusedError, check_unpacked, plain_file, read_bytes, reading
 from hardsight.names import check_name
 

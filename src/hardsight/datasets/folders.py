@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -12,6 +12,14 @@ from hardsight.datasets.decoding import EXTENSIONS
 from hardsight.datasets.interface import FileDataset, Size, Skipped
 from hardsight.datasets.paths import Below, is_text, printable, quoted
 from hardsight.files import read_text
+
+
+class Described(TypedDict, total=False):
+    """How a data set is called, and the size of its images."""
+
+    name: str
+    split: str
+    size: Size
 
 
 def read_image_folder(
@@ -42,9 +50,7 @@ def read_domain_folders(
     domains: Mapping[str, str],
     *,
     class_names: Sequence[str] | None = None,
-    name: str = "folder",
-    split: str = "all",
-    size: Size = None,
+    **described: Unpack[Described],
 ) -> FileDataset:
     """`folder/<domain>/<class>/<file>`; `domains` maps each domain's name to its subfolder.
 
@@ -59,7 +65,7 @@ def read_domain_folders(
         domain: _in_class_folders(root, place, classes, lambda folder: not folder.is_dir())
         for domain, place in domains.items()
     }
-    return _of_domains(root, found, class_names=classes, name=name, split=split, size=size)
+    return _of_domains(root, found, classes, described)
 
 
 def read_domain_lists(
@@ -69,17 +75,27 @@ def read_domain_lists(
     class_names: Sequence[str],
     first_label: int = 0,
     prefix: str = "",
-    name: str = "list",
-    split: str = "all",
-    size: Size = None,
+    **described: Unpack[Described],
 ) -> FileDataset:
     """One image list a domain (see `read_image_list`), list files and paths relative to `folder`."""
-    root = Path(folder)
-    found = {
-        domain: parse_list(root / file, len(class_names), first_label=first_label, prefix=prefix)
-        for domain, file in lists.items()
-    }
-    return _of_domains(root, found, class_names=class_names, name=name, split=split, size=size)
+    root, classes = Path(folder), len(class_names)
+    found = {domain: parse_list(root / file, classes, first_label, prefix) for domain, file in lists.items()}
+    return _of_domains(root, found, class_names, described)
+
+
+def _of_domains(
+    root: Path, found: Mapping[str, tuple[list[str], list[int]]], class_names: Sequence[str], described: Described
+) -> FileDataset:
+    """One data set of the paths and labels of each domain."""
+    return collect(
+        root,
+        [path for paths, _ in found.values() for path in paths],
+        [label for _, labels in found.values() for label in labels],
+        domains=[number for number, (paths, _) in enumerate(found.values()) for _ in paths],
+        domain_names=tuple(found),
+        class_names=class_names,
+        **described,
+    )
 
 
 def read_image_list(
@@ -98,12 +114,12 @@ def read_image_list(
     `prefix` is taken off the front of each path first: published lists often name a folder of their author's.
     Entries that are not there or that point outside the root are left out and listed in `skipped`.
     """
-    paths, labels = parse_list(list_file, len(class_names), first_label=first_label, prefix=prefix)
+    paths, labels = parse_list(list_file, len(class_names), first_label, prefix)
     return collect(Path(root), paths, labels, class_names=class_names, name=name, split=split, size=size)
 
 
 def parse_list(
-    list_file: Path | str, num_classes: int, *, first_label: int = 0, prefix: str = ""
+    list_file: Path | str, num_classes: int, first_label: int = 0, prefix: str = ""
 ) -> tuple[list[str], list[int]]:
     """Paths and zero-based labels of the lines `path label`; the path may hold spaces."""
     paths, labels = [], []
@@ -131,8 +147,8 @@ def collect(
     paths: Sequence[str],
     labels: Sequence[int] | Tensor,
     *,
-    name: str,
-    split: str,
+    name: str = "folder",
+    split: str = "all",
     class_names: Sequence[str],
     ids: Sequence[int] | None = None,
     domains: Sequence[int] | None = None,
@@ -180,18 +196,6 @@ def _in_class_folders(
         paths += found
         labels += [label] * len(found)
     return paths, labels
-
-
-def _of_domains(root: Path, found: Mapping[str, tuple[list[str], list[int]]], **described: Any) -> FileDataset:
-    """One data set of the paths and labels of each domain; `described` goes to `collect`."""
-    return collect(
-        root,
-        [path for paths, _ in found.values() for path in paths],
-        [label for _, labels in found.values() for label in labels],
-        domains=[number for number, (paths, _) in enumerate(found.values()) for _ in paths],
-        domain_names=tuple(found),
-        **described,
-    )
 
 
 def subfolders(folder: Path) -> list[str]:

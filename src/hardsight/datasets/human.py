@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from hardsight.datasets.cifar import read_cifar10, read_cifar100
+from hardsight.datasets.formats import NotArraysError, finished, stand_ins
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.datasets.pickles import NotArraysError, finished, stand_ins
 from hardsight.files import RefusedError, check_unpacked, reading
 from hardsight.files.arrays import npy_array, npz_arrays
 from hardsight.files.pickled import load_checkpoint

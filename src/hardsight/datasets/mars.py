@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from hardsight.datasets.folders import collect, images_below, subfolders, text_lines
+from hardsight.datasets.formats import load_matlab
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.datasets.matlab import load_matlab
 from hardsight.datasets.paths import quoted
+from hardsight.names import check_name
 
 _NAME = re.compile(r"(?P<identity>\d{4}|00-1)C(?P<camera>\d)T(?P<tracklet>\d{4})F(?P<frame>\d+)\.jpe?g")
 
@@ -24,8 +25,7 @@ def read_mars(folder: Path | str, split: str = "train", *, size: Size = None) ->
     "train"; "test": every tracklet of the test half; "query": the authors' queries; "gallery": the rest of "test".
     """
     folder = Path(folder)
-    if split not in ("train", "query", "gallery", "test"):
-        raise ValueError(f'split must be "train", "query", "gallery" or "test"; got {split!r}')
+    check_name("split", split, ("train", "query", "gallery", "test"))
     half = "train" if split == "train" else "test"
     names = _frame_names(folder, half)
     parsed = [_parse(name, folder) for name in names]

@@ -192,7 +192,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="pacs",
         title="PACS",
-        reader="domain_folders:read_pacs",
+        reader="photos:read_pacs",
         splits={"all": 9_991, "train": 8_977, "crossval": 1_014},
         num_classes=7,
         folders=("PACS", "PACS/kfold", "pacs"),
@@ -202,7 +202,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="office-caltech10",
         title="Office-Caltech10",
-        reader="domain_folders:read_office_caltech10",
+        reader="photos:read_office_caltech10",
         splits={"all": 2_533, "amazon": 958, "caltech10": 1_123, "dslr": 157, "webcam": 295},
         num_classes=10,
         folders=("office_caltech10", "office_caltech_10", "Office-Caltech10"),
@@ -211,7 +211,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="office31",
         title="Office-31",
-        reader="domain_folders:read_office31",
+        reader="photos:read_office31",
         splits={"all": 4_110, "amazon": 2_817, "dslr": 498, "webcam": 795},
         num_classes=31,
         folders=("office31", "Office31", "Office-31", "office"),
@@ -220,7 +220,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="office-home",
         title="Office-Home",
-        reader="domain_folders:read_office_home",
+        reader="photos:read_office_home",
         splits={"all": 15_588, "Art": 2_427, "Clipart": 4_365, "Product": 4_439, "Real World": 4_357},
         num_classes=65,
         folders=("OfficeHomeDataset_10072016", "OfficeHome", "Office-Home", "office_home"),
@@ -229,7 +229,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="visda17",
         title="VisDA-17, classification",
-        reader="domain_folders:read_visda17",
+        reader="photos:read_visda17",
         splits={"train": 152_397, "validation": 55_388, "test": 72_372},
         num_classes=12,
         folders=("visda17", "VisDA-17", "visda-2017", "visda"),
@@ -239,7 +239,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         name="clothing1m",
         title="Clothing1M",
-        reader="clothing1m:read_clothing1m",
+        reader="photos:read_clothing1m",
         splits={"noisy_train": 1_000_000, "clean_train": 47_570, "clean_val": 14_313, "clean_test": 10_526},
         num_classes=14,
         folders=("clothing1M", "clothing1m", "Clothing1M"),

@@ -1,20 +1,21 @@
-"""Pickles that may hold arrays and nothing else.
+"""Pickles that may hold arrays and nothing else, and arrays in MATLAB files (up to version 7).
 
-A pickle is a program. This reader runs it with a vocabulary of stand-ins: whatever the pickle names, it can only
-build numbers, text, bytes, lists, tuples, dicts and NumPy arrays of plain numbers; any other name is refused.
+A pickle is a program. This reader runs it with stand-ins for what it may call: whatever the pickle names, it can only
+build numbers, text, bytes, lists, tuples, dicts and NumPy arrays of plain numbers; any other name is rejected.
 """
 
 import io
 import math
 import pickle
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
 from hardsight.datasets.paths import quoted
-from hardsight.files import read_bytes
+from hardsight.files import RefusedError, check_unpacked, plain_file, read_bytes, reading
 from hardsight.files.pickled import check_pickle
 
 
@@ -176,3 +177,47 @@ def _finish(value: Any, done: dict[int, Any]) -> Any:
     if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | np.ndarray | Tensor):
         return value
     raise NotArraysError(f"it holds a {type(value).__name__}")
+
+
+_NUMERIC = ("double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+_HEADER, _COMPRESSED = 128, 15
+
+
+def load_matlab(path: Path | str, key: str) -> np.ndarray:
+    """The numeric array `key` of a .mat file; damaged, foreign and version 7.3 files are refused in a sentence."""
+    from scipy.io import loadmat, whosmat
+
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there")
+    size = plain_file(path).stat().st_size
+    with reading(path, "a MATLAB file"):
+        try:
+            held = {name: (shape, kind) for name, shape, kind in whosmat(path)}
+        except NotImplementedError as error:
+            raise RefusedError(f"{path} must be a MATLAB file up to version 7; it is 7.3, which is HDF5") from error
+        shape, kind = held.get(key, ((), ""))
+        if kind not in _NUMERIC:
+            raise RefusedError(f"{path} must hold the numeric array {key}; it does not")
+        check_unpacked(path, max(math.prod(shape), _unpacked(path)), size)
+        read: np.ndarray = loadmat(path, variable_names=[key])[key]
+        return read
+
+
+def _unpacked(path: Path) -> int:
+    """The bytes of all parts of the file once they are unpacked, as each says at its beginning."""
+    total, at = 0, _HEADER
+    with path.open("rb") as file:
+        start = file.read(_HEADER)
+        order: Literal["little", "big"] = "little" if start[126:128] == b"IM" else "big"
+        if start[126:128] not in (b"IM", b"MI"):
+            # Version 4, which compresses nothing.
+            return 0
+        while len(tag := file.read(8)) == 8:
+            kind, length = (int.from_bytes(tag[at : at + 4], order) for at in (0, 4))
+            if kind == _COMPRESSED:
+                inner = zlib.decompressobj().decompress(file.read(min(length, 1024)), 8)
+                total += int.from_bytes(inner[4:8], order)
+            at += 8 + length
+            file.seek(at)
+    return total

@@ -11,26 +11,19 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.cleaning.audit import Scored, audited_table, distinct, write_audit
+from hardsight.cleaning.audit import Scored, audited_table, write_audit
 from hardsight.cleaning.audit import audit as audit_scores
-from hardsight.cleaning.columns import score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.labelled import (
     Labelled,
-    arrow_table,
     few_of_a_class,
-    labelled_arrays,
-    labelled_table,
-    shown_columns,
-    with_label,
-    with_shown,
 )
 from hardsight.cleaning.neighbours import nearest_in_angle, neighbour_disagreement
 from hardsight.cleaning.probabilities import with_scores
-from hardsight.cleaning.sources import read_audited
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head
 from hardsight.names import visible
+from hardsight.opening import Opened, Options, open_source
 
 NEIGHBOURS = pa.field(
     "neighbour_disagreement",
@@ -112,9 +105,13 @@ def audit(
     labels: Any = None,
     features: Any = None,
     probabilities: Any = None,
+    backbone: str | None = None,
     label: str = "label",
     text: str | None = None,
     show: Sequence[str] = (),
+    layout: str | None = None,
+    split: str | None = None,
+    size: int | None = None,
     folds: int = 5,
     groups: Any = None,
     class_names: Sequence[str] | None = None,
@@ -122,13 +119,20 @@ def audit(
     estimate: str = "auto",
     estimator: Any = None,
     seed: int = 0,
+    cache: Path | str | None = None,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
 ) -> Audit:
     """Rank samples by how little their labels fit, and estimate how many are wrong.
 
-    `source` is left out where `labels` come beside `features` or `probabilities` (tensors, arrays, `numpy.memmap`);
-    else it is a table that speaks Arrow (pandas, polars, pyarrow), whose columns `label`, `features`, `probabilities`,
-    `text`, `groups` and `show` name, a table of scores, or the path of one or of a run's record. Labels are text or
-    whole numbers; text beside probabilities is numbered in the order of `class_names`, else sorted.
+    `source` is a table that speaks Arrow (pandas, polars, pyarrow), whose columns `label`, `features`, `probabilities`,
+    `text`, `groups` and `show` name; a folder of images or a data set by name (`layout`, `split`: `hardsight data
+    list`); a table of scores; or the path of one of these, of an .npz or safetensors file, or of a run's record. It is
+    left out where `labels` come beside `features` or `probabilities` (tensors, arrays, `numpy.memmap`). Labels are text
+    or whole numbers; text beside probabilities is numbered in the order of `class_names`, else sorted.
+
+    `backbone` turns images (in its own `size`, or that one) or the column `text` into features: `timm:NAME@FILE`,
+    `hf:FOLDER`, `package:NAME`; nothing is downloaded. `cache`, a folder, keeps them for the next time.
 
     Features are judged by heads that never saw the sample (`fit_head`, which takes `folds`, `groups`, `estimator` and
     `seed`) and, up to 100,000 samples, by the labels of its nearest neighbours in angle. `score` names what to rank by
@@ -143,39 +147,24 @@ def audit(
     >>> hs.audit(labels=labels, features=features).issues.suspects()["id"].to_pylist()
     [7]
     """
-    name, path = "labels", None
-    if source is None:
-        if labels is None:
-            raise ValueError("source must be a table, a run or a table of scores; without it, labels must be given")
-        given = labelled_arrays(
-            labels, features=features, probabilities=probabilities, groups=groups, class_names=class_names
-        )
-    else:
-        if labels is not None:
-            raise ValueError("labels must be left out where source has them; label names their column")
-        options: dict[str, Any] = {"label": label, "features": features, "probabilities": probabilities, "text": text,
-                                   "show": show, "groups": groups, "class_names": class_names}  # fmt: skip
-        if isinstance(source, str | Path):
-            read = read_audited(source, **options)
-            name, path = Path(source).stem, Path(source)
-            if isinstance(read, Scored):
-                names = read.class_names if class_names is None else distinct([str(one) for one in class_names])
-                return of_scores(replace(read, class_names=names), score, estimate)
-            given = read
-        else:
-            table, name = arrow_table(source), "table"
-            if (
-                features is None
-                and probabilities is None
-                and "features" not in table.column_names
-                and score_names(table)
-            ):
-                names = None if class_names is None else distinct([str(one) for one in class_names])
-                table = with_label(table, label)
-                shown = with_shown(table, shown_columns(table, text, show))
-                return of_scores(Scored(shown, names, name, path), score, estimate)
-            given = labelled_table(table, **options)
-    return of_labelled(given, name, path, score, estimate, folds=folds, estimator=estimator, seed=seed)
+    options = Options(label, features, probabilities, backbone, text, show, groups, class_names, layout, split, size,
+                      None if cache is None else Path(cache), device, progress)  # fmt: skip
+    return of_opened(open_source(source, options, labels), score, estimate, folds=folds, estimator=estimator, seed=seed)
+
+
+def of_opened(
+    opened: Opened, score: str | Sequence[str] | None = None, estimate: str = "auto", **fitting: Any
+) -> Audit:
+    """The audit of what was opened; `fitting` goes to `of_labelled`."""
+    if isinstance(opened.given, Scored):
+        return of_scores(opened.given, score, estimate)
+    found = of_labelled(opened.given, opened.name, opened.path, score, estimate, **fitting)
+    if not opened.unusable:
+        return found
+    # Images that could not be read have no features, or no row at all; either way the reason is the image's.
+    listed = {row["id"]: row["reason"] for row in found.left_out.to_pylist()} | dict(opened.unusable)
+    ids = pa.array(list(listed), found.left_out.schema.field("id").type)
+    return replace(found, left_out=pa.table({"id": ids, "reason": pa.array(list(listed.values()), pa.string())}))
 
 
 def of_scores(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> Audit:

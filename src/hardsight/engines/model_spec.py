@@ -82,7 +82,7 @@ def _as_recorded(loaded: LoadedModel, weights: Path | str) -> LoadedModel:
 
 
 def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
-    timm = _import("timm", f"timm:{name}", "timm")
+    timm = import_or_say("timm", f"timm:{name}", "timm")
     published = timm.get_pretrained_cfg(name) if pretrained and num_classes is not None else None
     if published is not None and num_classes != published.num_classes:
         # timm would draw that head at random, after it has downloaded the rest.
@@ -91,7 +91,7 @@ def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedMo
     try:
         model = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # timm, its hub and their libraries fail in many types
-        raise ValueError(f"timm could not build {name!r}: {_first_line(error)}") from None
+        raise ValueError(f"timm could not build {name!r}: {first_line(error)}") from None
     configuration = getattr(model, "pretrained_cfg", {})
     names = configuration.get("label_names") if num_classes is None else None
     return LoadedModel(model, from_timm(configuration), tuple(names) if names else None, "")
@@ -102,14 +102,14 @@ def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> L
     _refuse_num_classes(f"hf:{name}", num_classes)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"hf:FOLDER must be a folder that save_pretrained made; {folder} holds no config.json")
-    transformers = _import("transformers", f"hf:{name}", "transformers")
+    transformers = import_or_say("transformers", f"hf:{name}", "transformers")
     try:
-        with _quiet(transformers):
+        with quiet(transformers):
             model, loading = transformers.AutoModelForImageClassification.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
             )
     except Exception as error:  # damaged weights, unknown architectures and odd configurations fail in many types
-        raise ValueError(f"{folder} does not load as an image classifier: {_first_line(error)}") from None
+        raise ValueError(f"{folder} does not load as an image classifier: {first_line(error)}") from None
     missing = sorted(loading.get("missing_keys", ()))
     if missing:
         # transformers would draw them at random and say so in a warning: such a head has learned nothing.
@@ -121,13 +121,13 @@ def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> L
 
 
 def _from_torchvision(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
-    models = _import("torchvision.models", f"torchvision:{name}", "torchvision")
+    models = import_or_say("torchvision.models", f"torchvision:{name}", "torchvision")
     try:
         published = models.get_model_weights(name).DEFAULT
         options = {} if num_classes is None else {"num_classes": num_classes}
         model = models.get_model(name, weights=published if pretrained else None, **options)
     except Exception as error:  # unknown names and failed downloads come in many types
-        raise ValueError(f"torchvision could not build {name!r}: {_first_line(error)}") from None
+        raise ValueError(f"torchvision could not build {name!r}: {first_line(error)}") from None
     names = published.meta.get("categories") if num_classes is None else None
     return LoadedModel(model, from_torchvision(published.transforms()), tuple(names) if names else None, "")
 
@@ -201,7 +201,7 @@ def _own_preprocessing(model: nn.Module) -> tuple[Preprocessing, tuple[str, ...]
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: Any) -> Iterator[None]:
     """Without the bars and warnings that transformers prints while it loads."""
     logging = transformers.utils.logging
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -226,13 +226,13 @@ def _working_directory_importable() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _import(module: str, spec: str, wanted: str) -> Any:
+def import_or_say(module: str, spec: str, wanted: str) -> Any:
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError, OSError) as error:
         # A torchvision built for another torch fails with a RuntimeError: it is there, and cannot be used.
         raise ImportError(
-            f"{spec} needs {module.split('.')[0]}, which does not import ({_first_line(error)}): pip install {wanted}"
+            f"{spec} needs {module.split('.')[0]}, which does not import ({first_line(error)}): pip install {wanted}"
         ) from None
 
 
@@ -243,12 +243,12 @@ def _refuse_num_classes(spec: str, num_classes: int | None) -> None:
 
 def _what_and_where(error: BaseException) -> str:
     """The error in one line, with the line that raised it where that is a user's."""
-    said, last = f"{type(error).__name__}: {_first_line(error)}", traceback.extract_tb(error.__traceback__)[-1]
+    said, last = f"{type(error).__name__}: {first_line(error)}", traceback.extract_tb(error.__traceback__)[-1]
     nobodys = last.filename == __file__ or last.filename.startswith("<")
     return said if nobodys else f"{said} ({Path(last.filename).name}, line {last.lineno})"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -71,7 +71,7 @@ def score_model(
             # Not in inference mode: a model may take derivatives in its forward.
             evaluating(model),
             observe(model, head, views=views) as seen,
-            _progress(loader, progress) as step,
+            progress_bar(loader, progress) as step,
         ):
             for number, batch in enumerate(loader):
                 inputs, labels, ids = _take_apart(batch, device, dtype)
@@ -243,7 +243,8 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def _progress(loader: Iterable[Any], wanted: bool | None) -> Iterator[Callable[[int], None]]:
+def progress_bar(loader: Iterable[Any], wanted: bool | None, title: str = "scoring") -> Iterator[Callable[[int], None]]:
+    """A bar of the batches on stderr, where it is a terminal or one is wanted; call what it gives with the steps."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield lambda batches: None
         return
@@ -251,7 +252,7 @@ def _progress(loader: Iterable[Any], wanted: bool | None) -> Iterator[Callable[[
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("scoring", total=_batches(loader))
+        task = bar.add_task(title, total=_batches(loader))
         yield lambda batches: bar.advance(task, batches)
 
 

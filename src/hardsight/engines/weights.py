@@ -3,7 +3,7 @@
 A checkpoint that would need unpickling is refused: a pickle is a program.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,23 @@ _NESTS = ("state_dict", "model_state_dict", "model", "net", "weights")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 
 
-def load_weights(model: nn.Module, path: Path | str) -> None:
-    """Put the tensors of a safetensors file or a tensors-only checkpoint into the model; all must fit."""
+def load_weights(model: nn.Module, path: Path | str, without: Sequence[str] = ()) -> None:
+    """Put the tensors of a safetensors file or a tensors-only checkpoint into the model; all must fit.
+
+    Layers named in `without`, a head that the model lacks, are passed over.
+    """
     tensors = read_tensors(path)
+    passed_over = tuple(f"{layer}." for layer in without)
     # Wrappers lie in wrappers, in either order: a compiled model in a distributed one, or that one compiled.
-    while (mismatch := first_mismatch(model, tensors)) and (prefix := _shared_prefix(tensors)):
+    while True:
+        fitting = {name: tensor for name, tensor in tensors.items() if not name.startswith(passed_over)}
+        mismatch, prefix = first_mismatch(model, fitting), _shared_prefix(tensors)
+        if not mismatch or prefix is None:
+            break
         tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if mismatch:
         raise ValueError(f"weights must fit the model; in {path} {mismatch}")
-    model.load_state_dict(tensors, strict=False)
+    model.load_state_dict(fitting, strict=False)
 
 
 def _shared_prefix(tensors: Mapping[str, Tensor]) -> str | None:

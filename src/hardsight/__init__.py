@@ -5,6 +5,7 @@ The whole public API. All of it is imported when it is first used: a command's h
 | name | what it does |
 |---|---|
 | `audit(table)`, `audit(labels=..., features=...)` | which labels are probably wrong; to look at, edit and save |
+| `explore(folder)` | a page to look at samples and decide about them, in your browser |
 | `score_model(model, loader)` | scores of every sample, as a table: `avh`, `confidence`, `el2n`, ... |
 | `score(features, weight, labels)` | the same from features and the weights of the last layer |
 | `find_label_issues(table)` | which labels are probably wrong, how many, and what they should be |
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from hardsight.domains import SelfTraining
     from hardsight.dynamics import Recorder
     from hardsight.engines import score_model
+    from hardsight.explorer import explore
     from hardsight.geometry import angle_between
     from hardsight.hardness import angular_visual_confidence, angular_visual_hardness, model_confidence, score
     from hardsight.heads import fit_head, observe
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AngularLinear", "Recorder", "SelfTraining", "alignment", "angle_between", "angular_visual_confidence",
-    "angular_visual_hardness", "audit", "cleaning", "datasets", "degradation", "domains", "explain",
+    "angular_visual_hardness", "audit", "cleaning", "datasets", "degradation", "domains", "explain", "explore",
     "find_label_issues", "fit_head", "kernels", "losses", "model_confidence", "models", "noise", "observe", "report",
     "score", "score_model", "training",
 ]  # fmt: skip
@@ -63,6 +65,7 @@ _HOMES = {
     "angular_visual_confidence": "hardness",
     "angular_visual_hardness": "hardness",
     "audit": "auditing",
+    "explore": "explorer",
     "find_label_issues": "cleaning",
     "fit_head": "heads",
     "model_confidence": "hardness",

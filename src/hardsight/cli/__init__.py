@@ -18,6 +18,7 @@ from hardsight.cli.audit import audit
 from hardsight.cli.bench import bench
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
+from hardsight.cli.explore import explore
 from hardsight.cli.printing import BAD_INPUT, one_sentence, say
 from hardsight.cli.report import report
 from hardsight.cli.score import score
@@ -79,7 +80,7 @@ def app_with(found: Iterable[EntryPoint]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
-    for command in (demo, score, audit, align, train, runs, adapt, report, bench):
+    for command in (demo, score, audit, explore, align, train, runs, adapt, report, bench):
         app.command()(command)
     app.add_typer(data_app, name="data")
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}

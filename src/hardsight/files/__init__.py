@@ -10,6 +10,7 @@ any number of them once it is unpacked. Whoever opens a file by a name that a pe
 | `arrays` | arrays in .npy and .npz files and in safetensors, by their headers |
 | `parquet` | the columns of a Parquet file, by its footer and the headers of their pages |
 | `thrift` | (the protocol of that footer and these headers) |
+| `inside` | that a path which a file names stays below a folder |
 """
 
 from hardsight.files.memory import Budget, check_unpacked, memory_left

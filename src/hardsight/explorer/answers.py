@@ -1,0 +1,280 @@
+"""What the page asks and what it is told: plain values and arrays, without anything of the web."""
+
+import getpass
+import math
+import os
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardsight.explorer.columns import CLASSES, changed, open_columns
+from hardsight.explorer.decisions import NAMES, Decisions
+from hardsight.explorer.filters import parse_filters, parse_view
+from hardsight.explorer.histories import trajectory
+from hardsight.explorer.pictures import Pictures
+from hardsight.explorer.query import share_below
+from hardsight.explorer.selection import DECISION, Selection, Selections
+from hardsight.explorer.source import find_source
+from hardsight.names import check_name
+
+_MOST_ROWS, _MOST_COLUMNS, _LONGEST_TEXT, _LONGEST_NAME = 200, 256, 2000, 80
+# Columns that are axes of a map and say nothing by themselves, as pairs in the order in which they are preferred.
+_AXES = (("x", "y"), ("umap_x", "umap_y"), ("pca_x", "pca_y"))
+
+
+class Answers:
+    """A table opened to be explored: every question of the page is a method. Safe to be asked by several threads."""
+
+    def __init__(self, source: Path | str, images: Path | str | None = None) -> None:
+        self.source = find_source(source, images)
+        self._since = self.source.table.stat()
+        self.columns = open_columns(self.source.table)
+        if self.source.class_names and all(one.isdecimal() for one in self.columns.class_names):
+            names = self.source.class_names
+            numbers = [int(one) for one in self.columns.class_names]
+            self.columns.class_names = [names[one] if one < len(names) else str(one) for one in numbers]
+        self.decisions = Decisions(self.columns, self.source.decisions)
+        self.pictures = Pictures(self.columns, self.source)
+        self.selections = Selections(self.columns, self.decisions.codes)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Let the action list be finished."""
+        self.decisions.close()
+
+    def table(self) -> dict[str, Any]:
+        """What there is to see: columns, classes, which of them come first."""
+        names = self.columns.class_names
+        columns = [
+            {
+                "name": one.name,
+                "role": one.role,
+                "title": one.title,
+                "kind": one.kind,
+                "direction": one.direction,
+                "low": one.low,
+                "high": one.high,
+                "values": names if one.name in CLASSES and one.role == "list" else one.values,
+            }
+            for one in self.columns.all.values()
+        ]
+        decision = {"name": DECISION, "role": "list", "title": "Decision", "kind": "", "values": NAMES}
+        return {
+            "name": self.source.name,
+            "rows": self.columns.rows,
+            "columns": [decision, *columns],
+            "classes": names,
+            "axes": self._axes,
+            "sort": self._sort,
+            "matrix": self._matrix,
+            "pictures": self.pictures.any,
+            "user": _user(),
+            "folder": str(self.source.decisions),
+        }
+
+    @cached_property
+    def _numbers(self) -> list[str]:
+        return [one.name for one in self.columns.of("number")]
+
+    @cached_property
+    def _axes(self) -> list[str]:
+        pair = next((list(pair) for pair in _AXES if set(pair) <= set(self._numbers)), None)
+        scores = [one for one in self._numbers if self.columns.all[one].kind == "score" and one != "suspicion"]
+        rest = [one for one in self._numbers if one not in scores and one != "rank"]
+        return pair or (scores + rest)[:2]
+
+    @cached_property
+    def _sort(self) -> dict[str, Any]:
+        """The order of the gallery at first: the most suspicious, else the hardest by the first score."""
+        if "suspicion" in self._numbers:
+            return {"by": "suspicion", "descending": True}
+        scores = [one for one in self.columns.of("number") if one.kind == "score"] or self.columns.of("number")
+        first = scores[0] if scores else None
+        return {"by": first.name if first else "", "descending": not first or first.direction != "larger is easier"}
+
+    @cached_property
+    def _matrix(self) -> list[str] | None:
+        lists = [one.name for one in self.columns.of("list")]
+        second = next((one for one in ("expected", "predicted") if one in lists), None)
+        return ["label", second] if second and "label" in lists else None
+
+    def counts(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The counts of a selection: of histograms, lists, a matrix and a map, as far as they are asked for."""
+        filters = parse_filters(asked.get("filters"))
+        sizes = {one.name: len(one.values) for one in self.columns.of("list", "several")} | {DECISION: len(NAMES)}
+        parts: dict[str, np.ndarray] = {}
+        with self._lock:
+            held = self.selections.sampled if asked.get("sampled") else self.selections
+            selection = held.select(filters)
+            for name in _names(asked.get("histograms"), self._numbers):
+                parts[f"histogram {name}"] = selection.histogram(name).astype(np.uint32)
+            for name in _names(asked.get("lists"), list(sizes)):
+                parts[f"list {name}"] = selection.listed(name, sizes[name]).astype(np.uint32)
+            if asked.get("matrix") and self._matrix:
+                parts["matrix"] = selection.matrix(*self._matrix).astype(np.uint32)
+            if isinstance(asked.get("map"), Mapping):
+                parts |= _map(selection, asked["map"])
+        facts = {"count": selection.count * held.every, "exact": held.every == 1}
+        return facts, parts
+
+    def page(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Some rows of a selection, by a number: what a gallery shows of each."""
+        filters = parse_filters(asked.get("filters"))
+        start, count = _whole(asked.get("start", 0)), min(_whole(asked.get("count", 60)), _MOST_ROWS)
+        by = asked.get("by")
+        with self._lock:
+            selection = self.selections.select(filters)
+            if by:
+                rows = selection.page(str(by), start, count, descending=bool(asked.get("descending")))
+            else:
+                rows = selection.every_row()[start : start + count]
+        return {"rows": self.cards(rows.tolist(), str(by or "")), "count": selection.count}
+
+    def cards(self, rows: list[int], by: str = "") -> list[dict[str, Any]]:
+        """What a gallery shows of these rows."""
+        columns = {"id": self.columns.texts("id", rows)}
+        shown = [one for one in self.columns.of("text", "list", "number") if one.kind == "shown" or one.name in _CARD]
+        for one in shown:
+            columns[one.name] = self._said(one.name, rows)
+        if by and by not in columns:
+            columns[by] = self._said(by, rows)
+        cards = [{name: _plain(values[at]) for name, values in columns.items()} for at in range(len(rows))]
+        for card, row in zip(cards, rows, strict=True):
+            card |= {"row": row, "mark": _mark(self.decisions.of(row))}
+        return cards
+
+    def _said(self, name: str, rows: list[int]) -> list[Any]:
+        column = self.columns.all[name]
+        if column.role != "list":
+            return self.columns.texts(name, rows)
+        values = [*(self.columns.class_names if name in CLASSES else column.values), None]
+        return [values[code] for code in self.columns.array(name)[rows].tolist()]
+
+    def sample(self, row: int) -> dict[str, Any]:
+        """All that is known of one sample."""
+        self._check_row(row)
+        told: dict[str, Any] = self.cards([row])[0]
+        for one in self.columns.of("text", "list"):
+            told[one.name] = _plain(self._said(one.name, [row])[0])
+        for one in self.columns.of("several"):
+            bits = int(self.columns.array(one.name)[row])
+            told[one.name] = ", ".join(value for at, value in enumerate(one.values) if bits >> at & 1)
+        scores = [(one, float(self.columns.array(one)[row])) for one in self._numbers]
+        members = self._members(row)
+        told["scores"] = [
+            {
+                "name": name,
+                "value": _plain(value),
+                "below": _plain(share_below(self.columns.array(name)[members], value)),
+            }
+            for name, value in scores
+        ]
+        near = self.columns.arrow("neighbours")[row].as_py() if self.columns.of("neighbours") else None
+        told["neighbours"] = self.cards([one for one in near or [] if 0 <= one < self.columns.rows])
+        told["trajectory"] = trajectory(self.source.records, told["id"])
+        told["heat"] = self.pictures.heat(row) is not None
+        return told
+
+    def _members(self, row: int) -> np.ndarray:
+        """The rows of its class; all rows where there are no classes."""
+        if "label" not in self.columns.all or self.columns.all["label"].role != "list":
+            return np.arange(self.columns.rows)
+        codes = self.columns.array("label")
+        return np.flatnonzero(codes == codes[row])
+
+    def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Decide on rows, or on a whole selection whose count the person has seen."""
+        by = str(asked.get("by") or _user())[:_LONGEST_NAME]
+        rows = asked.get("rows")
+        if rows is None:
+            with self._lock:
+                selected = self.selections.select(parse_filters(asked.get("filters"))).every_row()
+            if len(selected) != asked.get("count"):
+                raise ValueError(f"the selection has changed: it holds {len(selected):,} samples now; look again")
+            rows = selected
+        elif not isinstance(rows, list) or len(rows) > _MOST_VALUES:
+            raise ValueError(f"rows must be a list of at most {_MOST_VALUES:,}")
+        else:
+            for row in rows:
+                self._check_row(row)
+        action, label = asked.get("action"), asked.get("label")
+        check_name("action", action, (*NAMES[1:], "undo"))
+        if action == "undo":
+            self.decisions.undo(rows, by)
+        else:
+            self.decisions.decide(rows, str(action), label, by)
+        return {"rows": [int(row) for row in rows[:_MOST_VALUES]], **self.news(asked.get("since"))}
+
+    def news(self, since: Any = None) -> dict[str, Any]:
+        """What has happened: marks since the one of that number, progress, whether the table is still the same."""
+        marks = self.decisions.refresh()
+        first = _whole(since) if since is not None else len(marks)
+        new = {}
+        for one in marks[max(first, len(marks) - _MOST_VALUES) :]:
+            row = self.columns.row_of.get(str(one.id))
+            if row is not None:
+                new[row] = _mark(self.decisions.of(row))
+        found = self.decisions.progress()._asdict()
+        problem = self.decisions.error
+        if changed(self.source.table, self._since):
+            problem = f"{self.source.table.name} has changed since it was opened: what is shown is older; start again"
+        return {"marks": len(marks), "changed": [{"row": row, "mark": mark} for row, mark in new.items()],
+                "progress": found, "problem": problem}  # fmt: skip
+
+    def _check_row(self, row: Any) -> None:
+        if not isinstance(row, int) or not 0 <= row < self.columns.rows:
+            raise ValueError(f"row must be a row of the table, 0 to {self.columns.rows - 1}; got {row!r}")
+
+
+_CARD = frozenset({"label", "expected", "text", "path", "suspicion"})
+_MOST_VALUES = 10_000
+
+
+def _map(selection: Selection, asked: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    colour = asked.get("colour")
+    view, x, y = parse_view(asked.get("view")), str(asked.get("x")), str(asked.get("y"))
+    parts = {f"map {name}": part for name, part in selection.grid(x, y, view, str(colour) if colour else None).items()}
+    if asked.get("ground"):
+        parts |= {f"ground {name}": part for name, part in selection.of.select(()).grid(x, y, view, None).items()}
+    return parts
+
+
+def _names(given: Any, known: list[str]) -> list[str]:
+    """Names of columns that are asked for, at most so many."""
+    if given is None:
+        return []
+    if not isinstance(given, list) or len(given) > _MOST_COLUMNS:
+        raise ValueError(f"columns must be a list of at most {_MOST_COLUMNS}")
+    for one in given:
+        check_name("column", one, known, "columns")
+    return list(dict.fromkeys(given))
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"start and count must be whole numbers from 0 on; got {value!r}")
+    return value
+
+
+def _mark(mark: Any) -> dict[str, Any] | None:
+    return None if mark is None else {"action": mark.action, "label": mark.label, "by": mark.by, "at": mark.at}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: no NaN, no text without an end."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
+    return value if isinstance(value, int | bool) or value is None else str(value)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"user {os.getpid()}"

@@ -1,0 +1,174 @@
+"""Decisions on a table's samples: the marks on disk, a code for each row, and the action list that follows them."""
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hardsight.cleaning.action_list import COLUMNS, read_actions, write_actions
+from hardsight.cleaning.marks import DECISIONS, MARKS_FILE, UNDO, Mark, Marks
+from hardsight.explorer.columns import Columns
+from hardsight.explorer.progress import RIGHT, UNDECIDED, UNSURE, WRONG, Progress, progress
+
+ACTIONS_FILE = "actions.csv"
+# What a list calls the decision on a row: nothing comes first.
+NAMES = ("undecided", *DECISIONS)
+_OUTCOME = np.array([UNDECIDED, RIGHT, WRONG, WRONG, UNSURE], np.uint8)
+_MOST_AT_ONCE = 10_000
+
+
+class Decisions:
+    """What has been decided on each row; `error` says why the action list could not be written, empty when it was."""
+
+    def __init__(self, columns: Columns, folder: Path) -> None:
+        self.columns, self.folder = columns, folder
+        self.codes = np.zeros(columns.rows, np.uint8)
+        self.error = ""
+        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._closed = False
+        self.marks = Marks(folder / MARKS_FILE)
+        self._note(self.marks.all)
+        self._writer = threading.Thread(target=self._write_list, daemon=True)
+        self._writer.start()
+        if self.marks.all:
+            # The last writer may have been killed between a mark and the list.
+            self._wake.set()
+
+    def close(self) -> None:
+        """Stop, once the list on disk is that of all decisions."""
+        self._closed = True
+        self._wake.set()
+        self._writer.join()
+
+    @cached_property
+    def class_names(self) -> list[str]:
+        """What a new label may be called."""
+        return self.columns.class_names
+
+    def refresh(self) -> list[Mark]:
+        """All marks, those that others have made included."""
+        with self._lock:
+            new = self.marks.refresh()
+            self._note(new)
+        if new:
+            self._wake.set()
+        return self.marks.all
+
+    def decide(self, rows: Sequence[int] | np.ndarray, action: str, label: str | None, by: str) -> int:
+        """Put a decision on these rows; when this returns it is on disk."""
+        if len(rows) > _MOST_AT_ONCE:
+            raise ValueError(f"at most {_MOST_AT_ONCE:,} samples can be decided at once; got {len(rows):,}")
+        if action == "relabel" and label not in self.class_names:
+            raise ValueError(f"label must be one of the classes; got {label!r}")
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        ids = self.columns.texts("id", rows)
+        marks = [Mark(one, action, label if action == "relabel" else None, by, at) for one in ids]
+        with self._lock:
+            self._note(self.marks.refresh())
+            self._note(self.marks.append(marks))
+        self._wake.set()
+        return len(marks)
+
+    def undo(self, rows: Sequence[int] | np.ndarray, by: str) -> int:
+        """Take back this person's last decision on each of these rows."""
+        return self.decide(rows, UNDO, None, by)
+
+    def of(self, row: int) -> Mark | None:
+        """The decision that holds for a row."""
+        return self.marks.of(self.columns.texts("id", [row])[0])
+
+    @cached_property
+    def suspects(self) -> np.ndarray:
+        """The rows that an audit found to be probably wrong, most suspicious first; none in a mere table of scores."""
+        known = self.columns.all
+        if "issue" in known and known["issue"].values:
+            wanted = self.columns.array("issue") == [*known["issue"].values, "true"].index("true")
+        elif "kinds" in known and "mislabelled" in known["kinds"].values:
+            bit = known["kinds"].values.index("mislabelled")
+            wanted = (self.columns.array("kinds") >> bit) & 1 == 1
+        else:
+            return np.zeros(0, np.int64)
+        rows = np.flatnonzero(wanted)
+        order = next((name for name in ("rank", "suspicion") if name in known and known[name].role == "number"), None)
+        if order is None:
+            return rows
+        values = self.columns.array(order)[rows]
+        return rows[np.argsort(values if order == "rank" else -values, kind="stable")]
+
+    def progress(self) -> Progress:
+        """How many of the suspects are decided, and what is to be expected of the others."""
+        return progress(_OUTCOME[self.codes[self.suspects]])
+
+    def _note(self, marks: Sequence[Mark]) -> None:
+        if not marks:
+            return
+        where = self.columns.row_of
+        for one in marks:
+            row = where.get(str(one.id))
+            if row is not None:
+                standing = self.marks.of(one.id)
+                self.codes[row] = 0 if standing is None else NAMES.index(standing.action)
+
+    def _write_list(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            if not self.marks.all:
+                continue
+            try:
+                self._adopt()
+                with self._lock:
+                    table = self._listed()
+                write_actions(self.folder / ACTIONS_FILE, table)
+                self.error = ""
+            except (OSError, ValueError) as problem:
+                self.error = f"{ACTIONS_FILE} could not be written: {problem}"
+
+    def _adopt(self) -> None:
+        """What a person has written into the list by hand becomes a decision, before the list is written over."""
+        path = self.folder / ACTIONS_FILE
+        with self._lock:
+            if not path.is_file():
+                return
+            at = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
+            known, marked = self.columns.row_of, {str(one.id) for one in self.marks.all}
+            edited = [one for one in read_actions(path) if one.action != "keep" and one.id not in marked]
+            edited = [one for one in edited if one.id in known]
+            ids = self.columns.texts("id", [known[one.id] for one in edited])
+            labels = [one.new_label if one.action == "relabel" else None for one in edited]
+            if edited:
+                pairs = zip(ids, edited, labels, strict=True)
+                self._note(self.marks.append([Mark(one, own.action, new, ACTIONS_FILE, at) for one, own, new in pairs]))
+
+    def _listed(self) -> pa.Table:
+        """The suspects, then all others that have been decided, as an action list holds them."""
+        others = np.setdiff1d(np.flatnonzero(self.codes), self.suspects)
+        rows = np.concatenate([self.suspects, others])
+        found: dict[str, list[Any]] = {"id": self.columns.texts("id", rows)}
+        standing = [self.marks.of(one) for one in found["id"]]
+        found["action"] = [one.action if one and one.action in ("relabel", "drop") else "keep" for one in standing]
+        found["new_label"] = [one.label if one else None for one in standing]
+        for name in ("label", "expected"):
+            found[name] = self._classes(name if name in self.columns.all else "predicted", rows)
+        for name in ("suspicion", "reasons", "path"):
+            with contextlib.suppress(KeyError):
+                found[name] = self.columns.texts(name, rows)
+        found = {"suspicion": [None] * len(rows), "reasons": [None] * len(rows)} | found
+        shown = [one.name for one in self.columns.of("text") if one.kind == "shown" and one.name not in COLUMNS]
+        table = pa.table(found)
+        for name in shown:
+            texts = pa.array(self.columns.texts(name, rows), pa.string())
+            table = table.append_column(pa.field(name, pa.string(), metadata={"kind": "shown"}), texts)
+        return table
+
+    def _classes(self, name: str, rows: np.ndarray) -> list[str | None]:
+        if name not in self.columns.all or self.columns.all[name].role != "list":
+            return [None] * len(rows)
+        names = [*self.class_names, None]
+        return [names[code] for code in self.columns.array(name)[rows].tolist()]

@@ -1,0 +1,100 @@
+// Puts the parts together: one selection, asked of the server, drawn by all of them.
+import { Decisions } from "./decide.js";
+import { Detail } from "./detail.js";
+import { el, whole } from "./elements.js";
+import { Gallery } from "./gallery.js";
+import { histograms } from "./histograms.js";
+import { lists } from "./lists.js";
+import { Atlas } from "./map.js";
+import { matrix } from "./matrix.js";
+import { counts, newest, told } from "./server.js";
+import { canUndo, change, held, onChange, replaced, state, undo } from "./state.js";
+
+const AXES = new Set(["x", "y", "umap_x", "umap_y", "pca_x", "pca_y", "rank"]);
+const byId = (id) => document.getElementById(id);
+
+function fail(problem) {
+  byId("problem").hidden = !problem;
+  byId("problem").textContent = problem?.message ?? "";
+}
+
+function words(one, table) {
+  const column = (name) => table.columns.find((each) => each.name === name);
+  const [first] = one.columns;
+  if (one.kind === "search") return `holds “${one.values[0]}”`;
+  if (one.kind === "lasso") return `inside the lasso over ${one.columns.join(" and ")}`;
+  if (one.kind === "brush") {
+    const { title, low, high } = column(first);
+    const value = (bin) => Number((low + (bin / 255) * (high - low)).toPrecision(3));
+    return `${title} ${value(one.values[0])} to ${value(one.values[1] + 1)}`;
+  }
+  if (one.kind === "pair") return one.values.map(([a, b]) => `${table.classes[a]} → ${table.classes[b]}`).join(" or ");
+  const names = one.values.map((code) => column(first)?.values[code] ?? "none");
+  return `${column(first)?.title}: ${names.slice(0, 4).join(" or ")}${names.length > 4 ? " …" : ""}`;
+}
+
+async function start() {
+  const table = await told("table");
+  document.title = `${table.name} – hardsight`;
+  byId("name").textContent = table.name;
+  const role = (...roles) => table.columns.filter((one) => roles.includes(one.role) && (one.role !== "list" || one.values.length));
+  const numbers = histograms(byId("histograms"), role("number").filter((one) => !AXES.has(one.name)));
+  const listed = lists(byId("lists"), role("list", "several"));
+  const pairs = matrix(byId("matrix"), table.matrix, table.classes);
+  const marked = (changed) => {
+    gallery.marked(changed);
+    detail.marked(changed);
+    recount(false);
+  };
+  const decisions = new Decisions(table, fail, marked);
+  const open = (row) => detail.open(row);
+  const gallery = new Gallery(table, decisions, open, fail);
+  const detail = new Detail(table, gallery, decisions, fail);
+  const atlas = new Atlas(table, open);
+  const parts = [numbers, listed, pairs, atlas];
+
+  const recount = newest(async (sampled) => {
+    const found = await counts({
+      filters: state.filters, histograms: numbers.names, lists: listed.names, matrix: !sampled, map: atlas.asked(), sampled,
+    });
+    parts.forEach((one) => one.draw(found.parts));
+    byId("count").textContent = `${found.exact ? "" : "about "}${whole(found.count)} of ${whole(table.rows)} samples`;
+    performance.mark("painted");
+  }, fail);
+
+  const steps = () => {
+    byId("steps").replaceChildren(
+      ...state.filters.map((one) =>
+        el("button", { type: "button", class: "step", title: "Remove this", onclick: () => change({ filters: state.filters.filter((other) => other !== one) }) }, words(one, table), " ×"),
+      ),
+    );
+    byId("undo-step").disabled = !canUndo();
+    byId("words").value = held("search", [])?.[0] ?? byId("words").value;
+    if (!held("search", []) && document.activeElement !== byId("words")) byId("words").value = "";
+  };
+
+  onChange((what) => {
+    const dragged = what.includes("dragged");
+    if (what.some((one) => ["filters", "axes", "view", "colour", "dragged"].includes(one))) recount(dragged);
+    if (what.some((one) => ["filters", "sort"].includes(one))) gallery.show();
+    if (what.includes("open")) detail.show();
+    if (!dragged) steps();
+  });
+  byId("undo-step").addEventListener("click", undo);
+  byId("search").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const typed = byId("words").value.trim();
+    change({ filters: replaced("search", [], typed ? [typed] : null) });
+  });
+  byId("words").addEventListener("search", () => byId("words").value || change({ filters: replaced("search", [], null) }));
+  const again = () => parts.forEach((one) => one.draw({}));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  addEventListener("resize", again);
+
+  steps();
+  await Promise.all([recount(false), gallery.show()]);
+  if (state.open !== null) await detail.show();
+  document.body.dataset.ready = "true";
+}
+
+start().catch(fail);

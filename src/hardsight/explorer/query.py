@@ -1,0 +1,171 @@
+"""Counts over a selection of samples: pure functions of numpy arrays, a byte or two a value.
+
+A number is binned once, to one byte; what a page shows of a selection is then counted, which takes about a
+millisecond a column and million rows. Every filter is a mask of the rows that pass; a selection is those that pass all.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# Bins of a number; the last value of the byte is for what is missing.
+BINS, MISSING = 255, 255
+# Of a sample so many values say where the bulk of a column is.
+_LOOKED_AT = 200_000
+_TAIL = 0.0005
+
+
+class View(NamedTuple):
+    """A rectangle of a map, in the units of its axes."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+
+def bounds(values: np.ndarray) -> tuple[float, float]:
+    """Between which numbers to bin: from least to largest, or the bulk where a few lie far out; (0, 1) for nothing."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return 0.0, 1.0
+    least, most = float(finite.min()), float(finite.max())
+    low, high = np.quantile(finite[:: max(1, len(finite) // _LOOKED_AT)].astype(np.float64), (_TAIL, 1 - _TAIL))
+    bulk = float(high - low)
+    low = least if low - least <= bulk / 4 or not bulk else float(low)
+    high = most if most - high <= bulk / 4 or not bulk else float(high)
+    return (low, high) if high > low else (low, low + (abs(low) or 1.0))
+
+
+def binned(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Each number's bin as one byte, in equal steps from `low` to `high`; what lies outside is in the outermost.
+
+    Missing values, NaN, are `MISSING`.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = np.clip((values.astype(np.float64) - low) * (BINS / (high - low)), 0, BINS - 1)
+        return np.where(np.isnan(scale), MISSING, scale).astype(np.uint8)
+
+
+def failing(passes: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """How many of the filters each row fails."""
+    failed = np.zeros(rows, np.uint8)
+    for mask in passes:
+        failed += ~mask
+    return failed
+
+
+def passing(failed: np.ndarray, *own: np.ndarray) -> np.ndarray | None:
+    """The rows that pass all filters but those that are a column's `own`; None for all rows."""
+    if own:
+        failed = failed - failing(own, len(failed))
+    rows = np.flatnonzero(failed == 0)
+    return None if len(rows) == len(failed) else rows
+
+
+def taken(column: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+    """A column at these rows, at all for None."""
+    return column if rows is None else column.take(rows)
+
+
+def counted(codes: np.ndarray, rows: np.ndarray | None, size: int) -> np.ndarray:
+    """How often each of `size` codes occurs at these rows."""
+    return np.bincount(taken(codes, rows), minlength=size)[:size]
+
+
+def bits_counted(bits: np.ndarray, rows: np.ndarray | None, size: int) -> np.ndarray:
+    """How many of these rows have each of `size` bits set."""
+    held = np.bincount(taken(bits, rows), minlength=1 << size)
+    each = np.arange(len(held))
+    return np.array([held[(each >> bit) & 1 == 1].sum() for bit in range(size)], np.int64)
+
+
+def pairs_counted(first: np.ndarray, second: np.ndarray, rows: np.ndarray | None, size: int) -> np.ndarray:
+    """How many of these rows have each pair of codes: [size, size]."""
+    both = taken(first, rows).astype(np.int64) * size + taken(second, rows)
+    return np.bincount(both, minlength=size * size).reshape(size, size)
+
+
+def places(x: np.ndarray, y: np.ndarray, view: View, side: int) -> np.ndarray:
+    """The place of each point in a grid of `side` x `side` over the view, row by row from the top; -1 outside."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        across = (x - view.left) * (side / (view.right - view.left))
+        down = (view.top - y) * (side / (view.top - view.bottom))
+        shown = (across >= 0) & (across <= side) & (down >= 0) & (down <= side)
+    across, down = np.where(shown, across, 0), np.where(shown, down, 0)
+    place = np.minimum(down.astype(np.int32), side - 1) * side + np.minimum(across.astype(np.int32), side - 1)
+    return np.where(shown, place, -1)
+
+
+def density(place: np.ndarray, side: int) -> np.ndarray:
+    """How many points lie at each place of the grid, as one byte on a scale of logarithms: 0 only for none."""
+    counts = np.bincount(place[place >= 0], minlength=side * side)
+    most = counts.max(initial=1)
+    return np.where(counts, 1 + 254 * np.log(np.maximum(counts, 1)) / max(np.log(most), 1e-9), 0).astype(np.uint8)
+
+
+def mean_bin(place: np.ndarray, bins: np.ndarray, side: int) -> np.ndarray:
+    """The mean bin of the points at each place, as one byte; `MISSING` where there is none."""
+    known = (place >= 0) & (bins != MISSING)
+    place, bins = place[known], bins[known]
+    counts = np.bincount(place, minlength=side * side)
+    sums = np.bincount(place, weights=bins, minlength=side * side)
+    return np.where(counts, np.rint(sums / np.maximum(counts, 1)), MISSING).astype(np.uint8)
+
+
+def commonest(place: np.ndarray, codes: np.ndarray, side: int, size: int) -> np.ndarray:
+    """The commonest of `size` codes at each place, as one byte; `MISSING` where there is none."""
+    known = (place >= 0) & (codes < size)
+    counts = np.bincount(place[known] * size + codes[known], minlength=side * side * size).reshape(-1, size)
+    return np.where(counts.any(1), counts.argmax(1), MISSING).astype(np.uint8)
+
+
+def inside(x: np.ndarray, y: np.ndarray, polygon: np.ndarray) -> np.ndarray:
+    """Whether each point lies inside a polygon [corners, 2], by counting the edges to its right."""
+    low, high = polygon.min(0), polygon.max(0)
+    near = np.flatnonzero((x >= low[0]) & (x <= high[0]) & (y >= low[1]) & (y <= high[1]))
+    px, py = x.take(near), y.take(near)
+    odd = np.zeros(len(near), bool)
+    for (ax, ay), (bx, by) in zip(polygon, np.roll(polygon, -1, 0), strict=True):
+        if ay != by:
+            odd ^= ((ay > py) != (by > py)) & (px < (bx - ax) * (py - ay) / (by - ay) + ax)
+    found = np.zeros(len(x), bool)
+    found[near[odd]] = True
+    return found
+
+
+def order_of(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """The rows from the least value to the largest, NaN last, and how many are not NaN."""
+    order = np.argsort(values, kind="stable").astype(np.int32)
+    known = len(values) - int(np.isnan(values).sum()) if values.dtype.kind == "f" else len(values)
+    return order, known
+
+
+def page_of(
+    order: np.ndarray, known: int, failed: np.ndarray, start: int, count: int, *, descending: bool
+) -> np.ndarray:
+    """The selected rows from place `start` on in this order; rows without a value come last in either direction."""
+    found: list[np.ndarray] = []
+    valued = order[:known][::-1] if descending else order[:known]
+    skip = start
+    for part in (valued, order[known:]):
+        # Pieces, because the first page of a large selection lies at the beginning.
+        for at in range(0, len(part), 1 << 18):
+            piece = part[at : at + (1 << 18)]
+            chosen = piece[failed.take(piece) == 0]
+            passed, skip = chosen[skip:], max(0, skip - len(chosen))
+            if len(passed):
+                found.append(passed[:count])
+                count -= len(found[-1])
+            if count <= 0:
+                return np.concatenate(found)
+    return np.concatenate(found) if found else np.zeros(0, np.int32)
+
+
+def share_below(values: np.ndarray, value: float) -> float:
+    """Which share of the values that are there is smaller, ties counted half; NaN without any."""
+    known = values[~np.isnan(values)]
+    if not len(known) or np.isnan(value):
+        return float("nan")
+    return float(((known < value).sum() + ((known == value).sum() - 1) / 2) / max(1, len(known) - 1))

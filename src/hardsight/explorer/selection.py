@@ -1,0 +1,216 @@
+"""A selection of a table's samples: which rows pass the filters, and what the page shows of them."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hardsight.explorer import query
+from hardsight.explorer.columns import CLASSES, Column, Columns
+from hardsight.explorer.filters import Filter
+from hardsight.explorer.query import View
+from hardsight.names import check_name
+
+# While a brush is dragged so many rows are counted at most, spread over the table; at rest all are.
+SAMPLED = 2_000_000
+# A map shows points where no more than this are in view, else how many there are.
+POINTS, SIDE = 4000, 256
+DECISION = "decision"
+_MASKS, _ORDERS = 48, 16
+# With more classes than this the matrix of pairs is a list of the commonest.
+MOST_IN_MATRIX, _PAIRS = 40, 200
+
+
+class Selections:
+    """The columns in memory and the masks of filters; `every` above 1 looks at every so manieth row only."""
+
+    def __init__(self, columns: Columns, decision: np.ndarray, every: int = 1) -> None:
+        self.columns, self.decision, self.every = columns, decision, every
+        self.rows = len(range(0, columns.rows, every))
+        self._masks: OrderedDict[Filter, np.ndarray] = OrderedDict()
+        self._orders: OrderedDict[str, tuple[np.ndarray, int]] = OrderedDict()
+        self._arrays: dict[tuple[str, str], np.ndarray] = {}
+
+    @cached_property
+    def sampled(self) -> "Selections":
+        """The same of so few rows that counts follow a hand."""
+        every = -(-self.columns.rows // SAMPLED)
+        return self if every == 1 else Selections(self.columns, self.decision, every)
+
+    def array(self, name: str, part: str = "value") -> np.ndarray:
+        """A column, of the rows that are looked at."""
+        if name == DECISION:
+            return self.decision[:: self.every]
+        if self.every == 1:
+            return self.columns.array(name, part)
+        if (name, part) not in self._arrays:
+            self._arrays[name, part] = np.ascontiguousarray(self.columns.array(name, part)[:: self.every])
+        return self._arrays[name, part]
+
+    def mask(self, one: Filter) -> np.ndarray:
+        """Which rows pass a filter; those of the last filters are kept, while decisions may change at any time."""
+        if DECISION in one.columns:
+            return self._passing(one)
+        if one not in self._masks:
+            self._masks[one] = self._passing(one)
+            if len(self._masks) > _MASKS:
+                self._masks.popitem(last=False)
+        self._masks.move_to_end(one)
+        return self._masks[one]
+
+    def select(self, filters: Sequence[Filter]) -> "Selection":
+        """The rows that pass all of the filters."""
+        return Selection(self, filters)
+
+    def order(self, name: str) -> tuple[np.ndarray, int]:
+        """The rows by a column, from least to largest, and how many have a value."""
+        if name not in self._orders:
+            self.column(name, "number")
+            self._orders[name] = query.order_of(self.array(name))
+            if len(self._orders) > _ORDERS:
+                self._orders.popitem(last=False)
+        return self._orders[name]
+
+    def column(self, name: str, *roles: str) -> Column:
+        """The column of that name and of one of these roles; ValueError where there is none."""
+        known = [one.name for one in self.columns.of(*roles)]
+        check_name("column", name, known, "columns")
+        return self.columns.all[name]
+
+    def _passing(self, one: Filter) -> np.ndarray:
+        if one.kind == "search":
+            return self._found(one.values[0])
+        if one.kind == "brush":
+            (name,) = one.columns
+            bins = self.array(self.column(name, "number").name, "bin")
+            low, high = one.values
+            within: np.ndarray = (bins >= low) & (bins <= high)
+            return within
+        if one.kind == "lasso":
+            x, y = (self.array(self.column(name, "number").name) for name in one.columns)
+            return query.inside(x, y, np.array(one.values))
+        if one.kind == "pair":
+            first, second = (self.array(self.column(name, "list").name) for name in one.columns)
+            found = np.zeros(self.rows, bool)
+            for a, b in one.values:
+                found |= (first == a) & (second == b)
+            return found
+        return self._listed(one)
+
+    def _listed(self, one: Filter) -> np.ndarray:
+        (name,) = one.columns
+        if name != DECISION and self.column(name, "list", "several").role == "several":
+            wanted = sum(1 << code for code in set(one.values) if code < 16)
+            held: np.ndarray = (self.array(name) & np.uint16(wanted)) != 0
+            return held
+        codes = self.array(name)
+        known = np.zeros(1 << 16, bool)
+        known[[code for code in one.values if code < 1 << 16]] = True
+        listed: np.ndarray = known[codes]
+        return listed
+
+    def _found(self, words: str) -> np.ndarray:
+        """The rows whose id is these words, or one of whose texts holds them, whatever the case."""
+        found = pc.equal(self.columns.arrow("id").cast(pa.large_string()), words)
+        for column in self.columns.of("text"):
+            held = pc.match_substring(self.columns.arrow(column.name), words, ignore_case=True)
+            found = pc.or_(found, pc.fill_null(held, False))
+        mask: np.ndarray = found.to_numpy(zero_copy_only=False)
+        return mask[:: self.every]
+
+
+class Selection:
+    """The rows that pass all filters, and counts of them; a column's own filters do not narrow its own counts."""
+
+    def __init__(self, of: Selections, filters: Sequence[Filter]) -> None:
+        self.of, self.filters = of, filters
+        self._masks = [of.mask(one) for one in filters]
+        self.failed = query.failing(self._masks, of.rows)
+
+    @cached_property
+    def rows(self) -> np.ndarray | None:
+        """The rows; None for all."""
+        return query.passing(self.failed)
+
+    @property
+    def count(self) -> int:
+        return self.of.rows if self.rows is None else len(self.rows)
+
+    def _others(self, *columns: str) -> np.ndarray | None:
+        """The rows that pass the filters of other columns."""
+        own = [mask for one, mask in zip(self.filters, self._masks, strict=True) if one.columns == columns]
+        return query.passing(self.failed, *own) if own else self.rows
+
+    def histogram(self, name: str) -> np.ndarray:
+        """How many samples are in each bin, and last how many have no value."""
+        self.of.column(name, "number")
+        return self.of.every * query.counted(self.of.array(name, "bin"), self._others(name), query.BINS + 1)
+
+    def listed(self, name: str, size: int) -> np.ndarray:
+        """How many samples have each value of a list, and last how many have none."""
+        rows, codes = self._others(name), self.of.array(name)
+        if name != DECISION and self.of.column(name, "list", "several").role == "several":
+            return self.of.every * query.bits_counted(codes, rows, size)
+        return self.of.every * query.counted(codes, rows, size + 1)
+
+    def matrix(self, first: str, second: str) -> np.ndarray:
+        """Rows of [code, code, count]: all pairs of few classes that occur, the commonest differing ones of many."""
+        check_name("column", first, CLASSES)
+        size = len(self.of.column(first, "list").values) + 1
+        self.of.column(second, "list")
+        a, b = self.of.array(first), self.of.array(second)
+        counts = query.pairs_counted(a, b, self._others(first, second), size)[: size - 1, : size - 1]
+        if size - 1 > MOST_IN_MATRIX:
+            np.fill_diagonal(counts, 0)
+        given, other = np.nonzero(counts)
+        found = np.stack([given, other, self.of.every * counts[given, other]], 1)
+        return found if size - 1 <= MOST_IN_MATRIX else found[np.argsort(-found[:, 2], kind="stable")][:_PAIRS]
+
+    def grid(self, x: str, y: str, view: View, colour: str | None) -> dict[str, np.ndarray]:
+        """A map of the selection: its points where they are few, else how many lie where, and a colour for each."""
+        across, up = (query.taken(self.of.array(self.of.column(one, "number").name), self.rows) for one in (x, y))
+        place = query.places(across, up, view, SIDE)
+        shown = np.flatnonzero(place >= 0)
+        if len(shown) <= POINTS:
+            rows = shown if self.rows is None else self.rows[shown]
+            points = np.stack([across[shown], up[shown]], 1).astype(np.float32)
+            tints = np.zeros(0, np.uint8) if colour is None else self._tints(colour)[rows].astype(np.uint8)
+            return {"points": points, "rows": (rows * self.of.every).astype(np.uint32), "tints": tints}
+        found = {"density": query.density(place, SIDE)}
+        if colour is not None:
+            tints = query.taken(self._tints(colour), self.rows)
+            if self._is_number(colour):
+                found["tints"] = query.mean_bin(place, tints, SIDE)
+            else:
+                found["tints"] = query.commonest(place, tints, SIDE, 16)
+        return found
+
+    def _is_number(self, name: str) -> bool:
+        return name in self.of.columns.all and self.of.columns.all[name].role == "number"
+
+    def _tints(self, name: str) -> np.ndarray:
+        """A column as colours: the bins of a number, the first codes of a list."""
+        if self._is_number(name):
+            return self.of.array(name, "bin")
+        if name != DECISION:
+            self.of.column(name, "list")
+        codes = self.of.array(name)
+        return codes if codes.dtype == np.uint8 else np.minimum(codes, query.MISSING).astype(np.uint8)
+
+    def page(self, by: str, start: int, count: int, *, descending: bool) -> np.ndarray:
+        """The rows from place `start` on, by a number."""
+        order, known = self.of.order(by)
+        return query.page_of(order, known, self.failed, start, count, descending=descending)
+
+    def every_row(self) -> np.ndarray:
+        """All selected rows."""
+        return np.arange(self.of.rows) if self.rows is None else self.rows
+
+
+def packed(parts: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """What a binary answer says of the arrays in it."""
+    return [{"name": name, "type": array.dtype.str, "shape": array.shape} for name, array in parts.items()]

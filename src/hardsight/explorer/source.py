@@ -1,0 +1,75 @@
+"""What is explored: an audit's folder, a run's record or a table of scores, and what lies beside it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardsight.files import read_json
+from hardsight.files.parquet import Parquet, text_metadata
+
+_TABLES = (("audit.json", "table.parquet"), ("run.json", "samples.parquet"))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table and its surroundings.
+
+    `decisions` is the folder of marks.jsonl and actions.csv; `records` are the folders that may hold pictures and
+    histories, the nearest first; `images` is the folder that the table's paths are relative to.
+    """
+
+    name: str
+    table: Path
+    decisions: Path
+    records: tuple[Path, ...]
+    class_names: tuple[str, ...]
+    images: Path | None
+
+
+def find_source(source: Path | str, images: Path | str | None = None) -> Source:
+    """The table of an audit's folder or a run's record, or the Parquet file itself; its images as the record says."""
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"source must be an audit, a run or a table of scores; there is nothing at {path}")
+    details: Mapping[str, Any] = {}
+    table, decisions = path, path.with_name(f"{path.stem}-audit")
+    records: tuple[Path, ...] = (path.parent,)
+    if path.is_dir():
+        pair = next(((path / one, path / two) for one, two in _TABLES if (path / two).is_file()), None)
+        if pair is None:
+            tables = " or ".join(two for _, two in _TABLES)
+            raise FileNotFoundError(f"source must hold {tables}; {path} is no audit, and no run that kept its samples")
+        said = read_json(pair[0]) if pair[0].is_file() else {}
+        details = said if isinstance(said, dict) else {}
+        audited = details.get("kind") == "audit"
+        table, decisions, records = pair[1], path if audited else path / "audit", (path,)
+        origin = _inside(details, "config", "source")
+        if audited and isinstance(origin, str) and Path(origin).is_dir():
+            records = (path, Path(origin))
+    if images is not None and not Path(images).is_dir():
+        raise NotADirectoryError(f"images must be the folder that the table's paths are relative to; got {images}")
+    names = details.get("class_names")
+    return Source(
+        name=str(details.get("name") or path.resolve().name),
+        table=table,
+        decisions=decisions,
+        records=records,
+        class_names=tuple(str(one) for one in names) if isinstance(names, list) else (),
+        images=Path(images) if images is not None else _recorded_images(details, table),
+    )
+
+
+def _recorded_images(details: Mapping[str, Any], table: Path) -> Path | None:
+    """Where the images were, by the record or by the table's own metadata; None where they are not there."""
+    with Parquet(table) as file:
+        written = text_metadata(file.schema).get("root")
+    said = (_inside(details, "data", "root"), _inside(details, "config", "data", "root"), written)
+    return next((Path(one) for one in said if isinstance(one, str) and os.path.isdir(one)), None)
+
+
+def _inside(details: Any, *keys: str) -> Any:
+    for key in keys:
+        details = details.get(key) if isinstance(details, Mapping) else None
+    return details

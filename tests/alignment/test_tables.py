@@ -1,6 +1,5 @@
 """Files are read as they lie: ids stay text, directions come from the fields, and what is wrong is named."""
 
-import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -13,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.alignment.tables import read_coarse, read_joined
+from hardsight.alignment.tables import read_joined
 
 
 @pytest.fixture
@@ -271,26 +270,3 @@ def test_ids_that_are_lists_are_refused(write: Callable) -> None:
     scores, human = write({**COLUMNS, "id": [[1], [2], [3], [4]]}, CSV)
     with pytest.raises(ValueError, match=r"scores\.parquet must have numbers or text in column 'id'; it holds list"):
         read_joined(scores, human)
-
-
-def test_json_nested_without_end_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "coarse.json"
-    path.write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"coarse\.json is not readable JSON"):
-        read_coarse(path)
-
-
-def test_coarse_classes_from_both_formats(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("fine,coarse\ncat,animal\n3,thing\n")
-    (tmp_path / "b.json").write_text(json.dumps({"animal": ["cat"], "thing": [3]}))
-    assert read_coarse(tmp_path / "a.csv") == read_coarse(tmp_path / "b.json") == {"cat": "animal", "3": "thing"}
-    for name, text, sentence in (
-        ("c.csv", "x,y\n1,2\n", "must have the columns fine and coarse; it has x, y"),
-        ("d.json", "[1]", 'must hold {"coarse"'),
-        ("e.json", "{", "is not readable JSON"),
-        ("f.json", '{"pet": ["dog", "cat"], "wild": ["fox", "cat"]}', "one coarse class; 'cat' has 'pet' and 'wild'"),
-        ("g.csv", "fine,coarse\ncat,pet\nfox,wild\ncat,wild\n", "one coarse class; 'cat' has 'pet' and 'wild'"),
-    ):
-        (tmp_path / name).write_text(text)
-        with pytest.raises(ValueError, match=sentence):
-            read_coarse(tmp_path / name)

@@ -8,6 +8,7 @@ import torch
 
 from hardsight.datasets import Hierarchy, human_selection_frequency, read_hierarchy
 from hardsight.datasets.cifar import CIFAR10_HIERARCHY, CIFAR100_CLASSES, CIFAR100_HIERARCHY
+from hardsight.datasets.hierarchy import read_groups
 
 PETS = Hierarchy.from_groups(("cat", "dog", "ship"), {"animal": ("cat", "dog"), "vehicle": ("ship",)})
 
@@ -109,11 +110,11 @@ def test_labels_that_name_no_class_are_refused():
         ("h.json", b"[" * 100_000, r"h\.json is not readable JSON"),
         ("h.json", b'{"x": ' * 100_000, r"h\.json is not readable JSON"),
         ("h.json", b'{"x": ' + b"9" * 5000 + b"}", r"h\.json is not readable JSON"),
-        ("h.json", b'{"x": ["a"], "y": ["a", "b"]}', "every fine class exactly once"),
+        ("h.json", b'{"x": ["a"], "y": ["a", "b"]}', "one coarse class; 'a' has 'x' and 'y'"),
         ("h.json", b'{"x": ["a", "' + b"c" * 10_000 + b'"]}', "every fine class exactly once"),
         ("h.csv", b",".join([b"x"] * 10_000), "must have the columns fine and coarse"),
         ("h.json", b'{"x": ["a", ["b"]]}', "must hold"),
-        ("h.csv", b"\xff\xfe", r"h\.csv is not readable CSV"),
+        ("h.csv", b"\xff\xfe", r"h\.csv must be UTF-8"),
         ("h.csv", b"fine,coarse\na,x\nb\n", "row 3 must name a fine and a coarse class"),
     ],
 )
@@ -135,3 +136,12 @@ def test_sums_of_votes_do_not_run_over_in_a_narrow_type(dtype):
     many = torch.tensor([[60_000.0, 60_000.0, 0.0]], dtype=torch.float16)
     half = float(torch.tensor(60_000.0, dtype=torch.float16))
     assert human_selection_frequency(many, torch.tensor([0])).tolist() == [half / (2 * half)]
+
+
+def test_groups_from_both_formats(tmp_path):
+    (tmp_path / "a.csv").write_text("\ufefffine;coarse\ncat;animal\n3;thing\n")
+    (tmp_path / "b.json").write_text(json.dumps({"animal": ["cat"], "thing": [3]}))
+    assert read_groups(tmp_path / "a.csv") == read_groups(tmp_path / "b.json") == {"animal": ["cat"], "thing": ["3"]}
+    (tmp_path / "c.csv").write_text("fine,coarse\ncat,pet\nfox,wild\ncat,wild\n")
+    with pytest.raises(ValueError, match="'cat' has 'pet' and 'wild'"):
+        read_groups(tmp_path / "c.csv")

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.csv
 
 from hardsight.alignment.correlation import Column
 from hardsight.alignment.inputs import Match, match_ids, refuse_unusable
-from hardsight.files import check_unpacked, parse_json, plain_file, read_json, reading
+from hardsight.files import check_unpacked, parse_json, plain_file, reading
 from hardsight.files.parquet import read_table, text_metadata
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
@@ -66,30 +66,6 @@ def read_joined(
     refuse_unusable(f"human column {human_name!r}", seen.values, ids, remedy="; leave out rows without an answer")
     chosen, left_out = _usable(table, names, ids, {id_column, *_FACTS})
     return Joined(chosen, seen, match, _labels(table), _correct(table), left_out | _gaps(table))
-
-
-def read_coarse(path: Path | str) -> dict[str, str]:
-    """Which coarse class each fine one belongs to: JSON {"coarse": ["fine", ...]} or CSV with columns fine, coarse."""
-    path = Path(path)
-    if path.suffix.lower() == ".json":
-        groups = read_json(path)
-        if not isinstance(groups, dict) or not all(isinstance(members, list) for members in groups.values()):
-            raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
-        return _gathered([(str(fine), coarse) for coarse, members in groups.items() for fine in members], path)
-    table = _csv(path, {"fine": pa.string(), "coarse": pa.string()})
-    if not {"fine", "coarse"} <= set(table.column_names):
-        raise ValueError(f"{path} must have the columns fine and coarse; it has {_short(table.column_names)}")
-    return _gathered(zip(table.column("fine").to_pylist(), table.column("coarse").to_pylist(), strict=True), path)
-
-
-def _gathered(pairs: Iterable[tuple[str, str]], path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for fine, coarse in pairs:
-        if found.setdefault(fine, coarse) != coarse:
-            raise ValueError(
-                f"{path} must give every class one coarse class; {fine!r} has {found[fine]!r} and {coarse!r}"
-            )
-    return found
 
 
 def _read_scores(path: Path, id_column: str) -> pa.Table:

@@ -130,13 +130,13 @@ def _directed(scores: Sequence[Any]) -> list[Any]:
 
 
 def _coarse(path: Path, labels: Any) -> dict[Any, str]:
-    """The mapping in the file, for the labels that occur: their names, or their numbers as text."""
-    from hardsight.alignment.tables import read_coarse
+    """The coarse class of each label that occurs, by its name, or by its number as text."""
+    from hardsight.datasets.hierarchy import read_groups
 
-    groups = read_coarse(path)
+    coarse_of = {fine: coarse for coarse, members in read_groups(path).items() for fine in members}
     if labels is None:
         raise ValueError("--coarse needs a column 'label' in the table of scores, without gaps")
-    return {one: groups[str(one)] for one in set(labels.tolist()) if str(one) in groups}
+    return {one: coarse_of[str(one)] for one in set(labels.tolist()) if str(one) in coarse_of}
 
 
 def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from hardsight.datasets.paths import quoted
-from hardsight.files import LARGEST_TEXT, plain_file, read_json
+from hardsight.files import RefusedError, read_json, read_text, reading
 from hardsight.names import check_name
 
 
@@ -85,35 +86,47 @@ def human_selection_frequency(
 
 
 def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
-    """A hierarchy from JSON ({"coarse": ["fine", ...]}) or CSV (columns fine, coarse): WordNet's for ImageNet, say."""
-    path = Path(path)
-    try:
-        groups = _json_groups(path) if path.suffix.lower() == ".json" else _csv_groups(path)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not readable {path.suffix[1:].upper() or 'text'}: {error}") from None
+    """A hierarchy of these fine classes from a file as `read_groups` takes it: WordNet's for ImageNet, say."""
+    groups = read_groups(path)
     try:
         return Hierarchy.from_groups(fine_names, groups)
-    except ValueError as refusal:
-        raise ValueError(f"{path}: {refusal}") from None
+    except ValueError as problem:
+        raise ValueError(f"{path}: {problem}") from None
 
 
-def _json_groups(path: Path) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = read_json(path)
-    lists = list(groups.values()) if isinstance(groups, dict) else [None]
-    if not all(isinstance(members, list) and all(isinstance(one, str) for one in members) for members in lists):
-        raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
+def read_groups(path: Path | str) -> dict[str, list[str]]:
+    """The fine classes of each coarse one, from JSON ({"coarse": ["fine", ...]}) or CSV (columns fine, coarse)."""
+    path = Path(path)
+    groups = _json_groups(path) if path.suffix.lower() == ".json" else _csv_groups(path)
+    coarse_of: dict[str, str] = {}
+    for coarse, members in groups.items():
+        for fine in members:
+            if coarse_of.setdefault(fine, coarse) != coarse:
+                both = f"{quoted(coarse_of[fine])} and {quoted(coarse)}"
+                raise ValueError(f"{path} must give every class one coarse class; {quoted(fine)} has {both}")
     return groups
 
 
+def _json_groups(path: Path) -> dict[str, list[str]]:
+    groups = read_json(path)
+    lists = list(groups.values()) if isinstance(groups, dict) else [None]
+    if not all(isinstance(members, list) and all(isinstance(one, str | int) for one in members) for members in lists):
+        raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
+    return {coarse: list(map(str, members)) for coarse, members in groups.items()}
+
+
 def _csv_groups(path: Path) -> dict[str, list[str]]:
+    text = read_text(path)
+    # Spreadsheets separate with any of these.
+    separator = max(",;\t", key=text.partition("\n")[0].count)
     groups: dict[str, list[str]] = {}
-    with plain_file(path, LARGEST_TEXT).open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
+    with reading(path, "a CSV table of classes", reason=True):
+        rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
         if not {"fine", "coarse"} <= set(rows.fieldnames or ()):
-            raise ValueError(f"{path} must have the columns fine and coarse; got {quoted(rows.fieldnames)}")
+            raise RefusedError(f"{path} must have the columns fine and coarse; got {quoted(rows.fieldnames)}")
         for number, row in enumerate(rows, start=2):
             if not row["fine"] or not row["coarse"]:
-                raise ValueError(f"{path}, row {number} must name a fine and a coarse class")
+                raise RefusedError(f"{path}, row {number} must name a fine and a coarse class")
             groups.setdefault(row["coarse"], []).append(row["fine"])
     return groups
 

@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
-from typer.testing import CliRunner
 
 from hardsight import training
-from hardsight.cli import app
 from hardsight.distributed import LostProcessError, lost_process_named
-from hardsight.engines.preprocessing import Preprocessing
 
 
 def die_in_a_worker() -> None:
@@ -32,24 +29,6 @@ class Deadly(Dataset[tuple[torch.Tensor, int]]):
         if index == 40:
             die_in_a_worker()
         return torch.full((2,), float(index)), index % 2
-
-
-def test_a_killed_decoder_is_one_sentence(
-    tiny_vit: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Preprocessing.__call__
-
-    def deadly(self: Preprocessing, image: torch.Tensor) -> torch.Tensor:
-        die_in_a_worker()
-        return whole(self, image)
-
-    monkeypatch.setattr(Preprocessing, "__call__", deadly)
-    words = ["score", "--model", f"hf:{tiny_vit}", "--data", str(photos), "--workers", "1"]
-    done = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "scores.parquet")])
-    assert done.exit_code == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "workers" in done.stderr
-    assert not (tmp_path / "scores.parquet").exists()
 
 
 def test_a_killed_reader_of_a_training_leaves_a_record_that_goes_on(tmp_path: Path) -> None:

@@ -5,19 +5,26 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 from torch import nn
 
-from hardsight.engines.images import class_names_of, open_images, score_images, thumbnails
+from hardsight.engines.images import open_images, score_images, thumbnails
 from hardsight.engines.matching import class_row, match_classes
 from hardsight.engines.model_spec import LoadedModel, load_model
 from hardsight.engines.preprocessing import Preprocessing
 from hardsight.hardness import score
 
 NAMES = ("ant", "cat", "bee", "dog", "frog")
+
+
+def named(table: pa.Table) -> list[str]:
+    """The class names in a table of scores."""
+    names: list[str] = json.loads(table.schema.metadata[b"class names"])
+    return names
 
 
 def loaded(outputs: int = 5, names: tuple[str, ...] | None = NAMES) -> LoadedModel:
@@ -40,7 +47,7 @@ def test_classes_are_matched_by_name(photos: Path) -> None:
     head = one.model[-1]  # type: ignore[index]
     weight, bias = head.weight.detach().clone(), head.bias.detach().clone()
     table = score_images(one, open_images(photos), ("avh", "loss"), batch_size=4)
-    assert class_names_of(table) == ["cat", "dog", "frog"]
+    assert named(table) == ["cat", "dog", "frog"]
     rows = [1, 3, 4]
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
     expected = score(features_of(one, photos), weight[rows], labels, bias[rows], ("avh", "loss"))
@@ -101,7 +108,7 @@ def test_a_head_whose_weight_is_made_of_others_is_not_reduced_in_silence(photos:
 def test_without_labels_in_the_models_own_classes(photos: Path) -> None:
     table = score_images(loaded(), open_images(photos), ("avh",), labelled=False)
     assert table.column("label").null_count == 9
-    assert class_names_of(table) == list(NAMES)
+    assert named(table) == list(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +171,7 @@ def test_images_of_different_sizes_need_a_size(photos: Path) -> None:
         score_images(loaded(), open_images(photos), ("avh",), preprocessing=Preprocessing())
 
 
-def test_images_of_different_sizes_are_one_sentence_from_other_processes_too(photos: Path) -> None:
+def test_images_of_different_sizes_are_one_sentence_from_other_threads_too(photos: Path) -> None:
     with pytest.raises(ValueError, match=r"^size must be given \(--size\), because the images differ: .*\)$"):
         score_images(loaded(), open_images(photos), ("avh",), preprocessing=Preprocessing(), workers=1)
 
@@ -202,7 +209,7 @@ def test_images_the_model_does_not_take(photos: Path) -> None:
 
 def test_a_hugging_face_model_end_to_end(tiny_vit: Path, photos: Path) -> None:
     table = score_images(load_model(f"hf:{tiny_vit}"), open_images(photos), ("avh", "confidence"))
-    assert class_names_of(table) == ["cat", "dog", "frog"]
+    assert named(table) == ["cat", "dog", "frog"]
     assert table.column("predicted").to_pylist() == [int(row) for row in table.column("predicted").to_numpy()]
     assert 0 < min(table.column("avh").to_pylist()) < max(table.column("avh").to_pylist()) < 1
 

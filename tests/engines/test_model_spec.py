@@ -13,8 +13,8 @@ from torch import nn
 from hardsight.datasets.decoding import decode
 from hardsight.engines.model_spec import load_model
 from hardsight.engines.preprocessing import Preprocessing
-from hardsight.engines.weights import read_tensors
 from hardsight.models import create
+from hardsight.models.weights import read_tensors
 
 
 def small() -> nn.Module:

@@ -25,7 +25,7 @@ from hardsight.datasets.imagenet import read_selection_frequency
 from hardsight.datasets.loader import StreamingLoader
 from hardsight.dynamics.detector import NoiseDetector
 from hardsight.engines.files import read_features
-from hardsight.engines.weights import read_tensors as read_weights
+from hardsight.models.weights import read_tensors as read_weights
 from hardsight.records import read_json
 from hardsight.report.reading import read_run
 from hardsight.training.checkpoints import read_tensors

@@ -222,7 +222,7 @@ def safetensors(path: Path, header: object, content: bytes = bytes(64)) -> Path:
 )
 @pytest.mark.parametrize("read", ["features", "weights"])
 def test_safetensors_whose_header_is_no_ones_are_refused(header: object, read: str, tmp_path: Path) -> None:
-    from hardsight.engines.weights import read_tensors
+    from hardsight.models.weights import read_tensors
 
     path = safetensors(tmp_path / "f.safetensors", header)
     with pytest.raises(ValueError, match=r"f\.safetensors"):

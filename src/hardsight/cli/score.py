@@ -62,7 +62,9 @@ def score(
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ... [default: cuda if there]")
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at a time.")] = 64,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that decode images.")] = 0,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Threads that decode images; 0: one a core, 8 at most.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Score every sample: how hard it is, by the angle to its class and by the usual scores.

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from hardsight.engines.backbone import BACKBONE_MEAN, BACKBONE_STD, PACKAGES, EfficientNetLite0
 from hardsight.engines.model_spec import first_line, import_or_say, load_model, quiet
 from hardsight.engines.preprocessing import Preprocessing, from_huggingface, from_timm
-from hardsight.engines.weights import load_weights
 from hardsight.heads import observe
+from hardsight.models.weights import load_weights
 from hardsight.records import read_json
 
 _LITE0 = ("efficientnet_lite0", *PACKAGES)

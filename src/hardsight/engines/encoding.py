@@ -13,9 +13,8 @@ from torch import Tensor
 
 from hardsight.datasets.interface import FileDataset
 from hardsight.engines.encoders import identity, load_encoder
-from hardsight.engines.images import Images, prepared_batches
-from hardsight.engines.inputs import reason_of
-from hardsight.engines.streaming import progress_bar
+from hardsight.engines.images import Images, PreparedBatches
+from hardsight.engines.streaming import progress_bar, reason_of
 from hardsight.heads import evaluating
 from hardsight.records import atomic_path
 from hardsight.validation import check_device
@@ -45,7 +44,8 @@ def features_of_images(
         wanted = encoder.preprocessing.changed(size=None if size is None else (size, size))
         place = {one: at for at, one in enumerate(images.ids.tolist())}
         on = check_device(device or "cpu")
-        batches = prepared_batches(images, wanted, _AT_ONCE, workers, labelled=False)
+        batches = PreparedBatches(images, wanted, _AT_ONCE, workers, labelled=False)
+        batches.first()
         rows = _Rows(len(images))
         with evaluating(encoder.model.to(on)), progress_bar(batches, progress, "encoding") as step:
             for pixels, _, ids in batches:

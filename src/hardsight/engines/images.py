@@ -1,29 +1,28 @@
 """Scoring a user's own images with a user's own model: open the data, match the classes, run, keep paths and names."""
 
+import contextlib
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
+from hardsight.datasets.decoding import in_order
 from hardsight.datasets.folders import collect, images_below, read_domain_folders, read_image_folder, subfolders
 from hardsight.datasets.huggingface import read_huggingface, splits
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.registry import find, reader, source
 from hardsight.datasets.sources import SOURCES, Source
-from hardsight.distributed import lost_process_named
 from hardsight.engines.matching import Groups, match_classes
 from hardsight.engines.model_spec import LoadedModel
 from hardsight.engines.preprocessing import Preprocessing
 from hardsight.engines.streaming import score_model
-from hardsight.files import memory_left, parse_json
+from hardsight.files import memory_left
 from hardsight.hardness.scoring import DEFAULT_SCORES
 from hardsight.names import check_name
 from hardsight.records import with_skipped
@@ -85,28 +84,19 @@ def score_images(
     Classes are matched as `match_classes` says; label and predicted are classes of the data. Without `labelled`
     hardness is against the model's own prediction, in the model's classes. Images that do not decode are left out and
     named in the table's metadata, which also keeps `origin`: how the data were opened, so that they can be again.
+    `workers` threads decode; 0 is one for each core, at most 8.
     """
-    prepared = _Prepared(images, preprocessing or loaded.preprocessing, batch_size)
-    first = prepared.first()
-    matched = match_classes(loaded, images.class_names, first, classes, labelled, head)
+    batches = PreparedBatches(images, preprocessing or loaded.preprocessing, batch_size, workers, labelled=labelled)
+    matched = match_classes(loaded, images.class_names, batches.first(), classes, labelled, head)
     if labelled and bool((images.labels < 0).any()):
         raise ValueError(
             f"data must have a label for every image, or be scored without labels; {images.name} lacks some"
         )
-    loader = DataLoader(prepared, batch_size, num_workers=workers, collate_fn=_collate)
-    batches = Batches(loader, labelled)
-    with matched.reduced(), lost_process_named():
+    with matched.reduced():
         table = score_model(
             loaded.model, batches, scores, device=device, head=matched.head, record=loaded.record, progress=progress
         )
     return _with_facts(table, images, matched.names, {"model": loaded.spec, **(origin or {})}, batches.skipped)
-
-
-def class_names_of(table: pa.Table) -> list[str] | None:
-    """The class names that `score_images` wrote into a table, or None."""
-    written = (table.schema.metadata or {}).get(b"class names")
-    named = parse_json(written) if written else None
-    return [str(name) for name in named] if isinstance(named, list) else None
 
 
 def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) -> pa.Table:
@@ -132,97 +122,57 @@ def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) 
     return pa.table({"id": pa.array(kept, pa.string()), "png": pa.array(pictures, pa.binary())})
 
 
-def prepared_batches(
-    images: Images, preprocessing: Preprocessing, batch_size: int, workers: int = 0, *, labelled: bool = True
-) -> "Batches":
-    """Batches of images as a model wants them, of (images, labels or None, ids)."""
-    prepared = _Prepared(images, preprocessing, batch_size)
-    prepared.first()
-    return Batches(DataLoader(prepared, batch_size, num_workers=workers, collate_fn=_collate), labelled)
+class PreparedBatches:
+    """The data's images as the model wants them, decoded ahead by threads; remembers what did not decode."""
 
-
-@dataclass(frozen=True)
-class _Refusal:
-    """Why no batch can be made, in one sentence."""
-
-    sentence: str
-
-
-class _Prepared(Dataset[tuple[Tensor | str | _Refusal, int, int]]):
-    """The data's images as the model wants them; the reason, as text, in the place of one that does not decode.
-
-    Of images that keep their own size, a batch of the largest must fit.
-    """
-
-    def __init__(self, images: Images, preprocessing: Preprocessing, batch_size: int) -> None:
-        self.images, self.preprocessing, self.batch_size = images, preprocessing, batch_size
-        # What a network makes of an image takes several times its memory, in each of its first layers.
+    def __init__(
+        self, images: Images, preprocessing: Preprocessing, batch_size: int, workers: int = 0, *, labelled: bool = True
+    ) -> None:
+        self.images, self.preprocessing, self.batch_size, self.labelled = images, preprocessing, batch_size, labelled
+        self.workers = workers or min(8, os.cpu_count() or 1)
+        self.skipped: list[str] = []
+        # Of images that keep their own size, a batch of the largest must fit, with what a network makes of it.
         self.most = sys.maxsize if preprocessing.size else memory_left() // (2 * 4 * _TIMES_ITSELF * batch_size)
 
     def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[Tensor | str | _Refusal, int, int]:
-        try:
-            image, label, identity = self.images[index]
-        except ValueError as unreadable:
-            return str(unreadable), int(self.images.labels[index]), int(self.images.ids[index])
-        if image.numel() > self.most:
-            sentence = (
-                f"size must be given (--size), or --batch-size be smaller: {self.batch_size} images of "
-                f"{list(image.shape[1:])} pixels do not fit into memory"
-            )
-            return _Refusal(sentence), label, identity
-        return self.preprocessing(image), label, identity
+        return -(-len(self.images) // self.batch_size)
 
     def first(self) -> Tensor:
         """The first image that decodes."""
-        for index in range(len(self)):
-            image = self[index][0]
-            if isinstance(image, _Refusal):
-                raise ValueError(image.sentence)
+        for index in range(len(self.images)):
+            image = self._prepared(index)
             if isinstance(image, Tensor):
                 return image
         raise ValueError(f"data must hold at least one image that decodes; {self.images.name} holds none")
 
-
-def _collate(
-    rows: list[tuple[Tensor | str | _Refusal, int, int]],
-) -> tuple[Tensor | _Refusal | None, Tensor, Tensor, list[str]]:
-    """A batch of what decoded, and the reasons of the rest; a sentence in its place where the images do not fit.
-
-    An error raised here would reach the caller as the traceback of another process.
-    """
-    images = [image for image, _, _ in rows if isinstance(image, Tensor)]
-    kept = [row for row in rows if isinstance(row[0], Tensor)]
-    reasons = [image for image, _, _ in rows if isinstance(image, str)]
-    refusal = next((image for image, _, _ in rows if isinstance(image, _Refusal)), None)
-    labels, ids = (torch.tensor([row[at] for row in kept], dtype=torch.int64) for at in (1, 2))
-    shapes = sorted({tuple(image.shape) for image in images})
-    if len(shapes) > 1:
-        differ = f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}"
-        refusal = refusal or _Refusal(differ)
-    return refusal or (torch.stack(images) if images else None), labels, ids, reasons
-
-
-@dataclass
-class Batches:
-    """Batches for `score_model`; remembers what did not decode."""
-
-    loader: DataLoader[Any]
-    labelled: bool
-    skipped: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
-        for images, labels, ids, reasons in self.loader:
-            self.skipped += reasons
-            if isinstance(images, _Refusal):
-                raise ValueError(images.sentence)
-            if images is not None:
-                yield images, labels if self.labelled else None, ids
+        places = range(len(self.images))
+        with contextlib.closing(in_order(self._prepared, places, self.workers, self.batch_size)) as prepared:
+            for start in places[:: self.batch_size]:
+                read = {at: next(prepared) for at in places[start : start + self.batch_size]}
+                self.skipped += [image for image in read.values() if isinstance(image, str)]
+                batch = {at: image for at, image in read.items() if isinstance(image, Tensor)}
+                shapes = sorted({tuple(image.shape) for image in batch.values()})
+                if len(shapes) > 1:
+                    raise ValueError(
+                        f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}"
+                    )
+                if batch:
+                    labels = self.images.labels[list(batch)] if self.labelled else None
+                    yield torch.stack(list(batch.values())), labels, self.images.ids[list(batch)]
+
+    def _prepared(self, index: int) -> Tensor | str:
+        """One image, or why it does not decode."""
+        try:
+            image = self.images[index][0]
+        except ValueError as unreadable:
+            return str(unreadable)
+        if image.numel() > self.most:
+            raise ValueError(
+                f"size must be given (--size), or --batch-size be smaller: {self.batch_size} images of "
+                f"{list(image.shape[1:])} pixels do not fit into memory"
+            )
+        return self.preprocessing(image)
 
 
 def _with_facts(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hardsight.engines.inputs import reason_of
 from hardsight.engines.model_spec import LoadedModel
+from hardsight.engines.streaming import reason_of
 from hardsight.heads import observe, unwrap
 
 Groups = Mapping[str, Sequence[int | str] | int | str]

@@ -22,10 +22,16 @@ from typing import Any
 
 from torch import nn
 
-from hardsight.engines.preprocessing import Preprocessing, from_huggingface, from_timm, from_torchvision
-from hardsight.engines.trained_on import preprocessing_of, record_of
-from hardsight.engines.weights import load_weights
+from hardsight.engines.preprocessing import (
+    Preprocessing,
+    from_huggingface,
+    from_timm,
+    from_torchvision,
+    preprocessing_of,
+    record_of,
+)
 from hardsight.models import create
+from hardsight.models.weights import load_weights
 from hardsight.names import nearest_names
 from hardsight.records import read_run
 

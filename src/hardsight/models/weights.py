@@ -1,12 +1,16 @@
-"""Public weights, read as safetensors: nothing is unpickled."""
+"""Weights from files, put into a model: safetensors, or a checkpoint that holds tensors only.
 
-from collections.abc import Mapping
+A checkpoint that would need unpickling is rejected: a pickle is a program.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from hardsight.files import RefusedError, check_unpacked
-from hardsight.files.arrays import tensor_arrays
+from hardsight.files import RefusedError
+from hardsight.files.arrays import load_tensors
+from hardsight.files.pickled import load_checkpoint
 from hardsight.models.residual import DEPTHS, CifarResNet
 
 
@@ -18,21 +22,23 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
     """
     if depth not in DEPTHS:
         raise ValueError(f"depth must be one of {', '.join(map(str, DEPTHS))}; got {depth!r}")
-    if Path(path).is_dir():
-        raise ValueError(f"path must be a safetensors file; {path} is a folder")
-    prefix = f"resnet{depth}."
     try:
-        arrays = {key.removeprefix(prefix): one for key, one in tensor_arrays(path).items() if key.startswith(prefix)}
-        check_unpacked(path, sum(one.size for one in arrays.values()))
-        tensors = {key: one.tensor_of(one.read()) for key, one in arrays.items()}
-    except RefusedError as error:
-        raise ValueError(f"path must be a safetensors file; {path} is not: {error}") from error
+        held = load_tensors(path)
+    except (RefusedError, IsADirectoryError) as error:
+        raise ValueError(f"path must be a safetensors file; {error}") from error
+    prefix = f"resnet{depth}."
     model = CifarResNet(depth)
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in held.items() if name.startswith(prefix)}
+    _fill(model, tensors, f"path must hold the weights of ResNet-{depth}; in {path}")
+    return model.eval()
+
+
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], otherwise: str) -> None:
+    """Put the tensors into the model; all must fit, or a ValueError begins with `otherwise`."""
     mismatch = first_mismatch(model, tensors)
     if mismatch:
-        raise ValueError(f"path must hold the weights of ResNet-{depth}; in {path} {mismatch}")
+        raise ValueError(f"{otherwise} {mismatch}")
     model.load_state_dict(tensors, strict=False)
-    return model.eval()
 
 
 def first_mismatch(model: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
@@ -56,3 +62,48 @@ def first_mismatch(model: nn.Module, tensors: Mapping[str, Tensor]) -> str | Non
 
 def _kind(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
+
+
+# Where trainers put the weights inside a checkpoint, and what wrappers put before the names.
+_NESTS = ("state_dict", "model_state_dict", "model", "net", "weights")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+
+
+def load_weights(model: nn.Module, path: Path | str, without: Sequence[str] = ()) -> None:
+    """Put the tensors of a safetensors file or a tensors-only checkpoint into the model; all must fit.
+
+    Layers named in `without`, a head that the model lacks, are passed over.
+    """
+    tensors = read_tensors(path)
+    passed_over = tuple(f"{layer}." for layer in without)
+    # Wrappers lie in wrappers, in either order: a compiled model in a distributed one, or that one compiled.
+    while True:
+        fitting = {name: tensor for name, tensor in tensors.items() if not name.startswith(passed_over)}
+        prefix = _shared_prefix(tensors)
+        if first_mismatch(model, fitting) is None or prefix is None:
+            break
+        tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    _fill(model, fitting, f"weights must fit the model; in {path}")
+
+
+def _shared_prefix(tensors: Mapping[str, Tensor]) -> str | None:
+    """What a wrapper put before every name, or None."""
+    return next((prefix for prefix in _PREFIXES if tensors and all(name.startswith(prefix) for name in tensors)), None)
+
+
+def read_tensors(path: Path | str) -> dict[str, Tensor]:
+    """The named tensors of a weights file; nothing in it can run."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"the weights file {path} is not there")
+    if path.suffix == ".safetensors":
+        return load_tensors(path)
+    content = load_checkpoint(path)
+    for _ in range(3):
+        if isinstance(content, Mapping) and content and all(isinstance(value, Tensor) for value in content.values()):
+            return {str(name): tensor for name, tensor in content.items()}
+        inner = content if isinstance(content, Mapping) else {}
+        content = next((inner[key] for key in _NESTS if isinstance(inner.get(key), Mapping)), None)
+    raise ValueError(
+        f"{path} must hold a state_dict, tensors by name, at its top or under {', '.join(_NESTS)}; it does not"
+    )

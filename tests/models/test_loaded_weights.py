@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from hardsight.engines.weights import load_weights, read_tensors
+from hardsight.models.weights import load_weights, read_tensors
 
 
 def small() -> nn.Module:

@@ -173,7 +173,7 @@ def test_the_part_of_the_waiting_slopes_along_the_features_is_known(
     monkeypatch.setattr(fused, "WIDEST", widest)
     features, weight, labels, sample_weight = draw((40, 64, 21), dtype, device)
     features[3], features[4], weight[2] = 0, weight[labels[4]], 0
-    given = (features, weight, labels, None, 7.0, sample_weight, None, -100, "mean", True, True, True)
+    given = (features, weight, labels, None, 7.0, sample_weight, -100, "mean", None, [True] * 3)
     _, _, slopes, *_, along = torch.ops.hardsight.angular_walk(*given)
     x, gradient = features.double(), slopes[:, :21].double() @ weight.double()
     tangent = gradient - along.double()[:, None] * x

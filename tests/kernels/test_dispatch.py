@@ -262,15 +262,14 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     features, weight, labels = (one.detach() for one in draw(device))
     logits, rows, scalar = features @ weight.T, torch.ones(6, device=device), torch.ones((), device=device)
     weighing = (logits, labels, rows, None, -100, 8.0, 0.5, 1e-6, True, "weight", None)
-    walking = (features, weight, labels, scalar, 1.0, rows, None, -100, "mean", True, True, True)
+    walking = (features, weight, labels, scalar, 1.0, rows, -100, "mean", None, [True] * 3)
     head = (features, weight, weight[:, 0].clone(), labels)
     linear = (*head, rows, scalar, -100, 8.0, 0.5, 1e-6, True, "weight", None, 1.0)
     slopes = torch.ones(6, 64, device=device)
     hardsight = torch.ops.hardsight
     return {
-        "row_statistics": (hardsight.row_statistics, (logits, labels)),
         "rescaled_rows": (hardsight.rescaled_rows, weighing),
-        "rescaled_gradient": (hardsight.rescaled_gradient, (logits, labels, rows, rows, scalar)),
+        "rescaled_gradient": (hardsight.rescaled_gradient, (logits, labels, torch.zeros(13, device=device), scalar)),
         "angular_walk": (hardsight.angular_walk, walking),
         "gradients_from_slopes": (
             hardsight.gradients_from_slopes,
@@ -281,7 +280,7 @@ def registered(device: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "rescaled_linear": (hardsight.rescaled_linear, (*linear, True)),
         "scaled_gradients": (
             hardsight.scaled_gradients,
-            ([features, rows], scalar, rows[:1].clone(), torch.bfloat16, torch.float32, 1.0),
+            ([features, rows], torch.bfloat16, torch.float32, scalar, rows[:1].clone(), 1.0),
         ),
     }
 

@@ -56,10 +56,10 @@ def test_the_kernel_is_the_product_less_its_part_along_the_features(
 def test_a_process_whose_first_backward_pass_it_is_finds_its_device(weight_is_trained: bool) -> None:
     command = f"""
 import torch
-from hardsight.kernels import angular_cross_entropy
+from hardsight.losses import avh_loss
 features = torch.randn(2048, 512, device="cuda", dtype=torch.bfloat16, requires_grad=True)
 weight = torch.randn(100, 512, device="cuda", dtype=torch.bfloat16, requires_grad={weight_is_trained})
-angular_cross_entropy(features, weight, torch.zeros(2048, dtype=torch.int64, device="cuda")).backward()
+avh_loss(features, weight, torch.zeros(2048, dtype=torch.int64, device="cuda"), fused=True).backward()
 assert features.grad.isfinite().all() and features.grad.any()
 """
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)

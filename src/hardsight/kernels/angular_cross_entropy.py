@@ -15,9 +15,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import applied, plain_when_differentiated
-from hardsight.kernels.directions import project_gradients
-from hardsight.kernels.dispatch import aligned_width, call, held_dtype
-from hardsight.kernels.tangent_product import gradients_from_slopes
+from hardsight.kernels.ops import angular_walk, gradients_from_slopes, keeps_slopes, project_gradients
 
 
 def angular_cross_entropy(
@@ -39,38 +37,20 @@ def angular_cross_entropy(
     trained = any(one is not None and one.requires_grad for one in (features, weight, pointer))
     if torch.is_grad_enabled() and trained:
         kept = None if torch.compiler.is_compiling() else plain
-        return applied(_Recomputed if recompute or reduction == "none" else _Eager, kept, *given)
+        return applied(_AngularLoss, kept, recompute or reduction == "none", *given)
     with torch.no_grad():
-        return _walk(*given, upstream=None, wanted=_NOTHING)[0]
+        value: Tensor = angular_walk(*given, None, (False, False, False))[0]
+        return value
 
 
-class _Eager(torch.autograd.Function):
-    """The reduced loss, its gradients made on the way."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, plain: Any, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None, *settings: Any
-    ) -> Tensor:
-        wanted = _wanted(ctx.needs_input_grad)
-        made = _walk(features, weight, labels, scale, *settings, upstream=None, wanted=wanted)
-        ctx.unused = (None,) * len(settings)
-        ctx.plain, ctx.differentiated = plain, (None, 1, 2, None, 0, *ctx.unused)
-        ctx.save_for_backward(scale, features, weight, *made[1:])
-        return made[0]
-
-    @staticmethod
-    @plain_when_differentiated
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *_projected(_wanted(ctx.needs_input_grad), grad, *saved), *ctx.unused
-
-
-class _Recomputed(torch.autograd.Function):
-    """The loss, reduced or of every sample; the backward pass starts from the inputs again."""
+class _AngularLoss(torch.autograd.Function):
+    """The loss, reduced or of every sample. Its gradients are made on the way, or in the backward from the inputs."""
 
     @staticmethod
     def forward(
         ctx: Any,
         plain: Any,
+        recompute: bool,
         features: Tensor,
         weight: Tensor,
         labels: Tensor,
@@ -79,52 +59,38 @@ class _Recomputed(torch.autograd.Function):
         sample_weight: Tensor | None,
         *settings: Any,
     ) -> Tensor:
-        ctx.plain, ctx.differentiated = plain, (None, 0, 1, None, 3, None, None, None, None)
-        ctx.save_for_backward(features, weight, labels, scale, sample_weight)
+        ctx.plain, ctx.differentiated = plain, (None, None, 0, 1, None, 2, None, None, None, None)
         ctx.number, ctx.settings = number, settings
-        given = (features, weight, labels, scale, number, sample_weight, *settings)
-        return _walk(*given, upstream=None, wanted=_NOTHING)[0]
+        given = (features, weight, labels, scale, number, sample_weight, *settings, None)
+        value: Tensor
+        if recompute:
+            value = angular_walk(*given, (False, False, False))[0]
+            ctx.save_for_backward(features, weight, scale, labels, sample_weight)
+        else:
+            value, *made = angular_walk(*given, _wanted(ctx))
+            ctx.save_for_backward(features, weight, scale, None, None, *made)
+        return value
 
     @staticmethod
     @plain_when_differentiated
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-        features, weight, labels, scale, sample_weight = saved
-        each = grad if grad.ndim else None
-        given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings)
-        wanted = _wanted(ctx.needs_input_grad)
-        _, *made = _walk(*given, upstream=each, wanted=wanted)
-        found = _projected(wanted, None if grad.ndim else grad, scale, features, weight, *made)
-        return None, *found, None, None, None, None
+        features, weight, scale, labels, sample_weight, *made = saved
+        each, whole = (grad, None) if grad.ndim else (None, grad)
+        if not made:
+            given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings, each)
+            _, *made = angular_walk(*given, _wanted(ctx))
+        by_features, by_weight, by_scale = _projected(_wanted(ctx), whole, scale, features, weight, *made)
+        return None, None, by_features, by_weight, None, by_scale, None, None, None, None
 
 
-# Whether gradients by features, weight and scale are wanted.
-_Wanted = tuple[bool, bool, bool]
-_NOTHING: _Wanted = (False, False, False)
-
-
-def _wanted(needs_input_grad: tuple[bool, ...]) -> _Wanted:
-    return needs_input_grad[1], needs_input_grad[2], needs_input_grad[4]
-
-
-def _walk(
-    features: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    scale: Tensor | None,
-    number: float,
-    sample_weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    *,
-    upstream: Tensor | None,
-    wanted: _Wanted,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    given = (features, weight, labels, scale, number, sample_weight, upstream, ignore_index, reduction, *wanted)
-    return call(_angular_walk_op, _angular_walk, *given)
+def _wanted(ctx: Any) -> tuple[bool, bool, bool]:
+    """Whether gradients by features, weight and scale are."""
+    needed = ctx.needs_input_grad
+    return needed[2], needed[3], needed[5]
 
 
 def _projected(
-    wanted: _Wanted,
+    wanted: tuple[bool, bool, bool],
     upstream: Tensor | None,
     scale: Tensor | None,
     features: Tensor,
@@ -134,9 +100,9 @@ def _projected(
     by_weight: Tensor,
     totals: Tensor,
     along: Tensor,
-) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
-    """The gradients by features, weight, labels (none) and scale."""
-    if wanted[0] and _keeps_slopes(features, weight):
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients by features, weight and scale."""
+    if wanted[0] and keeps_slopes(features, weight):
         others = by_weight if wanted[1] else None
         made = gradients_from_slopes(by_features, along, others, features, weight, inverses, totals, upstream)
     else:
@@ -146,63 +112,4 @@ def _projected(
     by_scale = None
     if wanted[2] and scale is not None:
         by_scale = (totals[1] if upstream is None else totals[1] * upstream).to(scale.dtype).reshape(scale.shape)
-    return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, None, by_scale
-
-
-def _keeps_slopes(features: Tensor, weight: Tensor) -> bool:
-    """Whether slopes, one a class, wait for the backward pass instead of a gradient, one a dimension."""
-    return weight.shape[0] <= features.shape[1]
-
-
-def _angular_walk(
-    features: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    scale: Tensor | None,
-    number: float,
-    sample_weight: Tensor | None,
-    upstream: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    features_wanted: bool,
-    weight_wanted: bool,
-    scale_wanted: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    from hardsight.kernels.fused import angular_cross_entropy as fused
-
-    return fused.walk(
-        features.contiguous(),
-        weight.contiguous(),
-        labels,
-        scale,
-        number,
-        sample_weight,
-        upstream,
-        ignore_index,
-        reduction,
-        (features_wanted, weight_wanted, scale_wanted),
-        _keeps_slopes(features, weight),
-    )
-
-
-_angular_walk_op = torch.library.custom_op("hardsight::angular_walk", _angular_walk, mutates_args=())
-
-
-@_angular_walk_op.register_fake
-def _(features: Tensor, weight: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    reduction, features_wanted, weight_wanted, scale_wanted = given[-4:]
-    samples, classes = features.shape[0], weight.shape[0]
-    wide = features.new_empty(0, dtype=torch.float32)
-    keeps_slopes = features_wanted and _keeps_slopes(features, weight)
-    if keeps_slopes:
-        by_features = features.new_empty(samples, aligned_width(classes))
-    else:
-        by_features = wide.new_empty(features.shape if features_wanted else (0,), dtype=held_dtype(features.dtype))
-    return (
-        wide.new_empty((samples,) if reduction == "none" else ()),
-        wide.new_empty(samples + classes),
-        by_features,
-        wide.new_empty(weight.shape if weight_wanted else (0,)),
-        wide.new_empty(2 if features_wanted or weight_wanted or scale_wanted else 0),
-        wide.new_empty(samples if keeps_slopes else 0),
-    )
+    return made[0] if wanted[0] else None, made[-1] if wanted[1] else None, by_scale

@@ -8,7 +8,8 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
-from hardsight.kernels.dispatch import call, runs_fused, same_precision, tf32_is_allowed
+from hardsight.kernels import ops
+from hardsight.kernels.dispatch import runs_fused, same_precision, tf32_is_allowed
 
 # Elements of one block of the plain version, samples x classes: 64 MiB of float32 with what is made from it.
 _PLAIN_ELEMENTS = 2**22
@@ -59,7 +60,7 @@ def angular_scores(
     if not serves(features, weight):
         return reference(features, weight, labels, bias, logits=logits, spread=spread)
     given = (features, weight, labels, bias, logits, logits and spread)
-    numbers, predicted = call(_angular_scores_op, _angular_scores, *given)
+    numbers, predicted = ops.angular_scores(*given)
     return AngularScores(*[*numbers.unbind(), predicted])
 
 
@@ -176,28 +177,3 @@ def _products(features: Tensor, weight: Tensor) -> Tensor:
     if torch.compiler.is_compiling() or bool(products.isfinite().all()):
         return products
     return features.double() @ weight.double().T
-
-
-def _angular_scores(
-    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
-) -> tuple[Tensor, Tensor]:
-    from hardsight.kernels.fused import angular_norms
-    from hardsight.kernels.fused import angular_scores as fused
-
-    measured = angular_norms.measure(features, weight)
-    return fused.scan(features, weight, labels, bias, (logits, spread), _precision(features), measured)
-
-
-def _precision(features: Tensor) -> str:
-    return "tf32" if features.dtype == torch.float32 and tf32_is_allowed() else "ieee"
-
-
-_angular_scores_op = torch.library.custom_op("hardsight::angular_scores", _angular_scores, mutates_args=())
-
-
-@_angular_scores_op.register_fake
-def _(
-    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
-) -> tuple[Any, Any]:
-    numbers = features.new_empty(10, features.shape[0], dtype=torch.float32)
-    return numbers, labels.new_empty(features.shape[0], dtype=torch.int64)

@@ -4,16 +4,15 @@ import functools
 import importlib.util
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hardsight.geometry import widen
 
-Result = TypeVar("Result")
 Fused = bool | str  # True, False or "auto"
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Found once, not imported: importing Triton costs more than importing this package.
@@ -100,15 +99,6 @@ def blocks_of(count: int, size: int) -> int:
 def power_of_two(count: int) -> int:
     """The least power of two that is not below a number of 1 or more."""
     return 1 << (count - 1).bit_length() if count > 0 else 0
-
-
-def call(op: Callable[..., Any], implementation: Callable[..., Result], *arguments: Any) -> Result:
-    """The op's result: through its registration where something traces, else straight, which costs less."""
-    plain = all(type(one) in (Tensor, nn.Parameter) for one in arguments if isinstance(one, Tensor))
-    if plain and not torch.compiler.is_compiling():
-        return implementation(*arguments)
-    found: Result = op(*arguments)
-    return found
 
 
 def same_precision(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -8,8 +8,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import applied, plain_when_differentiated
-from hardsight.kernels.directions import project_gradients
-from hardsight.kernels.dispatch import call
+from hardsight.kernels.ops import angular_contrast, project_gradients
 
 
 def pairwise_angular_contrast(
@@ -32,7 +31,8 @@ def pairwise_angular_contrast(
     if torch.is_grad_enabled() and features.requires_grad:
         return applied(_Contrast, None if torch.compiler.is_compiling() else plain, *given)
     with torch.no_grad():
-        return call(_angular_contrast_op, _angular_contrast, *given, False)[0]
+        value, *_ = angular_contrast(*given, False)
+        return value
 
 
 class _Contrast(torch.autograd.Function):
@@ -40,7 +40,7 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plain: Any, features: Tensor, *given: Any) -> Tensor:
-        value, inverses, gradient, factor = call(_angular_contrast_op, _angular_contrast, features, *given, True)
+        value, inverses, gradient, factor = angular_contrast(features, *given, True)
         ctx.unused = (None,) * len(given)
         ctx.plain, ctx.differentiated = plain, (None, 0, *ctx.unused)
         ctx.save_for_backward(features, inverses, gradient, factor)
@@ -51,27 +51,3 @@ class _Contrast(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
         features, inverses, gradient, factor = saved
         return None, project_gradients([gradient], [features], inverses, 0, factor, grad)[0], *ctx.unused
-
-
-def _angular_contrast(
-    features: Tensor,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    margin: float,
-    ignore_index: int,
-    reduction: str,
-    slopes_wanted: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from hardsight.kernels.fused import pairwise_angular_contrast as fused
-
-    return fused.contrast(features.contiguous(), labels, sample_weight, margin, ignore_index, reduction, slopes_wanted)
-
-
-_angular_contrast_op = torch.library.custom_op("hardsight::angular_contrast", _angular_contrast, mutates_args=())
-
-
-@_angular_contrast_op.register_fake
-def _(features: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide, slopes_wanted = features.new_empty((), dtype=torch.float32), given[-1]
-    gradient = wide.new_empty(features.shape if slopes_wanted else (0,))
-    return wide, wide.new_empty(features.shape[0]), gradient, torch.empty_like(wide)

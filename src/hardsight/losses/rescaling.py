@@ -17,7 +17,7 @@ from hardsight import distributed
 from hardsight.derivatives import applied, once_differentiable, trace_of, wants_gradient
 from hardsight.geometry import full_precision, widen
 from hardsight.kernels.dispatch import Fused, chooses_fused
-from hardsight.kernels.rescaled_cross_entropy import attach_rescaled_gradient, rescaled_cross_entropy, row_statistics
+from hardsight.kernels.rescaled_cross_entropy import RowStatistics, attach_rescaled_gradient, weigh_rows
 from hardsight.kernels.rescaled_linear_cross_entropy import rescaled_linear_cross_entropy
 from hardsight.losses.inputs import (
     Rows,
@@ -74,10 +74,13 @@ def gradient_rescaling(
     if chooses_fused(fused, flat, unless=_obstacle(flat)):
         settings = (ignore_index, float(beta), float(lam), float(epsilon), transform == "exp", reduction)
         known = labels_of(labels, shape, flat.shape[1], ignore_index), weight_of(sample_weight, shape)
-        if isinstance(transform, str) and value is None and (group is None or group.size == 1 or reduction != "weight"):
-            logged = rescaled_cross_entropy(flat, *known, normaliser, settings, in_place=in_place)
-        else:
-            logged = _fused_by_rows(flat, *known, settings, transform, normaliser, group, value, in_place)
+        share = normaliser if normaliser is None or group is None else normaliser / group.size
+        logged, kept = weigh_rows(flat, *known, share, settings)
+        if not isinstance(transform, str) or value is not None:
+            logged, kept = _by_rows(flat, *known, share, settings, transform, value, kept)
+        if group is not None and group.size > 1 and reduction == "weight" and normaliser is None:
+            kept[-1:] = group.mean_of_logs(kept[-1])
+        logged = attach_rescaled_gradient(logged, flat, known[0], kept, in_place=in_place)
         return logged.reshape(shape) if reduction == "none" else logged
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
     with torch.no_grad():
@@ -169,35 +172,32 @@ def _logged(rows: Rows, log_p: Tensor, value: Any, reduction: str, shape: tuple[
     return reduce(logged, "mean" if reduction == "weight" else reduction, weight=rows.weight, shape=shape)
 
 
-def _fused_by_rows(
+@torch.no_grad()
+def _by_rows(
     logits: Float[Tensor, "rows classes"],
     labels: Integer[Tensor, "rows"],
     sample_weight: Float[Tensor, "rows"] | None,
+    normaliser: Tensor | float | None,
     settings: tuple[int, float, float, float, bool, str],
     transform: Transform,
-    normaliser: Tensor | float | None,
-    group: _Group | None,
     value: Callable[[Tensor, Tensor], Tensor] | None,
-    in_place: bool,
-) -> Tensor:
-    """What no kernel knows, as arithmetic on a few numbers a row, between two kernels that read the logits."""
+    kept: Float[Tensor, "kept"],
+) -> tuple[Tensor, Tensor]:
+    """The value and what `weigh_rows` keeps, with a transform or value that no kernel knows: arithmetic on the rows."""
     ignore_index, beta, lam, epsilon, _, reduction = settings
-    kept = labels != ignore_index
-    labels = torch.where(kept, labels, 0).long()
-    with torch.no_grad():
-        weight = kept.float() if sample_weight is None else torch.where(kept, sample_weight.float(), 0.0)
-        # The logits as they are: to widen them would copy what is to be read once.
-        rows = Rows(logits.detach(), labels, None, weight, (len(logits),))
-        found = row_statistics(logits, labels)
-        log_p, log_rest = found.log_p, found.log_rest
-        log_weights = log_weight(log_p, log_rest, beta, lam, transform) + weight.log()
-        log_divisor = _log_divisor(rows, log_weights, reduction, normaliser, group)
-        coefficient = rescaled_gradient(
-            log_weights, let_go(torch.ones_like(log_rest)[:, None], log_rest, epsilon), log_divisor
-        )
-        logged = _logged(rows, log_p, value, reduction, None)
-    given = (labels, found.log_others, coefficient.squeeze(1))
-    return attach_rescaled_gradient(logged, logits, *given, in_place=in_place)
+    counts = labels != ignore_index
+    labels = torch.where(counts, labels, 0).long()
+    weight = counts.float() if sample_weight is None else torch.where(counts, sample_weight.float(), 0.0)
+    # The logits as they are: to widen them would copy what is to be read once.
+    rows = Rows(logits.detach(), labels, None, weight, (len(logits),))
+    found = RowStatistics(rows.at_label(rows.logits).float(), kept[: len(logits)])
+    logged = _logged(rows, found.log_p, value, reduction, None)
+    if isinstance(transform, str):
+        return logged, kept
+    log_weights = log_weight(found.log_p, found.log_rest, beta, lam, transform) + weight.log()
+    log_divisor = _log_divisor(rows, log_weights, reduction, normaliser, None)
+    log_held = torch.nn.functional.logsigmoid(found.log_rest + math.log(2 / epsilon)) if epsilon > 0 else 0.0
+    return logged, torch.cat((found.log_others, log_weights + log_held, log_divisor.reshape(1)))
 
 
 def _obstacle(logits: Tensor) -> str | None:

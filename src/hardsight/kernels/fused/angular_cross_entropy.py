@@ -5,6 +5,7 @@ A block of samples at a time: one matrix product (torch's own), one kernel over 
 products of a block exist, those of all samples do not.
 """
 
+from collections.abc import Sequence
 from typing import no_type_check
 
 import torch
@@ -25,6 +26,7 @@ from hardsight.kernels.dispatch import (
 )
 from hardsight.kernels.fused.angles import PI, arccos, label_and_weight, number_at
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
+from hardsight.kernels.ops import keeps_slopes
 
 # Products of one block, samples x classes. Fewer would read and write the weight's gradient more often.
 BLOCK_ELEMENTS = 2**28
@@ -212,32 +214,33 @@ def walk(
     scale: Tensor | None,
     scale_value: float,
     sample_weight: Tensor | None,
-    upstream: Tensor | None,
     ignore_index: int,
     reduction: str,
-    wanted: tuple[bool, bool, bool],
-    keep_slopes: bool,
+    upstream: Tensor | None,
+    wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The loss, 1 / length of features and weight, gradients of the sum before projection by both, and their totals.
 
     The totals are what the two gradients are to be multiplied by, and the gradient by scale. `wanted` names the
-    gradients by features, weight and scale; what is not wanted is empty. With `keep_slopes` the slopes stand in place
-    of the gradient by features, their product with the weight, and last comes how many times the features lie in it.
+    gradients by features, weight and scale; what is not wanted is empty. Where `ops.keeps_slopes` the slopes stand in
+    place of the gradient by features, their product with the weight, and last comes how many times the features lie
+    in it.
     """
     samples, classes, device = len(features), len(weight), features.device
-    weight = padded(weight)
+    slopes_wait = wanted[0] and keeps_slopes(features, weight)
+    features, weight = features.contiguous(), padded(weight.contiguous())
     width = len(weight)
     labels = labels.contiguous()
     sample_weight = None if sample_weight is None else sample_weight.contiguous()
     inverses = inverse_norms(features, weight)
     losses = torch.empty(samples, dtype=torch.float32, device=device)
     gaps = torch.empty_like(losses) if any(wanted) else None
-    slopes_wanted, keep_slopes, factor = wanted[0] or wanted[1], wanted[0] and keep_slopes, None
-    if keep_slopes:
+    slopes_wanted, factor = wanted[0] or wanted[1], None
+    if slopes_wait:
         by_features = torch.empty(samples, aligned_width(width), dtype=features.dtype, device=device)
     else:
         by_features = torch.empty(features.shape if wanted[0] else 0, dtype=held_dtype(features.dtype), device=device)
-    along = torch.empty(samples if keep_slopes else 0, dtype=torch.float32, device=device)
+    along = torch.empty(samples if slopes_wait else 0, dtype=torch.float32, device=device)
     by_weight = torch.empty(weight.shape if wanted[1] else 0, dtype=torch.float32, device=device)
     if slopes_wanted and features.dtype == torch.float16:
         counted = (labels, sample_weight, upstream, ignore_index)
@@ -249,7 +252,7 @@ def walk(
         here = features if count == samples else features[start : start + count]
         products = product(here, weight.T, aligned(count, width, torch.float32, device))
         slopes = None
-        if keep_slopes:
+        if slopes_wait:
             slopes = by_features[start : start + count, :width]
         elif slopes_wanted:
             slopes = aligned(count, width, features.dtype, device)
@@ -266,7 +269,7 @@ def walk(
                 factor,
                 losses,
                 gaps,
-                along if keep_slopes else None,
+                along if slopes_wait else None,
                 start,
                 start + count,
                 samples,
@@ -281,7 +284,7 @@ def walk(
                 **tile,
             )
         del products
-        if slopes is not None and wanted[0] and not keep_slopes:
+        if slopes is not None and wanted[0] and not slopes_wait:
             product(slopes, weight, by_features if count == samples else by_features[start : start + count])
         if slopes is not None and wanted[1]:
             (product if start == 0 else add_product)(slopes.T, here, by_weight)

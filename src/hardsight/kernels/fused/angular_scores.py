@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hardsight.kernels.dispatch import blocks_of, on_device_of
+from hardsight.kernels.dispatch import blocks_of, on_device_of, tf32_is_allowed
 from hardsight.kernels.fused.angular_combine import combine
 from hardsight.kernels.fused.angular_fold import FIELDS
 from hardsight.kernels.fused.angular_norms import (
@@ -20,9 +20,18 @@ from hardsight.kernels.fused.angular_norms import (
     can_be_described,
     divide,
     is_worth_a_look,
+    measure,
     processors_of,
 )
 from hardsight.kernels.fused.angular_scan import scan_tiles
+
+
+def measure_and_scan(
+    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, logits: bool, spread: bool
+) -> tuple[Tensor, Tensor]:
+    """The numbers of `AngularScores`, as `scan` returns them."""
+    precision = "tf32" if features.dtype == torch.float32 and tf32_is_allowed() else "ieee"
+    return scan(features, weight, labels, bias, (logits, spread), precision, measure(features, weight))
 
 
 def scan(

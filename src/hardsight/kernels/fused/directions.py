@@ -261,6 +261,9 @@ def project(
 
     One or two matrices in one kernel; `inverses` holds their 1 / length one after the other, from `offset` on.
     """
+    if not vectors:
+        return []
+    vectors = [one.contiguous() for one in vectors]
     out = [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in vectors]
     both = len(vectors) == 2
     dim = vectors[0].shape[1]

@@ -118,7 +118,7 @@ def contrast(
     slopes_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The contrast, 1 / length of each sample, the gradient before projection, and what that is to be multiplied by."""
-    samples, device = len(features), features.device
+    samples, device, features = len(features), features.device, features.contiguous()
     labels = labels.contiguous()
     sample_weight = None if sample_weight is None else sample_weight.contiguous()
     inverses = inverse_norms(features)

@@ -54,31 +54,6 @@ def _label_and_others(
 
 @triton.jit
 @no_type_check
-def _statistics(
-    logits,
-    labels,
-    label_logit,
-    log_others,
-    rows,
-    class_steps,
-    stride_steps,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-    RUN: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    inside = row < rows
-    label = tl.load(labels + row, mask=inside, other=0).to(tl.int64)
-    own, others = _label_and_others(
-        logits, row, inside, label, class_steps * STEP, stride_steps * STEP, ROWS, LANES, RUN
-    )
-    tl.store(label_logit + row, own, mask=inside)
-    tl.store(log_others + row, others, mask=inside)
-
-
-@triton.jit
-@no_type_check
 def _weights(
     logits,
     labels,
@@ -136,7 +111,6 @@ def _gradient(
     logits,
     labels,
     kept,
-    coefficient,
     upstream,
     gradient,
     rows,
@@ -148,17 +122,14 @@ def _gradient(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """coefficient (p - y) / (2 (1 - p_y)) times what comes from above; without coefficient, by the kept log weights."""
+    """(p - y) / (2 (1 - p_y)) times what comes from above and the kept coefficient over the divisor."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     within = row < rows
     label = tl.load(labels + row, mask=within, other=0)[:, None]
     others = tl.load(kept + row, mask=within, other=0.0)
-    if coefficient is None:
-        log_weight = tl.load(kept + rows + row, mask=within, other=float("-inf"))
-        ratio = tl.exp(log_weight - tl.load(kept + 2 * rows))
-        ratio = tl.where(log_weight == float("-inf"), 0.0, tl.minimum(ratio, LARGEST))
-    else:
-        ratio = tl.load(coefficient + row, mask=within, other=0.0)
+    log_weight = tl.load(kept + rows + row, mask=within, other=float("-inf"))
+    ratio = tl.exp(log_weight - tl.load(kept + 2 * rows))
+    ratio = tl.where(log_weight == float("-inf"), 0.0, tl.minimum(ratio, LARGEST))
     half = 0.5 * ratio * tl.load(upstream + row * upstream_stride, mask=within, other=0.0).to(tl.float32)
     # Where every other class is masked out there is nothing to learn; where the weight is 0, nothing to exponentiate.
     half = tl.where(others == float("-inf"), 0.0, half)[:, None]
@@ -170,28 +141,6 @@ def _gradient(
     value = tl.where(column == label, -half, tl.where(half == 0.0, 0.0, value))
     place = gradient + (row * gradient_steps * STEP)[:, None] + column
     tl.store(place, value.to(gradient.dtype.element_ty), mask=inside)
-
-
-def row_statistics(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The label's logit and the others' log-sum-exp of every row."""
-    rows, classes = logits.shape
-    label_logit = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    log_others = torch.empty_like(label_logit)
-    tile = _read_tile(classes)
-    step = math.gcd(classes, logits.stride(0), 16)
-    with on_device_of(logits):
-        _statistics[(blocks_of(rows, tile["ROWS"]),)](
-            logits,
-            labels.contiguous(),
-            label_logit,
-            log_others,
-            rows,
-            classes // step,
-            logits.stride(0) // step,
-            STEP=step,
-            **tile,
-        )
-    return label_logit, log_others
 
 
 def weigh(
@@ -241,14 +190,10 @@ def weigh(
     return totals(sums, programs, kept, 2 * rows, reduction, normaliser, log_normaliser, masses=True), kept
 
 
-def write_gradient(
-    logits: Tensor, labels: Tensor, kept: Tensor, coefficient: Tensor | None, upstream: Tensor, out: Tensor
-) -> Tensor:
-    """The rescaled gradient of every row, into `out`, which may be the logits themselves.
-
-    `kept` is what `weigh` kept, or, beside the rows' coefficients, the log-sum-exp of the other classes alone.
-    """
+def write_gradient(logits: Tensor, labels: Tensor, kept: Tensor, upstream: Tensor, out: Tensor | None = None) -> Tensor:
+    """The rescaled gradient of every row from what `weigh` kept; into `out`, which may be the logits themselves."""
     rows, classes = logits.shape
+    out = torch.empty_like(logits) if out is None else out
     block = min(_BLOCK, max(16, power_of_two(classes)))
     together = max(1, _TILE // block)
     step = math.gcd(classes, logits.stride(0), out.stride(0), 16)
@@ -257,7 +202,6 @@ def write_gradient(
             logits,
             labels.contiguous(),
             kept.contiguous(),
-            None if coefficient is None else coefficient.contiguous(),
             upstream,
             out,
             rows,

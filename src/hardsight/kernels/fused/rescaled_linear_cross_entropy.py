@@ -18,6 +18,7 @@ from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_ti
 from hardsight.kernels.fused.angular_fold import LOWEST
 from hardsight.kernels.fused.angular_norms import choose_tiling
 from hardsight.kernels.fused.rescaled_cross_entropy import log_held, log_p_and_weight, log_two_over, totals
+from hardsight.kernels.ops import dtypes_of
 
 # Elements of a gradient that a program scales.
 _SCALED = 8192
@@ -237,7 +238,7 @@ def walk(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The loss, the log of the divisor, and the sum's gradients by features, weight and bias, times exp(-shift)."""
     samples, classes, device = len(features), len(weight), features.device
-    labels = labels.contiguous()
+    features, weight, labels = features.contiguous(), weight.contiguous(), labels.contiguous()
     bias = None if bias is None else bias.contiguous()
     sample_weight = None if sample_weight is None else sample_weight.contiguous()
     sums = torch.empty(3 * samples, dtype=torch.float32, device=device)
@@ -332,9 +333,15 @@ def join_splits(
 
 
 def scaled(
-    gradients: list[Tensor], dtypes: list[torch.dtype], upstream: Tensor, log_divisor: Tensor | None, shift: float
+    gradients: list[Tensor],
+    dtype: torch.dtype,
+    bias_dtype: torch.dtype | None,
+    upstream: Tensor,
+    log_divisor: Tensor | None,
+    shift: float,
 ) -> list[Tensor]:
     """Each gradient times upstream, and exp(shift) / divisor where that is given, in its dtype; in one kernel."""
+    dtypes = dtypes_of(gradients, dtype, bias_dtype)
     out = [torch.empty(one.shape, dtype=dtype, device=one.device) for one, dtype in zip(gradients, dtypes, strict=True)]
     none = [None] * (3 - len(gradients))
     largest = [torch.finfo(dtype).max for dtype in dtypes]

@@ -25,6 +25,7 @@ def gradients_from_slopes(
 
     `along` says how many times the features lie in slopes @ weight. The slopes may be wider than there are classes.
     """
+    features, weight = features.contiguous(), weight.contiguous()
     if _fits_hopper(slopes, features, weight):
         found = [tangent_product(slopes[:, : len(weight)], weight, features, along, factor, upstream)]
         if by_weight is not None:

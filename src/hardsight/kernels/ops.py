@@ -6,46 +6,53 @@ traces (`torch.compile`, fake tensors) it goes through torch's registration; eve
 
 import functools
 import importlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from hardsight.kernels.dispatch import aligned_width, held_dtype
 
+Made = TypeVar("Made")
 
-class Op:
+
+class Op(Generic[Made]):
     """The function `place`, a module of `fused` and a name in it, as the op `hardsight::name`.
 
     `shapes` takes the same arguments and gives empty tensors, which stand for the results while something traces.
     """
 
-    def __init__(self, name: str, place: str, schema: str, shapes: Callable[..., Any]) -> None:
+    def __init__(self, name: str, place: str, schema: str, shapes: Callable[..., Made]) -> None:
         self.module, self.name = place.split(".")
         self.registered = torch.library.custom_op(f"hardsight::{name}", self._run, mutates_args=(), schema=schema)
         self.registered.register_fake(shapes)
 
     @functools.cached_property
-    def function(self) -> Callable[..., Any]:
-        found: Callable[..., Any] = getattr(
+    def function(self) -> Callable[..., Made]:
+        found: Callable[..., Made] = getattr(
             importlib.import_module(f"hardsight.kernels.fused.{self.module}"), self.name
         )
         return found
 
-    def _run(self, *given: Any) -> Any:
+    def _run(self, *given: Any) -> Made:
         return self.function(*given)
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any) -> Made:
         plain = all(type(one) in (Tensor, nn.Parameter) for one in given if isinstance(one, Tensor))
         if plain and not torch.compiler.is_compiling():
             return self.function(*given)
-        return self.registered(*given)
+        made: Made = self.registered(*given)
+        return made
 
 
 def keeps_slopes(features: Tensor, weight: Tensor) -> bool:
     """Whether slopes, one a class, wait for the backward pass instead of a gradient, one a dimension."""
     return weight.shape[0] <= features.shape[1]
+
+
+def _like(vectors: Sequence[Tensor]) -> list[Tensor]:
+    return [one.new_empty(one.shape) for one in vectors]
 
 
 def dtypes_of(gradients: list[Tensor], dtype: torch.dtype, bias_dtype: torch.dtype | None) -> list[torch.dtype]:
@@ -80,8 +87,7 @@ def _shapes_of_angular_walk(features: Tensor, weight: Tensor, *given: Any) -> tu
 def _shapes_of_tangent_product(
     slopes: Tensor, along: Tensor, by_weight: Tensor | None, features: Tensor, weight: Tensor, *given: Any
 ) -> list[Tensor]:
-    vectors = (features,) if by_weight is None else (features, weight)
-    return [one.new_empty(one.shape) for one in vectors]
+    return _like([features] if by_weight is None else [features, weight])
 
 
 def _shapes_of_contrast(features: Tensor, *given: Any) -> tuple[Tensor, ...]:
@@ -134,7 +140,7 @@ project_gradients = Op(
     "project_gradients",
     "directions.project",
     "(Tensor[] gradients, Tensor[] vectors, Tensor inverses, int offset, Tensor factor, Tensor? upstream) -> Tensor[]",
-    lambda gradients, vectors, *given: [one.new_empty(one.shape) for one in vectors],
+    lambda gradients, vectors, *given: _like(vectors),
 )
 angular_contrast = Op(
     "angular_contrast",

@@ -13,31 +13,19 @@ from torch import Tensor
 
 from hardsight.cleaning.audit import Scored, audited_table, write_audit
 from hardsight.cleaning.audit import audit as audit_scores
+from hardsight.cleaning.findings import find, surroundings_or_note
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
+from hardsight.cleaning.kinds import Findings
 from hardsight.cleaning.labelled import (
     Labelled,
     few_of_a_class,
 )
-from hardsight.cleaning.neighbours import nearest_in_angle, neighbour_disagreement
 from hardsight.cleaning.probabilities import with_scores
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head
 from hardsight.names import visible
 from hardsight.opening import Opened, Options, open_source
 
-NEIGHBOURS = pa.field(
-    "neighbour_disagreement",
-    pa.float64(),
-    metadata={
-        "kind": "score",
-        "title": "Neighbours with other labels",
-        "direction": "larger is harder",
-        "range": "[0, 1]",
-    },
-)
-NEAREST = 10
-# With more samples every pair of them would take too long: they are ranked without neighbours.
-MOST_COMPARED = 100_000
 _PRINTED = 10
 _LONGEST = 40
 
@@ -52,16 +40,14 @@ class Audit:
     scored: Scored
     issues: LabelIssues
     left_out: pa.Table
+    findings: Findings
 
     @property
     def table(self) -> pa.Table:
         """One row per sample, most suspicious first: id, label, expected, suspicion, reasons, scores, what is shown."""
-        found = self.issues.table
-        for field in audited_table(self.scored, self.issues).schema:
-            if field.name not in found.column_names:
-                column = self.scored.table.column(field.name).take(pa.array(self.issues.order))
-                found = found.append_column(field, column)
-        return found
+        found = audited_table(self.scored, self.issues, self.findings)
+        first = self.issues.table.column_names
+        return found.select([*first, *(name for name in found.column_names if name not in first)])
 
     def to_pandas(self) -> Any:
         """`table` as a pandas.DataFrame."""
@@ -74,7 +60,7 @@ class Audit:
         FOLDER/actions.csv` then gives the labels as the edited list says.
         """
         folder = Path(folder)
-        write_audit(folder, self.scored, self.issues, left_out=self.left_out)
+        write_audit(folder, self.scored, self.issues, self.findings, left_out=self.left_out)
         if all(importlib.util.find_spec(name) for name in ("jinja2", "matplotlib")):
             from hardsight.report import write_report
 
@@ -172,7 +158,9 @@ def of_scores(scored: Scored, score: str | Sequence[str] | None = None, estimate
     without = scored.table.column("label").is_null() if "label" in scored.table.column_names else None
     issues = audit_scores(scored, score, estimate)
     ids = scored.table.column("id").filter(without)
-    return Audit(scored, issues, pa.table({"id": ids, "reason": pa.array(["no label"] * len(ids), pa.string())}))
+    issues, findings = find(scored, issues)
+    left_out = pa.table({"id": ids, "reason": pa.array(["no label"] * len(ids), pa.string())})
+    return Audit(scored, issues, left_out, findings)
 
 
 def of_labelled(
@@ -203,26 +191,21 @@ def of_labelled(
         for one, values in head.score(("avh", "angular_margin")).items():
             field = pa.field(one, pa.float64(), metadata=SCORES[one].describe(len(kept.classes)))
             table = table.append_column(field, pa.array(values.double().numpy()))
-    if features is not None and 1 < len(labels) <= MOST_COMPARED:
-        table = _with_neighbours(table, features, labels, kept.groups)
+    around, note = None, None
+    if features is not None and len(labels) > 1:
+        around, note = surroundings_or_note(features, labels, kept.groups)
+    for field, numbers in (around.scores if around else {}).items():
+        table = table.append_column(field, pa.array(numbers))
     names = kept.class_names
     issues = find_label_issues(table, score, class_names=names, probabilities=beliefs, estimate=estimate)
+    # Where numbers stand for classes that were given as text, these are their names.
+    scored = Scored(table, names or [str(one) for one in kept.classes.to_pylist()], name, path)
+    issues, findings = find(scored, issues, beliefs=beliefs, around=around, note=note)
     if names is None:
         # The classes as they were given, where numbers stood for them.
         issues = replace(issues, table=_with_classes(issues.table, kept.classes))
         table = _with_classes(table, kept.classes)
-    return Audit(Scored(table, names, name, path), issues, left_out)
-
-
-def _with_neighbours(table: pa.Table, features: Any, labels: Tensor, groups: Any) -> pa.Table:
-    """The table with the share of the nearest in angle that carry another label."""
-    wide = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
-    wide = wide if wide.dtype == torch.float64 else wide.float()
-    codes = None if groups is None else torch.from_numpy(np.unique(groups, return_inverse=True)[1].reshape(-1))
-    codes = None if codes is None else codes.to(wide.device)
-    near = nearest_in_angle(wide - wide.mean(0), min(NEAREST, len(labels) - 1), codes).cpu()
-    found = neighbour_disagreement(labels, near).double().numpy()
-    return table.append_column(NEIGHBOURS, pa.array(found))
+    return Audit(Scored(table, names, name, path), issues, left_out, findings)
 
 
 def _with_classes(table: pa.Table, classes: pa.Array) -> pa.Table:

@@ -13,7 +13,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import hardsight as hs
-from hardsight.auditing import MOST_COMPARED, Audit
+from hardsight.auditing import Audit
+from hardsight.cleaning import neighbours
 from hardsight.cleaning.audit import apply_to, read_scored
 from hardsight.cleaning.neighbours import nearest_in_angle
 
@@ -222,13 +223,17 @@ def test_neighbours_are_of_other_groups() -> None:
     assert (few.sort().values != torch.arange(60)[:, None]).all()
 
 
-def test_very_many_samples_are_ranked_without_neighbours(data: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_samples_without_an_index_are_ranked_without_neighbours(
+    data: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
     features, labels, wrong = data
-    assert MOST_COMPARED == 100_000
-    monkeypatch.setattr("hardsight.auditing.MOST_COMPARED", 239)
+    assert neighbours.MOST_EXACT == 100_000
+    monkeypatch.setattr(neighbours, "MOST_EXACT", 239)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     audit = hs.audit(labels=labels, features=features)
     assert "neighbour_disagreement" not in audit.table.column_names
     assert found(audit) == wrong.tolist()
+    assert "hardsight[neighbours]" in audit.findings.notes[0]
 
 
 @pytest.mark.parametrize(

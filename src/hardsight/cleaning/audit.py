@@ -15,10 +15,12 @@ from hardsight.cleaning.action_list import read_actions, write_actions
 from hardsight.cleaning.actions import Applied, apply_actions
 from hardsight.cleaning.columns import is_shown, labels_of, require_column, score_names
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
+from hardsight.cleaning.kinds import Findings
 from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of, with_scores
 from hardsight.datasets.paths import is_text
 from hardsight.files import RefusedError, parse_json
+from hardsight.files.parquet import text_metadata
 from hardsight.records import (
     AUDIT_FILE,
     RUN_FILE,
@@ -34,6 +36,10 @@ from hardsight.records import (
 ACTIONS_FILE, LABELS_FILE = "actions.csv", "labels.parquet"
 # Of the samples left out so many are listed in `audit.json`.
 _LISTED = 1000
+# Columns of what is audited that would be wrong, or far too much, in its audit.
+_LEFT_BEHIND = (PROBABILITIES, "kinds", "neighbours")
+# Where a sample is drawn: no score of it.
+_PLACE = {"kind": "place"}
 
 
 @dataclass(frozen=True)
@@ -89,17 +95,21 @@ def audit(scored: Scored, score: str | Sequence[str] | None = None, estimate: st
     return find_label_issues(scored.table, score, class_names=names, estimate=estimate)
 
 
-def audited_table(scored: Scored, issues: LabelIssues) -> pa.Table:
+def audited_table(scored: Scored, issues: LabelIssues, findings: Findings | None = None) -> pa.Table:
     """The scored samples with what was found of them, most suspicious first.
 
     Probabilities stay in the table that was audited: a number for each sample and class would be the whole record.
     """
-    kept = [name for name in scored.table.column_names if name != PROBABILITIES]
+    kept = [name for name in scored.table.column_names if name not in _LEFT_BEHIND]
     samples = scored.table.select(kept).take(pa.array(issues.order))
-    for name in ("expected", "suspicion", "rank", "issue", "reasons"):
+    columns = {name: issues.table.column(name) for name in issues.table.column_names if name not in ("id", "label")}
+    columns |= {} if findings is None else findings.columns
+    for name, column in columns.items():
+        described = issues.table.schema.field(name) if name in issues.table.column_names else None
+        metadata = _PLACE if name in ("x", "y") else described.metadata if described else None
         if name in samples.column_names:
             samples = samples.drop_columns([name])
-        samples = samples.append_column(issues.table.schema.field(name), issues.table.column(name))
+        samples = samples.append_column(pa.field(name, column.type, metadata=metadata), column)
     return samples
 
 
@@ -107,6 +117,7 @@ def write_audit(
     folder: Path | str,
     scored: Scored,
     issues: LabelIssues,
+    findings: Findings | None = None,
     *,
     action: str = "keep",
     left_out: pa.Table | None = None,
@@ -120,7 +131,7 @@ def write_audit(
     _refuse_to_overwrite(folder, scored.path)
     # Pictures of an earlier audit would stand beside the wrong samples.
     (folder / "thumbnails.parquet").unlink(missing_ok=True)
-    samples = audited_table(scored, issues)
+    samples = audited_table(scored, issues, findings)
     write_table(folder / TABLE_FILE, samples)
     suspects = issues.suspects()
     for name in samples.column_names:
@@ -128,6 +139,9 @@ def write_audit(
             suspects = suspects.append_column(samples.schema.field(name), samples.column(name).slice(0, len(suspects)))
     write_actions(folder / ACTIONS_FILE, suspects, action=action)
     details = _details(scored, issues)
+    if findings is not None:
+        details["results"]["findings"] = findings.facts()
+        details["notes"] = list(findings.notes)
     if left_out is not None and len(left_out):
         details["results"]["left_out"] = {"count": len(left_out), "first": left_out.slice(0, _LISTED).to_pylist()}
     write_json(folder / AUDIT_FILE, details)
@@ -196,6 +210,7 @@ def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
     found = {"estimated": issues.estimated, "estimate": issues.estimate, "ranked_by": list(issues.scores)}
     if issues.agreed is not None:
         found["agreed"] = issues.agreed
+    written = text_metadata(scored.table.schema)
     return {
         "name": f"audit of {scored.name}",
         "kind": "audit",
@@ -206,6 +221,7 @@ def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
             "estimate": issues.estimate,
         },
         "class_names": scored.class_names,
+        "data": {name: written[name] for name in ("root", "layout", "split") if written.get(name)},
         "results": {"label_issues": found},
     }
 

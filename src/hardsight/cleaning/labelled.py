@@ -20,6 +20,8 @@ from hardsight.records import check_ids
 # A field of a table that holds what people are to see of a sample, and no score of it.
 SHOWN = {"kind": "shown"}
 _TAKEN = FACTS | {"probabilities", "features", "reasons", "issue", "action", "new_label", "label_name", "expected_name"}
+# Columns that are taken along without being asked for.
+_FACTS_SHOWN = ("path", "split", "domain")
 # Rows that are looked at for NaN at one time.
 _ROWS = 2**14
 
@@ -247,14 +249,14 @@ def _coded(values: pa.ChunkedArray, names: list[str] | None, width: int | None) 
 
 
 def shown_columns(table: pa.Table, text: str | None, show: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """The columns that people are to see: path where there is one, the text as `text`, and those that are named."""
-    wanted = {"path": "path"} if "path" in table.column_names else {}
+    """The columns that people are to see: path, split and domain where they are, the text, and those that are named."""
+    wanted = {name: name for name in _FACTS_SHOWN if name in table.column_names}
     wanted |= {} if text is None else {"text": text}
     wanted |= {name: name for name in ([show] if isinstance(show, str) else show) if name != text}
     found = {}
     for name, column in wanted.items():
         require_column(table, column)
-        if name in _TAKEN:
+        if name in _TAKEN and name not in _FACTS_SHOWN:
             raise ValueError(f"show must name columns of your own; {name!r} is one that the audit writes: rename it")
         values = table.column(column)
         nested = pa.types.is_nested(values.type) or pa.types.is_binary(values.type)

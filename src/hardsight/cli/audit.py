@@ -120,7 +120,7 @@ def audit(
         found = of_opened(opened, scores or None, estimate, folds=folds, seed=seed)
         scored, issues, left_out = found.scored, found.issues, found.left_out
         grouped = _groups(scored, issues.scores[0], by)
-        write_audit(folder, scored, issues, left_out=left_out)
+        write_audit(folder, scored, issues, found.findings, left_out=left_out)
         written = _page(folder, scored, images) if page else "left out"
         pictured = page and (folder / "thumbnails.parquet").is_file()
     if as_json:

@@ -221,7 +221,7 @@ def class_name(value: Any, class_names: Sequence[str]) -> str:
 def _is_score(field: pa.Field) -> bool:
     kind = text_metadata(field).get("kind")
     named = pa.types.is_integer(field.type) and kind == "score"
-    return field.name not in _FACTS and kind != "shown" and (named or pa.types.is_floating(field.type))
+    return field.name not in _FACTS and kind not in ("shown", "place") and (named or pa.types.is_floating(field.type))
 
 
 def _described(field: pa.Field) -> Score:

@@ -109,7 +109,7 @@ def open_columns(table: Path) -> Columns:
     except OSError:
         draft = folder = Path(tempfile.mkdtemp(prefix="hardsight-explore-"))
     try:
-        details = _make(table, draft) | {"digest": digest, "version": _VERSION}
+        details = _make(table, draft) | {"digest": digest, "version": _VERSION, "bytes": _sizes(draft)}
         write_json(draft / "columns.json", details)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -126,8 +126,14 @@ def _kept(folder: Path, digest: str) -> dict[str, Any] | None:
         details = read_json(folder / "columns.json")
     except (OSError, ValueError):
         return None
-    sound = isinstance(details, dict) and details.get("digest") == digest and details.get("version") == _VERSION
+    wanted = {"digest": digest, "version": _VERSION, "bytes": _sizes(folder)}
+    sound = isinstance(details, dict) and all(details.get(name) == value for name, value in wanted.items())
     return details if sound else None
+
+
+def _sizes(folder: Path) -> list[int]:
+    """The bytes of each column's file: one that was cut off must not be mapped."""
+    return [path.stat().st_size for path in sorted(folder.glob("*.arrow"))]
 
 
 def _make(table: Path, folder: Path) -> dict[str, Any]:
@@ -198,9 +204,9 @@ def _text_or_list(column: pa.Array, facts: dict[str, Any]) -> tuple[Column, dict
     texts = column.cast(pa.large_string())
     several = facts["name"] not in _TEXTS and len(texts.slice(0, 10 * _MOST_VALUES).unique()) <= _MOST_VALUES
     values = texts.drop_null().unique() if several else None
-    if values is None or len(values) > min(_MOST_VALUES, max(_FEW_NUMBERS, len(texts) // 4)):
+    if not values or len(values) > min(_MOST_VALUES, max(_FEW_NUMBERS, len(texts) // 4)):
         return Column(role="text", **facts), {"value": texts}
-    listed = sorted(values.to_pylist())
+    listed = sorted(values.to_pylist(), key=lambda one: (int(one), one) if one.isdecimal() else (1 << 63, one))
     return Column(role="list", values=listed, **facts), {"value": pa.array(_codes(texts, listed))}
 
 

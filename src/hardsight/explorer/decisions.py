@@ -31,7 +31,7 @@ class Decisions:
         self.codes = np.zeros(columns.rows, np.uint8)
         self.error = ""
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._closed = False
+        self._closed, self._written = False, (0, 0)
         self.marks = Marks(folder / MARKS_FILE)
         self._note(self.marks.all)
         self._writer = threading.Thread(target=self._write_list, daemon=True)
@@ -126,6 +126,7 @@ class Decisions:
                 with self._lock:
                     table = self._listed()
                 write_actions(self.folder / ACTIONS_FILE, table)
+                self._written = _signature(self.folder / ACTIONS_FILE)
                 self.error = ""
             except (OSError, ValueError) as problem:
                 self.error = f"{ACTIONS_FILE} could not be written: {problem}"
@@ -133,18 +134,21 @@ class Decisions:
     def _adopt(self) -> None:
         """What a person has written into the list by hand becomes a decision, before the list is written over."""
         path = self.folder / ACTIONS_FILE
+        if not path.is_file() or _signature(path) == self._written:
+            return
+        at = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
+        edited = [one for one in read_actions(path) if one.action != "keep" and one.id in self.columns.row_of]
         with self._lock:
-            if not path.is_file():
-                return
-            at = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-            known, marked = self.columns.row_of, {str(one.id) for one in self.marks.all}
-            edited = [one for one in read_actions(path) if one.action != "keep" and one.id not in marked]
-            edited = [one for one in edited if one.id in known]
-            ids = self.columns.texts("id", [known[one.id] for one in edited])
+            # Read after the list: whoever else writes it has put the mark on disk before.
+            self._note(self.marks.refresh())
+            marked = {str(one.id) for one in self.marks.all}
+            edited = [one for one in edited if one.id not in marked]
+            ids = self.columns.texts("id", [self.columns.row_of[one.id] for one in edited])
             labels = [one.new_label if one.action == "relabel" else None for one in edited]
-            if edited:
-                pairs = zip(ids, edited, labels, strict=True)
-                self._note(self.marks.append([Mark(one, own.action, new, ACTIONS_FILE, at) for one, own, new in pairs]))
+            pairs = zip(ids, edited, labels, strict=True)
+            marks = [Mark(one, own.action, new, ACTIONS_FILE, at) for one, own, new in pairs]
+            if marks:
+                self._note(self.marks.append(marks))
 
     def _listed(self) -> pa.Table:
         """The suspects, then all others that have been decided, as an action list holds them."""
@@ -172,3 +176,8 @@ class Decisions:
             return [None] * len(rows)
         names = [*self.class_names, None]
         return [names[code] for code in self.columns.array(name)[rows].tolist()]
+
+
+def _signature(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 # Suspects are judged in so many groups of neighbouring ranks.
-_GROUPS, _DRAWS = 20, 4000
+_GROUPS, _FEWEST, _DRAWS = 8, 10, 4000
 _INTERVAL = (0.025, 0.975)
 UNDECIDED, RIGHT, WRONG, UNSURE = 0, 1, 2, 3
 
@@ -29,8 +29,9 @@ def progress(outcome: np.ndarray) -> Progress:
     """Progress over the suspects, most suspicious first; `outcome` is UNDECIDED, RIGHT, WRONG or UNSURE.
 
     In each group of neighbouring ranks those not decided are taken to be wrong as often as those decided (a Beta
-    distribution from Jeffreys' prior). A group without a decision borrows those of the nearest group of higher
-    suspicion that has one, else of lower. Where suspicion orders well this expects too many rather than too few.
+    distribution; its prior is the share over all decided and weighs as much as one sample). A group without a decision
+    borrows those of the nearest group of higher suspicion that has one, else of lower. Where suspicion orders well this
+    expects too many rather than too few.
     """
     counts = np.bincount(outcome, minlength=4)
     found = Progress(len(outcome), int(counts[RIGHT]), int(counts[WRONG]), int(counts[UNSURE]), None, None, None)
@@ -39,7 +40,8 @@ def progress(outcome: np.ndarray) -> Progress:
         return found
     if not left:
         return found._replace(expected=0.0, low=0.0, high=0.0)
-    groups = np.array_split(outcome, min(_GROUPS, len(outcome)))
+    groups = np.array_split(outcome, min(_GROUPS, max(1, len(outcome) // _FEWEST)))
+    overall = (found.wrong + 0.5) / (found.wrong + found.right + 1)
     wrong, right = (np.array([(group == one).sum() for group in groups]) for one in (WRONG, RIGHT))
     judged = np.flatnonzero(wrong + right)
     generator, total = np.random.default_rng(0), np.zeros(_DRAWS)
@@ -51,7 +53,7 @@ def progress(outcome: np.ndarray) -> Progress:
             if own == source
         )
         # The groups that borrow from one are wrong together or right together: one share for all of them.
-        share = generator.beta(wrong[source] + 0.5, right[source] + 0.5, _DRAWS)
+        share = generator.beta(wrong[source] + overall, right[source] + 1 - overall, _DRAWS)
         total += generator.binomial(undecided, share)
     low, high = np.quantile(total, _INTERVAL)
     return found._replace(expected=float(total.mean()), low=float(low), high=float(high))

@@ -88,36 +88,38 @@ def pairs_counted(first: np.ndarray, second: np.ndarray, rows: np.ndarray | None
 
 
 def places(x: np.ndarray, y: np.ndarray, view: View, side: int) -> np.ndarray:
-    """The place of each point in a grid of `side` x `side` over the view, row by row from the top; -1 outside."""
+    """The place of each point in a grid of `side` x `side` over the view, row by row from the top; after it if outside.
+
+    A point outside has the place `side` x `side`.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         across = (x - view.left) * (side / (view.right - view.left))
         down = (view.top - y) * (side / (view.top - view.bottom))
         shown = (across >= 0) & (across <= side) & (down >= 0) & (down <= side)
     across, down = np.where(shown, across, 0), np.where(shown, down, 0)
     place = np.minimum(down.astype(np.int32), side - 1) * side + np.minimum(across.astype(np.int32), side - 1)
-    return np.where(shown, place, -1)
+    return np.where(shown, place, np.int32(side * side))
 
 
-def density(place: np.ndarray, side: int) -> np.ndarray:
-    """How many points lie at each place of the grid, as one byte on a scale of logarithms: 0 only for none."""
-    counts = np.bincount(place[place >= 0], minlength=side * side)
+def density(counts: np.ndarray) -> np.ndarray:
+    """Counts as one byte each, on a scale of logarithms: 0 only for none."""
     most = counts.max(initial=1)
     return np.where(counts, 1 + 254 * np.log(np.maximum(counts, 1)) / max(np.log(most), 1e-9), 0).astype(np.uint8)
 
 
-def mean_bin(place: np.ndarray, bins: np.ndarray, side: int) -> np.ndarray:
-    """The mean bin of the points at each place, as one byte; `MISSING` where there is none."""
-    known = (place >= 0) & (bins != MISSING)
+def mean_bin(place: np.ndarray, bins: np.ndarray, size: int) -> np.ndarray:
+    """The mean bin of the points at each of `size` places, as one byte; `MISSING` where there is none."""
+    known = bins != MISSING
     place, bins = place[known], bins[known]
-    counts = np.bincount(place, minlength=side * side)
-    sums = np.bincount(place, weights=bins, minlength=side * side)
+    counts = counted(place, None, size)
+    sums = np.bincount(place, weights=bins, minlength=size)[:size]
     return np.where(counts, np.rint(sums / np.maximum(counts, 1)), MISSING).astype(np.uint8)
 
 
-def commonest(place: np.ndarray, codes: np.ndarray, side: int, size: int) -> np.ndarray:
-    """The commonest of `size` codes at each place, as one byte; `MISSING` where there is none."""
-    known = (place >= 0) & (codes < size)
-    counts = np.bincount(place[known] * size + codes[known], minlength=side * side * size).reshape(-1, size)
+def commonest(place: np.ndarray, codes: np.ndarray, size: int, number: int) -> np.ndarray:
+    """The commonest of `number` codes at each of `size` places, as one byte; `MISSING` where there is none."""
+    known = codes < number
+    counts = counted(place[known] * number + codes[known], None, size * number).reshape(size, number)
     return np.where(counts.any(1), counts.argmax(1), MISSING).astype(np.uint8)
 
 

@@ -19,6 +19,7 @@ from hardsight.names import check_name
 SAMPLED = 2_000_000
 # A map shows points where no more than this are in view, else how many there are.
 POINTS, SIDE = 4000, 256
+PLACES = SIDE * SIDE
 DECISION = "decision"
 _MASKS, _ORDERS = 48, 16
 # With more classes than this the matrix of pairs is a list of the commonest.
@@ -34,6 +35,7 @@ class Selections:
         self._masks: OrderedDict[Filter, np.ndarray] = OrderedDict()
         self._orders: OrderedDict[str, tuple[np.ndarray, int]] = OrderedDict()
         self._arrays: dict[tuple[str, str], np.ndarray] = {}
+        self._placed: tuple[Any, np.ndarray] = (None, np.zeros(0, np.int32))
 
     @cached_property
     def sampled(self) -> "Selections":
@@ -74,6 +76,13 @@ class Selections:
             if len(self._orders) > _ORDERS:
                 self._orders.popitem(last=False)
         return self._orders[name]
+
+    def places(self, x: str, y: str, view: View) -> np.ndarray:
+        """Where each row lies on the map; that of the last view is kept, while brushes move."""
+        if self._placed[0] != (x, y, view):
+            across, up = (self.array(self.column(one, "number").name) for one in (x, y))
+            self._placed = ((x, y, view), query.places(across, up, view, SIDE))
+        return self._placed[1]
 
     def column(self, name: str, *roles: str) -> Column:
         """The column of that name and of one of these roles; ValueError where there is none."""
@@ -172,21 +181,21 @@ class Selection:
 
     def grid(self, x: str, y: str, view: View, colour: str | None) -> dict[str, np.ndarray]:
         """A map of the selection: its points where they are few, else how many lie where, and a colour for each."""
-        across, up = (query.taken(self.of.array(self.of.column(one, "number").name), self.rows) for one in (x, y))
-        place = query.places(across, up, view, SIDE)
-        shown = np.flatnonzero(place >= 0)
-        if len(shown) <= POINTS:
+        place = query.taken(self.of.places(x, y, view), self.rows)
+        counts = query.counted(place, None, PLACES)
+        if counts.sum() <= POINTS:
+            shown = np.flatnonzero(place < PLACES)
             rows = shown if self.rows is None else self.rows[shown]
-            points = np.stack([across[shown], up[shown]], 1).astype(np.float32)
+            points = np.stack([self.of.array(one)[rows] for one in (x, y)], 1).astype(np.float32)
             tints = np.zeros(0, np.uint8) if colour is None else self._tints(colour)[rows].astype(np.uint8)
             return {"points": points, "rows": (rows * self.of.every).astype(np.uint32), "tints": tints}
-        found = {"density": query.density(place, SIDE)}
+        found = {"density": query.density(counts)}
         if colour is not None:
             tints = query.taken(self._tints(colour), self.rows)
             if self._is_number(colour):
-                found["tints"] = query.mean_bin(place, tints, SIDE)
+                found["tints"] = query.mean_bin(place, tints, PLACES)
             else:
-                found["tints"] = query.commonest(place, tints, SIDE, 16)
+                found["tints"] = query.commonest(place, tints, PLACES, 16)
         return found
 
     def _is_number(self, name: str) -> bool:

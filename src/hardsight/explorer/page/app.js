@@ -54,6 +54,7 @@ async function start() {
   const parts = [numbers, listed, pairs, atlas];
 
   const recount = newest(async (sampled) => {
+    performance.mark("asked");
     const found = await counts({
       filters: state.filters, histograms: numbers.names, lists: listed.names, matrix: !sampled, map: atlas.asked(), sampled,
     });

@@ -88,10 +88,15 @@ def _themed(style: "re.Match[str]") -> str:
 
 
 def _own_ids(svg: str, prefix: str) -> str:
-    """Ids that something refers to get the prefix, so that two figures of a page never share one; the rest go."""
+    """Ids that something refers to get the prefix, so that two figures of a page never share one; the rest go.
+
+    The squares of a matrix are named by their row and column.
+    """
     used = set(re.findall(r'(?:url\(#|xlink:href="#)([^)"]+)', svg))
 
     def rename(found: "re.Match[str]") -> str:
+        if found[1].startswith("cell-"):
+            return f' data-cell="{found[1].removeprefix("cell-")}"'
         return f' id="{prefix}-{found[1]}"' if found[1] in used else ""
 
     svg = re.sub(r' id="([^"]*)"', rename, svg)
@@ -138,7 +143,9 @@ def matrix(names: Sequence[str], squares: Iterable[Square], longest: int, side: 
         axes = figure.axes[0]
         for row, column, colour, strength, text in squares:
             place = (column - 0.46, row - 0.46)
-            axes.add_patch(Rectangle(place, 0.92, 0.92, facecolor=colour, alpha=0.1 + 0.6 * strength, linewidth=0))
+            square = Rectangle(place, 0.92, 0.92, facecolor=colour, alpha=0.1 + 0.6 * strength, linewidth=0)
+            square.set_gid(f"cell-{row}-{column}")
+            axes.add_patch(square)
             if size <= _MOST_WRITTEN:
                 axes.text(column, row, text, ha="center", va="center", fontsize=7 if size > 10 else 8)
         name_rows(axes, names, longest)

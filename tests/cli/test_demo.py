@@ -51,7 +51,7 @@ def test_the_page_and_the_terminal_name_the_same_suspects(result: DemoResult) ->
     assert re.findall(r"id (\d+)</span>", page)[:24] == first
     assert f"labels are probably wrong; {result.found} of them were really flipped" in page
     assert f"<dd>{result.estimated}</dd>" in page
-    assert page.count("data:image/png;base64") == 48
+    assert page.count("data:image/png;base64") >= len(samples_shown(result.folder)) > result.estimated
 
 
 def test_where_no_label_was_flipped_nothing_is_said_of_flipped_ones(tmp_path: Path) -> None:

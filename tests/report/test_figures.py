@@ -12,19 +12,19 @@ import pytest
 from PIL import Image
 
 from hardsight.plotting import _VARIABLES, as_svg
-from hardsight.report import figures, write_figures, write_summary_picture
+from hardsight.report import figures, write_figures
+from hardsight.report.gallery import PageView
 from hardsight.report.numbers import histogram
 from hardsight.report.page import Picture, filled, pictures
 from hardsight.report.reading import Score, read_run
 from hardsight.report.sections import SECTIONS
-from hardsight.report.view import View
 
 Maker = Callable[..., Path]
 
 
 def drawn(folder: Path) -> dict[str, Picture]:
     """The pictures of a record's page by name."""
-    return {one.name: one for one in pictures(filled(SECTIONS, View(read_run(folder))))}
+    return {one.name: one for one in pictures(filled(SECTIONS, PageView(read_run(folder))))}
 
 
 HARDNESS, CONFIDENCE = Score("avh", "Hardness", "harder"), Score("confidence", "Confidence", "easier")
@@ -166,23 +166,6 @@ def test_figures_are_saved_and_matplotlib_is_left_alone(digits_record: Path, tmp
             grey = np.asarray(picture.convert("L"))
             assert grey[0, 0] == 255
             assert grey.min() < 128
-
-
-def test_the_summary_picture_has_its_size_and_the_thumbnails(digits_record: Path, tmp_path: Path) -> None:
-    path = write_summary_picture(digits_record, tmp_path / "summary.png")
-    with Image.open(path) as picture:
-        assert picture.size == (1600, 700)
-        grey = np.asarray(picture.convert("L"))
-    # The digits stand on black; nothing else of the picture does.
-    assert (grey[:, :850] < 10).mean() > 0.15
-    assert (grey[:, 900:] < 10).mean() < 0.01
-
-
-def test_a_summary_without_labels_is_refused(make_record: Maker, tmp_path: Path) -> None:
-    folder = make_record({"id": [1, 2], "avh": [0.1, 0.2]})
-    with pytest.raises(ValueError, match="needs 'label'"):
-        write_summary_picture(folder, tmp_path / "summary.png")
-    assert list(tmp_path.glob("*.png")) == []
 
 
 def test_file_names_come_from_scores_but_stay_in_the_folder(make_record: Maker) -> None:

@@ -42,8 +42,8 @@ def test_a_table_leaves_out_empty_columns_and_marks_one_row() -> None:
     assert '<td class="n">1</td>' in rows[0]
 
 
-def test_a_page_without_search_runs_no_script() -> None:
+def test_a_page_without_decisions_runs_no_script() -> None:
     sections = filled([_section("only")], {"only": "x"})
-    for scripted in (False, True):
-        page = render(sections, title="t", facts=[], source="test", scripted=scripted)
-        assert ("<script>" in page) == ("script-src" in page) == scripted
+    for decisions in (None, {"key": "k", "header": ""}):
+        page = render(sections, title="t", facts=[], source="test", decisions=decisions)
+        assert ("<script>" in page) == ("script-src" in page) == (decisions is not None)

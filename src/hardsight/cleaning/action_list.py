@@ -68,13 +68,13 @@ def write_actions(path: Path | str, issues: pa.Table, *, action: str = "keep") -
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     shown = [name for name in issues.column_names if is_shown(issues.schema.field(name)) and name not in COLUMNS]
-    writer.writerow([*COLUMNS, *(_guard(name) for name in shown)])
+    writer.writerow([*COLUMNS, *(guarded(name) for name in shown)])
     for row in issues.to_pylist():
         label, expected = (row["label_name"], row["expected_name"]) if named else (row["label"], row["expected"])
         suspicion = "" if row["suspicion"] is None else f"{row['suspicion']:.6f}"
         decided, new = row.get("action") or action, row.get("new_label") or expected
         cells = [row["id"], label, expected, decided, new, suspicion, row["reasons"], row.get("path")]
-        writer.writerow([_guard(cell) for cell in [*cells, *(row[name] for name in shown)]])
+        writer.writerow([guarded(cell) for cell in [*cells, *(row[name] for name in shown)]])
     write_text(path, text.getvalue())
 
 
@@ -146,7 +146,8 @@ def _refuse_repeats(path: Path, actions: Sequence[Action]) -> None:
         first[one.id] = one.line
 
 
-def _guard(value: Any) -> str:
+def guarded(value: Any) -> str:
+    """A cell of the list that no spreadsheet runs; reading the list gives the value's text back."""
     text = _UNSEEN.sub(_escape, "" if value is None else str(value))
     return _FORMULA.sub(r"\1'\2", text)
 

@@ -1,8 +1,6 @@
 """Report: figures and one self-contained HTML page, made from a record alone: no model, no data, no network."""
 
 from hardsight.report.alignment_page import write_alignment_page
-from hardsight.report.figures import write_summary_picture
-from hardsight.report.record_page import write_figures, write_report
-from hardsight.report.view import samples_shown
+from hardsight.report.record_page import samples_shown, write_figures, write_report
 
-__all__ = ["samples_shown", "write_alignment_page", "write_figures", "write_report", "write_summary_picture"]
+__all__ = ["samples_shown", "write_alignment_page", "write_figures", "write_report"]

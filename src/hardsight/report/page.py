@@ -7,14 +7,14 @@ what it draws. A page is a list of sections; the table of contents and the figur
 import base64
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from hardsight.plotting import as_svg
+from hardsight.report.gallery import Ranking
 from hardsight.report.numbers import number
-from hardsight.report.view import Ranking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,8 @@ class Column(NamedTuple):
 class Table:
     """Columns side by side, without those that are empty.
 
-    `marked` is the number of the row that stands out; `search` adds a search and sorting.
+    `marked` is the number of the row that stands out; `search` adds a search and sorting; `cells` say of each row which
+    cell of the confusion matrix it is.
     """
 
     kind: ClassVar = "table"
@@ -68,6 +69,7 @@ class Table:
     marked: int | None = None
     tall: bool = False
     search: bool = False
+    cells: Sequence[str] = ()
 
     @property
     def filled(self) -> list[Column]:
@@ -122,12 +124,14 @@ def render(
     headline: str = "",
     notices: Sequence[str] = (),
     tiles: Sequence[tuple[str, str]] = (),
-    scripted: bool = False,
+    choices: Sequence[tuple[str, str]] = (),
+    decisions: Mapping[str, str] | None = None,
 ) -> str:
     """The page as text; every word that comes from a record is escaped.
 
-    `source` is what the page was made from; `tiles` are pairs of a number and its meaning; `scripted` adds search and
-    sorting.
+    `source` is what the page was made from; `tiles` are pairs of a number and its meaning. With `decisions`, the key
+    they are kept by and the head of their list, the page runs a script: search, sorting, filters, pages, and decisions
+    between `choices`, classes with their cells in the list.
     """
     try:
         import jinja2
@@ -146,7 +150,10 @@ def render(
     # The only markup that is not escaped: what matplotlib has escaped itself, and our own style and script.
     environment.filters["svg"] = lambda one: Markup(as_svg(one.figure, one.words, f"f{next(count)}"))
     environment.filters["number"] = number
-    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, *scripts = (
+        (_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "table.js", "gallery.js")
+    )
+    script = "\n".join(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = environment.get_template("page.html").render(
         sections=sections,
@@ -158,7 +165,9 @@ def render(
         tiles=tiles,
         source=source,
         style=Markup(style),
-        script=Markup(script) if scripted else "",
+        script=Markup(script) if decisions else "",
+        choices=choices,
+        decisions=decisions,
         script_hash=f"sha256-{digest}",
         paper_rows=_PAPER_ROWS,
     )

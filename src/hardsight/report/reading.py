@@ -21,7 +21,8 @@ Direction = Literal["harder", "easier"]
 
 _DIRECTIONS: dict[str, Direction] = {"harder": "harder", "easier": "easier"}
 # Columns that are facts about a sample, not scores of it.
-_FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split"})
+_FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split", "rank", "x", "y"})
+_KINDS = "kinds"
 # What the usual names mean, for tables that were written without their own description.
 _KNOWN: dict[str, tuple[str, Direction]] = {
     "avh": ("Angular visual hardness", "harder"),
@@ -35,9 +36,10 @@ _KNOWN: dict[str, tuple[str, Direction]] = {
     "grand": ("Last-layer GraNd", "harder"),
     "suspicion": ("Suspicion", "harder"),
 }
-_PNG = b"\x89PNG\r\n\x1a\n"
-# A thumbnail is small by its name; a page of 48 large pictures would no longer be one that mails well.
-_LARGEST_THUMBNAIL = 64 * 1024
+# Pictures by how their files begin.
+_PICTURES = {b"\x89PNG\r\n\x1a\n": "png", b"RIFF": "webp"}
+# A page of larger ones, or of more than these together, would no longer be one that mails well.
+_LARGEST_PICTURE, _PICTURES_TOGETHER = 64 * 1024, 6 * 2**20
 
 
 @dataclass(frozen=True)
@@ -117,16 +119,34 @@ class Samples:
         return values
 
     def texts(self, column: str, rows: np.ndarray) -> list[str]:
-        """A column's entries at `rows`, as text, read in batches: a million file names are never held at once."""
-        found, start = [""] * len(rows), 0
-        if not found:
+        """A column's entries at `rows`, as text; empty where there is none."""
+        return ["" if value is None else str(value) for value in self._entries(column, rows)]
+
+    def kinds(self, rows: np.ndarray) -> list[list[str]]:
+        """The kinds of findings that each of these samples is."""
+        return [[str(kind) for kind in value or ()] for value in self._entries(_KINDS, rows)]
+
+    def rows_of_kinds(self) -> dict[str, np.ndarray]:
+        """The samples of each kind of finding."""
+        if _KINDS not in self or not pa.types.is_list(self.schema.field(_KINDS).type):
+            return {}
+        column = self._file.read([_KINDS]).column(_KINDS).combine_chunks()
+        kinds, rows = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
+        kinds = kinds.cast(pa.string())
+        found = pc.unique(kinds).to_pylist()
+        return {kind: rows[pc.equal(kinds, kind).to_numpy(zero_copy_only=False)] for kind in found if kind}
+
+    def _entries(self, column: str, rows: np.ndarray) -> list[Any]:
+        """A column's entries at `rows`, read in batches: a million file names are never held at once."""
+        found, start = [None] * len(rows), 0
+        if not found or column not in self:
             return found
         order = np.argsort(rows, kind="stable")
         for batch in self._file.batches([column]):
             first, last = np.searchsorted(rows[order], [start, start + len(batch)])
             places = order[first:last]
             for place, value in zip(places, batch.column(0).take(pa.array(rows[places] - start)), strict=True):
-                found[place] = str(value.as_py()) if value.is_valid else ""
+                found[place] = value.as_py()
             start += len(batch)
         return found
 
@@ -177,7 +197,7 @@ class Run:
         return found if isinstance(found, Mapping) else {}
 
     def thumbnails(self, ids: Sequence[str]) -> dict[str, str]:
-        """Pictures of these samples as data URIs, by id; those that are no small PNG are left out."""
+        """Pictures of these samples as data URIs, by id, the first of them that together are small enough to send."""
         path = self.folder / "thumbnails.parquet"
         if not path.is_file() or not ids:
             return {}
@@ -186,11 +206,16 @@ class Run:
             for batch in file.batches(["id", "png"]):
                 names = batch.column("id").cast(pa.string())
                 chosen = pc.is_in(names, wanted)
-                for name, png in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
-                    data = png.as_py() or b""
-                    if data.startswith(_PNG) and len(data) <= _LARGEST_THUMBNAIL:
-                        pictures[name.as_py()] = "data:image/png;base64," + base64.b64encode(data).decode()
-        return pictures
+                for name, picture in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
+                    pictures[name.as_py()] = picture.as_py() or b""
+        found, together = {}, 0
+        for name in ids:
+            data = pictures.get(name, b"")
+            kind = next((kind for start, kind in _PICTURES.items() if data.startswith(start)), None)
+            together += len(data) if kind and len(data) <= _LARGEST_PICTURE else 0
+            if kind and len(data) <= _LARGEST_PICTURE and together <= _PICTURES_TOGETHER:
+                found[name] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+        return found
 
 
 def read_run(folder: Path | str) -> Run:

@@ -4,17 +4,17 @@ from pathlib import Path
 
 from hardsight.plotting import as_png
 from hardsight.records import write_bytes, write_text
+from hardsight.report.gallery import PageView
 from hardsight.report.page import filled, pictures, render
 from hardsight.report.reading import read_run
 from hardsight.report.sections import SECTIONS, is_number
-from hardsight.report.view import View
 
 _KINDS = {"demo": "Demo run", "training": "Training run", "score": "Scoring"}
 
 
 def write_report(run: Path | str, output: Path | str | None = None) -> Path:
     """Write the report of a record as one self-contained HTML file, `RUN/report.html` unless `output` says where."""
-    view = View(read_run(run))
+    view = PageView(read_run(run))
     path = Path(run) / "report.html" if output is None else Path(output)
     if path.is_dir():
         raise ValueError(f"output must be a file to write; {path} is a folder")
@@ -25,7 +25,8 @@ def write_report(run: Path | str, output: Path | str | None = None) -> Path:
         source="record",
         notices=_notices(view),
         tiles=_tiles(view),
-        scripted=True,
+        choices=view.choices,
+        decisions=view.decisions,
     )
     write_text(path, page)
     return path
@@ -33,14 +34,19 @@ def write_report(run: Path | str, output: Path | str | None = None) -> Path:
 
 def write_figures(run: Path | str) -> list[Path]:
     """Save every figure of the page as `RUN/figures/NAME.png`; the paths, in the order of the page."""
-    drawn = pictures(filled(SECTIONS, View(read_run(run))))
+    drawn = pictures(filled(SECTIONS, PageView(read_run(run))))
     paths = [Path(run) / "figures" / f"{one.name}.png" for one in drawn]
     for path, one in zip(paths, drawn, strict=True):
         write_bytes(path, as_png(one.figure))
     return paths
 
 
-def _facts(view: View) -> list[str]:
+def samples_shown(run: Path | str) -> list[str]:
+    """The ids of the samples a page would show, as text: those that need a row in `thumbnails.parquet`."""
+    return PageView(read_run(run)).ids
+
+
+def _facts(view: PageView) -> list[str]:
     """The line under the title."""
     details = view.run.details
     kind, seed = str(details.get("kind") or "run"), details.get("seed")
@@ -50,7 +56,7 @@ def _facts(view: View) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _notices(view: View) -> list[str]:
+def _notices(view: PageView) -> list[str]:
     """What a reader must know before believing the numbers."""
     found = []
     status = view.run.details.get("status")
@@ -68,7 +74,7 @@ def _notices(view: View) -> list[str]:
     return found + [str(note) for note in notes] if isinstance(notes, list) else found
 
 
-def _tiles(view: View) -> list[tuple[str, str]]:
+def _tiles(view: PageView) -> list[tuple[str, str]]:
     """The numbers at the top of the page, each with its meaning."""
     found = []
     counts_disagreements = _counts_disagreements(view)
@@ -97,7 +103,7 @@ def _tiles(view: View) -> list[tuple[str, str]]:
     return found
 
 
-def _meaning_of_estimate(view: View, counts_disagreements: bool) -> str:
+def _meaning_of_estimate(view: PageView, counts_disagreements: bool) -> str:
     agreed = view.issues.get("agreed")
     if counts_disagreements:
         return "labels are suspects: the model disagrees with them, and is itself wrong about some"
@@ -109,7 +115,7 @@ def _meaning_of_estimate(view: View, counts_disagreements: bool) -> str:
     return "labels are probably wrong"
 
 
-def _counts_disagreements(view: View) -> bool:
+def _counts_disagreements(view: PageView) -> bool:
     """Whether the estimate is no more than the number of disagreements with one prediction of each sample."""
     by_disagreement = view.issues.get("estimate") == "disagreement"
     return (

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from hardsight.report.gallery import PageView
 from hardsight.report.page import Block, Column, Section, Table
-from hardsight.report.view import View
 
 _SHARES = {
     "portion": "Asked for",
@@ -18,11 +18,11 @@ _SHARES = {
 _COUNTS = {"classes_predicted": "Classes predicted", "selected": "Selected"}
 
 
-def _rounds(view: View) -> list[dict[str, Any]]:
+def _rounds(view: PageView) -> list[dict[str, Any]]:
     return [] if view.run.rounds is None else view.run.rounds.to_pylist()
 
 
-def _text(view: View, rows: list[dict[str, Any]]) -> str:
+def _text(view: PageView, rows: list[dict[str, Any]]) -> str:
     text = (
         "One row for each pass over the target domain: before the first round, and after each. Where self-training "
         "goes well, nine tenths or more are soon predicted as before, most as at first, and few pseudo-labels change."
@@ -31,7 +31,7 @@ def _text(view: View, rows: list[dict[str, Any]]) -> str:
     return text + (" Accuracies are measured with labels that are not used in training." if measured else "")
 
 
-def _table(view: View, rows: list[dict[str, Any]]) -> list[Block]:
+def _table(view: PageView, rows: list[dict[str, Any]]) -> list[Block]:
     columns = [Column("Round", [_count(row.get("round")) for row in rows])]
     columns += [Column(title, [_share(row.get(name)) for row in rows]) for name, title in _SHARES.items()]
     columns += [Column(title, [_count(row.get(name)) for row in rows]) for name, title in _COUNTS.items()]
@@ -46,4 +46,4 @@ def _count(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else ""
 
 
-ROUNDS: Section[View] = Section("rounds", "Rounds of self-training", _rounds, _text, _table)
+ROUNDS: Section[PageView] = Section("rounds", "Rounds of self-training", _rounds, _text, _table)

@@ -7,43 +7,51 @@ import numpy as np
 import pyarrow as pa
 
 from hardsight.report import figures
+from hardsight.report.gallery import PageView, Ranking
 from hardsight.report.numbers import Histogram, number, range_text
 from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, shortened
 from hardsight.report.reading import Score
 from hardsight.report.rounds import ROUNDS
-from hardsight.report.view import AVH, TABLE_ROWS, Card, ClassMeans, Confusion, Plane, Ranking, ScoreLine, View
+from hardsight.report.view import AVH, ClassMeans, Confusion, Plane, ScoreLine, View
 
 _CONFUSIONS = 12
 _LONGEST_VALUE = 300
 
 
-def _suspects_text(view: View, ranking: Ranking) -> str:
+def _suspects_text(view: PageView, ranking: Ranking) -> str:
     expects = " → label the model expects" if any(card.expected for card in ranking.cards) else ""
     reading = "larger is more suspicious" if ranking.score.name == "suspicion" else ranking.score.reading
-    following = "hardsight audit, on this folder, writes a list of them to edit: keep, relabel or drop"
-    if view.run.details.get("kind") == "audit":
-        following = "actions.csv, beside this page, is the list to edit: keep, relabel or drop"
     text = (
-        f"Given label{expects}, the first {len(ranking.cards)} of {ranking.total:,} samples ranked by "
-        f"{_in_a_sentence(ranking.score)} ({reading}). A person should look at these first; {following}."
+        f"Given label{expects}: {_held(ranking)} ranked by {_in_a_sentence(ranking.score)} ({reading}). Decide "
+        "with the buttons, or with the keys k, r, d and u on a card; Enter shows it large. What you decide is "
+        "downloaded as actions.csv, for hardsight audit --apply."
     )
     if view.wrong is not None:
         right = sum(bool(card.flipped) for card in ranking.cards)
-        text += f" The true labels are known here: {right} of these {len(ranking.cards)} were really flipped."
+        text += f" The true labels are known here: {right:,} of these {len(ranking.cards):,} were really flipped."
     return text
 
 
-def _hardest_text(view: View, ranking: Ranking) -> str:
-    text = f"Ranked by {_in_a_sentence(ranking.score)}: {ranking.score.reading}{_chance(view, ranking.score)}"
+def _hardest_text(view: PageView, ranking: Ranking) -> str:
+    text = f"{_held(ranking).capitalize()} ranked by {_in_a_sentence(ranking.score)}: {ranking.score.reading}"
+    text += _chance(view, ranking.score)
     if view.samples.against_predictions:
         return text + " It is measured against the model's own prediction; labels are not used."
     if view.agreed is not None:
         text += (
-            f" Only the {ranking.total:,} samples whose label the model agrees with: most are hard to see rather "
-            "than wrongly labelled; the others are among the suspects above."
+            " Only samples whose label the model agrees with: most are hard to see rather than wrongly labelled; the "
+            "others are among the suspects above."
         )
     elif "label" in view.labels.codes and "predicted" not in view.labels.codes:
         text += " What the model predicts is not recorded, so wrongly labelled samples are among them."
+    return text
+
+
+def _held(ranking: Ranking) -> str:
+    """How many samples of a ranking the page holds, and of how many it has no picture for want of room."""
+    text = f"the first {len(ranking.cards):,} of {ranking.total:,} samples"
+    if 0 < ranking.pictured < len(ranking.cards):
+        text += f", {ranking.pictured:,} of them with a picture,"
     return text
 
 
@@ -157,10 +165,12 @@ def _classes(view: View, by_class: ClassMeans) -> list[Block]:
 
 def _confusion_text(view: View, pairs: Confusion) -> str:
     if len(view.labels.names) > figures.MOST_CLASSES:
-        return "The pairs of classes that the model and the labels disagree on most often."
+        return (
+            "The pairs of classes that the model and the labels disagree on most often; a row shows its samples above."
+        )
     return (
         "Rows are the given labels, columns the model's; the diagonal (blue) is agreement, the rest (orange) is not. "
-        "The table lists the most frequent disagreements."
+        "The table lists the most frequent disagreements. A cell, or a row of the table, shows its samples above."
     )
 
 
@@ -180,29 +190,28 @@ def _confusion(view: View, pairs: Confusion) -> list[Block]:
         Column("Of the given", [f"{count / totals[at]:.1%}" for at, count in zip(given, counts, strict=True)]),
     ]
     if len(first):
-        blocks.append(Table("Most frequent disagreements", columns))
+        cells = [f"{row}-{column}" for row, column in zip(given, predicted, strict=True)]
+        blocks.append(Table("Most frequent disagreements", columns, cells=cells))
     return blocks
 
 
-def _table_text(view: View, cards: list[Card]) -> str:
-    top = f"The first {TABLE_ROWS} at most of the ranking above"
-    if view.suspects and view.hardest:
-        top = f"The top of the two rankings above, suspects first and hardest after them, at most {TABLE_ROWS} of each"
-    return f"{top}; {view.samples.path.name} holds the rest."
+def _table_text(view: PageView, cards: Any) -> str:
+    return f"Every sample that this page holds, suspects first; {view.samples.path.name} holds the rest."
 
 
-def _table(view: View, cards: list[Card]) -> list[Block]:
+def _table(view: PageView, cards: Any) -> list[Block]:
+    held = list(cards.values())
     columns = [
-        Column("id", [card.id for card in cards], "name"),
-        Column("path", [card.path for card in cards], "name"),
-        Column("given", [card.given for card in cards], "class"),
-        Column(view.expected_column, [card.expected for card in cards], "class"),
-        Column("true", [card.true for card in cards], "class"),
+        Column("id", [card.id for card in held], "name"),
+        Column("path", [card.path for card in held], "name"),
+        Column("given", [card.given for card in held], "class"),
+        Column(view.expected_column, [card.expected for card in held], "class"),
+        Column("true", [card.true for card in held], "class"),
         *(
-            Column(score.name, [number(card.values[at]) for card in cards])
+            Column(score.name, [number(card.values[at]) for card in held])
             for at, score in enumerate(view.samples.scores)
         ),
-        Column("reasons", [card.reasons for card in cards], "reasons"),
+        Column("reasons", [card.reasons for card in held], "reasons"),
     ]
     return [Table("Table of samples", columns, tall=True, search=True)]
 
@@ -233,7 +242,7 @@ def _run(view: View, shown: bool) -> list[Block]:
     return blocks
 
 
-SECTIONS: list[Section[View]] = [
+SECTIONS: list[Section[PageView]] = [
     ROUNDS,
     Section(
         "suspects",
@@ -260,7 +269,7 @@ SECTIONS: list[Section[View]] = [
     Section(
         "confusion", "Given and predicted labels", lambda view: view.confusion, _confusion_text, _confusion, "beside"
     ),
-    Section("samples", "Table of samples", lambda view: view.table, _table_text, _table),
+    Section("samples", "Table of samples", lambda view: view.cards, _table_text, _table),
     Section("run", "How this run was made", lambda view: True, _run_text, _run, "columns"),
 ]
 

@@ -1,55 +1,18 @@
-"""What a page shows of a record, as plain values: rankings, cards, statistics. No HTML and no figure is made here."""
+"""What a record says, as plain values: rankings and statistics. No HTML and no figure is made here."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hardsight.report.numbers import Histogram, detection, histogram, means_by_class, pair_counts, ranked
-from hardsight.report.reading import Labels, Run, Score, read_run
+from hardsight.report.reading import Labels, Run, Score
 
-CARDS = 24
-TABLE_ROWS = 200
 HISTOGRAMS = 12
 AVH = ("avh", "angular_visual_hardness")
-
-
-@dataclass(frozen=True)
-class Card:
-    """One sample as a page shows it; `flipped` is None where the truth is not known, `reasons` are an audit's."""
-
-    id: str
-    given: str
-    expected: str
-    true: str
-    flipped: bool | None
-    values: tuple[float, ...]
-    path: str = ""
-    reasons: str = ""
-    shown: tuple[str, ...] = ()
-    picture: str = ""
-
-    @property
-    def agreed(self) -> bool:
-        return self.given == self.expected
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The first samples by one score, out of `total`."""
-
-    kind: ClassVar = "cards"
-    score: Score
-    cards: list[Card]
-    total: int
-
-    @property
-    def pictured(self) -> bool:
-        return any(card.picture for card in self.cards)
 
 
 @dataclass(frozen=True)
@@ -108,15 +71,15 @@ class View:
     def wrong(self) -> np.ndarray | None:
         """Where the given label is not the true one; None where no truth is known."""
         codes = self.labels.codes
-        return self._known & (codes["label"] != codes["clean_label"]) if self._known.any() else None
+        return self.known & (codes["label"] != codes["clean_label"]) if self.known.any() else None
 
     @cached_property
     def groups(self) -> dict[str, np.ndarray]:
         """Samples with a right and with a wrong label; empty where no truth is known."""
-        return {} if self.wrong is None else {"intact": self._known & ~self.wrong, "flipped": self.wrong}
+        return {} if self.wrong is None else {"intact": self.known & ~self.wrong, "flipped": self.wrong}
 
     @cached_property
-    def _known(self) -> np.ndarray:
+    def known(self) -> np.ndarray:
         """Where both the given and the true label are known."""
         given, true = self.labels.codes.get("label"), self.labels.codes.get("clean_label")
         return np.zeros(0, bool) if given is None or true is None else (given >= 0) & (true >= 0)
@@ -150,13 +113,14 @@ class View:
         return agreed if agreed.any() else None
 
     @cached_property
-    def _suspect_rows(self) -> np.ndarray:
+    def suspect_rows(self) -> np.ndarray:
         """The labelled samples, most suspicious first; unlabelled samples are excluded."""
         given = self.labels.codes.get("label")
         return self._ranked(self.suspicion, None if given is None else given >= 0)
 
     @cached_property
-    def _hardest_rows(self) -> np.ndarray:
+    def hardest_rows(self) -> np.ndarray:
+        """The samples whose label the model agrees with, hardest first."""
         return self._ranked(self.hardness, self.agreed)
 
     def _ranked(self, score: Score | None, among: np.ndarray | None) -> np.ndarray:
@@ -164,70 +128,14 @@ class View:
             return np.zeros(0, np.int64)
         return ranked(score.sign * self.samples.values(score.name), among)
 
-    @cached_property
-    def suspects(self) -> Ranking | None:
-        return self._ranking(self.suspicion, self._suspect_rows)
-
-    @cached_property
-    def hardest(self) -> Ranking | None:
-        return self._ranking(self.hardness, self._hardest_rows)
-
-    @cached_property
-    def table(self) -> list[Card]:
-        """The samples of the page's table, with every score."""
-        rows = _first_of(TABLE_ROWS, self._suspect_rows, self._hardest_rows)
-        return self._cards(rows, [score.name for score in self.samples.scores])
-
-    @property
-    def shown(self) -> list[str]:
-        """The ids of the samples with a card, none twice."""
-        rows = _first_of(CARDS, self._suspect_rows, self._hardest_rows)
-        return list(dict.fromkeys(self.samples.texts("id", rows)))
-
     @property
     def expected_column(self) -> str:
         return "expected" if "expected" in self.labels.codes else "predicted"
 
-    @cached_property
-    def _thumbnails(self) -> dict[str, str]:
-        return self.run.thumbnails(self.shown)
-
-    def _ranking(self, score: Score | None, rows: np.ndarray) -> Ranking | None:
-        """The first of these rows as cards; None where there is nothing to rank."""
-        return Ranking(score, self._cards(rows[:CARDS], [score.name]), len(rows)) if score and len(rows) else None
-
-    def _cards(self, rows: np.ndarray, scores: Sequence[str]) -> list[Card]:
-        """One card for each row, with the values of these scores."""
-        samples = self.samples
-        if not len(rows):
-            return []
-        given, true = (self._names(column, rows) for column in ("label", "clean_label"))
-        expected = self._names(self.expected_column, rows)
-        values = [samples.values(name)[rows] for name in scores]
-        paths, reasons = (
-            samples.texts(column, rows) if column in samples else [""] * len(rows) for column in ("path", "reasons")
-        )
-        shown = [samples.texts(column, rows) for column in samples.shown]
-        return [
-            Card(
-                id=identity,
-                given=given[at],
-                expected=expected[at],
-                true=true[at],
-                flipped=bool(self.wrong[row]) if self.wrong is not None and self._known[row] else None,
-                values=tuple(float(column[at]) for column in values),
-                path=paths[at],
-                reasons=reasons[at],
-                shown=tuple(column[at] for column in shown),
-                picture=self._thumbnails.get(identity, ""),
-            )
-            for at, (row, identity) in enumerate(zip(rows, samples.texts("id", rows), strict=True))
-        ]
-
-    def _names(self, column: str, rows: np.ndarray) -> list[str]:
-        if column not in self.labels.codes:
-            return [""] * len(rows)
-        return [self.labels.names[code] if code >= 0 else "" for code in self.labels.codes[column][rows]]
+    def codes(self, column: str) -> np.ndarray:
+        """Each sample's class in this column, as its place in `labels`; -1 where there is none."""
+        found = self.labels.codes.get(column)
+        return np.full(self.samples.rows, -1) if found is None else found
 
     @cached_property
     def estimated(self) -> int | None:
@@ -241,7 +149,7 @@ class View:
         if self.wrong is None:
             return 0
         believed = int(self.wrong.sum()) if self.estimated is None else self.estimated
-        return int(self.wrong[self._suspect_rows[:believed]].sum())
+        return int(self.wrong[self.suspect_rows[:believed]].sum())
 
     @cached_property
     def lines(self) -> list[ScoreLine]:
@@ -258,7 +166,7 @@ class View:
         numbers = recorded if isinstance(recorded, Mapping) else {}
         auroc, precision = _finite(numbers.get("auroc")), _finite(numbers.get("average_precision"))
         if not numbers and self.groups and len(values) and score.direction:
-            flipped, known = self.groups["flipped"], self._known
+            flipped, known = self.groups["flipped"], self.known
             auroc, precision = detection(score.sign * values[known], flipped[known]) or (None, None)
         finite = values[np.isfinite(values)]
         return ScoreLine(
@@ -272,7 +180,7 @@ class View:
     @property
     def ranking_line(self) -> ScoreLine | None:
         """What is known about the score that ranks the suspects."""
-        return next((line for line in self.lines if self.suspects and line.score == self.suspects.score), None)
+        return next((line for line in self.lines if len(self.suspect_rows) and line.score == self.suspicion), None)
 
     @property
     def drawable(self) -> list[Score]:
@@ -320,17 +228,6 @@ class View:
         """How many labels the model disagrees with."""
         pairs = self.confusion
         return 0 if pairs is None else int(pairs.counts[pairs.given != pairs.predicted].sum())
-
-
-def samples_shown(run: Path | str) -> list[str]:
-    """The ids of the samples a page would show, as text: those that need a row in `thumbnails.parquet`."""
-    return View(read_run(run)).shown
-
-
-def _first_of(count: int, *rankings: np.ndarray) -> np.ndarray:
-    """The first rows of each ranking, none twice."""
-    rows = np.concatenate([rows[:count] for rows in rankings])
-    return np.array(list(dict.fromkeys(rows.tolist())), np.int64)
 
 
 def _finite(value: Any) -> float | None:

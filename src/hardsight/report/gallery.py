@@ -1,0 +1,175 @@
+"""The samples that a page holds: rankings of them as cards, to look at page by page and to decide on."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from hardsight.cleaning.action_list import COLUMNS, guarded
+from hardsight.report.reading import Score
+from hardsight.report.view import View
+
+# Cards that are seen at one time.
+PAGE = 24
+# So many of a ranking are held at least, where it has them; all suspects that an audit counts, but no more than `MOST`.
+HELD, MOST = 200, 1000
+# Of each other kind of finding.
+MOST_OF_A_KIND = 100
+# Of a text; the rest of it is in the table on disk.
+_LONGEST = 2000
+
+
+@dataclass(frozen=True)
+class Card:
+    """One sample; `flipped` is None where the truth is not known, `values` are its scores in the table's order.
+
+    `place` is its row in the page's table; `classes` are the codes of its given, expected and predicted class; `line`
+    is its line of the action list as JSON, with the action and the new label to be filled in.
+    """
+
+    place: int
+    id: str
+    given: str
+    expected: str
+    true: str
+    flipped: bool | None
+    values: tuple[float, ...]
+    path: str
+    reasons: str
+    shown: tuple[tuple[str, str], ...]
+    kinds: tuple[str, ...]
+    picture: str
+    classes: tuple[int, int, int]
+    line: str
+
+    @property
+    def agreed(self) -> bool:
+        return self.given == self.expected
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The first samples by one score, out of `total`; the first `counted` are those that an audit counts as wrong."""
+
+    kind: ClassVar = "cards"
+    score: Score
+    values: list[float]
+    cards: list[Card]
+    total: int
+    counted: int = 0
+    page: int = PAGE
+
+    @property
+    def pictured(self) -> int:
+        return sum(bool(card.picture) for card in self.cards)
+
+
+class PageView(View):
+    """A record with the samples that its page holds."""
+
+    @cached_property
+    def _suspects(self) -> np.ndarray:
+        """Rows of the first suspects, and of the first of every other kind of finding."""
+        rows = self.suspect_rows
+        first = [rows[: max(HELD, min(MOST, self.estimated or 0))]]
+        kinds = self.samples.rows_of_kinds().values()
+        first += [rows[np.isin(rows, of_kind)][:MOST_OF_A_KIND] for of_kind in kinds]
+        found = np.concatenate(first)
+        return rows[np.isin(rows, found)]
+
+    @cached_property
+    def _hardest(self) -> np.ndarray:
+        return self.hardest_rows[:HELD]
+
+    @property
+    def _rows(self) -> list[int]:
+        """Rows of all samples that are held, none twice, the suspects first."""
+        return list(dict.fromkeys([*self._suspects.tolist(), *self._hardest.tolist()]))
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all samples that are held, first those that are seen first."""
+        first = [self._suspects[:PAGE], self._hardest[:PAGE], self._suspects, self._hardest]
+        rows = np.array(list(dict.fromkeys(np.concatenate(first).tolist())), np.int64)
+        return self.samples.texts("id", rows)
+
+    @property
+    def suspects(self) -> Ranking | None:
+        """The first suspects."""
+        return self._ranking(self.suspicion, self._suspects, len(self.suspect_rows), self.estimated or 0)
+
+    @property
+    def hardest(self) -> Ranking | None:
+        """The hardest samples."""
+        return self._ranking(self.hardness, self._hardest, len(self.hardest_rows))
+
+    def _ranking(self, score: Score | None, rows: np.ndarray, total: int, counted: int = 0) -> Ranking | None:
+        """These rows as cards; None where there is nothing to rank."""
+        if score is None or not len(rows):
+            return None
+        at, cards = self.samples.scores.index(score), [self.cards[row] for row in rows.tolist()]
+        return Ranking(score, [card.values[at] for card in cards], cards, total, counted)
+
+    @cached_property
+    def cards(self) -> dict[int, Card]:
+        """A card for each row that is held, with every score."""
+        samples, rows = self.samples, np.array(self._rows, np.int64)
+        if not len(rows):
+            return {}
+        ids = samples.texts("id", rows)
+        codes = [self.codes(name)[rows] for name in ("label", self.expected_column, "predicted", "clean_label")]
+        given, expected, _, true = ([self.labels.names[code] if code >= 0 else "" for code in of] for of in codes)
+        values = np.stack([samples.values(score.name)[rows] for score in samples.scores], 1)
+        paths, reasons = (samples.texts(name, rows) for name in ("path", "reasons"))
+        shown = [(name, samples.texts(name, rows)) for name in samples.shown]
+        kinds, pictures = samples.kinds(rows), self.run.thumbnails(self.ids)
+        suspicion = samples.score("suspicion")
+        suspicions = samples.values("suspicion")[rows] if suspicion else np.full(len(rows), np.nan)
+        return {
+            row: Card(
+                place=at,
+                id=ids[at],
+                given=given[at],
+                expected=expected[at],
+                true=true[at],
+                flipped=bool(self.wrong[row]) if self.wrong is not None and self.known[row] else None,
+                values=tuple(values[at].tolist()),
+                path=paths[at],
+                reasons=reasons[at],
+                shown=tuple((name, _cut(column[at])) for name, column in shown if column[at]),
+                kinds=tuple(kinds[at]),
+                picture=pictures.get(ids[at], ""),
+                classes=(int(codes[0][at]), int(codes[1][at]), int(codes[2][at])),
+                line=_line(ids[at], given[at], expected[at], float(suspicions[at]), reasons[at], paths[at]),
+            )
+            for at, row in enumerate(self._rows)
+        }
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        """The classes in the order of the codes, then those of no sample: each one's name, and its cell in the list."""
+        names = self.labels.names
+        others = [name for name in self.run.class_names if name and name not in set(names)]
+        return [(name, guarded(name)) for name in [*names, *others]]
+
+    @property
+    def decisions(self) -> dict[str, str]:
+        """What the page's script is told: the head of the action list, empty where no sample has a label, and a key.
+
+        The key is the same for the same samples with the same labels, however often their page is written.
+        """
+        known = json.dumps([[card.line for card in self.cards.values()], self.choices])
+        key = hashlib.sha256(known.encode()).hexdigest()[:16]
+        return {"key": key, "header": json.dumps(COLUMNS) if "label" in self.labels.codes else ""}
+
+
+def _line(identity: str, given: str, expected: str, suspicion: float, reasons: str, path: str) -> str:
+    cells = (identity, given, expected, "keep", expected, f"{suspicion:.6f}" if suspicion == suspicion else "")
+    return json.dumps([guarded(cell) for cell in (*cells, reasons, path)])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -83,12 +83,12 @@ def run_demo(
         raise ValueError(f"seed must be at least 0 and fit 63 bits; got {seed}")
     train, test, clean = _noisy_digits(noise_rate, seed)
     flipped = int((train.labels != clean).sum())
-    say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
     config = {"data": _DATA, "noise_rate": noise_rate, "epochs": epochs, "model": "digits_cnn"}
     record = RunRecord(folder)
     # A demo always begins from the start: no folder is named in which it could go on.
     with alone_in(folder), failure_recorded(record, None):
         _refuse_to_overwrite(folder)
+        say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
         fitted = _train(folder, train, test, clean, config, seed, progress)
         assert fitted.samples is not None
         record.details = records.read_run(folder) or {}

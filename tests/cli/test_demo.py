@@ -141,4 +141,5 @@ def test_the_record_of_something_else_is_not_written_over(tmp_path: Path) -> Non
     refused = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(tmp_path)])
     assert refused.exit_code == 2
     assert f"--output must be a new folder or an earlier demo's; {tmp_path} holds another record" in refused.stderr
+    assert not refused.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -36,6 +36,9 @@ IMPORTED = (
     "hardsight.report", "hardsight.report.alignment_page", "hardsight.domains", "hardsight.dynamics.detector",
     "hardsight.alignment.tables", "sklearn.datasets", "scipy.io", "scipy.stats", "torch._dynamo", "matplotlib.figure",
     "jinja2", "rich.table", "rich.console", "rich.progress", "tomllib", "pyarrow.csv", "pyarrow.dataset",
+    "hardsight.auditing", "hardsight.cleaning.sources", "hardsight.demo", "hardsight.benchmark",
+    "hardsight_studies.engine.command", "hardsight_studies.engine.study", "hardsight_studies.engine.tables",
+    "hardsight_studies.engine.figures", "hardsight_studies.engine.running", "hardsight_studies.engine.pages",
     "hardsight.engines.images", "hardsight.models", "torch.utils.data", "PIL.ImageOps", "PIL.PngImagePlugin",
     "PIL.JpegImagePlugin", "PIL.TiffImagePlugin", "PIL.WebPImagePlugin", "PIL.GifImagePlugin",
 )  # fmt: skip
@@ -155,15 +158,20 @@ def wrong(done: dict[str, Any], most: int, lines: int) -> list[str]:
 def main() -> None:
     count, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     here = Path(__file__).parent
-    names = ("worlds", "damage", "inventions", "bombs")
-    worlds, harm, inventions, bombs = (beside(here / f"{name}.py") for name in names)
+    names = ("worlds", "written", "damage", "inventions", "bombs")
+    worlds, written, harm, inventions, bombs = (beside(here / f"{name}.py") for name in names)
     for name in IMPORTED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    known = worlds.WORLDS | worlds.layouts(beside(here.parent / "datasets" / "conftest.py").BUILDERS)
+    layouts = worlds.layouts(beside(here.parent / "datasets" / "conftest.py").BUILDERS)
+    known = worlds.WORLDS | layouts
+    known |= {
+        name: worlds.World(build, commands, ends=ends, weight=weight)
+        for name, (build, commands, ends, weight) in written.WRITTEN.items()
+    }
     wanted = sys.argv[3:]
     known = {name: world for name, world in known.items() if not wanted or name in wanted}
-    failures, ran = [], {}
+    failures, ran, honestly = [], {}, {}
     with tempfile.TemporaryDirectory() as place:
         honest = {}
         for name, world in known.items():
@@ -172,7 +180,8 @@ def main() -> None:
             world.build(honest[name])
             for command in world.commands:
                 done = ended(command, _copied(place, honest[name]), worlds.read_in_library)
-                if done["code"] not in ((0, 1) if command[:2] == ["data", "check"] else (0,)):
+                honestly[name, *command] = done["memory"]
+                if done["code"] not in world.ends:
                     failures.append({"input": f"{name}, honest", "command": command, "wrong": ["refused"], **done})
         for name, build in bombs.BOMBS.items():
             if name not in wanted and (wanted or count < LONG):
@@ -194,6 +203,7 @@ def main() -> None:
             for _ in range(0 if invented and chance.random() < 0.8 else chance.choice((1, 1, 1, 2, 5))):
                 (harm.rename if chance.random() < 0.05 else harm.damage)(chance.choice(files), chance)
             done = ended(command, folder, worlds.read_in_library)
+            done["memory"] -= honestly[name, *command]
             problems = wrong(done, (4 if known[name].images else 1) * GIB, 1)
             key = f"{name}: exit {done['code']}"
             ran[key] = ran.get(key, 0) + 1
@@ -206,6 +216,7 @@ def main() -> None:
                         "said": done["said"][-1500:],
                     }
                 )
+                print(json.dumps(failures[-1]), file=sys.stderr, flush=True)
             if number % 100 == 99:
                 print(f"{number + 1} of {count}, {len(failures)} wrong", file=sys.stderr, flush=True)
     print(json.dumps({"ran": ran, "wrong": failures}))

@@ -67,11 +67,17 @@ PICTURES = ("png", "jpg", "bmp", "gif", "tiff", "webp", "ppm")
 
 
 class World(NamedTuple):
-    """`build` fills a folder, in which `commands` are run; `images` are allowed more memory."""
+    """`build` fills a folder, in which `commands` are run.
+
+    Images are allowed more memory; over honest files a command `ends` with one of these codes; the `weight` says how
+    often a world is chosen.
+    """
 
     build: Callable[[Path], None]
     commands: list[list[str]]
     images: bool = False
+    ends: tuple[int, ...] = (0,)
+    weight: float = 1
 
 
 def features(folder: Path) -> None:
@@ -155,6 +161,19 @@ def record(folder: Path, table: pa.Table) -> None:
     pq.write_table(pa.table({"id": ["1", "2"], "png": [stream.getvalue()] * 2}), folder / "thumbnails.parquet")
 
 
+def labelled(folder: Path) -> None:
+    """Tables of labelled data, with features and probabilities in columns and in files beside them."""
+    names = [("cat", "dog", "frog")[at % 3] for at in range(60)]
+    x = (GENERATOR.standard_normal((60, 4)) + np.arange(60)[:, None] % 3 * 3).astype(np.float32)
+    believed = GENERATOR.dirichlet(np.ones(3), 60)
+    rows = [f'{at},{name},"a {name}, or so","photos/{at}.jpg"' for at, name in enumerate(names)]
+    (folder / "t.csv").write_text("\n".join(["id,label,said,path", *rows]) + "\n", encoding="utf-8")
+    np.save(folder / "x.npy", x)
+    np.save(folder / "p.npy", believed)
+    table = {"id": np.arange(60), "label": names, "x": list(x), "p": list(believed), "said": names, "seen": x[:, 0]}
+    pq.write_table(pa.table(table), folder / "t.parquet", row_group_size=25)
+
+
 def people(folder: Path) -> None:
     rows = [f"{at},{at % 3},{at / 40:.3f},{(at * 7 % 40) / 40:.3f}" for at in range(40)]
     (folder / "scores.csv").write_text("id,label,avh,confidence\n" + "\n".join(rows) + "\n")
@@ -226,6 +245,17 @@ WORLDS: dict[str, World] = {
         + [[*AUDIT, "scores.parquet", "--by", "label", "--json"], [*AUDIT, "scores.parquet", "--apply", "actions.csv"]]
         + [["runs", "runs"], ["runs", "runs", "--json"], ["report", "runs/one"], [*AUDIT, "runs/one"]],
     ),
+    "labelled": World(
+        labelled,
+        [
+            [*AUDIT, "t.csv", "--features", "x.npy", "--text", "said"],
+            [*AUDIT, "t.csv", "--features", "x.npy", "--no-page", "--json"],
+            [*AUDIT, "t.csv", "--probabilities", "p.npy", "--no-page"],
+            [*AUDIT, "t.parquet", "--features", "x", "--show", "seen", "--no-page"],
+            [*AUDIT, "t.parquet", "--features", "x.npy", "--probabilities", "p", "--no-page"],
+            [*AUDIT, "t.parquet", "--probabilities", "p", "--by", "label", "--show", "said", "--no-page"],
+        ],
+    ),
     "people": World(
         people,
         [[*ALIGN, name, "humans.csv"] for name in ("scores.csv", "scores.parquet")]
@@ -257,7 +287,7 @@ def layouts(builders: dict[str, Callable[[Path], None]]) -> dict[str, World]:
 
             check = ["data", "check", "root", "--name", name, "--decode"]
             shown = [*SHOWN, "--data", "root", "--layout", name, "--size", "8", "--unlabelled"]
-            found[name] = World(whole, [check, shown], images=True)
+            found[name] = World(whole, [check, shown], images=True, ends=(0, 1), weight=0.15)
     return found
 
 
@@ -282,7 +312,6 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def chosen(worlds: dict[str, World], chance: random.Random) -> tuple[str, list[str]]:
-    """A world, and one of its commands: three times of four one of ours, else a public data set."""
-    own = [name for name in worlds if name in WORLDS]
-    name = chance.choice(own if own and chance.random() < 0.75 else list(worlds))
+    """A world, and one of its commands."""
+    (name,) = chance.choices(list(worlds), [world.weight for world in worlds.values()])
     return name, chance.choice(worlds[name].commands)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,15 @@ from hardsight.alignment.comparison import compared, holm, rank_agreement
 from hardsight.alignment.correlation import Column, Turned, correlation_matrix, partial_correlation, turn
 from hardsight.alignment.groups import (
     FIVE_BINS,
-    GroupCorrelation,
     bin_of,
-    correlate_by_granularity,
-    correlate_by_group,
-    correlate_in_bins,
+    bins_as_groups,
+    coarse_groups,
+    correlate_within,
     equal_edges,
     human_range,
     joint_histogram,
 )
-from hardsight.alignment.inputs import METHODS, as_groups, as_values, check_resampling
+from hardsight.alignment.inputs import METHODS, Group, as_groups, as_values, check_resampling
 from hardsight.names import check_name
 
 # Kendall's coefficient is counted again in each resample instead of by weights; its interval says how many it had.
@@ -40,20 +39,14 @@ class _Plan:
     level: float
     generator: np.random.Generator | None
 
-    def draw(self, data: Turned, method: str) -> Bootstrap | None:
+    def draw(self, scores: np.ndarray, human: np.ndarray, method: str) -> Bootstrap | None:
         """Resamples of all scores; None where no interval is asked for."""
         if not self.resamples or self.generator is None:
             return None
         count = self.resamples
         if method == "kendall" and self.method != "kendall":
             count = max(1, count // _KENDALL_SHARE)
-        return bootstrap_correlations(data.scores, data.human, method, resamples=count, generator=self.generator)
-
-    def draw_within(self, data: Turned, usable: list[int], inside: np.ndarray) -> Bootstrap | None:
-        """The same of the usable scores, for those samples that are inside."""
-        rows = np.flatnonzero(inside)
-        part = dataclasses.replace(data, scores=data.scores[np.array(usable)[:, None], rows], human=data.human[rows])
-        return self.draw(part, self.method)
+        return bootstrap_correlations(scores, human, method, resamples=count, generator=self.generator)
 
 
 def align_scores(
@@ -83,7 +76,7 @@ def align_scores(
         if len(correct) != len(data.human) or not np.isfinite(correct).all():
             raise ValueError(f"correct must be 1 or 0 for each of {len(data.human)} samples; got {len(correct)} values")
     edges = _edges(data.human) if edges is None else tuple(edges)
-    drawn = {each: plan.draw(data, each) for each in METHODS}
+    drawn = {each: plan.draw(data.scores, data.human, each) for each in METHODS}
     matrix = correlation_matrix([*data.scores, data.human], method)
     rows = [
         _describe(score, data, at, edges)
@@ -99,8 +92,12 @@ def align_scores(
         "human": {"name": human.name, "title": human.title or human.name, "direction": human.direction or "easier"},
         "scores": rows,
         "comparisons": _comparisons(data, matrix, drawn[method], plan),
-        "bins": _in_bins(data, edges, plan),
-        "classes": None if labels is None else _by_class(data, labels, plan),
+        "bins": {
+            "edges": list(edges),
+            "outside": int((bin_of(data.human, edges) < 0).sum()),
+            "groups": _grouped(data, bins_as_groups(data.human, edges), plan),
+        },
+        "classes": None if labels is None else _grouped(data, as_groups(labels, len(data.human)), plan),
         "coarse": None if coarse_of is None else _by_coarse(data, labels, coarse_of, plan),
         "agreement": _agreement(data, method, matrix[:-1, :-1]) if len(scores) > 1 else None,
     }
@@ -174,53 +171,29 @@ def _comparisons(data: Turned, matrix: np.ndarray, drawn: Bootstrap | None, plan
     return found
 
 
-def _in_bins(data: Turned, edges: Sequence[float], plan: _Plan) -> dict[str, Any]:
-    bins = bin_of(data.human, edges)
-    groups = _grouped(
-        data,
-        lambda x: correlate_in_bins(x, data.human, edges, plan.method),
-        lambda group: bins == edges.index(group[0]),
-        plan,
-    )
-    return {"edges": list(edges), "outside": int((bins < 0).sum()), "groups": groups}
-
-
-def _by_class(data: Turned, labels: Any, plan: _Plan) -> Grouped:
-    classes = as_groups(labels, len(data.human))
-    return _grouped(
-        data,
-        lambda x: correlate_by_group(x, data.human, classes, plan.method),
-        lambda group: (classes.names == group)[classes.codes],
-        plan,
-    )
-
-
 def _by_coarse(data: Turned, labels: Any, coarse_of: Mapping[Any, Any], plan: _Plan) -> Grouped:
     if labels is None:
         raise ValueError("labels must be given where coarse_of says which coarse class each belongs to; got none")
-    fine = as_groups(labels, len(data.human))
-    return _grouped(
-        data,
-        lambda x: correlate_by_granularity(x, data.human, fine, coarse_of, plan.method),
-        lambda group: np.array([coarse_of[one] == group for one in fine.names.tolist()])[fine.codes],
-        plan,
-    )
+    coarse = coarse_groups(as_groups(labels, len(data.human)), coarse_of)
+    grouped = _grouped(data, [group for group, _ in coarse], plan)
+    return {
+        name: [one | {"fine_classes": fine} for one, (_, fine) in zip(found, coarse, strict=True)]
+        for name, found in grouped.items()
+    }
 
 
-def _grouped(
-    data: Turned,
-    within: Callable[[np.ndarray], Sequence[GroupCorrelation]],
-    members: Callable[[Any], np.ndarray],
-    plan: _Plan,
-) -> Grouped:
+def _grouped(data: Turned, groups: Sequence[Group], plan: _Plan) -> Grouped:
     """The correlations of every score within each group; all scores share a group's resamples."""
-    found = [within(x) for x in data.scores]
-    with_intervals = plan.resamples > 0 and len(found[0]) <= _MOST_INTERVALS
+    with_intervals = plan.resamples > 0 and len(groups) <= _MOST_INTERVALS
     grouped: Grouped = {name: [] for name in data.names}
-    for ones in zip(*found, strict=True):
-        usable = [at for at, one in enumerate(ones) if one.correlation is not None]
-        drawn = plan.draw_within(data, usable, members(ones[0].group)) if usable and with_intervals else None
-        for at, (name, one) in enumerate(zip(data.names, ones, strict=True)):
+    for group in groups:
+        found = [correlate_within(group, x, data.human, plan.method) for x in data.scores]
+        usable = [at for at, one in enumerate(found) if one.correlation is not None]
+        drawn = None
+        if usable and with_intervals:
+            part = data.scores[np.array(usable)[:, None], group.rows]
+            drawn = plan.draw(part, data.human[group.rows], plan.method)
+        for at, (name, one) in enumerate(zip(data.names, found, strict=True)):
             plain = dataclasses.asdict(one)
             if drawn is not None and at in usable:
                 interval = drawn.interval(usable.index(at), level=plan.level)

@@ -115,8 +115,11 @@ def compare_correlations(
     check_name("alternative", alternative, ALTERNATIVES)
     check_name("interval", interval, KINDS)
     check_resampling(resamples, level, generator)
-    scores, y = _turned(first, second, human, method, signed)
+    *columns, y = as_pairs(first=first, second=second, human=human)
     coefficient = COEFFICIENTS[method]
+    if not signed:
+        columns = [-score if coefficient(score, y) < 0 else score for score in columns]
+    scores = np.stack(columns)
     with_human = coefficient(scores[0], y), coefficient(scores[1], y)
     between = coefficient(scores[0], scores[1])
     found = None
@@ -160,13 +163,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[at]))
         adjusted[at] = largest
     return adjusted
-
-
-def _turned(first: Any, second: Any, human: Any, method: str, signed: bool) -> tuple[np.ndarray, np.ndarray]:
-    *columns, y = as_pairs(first=first, second=second, human=human)
-    if not signed:
-        columns = [-score if COEFFICIENTS[method](score, y) < 0 else score for score in columns]
-    return np.stack(columns), y
 
 
 def _tested(statistic: float, alternative: str) -> ZTest:

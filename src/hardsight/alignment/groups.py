@@ -10,7 +10,7 @@ from jaxtyping import Float, Integer
 
 from hardsight.alignment.bootstrap import correlate
 from hardsight.alignment.correlation import Correlation
-from hardsight.alignment.inputs import Groups, as_groups, as_pairs, as_values, rows_of_groups
+from hardsight.alignment.inputs import Group, as_groups, as_pairs, as_values
 
 FIVE_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -56,9 +56,13 @@ def correlate_in_bins(
     `options` are those of `correlate`.
     """
     x, y = as_pairs(score=score, human=human)
-    bins = bin_of(y, edges)
-    bounds = itertools.pairwise(edges)
-    return [_within(bound, x, y, np.flatnonzero(bins == at), method, options) for at, bound in enumerate(bounds)]
+    return [correlate_within(group, x, y, method, **options) for group in bins_as_groups(y, edges)]
+
+
+def bins_as_groups(human: Float[np.ndarray, "samples"], edges: Sequence[float]) -> list[Group]:
+    """The samples of each bin, lowest first; the name is (low, high)."""
+    bins = bin_of(human, edges)
+    return [Group(bounds, np.flatnonzero(bins == at)) for at, bounds in enumerate(itertools.pairwise(edges))]
 
 
 def correlate_by_group(
@@ -66,9 +70,7 @@ def correlate_by_group(
 ) -> list[GroupCorrelation]:
     """Correlation within each group, in sorted order: per class, per domain, right and wrong predictions, ..."""
     x, y = as_pairs(score=score, human=human)
-    names, codes = as_groups(groups, len(x))
-    members = rows_of_groups(codes, len(names))
-    return [_within(name.item(), x, y, rows, method, options) for name, rows in zip(names, members, strict=True)]
+    return [correlate_within(group, x, y, method, **options) for group in as_groups(groups, len(x))]
 
 
 def correlate_by_granularity(
@@ -79,32 +81,35 @@ def correlate_by_granularity(
     Where `human` is a selection frequency, the paper counts it at the coarse granularity too: everyone who chose any of
     the coarse class's members (`hardsight.datasets.human_selection_frequency` with a hierarchy).
     """
-    names, codes = as_groups(labels, len(as_pairs(score=score, human=human)[0]))
-    missing = [name.item() for name in names if name.item() not in coarse_of]
+    x, y = as_pairs(score=score, human=human)
+    return [
+        GranularCorrelation(**vars(correlate_within(group, x, y, method, **options)), fine_classes=fine)
+        for group, fine in coarse_groups(as_groups(labels, len(x)), coarse_of)
+    ]
+
+
+def coarse_groups(fine: Sequence[Group], coarse_of: Mapping[Any, Any]) -> list[tuple[Group, int]]:
+    """The coarse classes of these fine ones, each with the number of its fine classes; those of many first."""
+    missing = [group.name for group in fine if group.name not in coarse_of]
     if missing:
         raise ValueError(
-            f"coarse_of must name a coarse class for every label; {len(missing)} of {len(names)} are missing, "
+            f"coarse_of must name a coarse class for every label; {len(missing)} of {len(fine)} are missing, "
             f"first {missing[0]!r}"
         )
-    parents = [coarse_of[name.item()] for name in names]
-    coarse, of_fine = as_groups(parents, len(parents))
-    found = correlate_by_group(score, human, Groups(coarse, of_fine[codes]), method, **options)
-    found_granular = [
-        GranularCorrelation(one.group, one.n, one.correlation, one.reason, parents.count(one.group)) for one in found
-    ]
-    return sorted(found_granular, key=lambda one: -one.fine_classes)
+    found = []
+    for name, members in as_groups([coarse_of[group.name] for group in fine], len(fine)):
+        rows = np.sort(np.concatenate([fine[at].rows for at in members]))
+        found.append((Group(name, rows), len(members)))
+    return sorted(found, key=lambda one: -one[1])
 
 
-def _within(
-    name: Any, x: np.ndarray, y: np.ndarray, rows: np.ndarray, method: str, options: Mapping[str, Any]
-) -> GroupCorrelation:
-    count = len(rows)
+def correlate_within(group: Group, x: np.ndarray, y: np.ndarray, method: str, **options: Any) -> GroupCorrelation:
+    """The correlation inside a group; a group may be small or constant without the data being bad."""
     try:
-        score, human = as_pairs(score=x[rows], human=y[rows])
+        score, human = as_pairs(score=x[group.rows], human=y[group.rows])
     except ValueError as problem:
-        # A group may be small or constant without the data being bad.
-        return GroupCorrelation(name, count, None, str(problem))
-    return GroupCorrelation(name, count, correlate(score, human, method, **options))
+        return GroupCorrelation(group.name, len(group.rows), None, str(problem))
+    return GroupCorrelation(group.name, len(group.rows), correlate(score, human, method, **options))
 
 
 def expected_calibration_error(probability: Any, right: Any, bins: int = 15) -> float:
@@ -147,9 +152,8 @@ def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
 def scale_within_groups(values: Any, groups: Any) -> Float[np.ndarray, "samples"]:
     """`scale_linearly` within each group: how the paper normalises the feature norm by class (Table 1, Fig. 5)."""
     array = as_values("values", values)
-    names, codes = as_groups(groups, len(array))
     scaled = np.empty_like(array)
-    for rows in rows_of_groups(codes, len(names)):
+    for _, rows in as_groups(groups, len(array)):
         scaled[rows] = scale_linearly(array[rows])
     return scaled
 

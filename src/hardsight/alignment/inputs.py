@@ -60,21 +60,23 @@ def refuse_unusable(
         raise ValueError(f"{name} must vary to be correlated; all {len(values)} values are tied at {values[0]:g}")
 
 
-class Groups(NamedTuple):
-    """The names of groups, and for each sample the place of its own among them."""
+class Group(NamedTuple):
+    """Samples that belong together: the group's name, and their positions in order."""
 
-    names: np.ndarray
-    codes: np.ndarray
+    name: Any
+    rows: Integer[np.ndarray, "members"]
 
 
-def as_groups(groups: Any, samples: int) -> Groups:
-    """The names that occur, sorted, and for each sample its own; what is known already is not looked for again."""
-    if isinstance(groups, Groups):
-        return groups
+def as_groups(groups: Any, samples: int) -> list[Group]:
+    """The groups that occur, in sorted order, from one name for each sample."""
     array = np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
     if array.shape != (samples,):
         raise ValueError(f"groups must name one group for each of {samples} samples; got shape {list(array.shape)}")
-    missing = _without_name(array)
+    missing = 0
+    if array.dtype.kind == "f":
+        missing = int(np.isnan(array).sum())
+    elif array.dtype.kind == "O":
+        missing = sum(one is None or (isinstance(one, float) and math.isnan(one)) for one in array.tolist())
     if missing:
         raise ValueError(f"groups must name one group for each of {samples} samples; {missing} have none")
     try:
@@ -82,21 +84,9 @@ def as_groups(groups: Any, samples: int) -> Groups:
     except TypeError:
         kinds = sorted({type(one).__name__ for one in array.tolist()})
         raise ValueError(f"groups must be all text or all numbers; got {' and '.join(kinds)}") from None
-    return Groups(names, codes)
-
-
-def rows_of_groups(codes: Integer[np.ndarray, "samples"], groups: int) -> list[Integer[np.ndarray, "members"]]:
-    """The samples of each group, in their order: sorted once, not looked through for every group."""
-    return np.split(np.argsort(codes, kind="stable"), np.bincount(codes, minlength=groups).cumsum()[:-1])
-
-
-def _without_name(groups: np.ndarray) -> int:
-    """How many samples are in no group: None or NaN, which whole numbers and text are not."""
-    if groups.dtype.kind == "f":
-        return int(np.isnan(groups).sum())
-    if groups.dtype.kind != "O":
-        return 0
-    return sum(one is None or (isinstance(one, float) and math.isnan(one)) for one in groups.tolist())
+    # Sorted once, not looked through for every group.
+    members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(names)).cumsum()[:-1])
+    return [Group(name.item(), rows) for name, rows in zip(names, members, strict=True)]
 
 
 def check_resampling(resamples: int, level: float, generator: Any) -> None:

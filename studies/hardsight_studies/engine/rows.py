@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardsight.files import read_text
+from hardsight.files import parse_json, read_text, reading
 from hardsight.names import check_name
 from hardsight_studies.engine.study import HOME, PRESETS, text
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 # Beside the package in a checkout, inside it in an installed wheel.
 PUBLISHED = next((one for one in (HOME / "results", HOME.parent / "results") if one.is_dir()), HOME.parent / "results")
+
+# What a row must have and may have, and of which type.
+_KINDS = {"study": str, "preset": str, "settings": dict, "seed": int | None, "metrics": dict}
+_MORE = {"hardware": str, "versions": dict, "date": str, "error": str | None}
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,7 @@ def read_points(study: str, folder: Path | str) -> "pa.Table":
     from hardsight import records
 
     path = path_of(study, folder).with_suffix(".parquet")
-    return records.read_table(path) if path.is_file() else pa.Table.from_pylist([], _points_schema())
+    return _checked(records.read_table(path), path) if path.is_file() else pa.Table.from_pylist([], _points_schema())
 
 
 def write_points(study: str, folder: Path | str, points: "pa.Table", new: Sequence[Mapping[str, Any]]) -> None:
@@ -238,6 +242,27 @@ def write_points(study: str, folder: Path | str, points: "pa.Table", new: Sequen
     records.write_table(path_of(study, folder).with_suffix(".parquet"), pa.Table.from_pylist(every, schema))
 
 
+def _checked(points: "pa.Table", path: Path) -> "pa.Table":
+    """The points in the types that whoever draws them expects; those of another kind are refused."""
+    import pyarrow as pa
+
+    schema = _points_schema()
+    lacking = [name for name in schema.names if name not in points.column_names]
+    if lacking:
+        raise ValueError(f"{path} must have the columns {', '.join(schema.names)}; it lacks {', '.join(lacking)}")
+    further = [pa.field(name, pa.float64()) for name in points.column_names if name not in schema.names]
+    with reading(path, "the points of a study's figures", reason=True):
+        points = points.select([*schema.names, *(one.name for one in further)]).cast(pa.schema([*schema, *further]))
+    gaps = [name for name in schema.names if name != "seed" and points[name].null_count]
+    if gaps:
+        raise ValueError(f"{path} must have no gaps in column {gaps[0]}; it has {points[gaps[0]].null_count}")
+    for settings in points["settings"].unique().to_pylist():
+        with reading(path, "the points of a study's figures", reason=True):
+            if not isinstance(parse_json(settings), dict):
+                raise ValueError(f"settings must be an object of JSON; got {settings[:100]!r}")
+    return points
+
+
 def _points_schema() -> "pa.Schema":
     import pyarrow as pa
 
@@ -246,19 +271,31 @@ def _points_schema() -> "pa.Schema":
 
 
 def _row(line: str, place: str) -> Row:
-    kinds = {"study": str, "preset": str, "settings": dict, "seed": int | None, "metrics": dict}
     try:
-        found = json.loads(line, parse_constant=_no_number)
-    except (ValueError, RecursionError) as problem:
+        found = parse_json(line)
+        # Not what Python's own reader takes as well: NaN, infinities and numbers that no float holds.
+        json.dumps(found, allow_nan=False)
+    except ValueError as problem:
         raise ValueError(f"{place} must be a row as JSON: {problem}") from None
-    whole = isinstance(found, dict) and all(isinstance(found.get(name, ...), kind) for name, kind in kinds.items())
-    if not whole or not {*found} <= {one.name for one in dataclasses.fields(Row)}:
+    whole = isinstance(found, dict) and all(isinstance(found.get(name, ...), kind) for name, kind in _KINDS.items())
+    if not whole or not all(isinstance(value, (_KINDS | _MORE).get(name, ())) for name, value in found.items()):
         raise ValueError(f"{place} must be a row with study, preset, settings, seed and metrics; it is not")
-    wrong = [name for name, value in found["metrics"].items() if isinstance(value, str | bool)]
+    wrong = [name for name, value in found["metrics"].items() if not _measured(value)]
     if wrong:
-        raise ValueError(f"{place}: metrics must be numbers; got {found['metrics'][wrong[0]]!r} for {wrong[0]}")
+        raise ValueError(
+            f"{place}: metrics must be numbers; got {str(found['metrics'][wrong[0]])[:100]} for {wrong[0]}"
+        )
     return Row(**found)
 
 
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+def _measured(value: Any) -> bool:
+    """Whether this can be a metric: a number or a gap, numbers, or a stored aggregate or interval."""
+    if isinstance(value, dict):
+        wanted = ("value", "low", "high") if "low" in value else ("mean", "count")
+        return all(_is_number(value.get(name)) for name in wanted) and _is_number(value.get("sd", 0), gap=True)
+    return all(map(_is_number, value)) if isinstance(value, list) and value else _is_number(value, gap=True)
+
+
+def _is_number(value: Any, *, gap: bool = False) -> bool:
+    """Whether this is a number that a float holds; `gap`: or None."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**63) or (gap and value is None)

@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hardsight_studies.engine import study as studies
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.command import study_app
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.engine.rows import Number, Row, merge, read, read_rows, write_rows
+from hardsight_studies.engine.rows import Number, Row, merge, read, read_points, read_rows, write_rows
 from hardsight_studies.engine.running import completed, row_of, run_study
 from hardsight_studies.engine.study import text
 from hardsight_studies.engine.trainings import write_record
@@ -165,6 +167,12 @@ def test_what_is_written_is_read(rows: list[Row]) -> None:
         row().line().replace('"settings"', '"setting"'),
         row(last=0.5).line().replace("0.5", '"high"'),
         row(last=0.5).line().replace("0.5", "NaN"),
+        row(last=0.5).line().replace("0.5", "1e400"),
+        row(last=0.5).line().replace("0.5", "9" * 400),
+        row(last=0.5).line().replace("0.5", "[]"),
+        row(last=0.5).line().replace("0.5", '{"mean": "0.5", "count": 1}'),
+        row(last=0.5).line().replace("0.5", '{"low": 0.5}'),
+        row().line()[:-1] + ', "error": 5}',
         "[1]",
         "[" * 100_000,
         "\x1b[31m",
@@ -181,6 +189,26 @@ def test_a_damaged_line_names_file_and_line(damaged: str, tmp_path: Path) -> Non
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"gr-table8\.jsonl"):
         read_rows(path)
+
+
+POINT = {"preset": "cpu", "settings": '{"supervision": "cce"}', "seed": 0, "series": "weight", "x": 0.5, "y": 1.0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"preset": None}, {"settings": "[1]"}, {"settings": "{"}, {"x": "wide"}, {"y": [1.0]}, {"y": None}],
+    ids=str,
+)
+def test_damaged_points_name_their_file(change: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "gr-figure1.parquet"
+    pq.write_table(pa.Table.from_pylist([POINT]), path)
+    assert read_points("gr-figure1", tmp_path).num_rows == 1
+    pq.write_table(pa.Table.from_pylist([POINT | change]), path)
+    with pytest.raises(ValueError, match=r"gr-figure1\.parquet"):
+        read_points("gr-figure1", tmp_path)
+    pq.write_table(pa.Table.from_pylist([POINT]).drop_columns([*change]), path)
+    with pytest.raises(ValueError, match=f"it lacks {next(iter(change))}"):
+        read_points("gr-figure1", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator
 import torch
 from machine import about, save, wait
 
-from hardsight import models
+from hardsight import models, training
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.losses import AMCLoss, ContrastiveLoss
 from hardsight.training import Objective
-from hardsight.training.fitting import Session
 
 BATCH = 128
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -33,7 +32,7 @@ LOSSES: dict[str, Callable[[], torch.nn.Module] | None] = {
 
 def make_session(
     model_name: str, make_loss: Callable[[], torch.nn.Module] | None, samples: int, epochs: int
-) -> Session:
+) -> training.Loop:
     """A training as `hardsight train` would set it up, without tests between the epochs."""
     torch.manual_seed(0)
     model = models.create(model_name, num_classes=10, in_channels=3)
@@ -45,7 +44,7 @@ def make_session(
     )  # fmt: skip
     objective = Objective(None, None if make_loss is None else make_loss(), feature_weight=10.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-    return Session(model, loader, objective, optimizer, epochs=epochs, progress=False)
+    return training.Loop(model, loader, objective, optimizer, epochs=epochs, progress=False)
 
 
 def epoch_seconds(steps: Iterator[None], count: int) -> float:

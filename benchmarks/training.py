@@ -14,18 +14,19 @@ import time
 import torch
 from machine import about, save
 
-from hardsight import models
+from hardsight import models, training
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.training.capture import CapturedStep
-from hardsight.training.fitting import Session
 from hardsight.training.together import run_together
 
 BATCH = 128
 
 
-def make_session(name: str, samples: int, epochs: int, *, seed: int = 0, capture: bool = True, images=None) -> Session:
+def make_session(
+    name: str, samples: int, epochs: int, *, seed: int = 0, capture: bool = True, images=None
+) -> training.Loop:
     """A training as `hardsight train` would set it up for CIFAR-10."""
     on_gpu = torch.cuda.is_available()
     device = "cuda" if on_gpu else "cpu"
@@ -46,15 +47,15 @@ def make_session(name: str, samples: int, epochs: int, *, seed: int = 0, capture
         channels_last=on_gpu,
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    return Session(
+    return training.Loop(
         model,
         loader,
         None,
         optimizer,
         epochs=epochs,
         recorder=Recorder(samples, 10),
-        capture=capture,
         progress=False,
+        steps=training.Steps(capture=capture),
     )
 
 
@@ -68,10 +69,10 @@ def rate(rows: list[dict], samples: int) -> float:
     return used / min(row["seconds"] for row in (rows[1:] or rows))
 
 
-def host_microseconds(session: Session, replays: int = 50) -> float:
+def host_microseconds(loop: Session, replays: int = 50) -> float:
     """What one replay of the whole step costs the host, while the device still works on earlier ones."""
-    graph = session.training.take_step.graph
-    session.training.take_step.source.position.zero_()  # back to the first batch of the epoch
+    graph = loop.take_step.graph
+    loop.take_step.source.position.zero_()  # back to the first batch of the epoch
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(replays):
@@ -81,11 +82,11 @@ def host_microseconds(session: Session, replays: int = 50) -> float:
     return 1e6 * host / replays
 
 
-def plain_rate(session: Session, replays: int = 300) -> float:
+def plain_rate(loop: Session, replays: int = 300) -> float:
     """The same compiled network, forward, cross-entropy, backward and SGD on one fixed batch, as a graph."""
-    captured = session.training.take_step
+    captured = loop.take_step
     assert isinstance(captured, CapturedStep)
-    step, network = session.training.step, captured.fast
+    step, network = loop.step, captured.fast
     captured.source.position.zero_()
     images, labels, ids = captured.source.make()
     optimizer = step.optimizer
@@ -120,11 +121,11 @@ def measure(name: str, samples: int, epochs: int) -> dict:
     began = time.perf_counter()
     row: dict = {"network": name, "batch": BATCH}
     if torch.cuda.is_available():
-        session = make_session(name, samples, epochs)
-        row["whole"] = round(rate(session.run().epochs, samples))
-        row["captured"] = session.training.take_step.graph is not None
-        row["host us a replay"] = round(host_microseconds(session))
-        row["plain"] = round(plain_rate(session))
+        loop = make_session(name, samples, epochs)
+        row["whole"] = round(rate(loop.run().epochs, samples))
+        row["captured"] = loop.take_step.graph is not None
+        row["host us a replay"] = round(host_microseconds(loop))
+        row["plain"] = round(plain_rate(loop))
         row["whole over plain"] = round(row["whole"] / row["plain"], 3)
         samples, epochs = 12_800, 2
     uncaptured = make_session(name, samples, epochs, capture=False).run()
@@ -138,8 +139,8 @@ def measure_together(name: str, cells: int, samples: int, epochs: int, *, stacke
     began = time.perf_counter()
     images = random_images(samples).to("cuda" if torch.cuda.is_available() else "cpu")
     alone = rate(make_session(name, samples, epochs, images=images).run().epochs, samples)
-    sessions = [make_session(name, samples, epochs, seed=seed, images=images) for seed in range(cells)]
-    fitted = run_together(sessions, stacked=stacked)
+    loops = [make_session(name, samples, epochs, seed=seed, images=images) for seed in range(cells)]
+    fitted = run_together(loops, stacked=stacked)
     used = samples // BATCH * BATCH
     seconds = [sum(row["seconds"] for row in one.epochs[1:]) / max(1, epochs - 1) for one in fitted]
     together = cells * used / max(seconds)

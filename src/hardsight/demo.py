@@ -22,9 +22,8 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.hardness import SCORES, model_scores
-from hardsight.training import Fitted, Plan, fit
-from hardsight.training.fitting import failure_recorded
-from hardsight.training.record import RunRecord
+from hardsight.training import Details, Fitted, Plan, Samples, fit
+from hardsight.training.record import RunRecord, failure_recorded
 from hardsight.training.schedules import cosine
 
 _DATA = "scikit-learn digits"
@@ -143,15 +142,10 @@ def _train(
             epochs=config["epochs"],
             folder=folder,
             test=_loader(test, seed),
-            samples=_loader(train, seed),
-            scores=[score.name for score in model_scores()],
-            clean_labels=true_labels,
+            samples=Samples(_loader(train, seed), [score.name for score in model_scores()], clean_labels=true_labels),
             recorder=Recorder(places, 10),
             resume=False,
-            name="demo",
-            seed=seed,
-            config=config,
-            class_names=train.class_names,
+            details=Details("demo", seed, config, train.class_names),
             progress=progress,
             device="cpu",
         )

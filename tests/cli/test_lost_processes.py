@@ -50,14 +50,14 @@ def test_other_errors_of_torch_stay_what_they_are() -> None:
 
 DYING = """
 import os, signal
-from hardsight.training.loop import Training
+from hardsight.training.loop import Loop
 import hardsight.__main__ as main
-whole = Training._close_epoch
+whole = Loop._close_epoch
 def close(self, epoch):
     if epoch == 2 and os.environ["RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
     whole(self, epoch)
-Training._close_epoch = close
+Loop._close_epoch = close
 main.main()
 """
 

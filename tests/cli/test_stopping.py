@@ -22,8 +22,7 @@ import hardsight.__main__
 from hardsight import records, stopping
 from hardsight.cli import app_with
 from hardsight.domains.self_training.run import Run
-from hardsight.training import grid, list_runs, sweep
-from hardsight.training.loop import Training
+from hardsight.training import Loop, grid, list_runs, sweep
 from hardsight.training.record import RunRecord
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
@@ -69,7 +68,7 @@ def test_a_stopped_training_says_where_it_goes_on(
     number: int, code: int, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as during:
-        stop_in(during, Training, "_close_epoch", number, 2)
+        stop_in(during, Loop, "_close_epoch", number, 2)
         exit_code, said = command("train", "digits.toml", "--quiet")
     assert exit_code == code
     (sentence,) = said
@@ -86,7 +85,7 @@ def test_a_stopped_training_says_where_it_goes_on(
 def test_a_training_that_has_kept_nothing_says_that_it_begins_again(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop_in(monkeypatch, Training, "_close_epoch", signal.SIGINT, 1)
+    stop_in(monkeypatch, Loop, "_close_epoch", signal.SIGINT, 1)
     exit_code, (sentence,) = command("train", "digits.toml", "--quiet")
     assert exit_code == 130
     assert "step-" not in sentence
@@ -96,14 +95,14 @@ def test_a_training_that_has_kept_nothing_says_that_it_begins_again(
 def test_a_training_that_was_begun_again_says_how_not_to(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop_in(monkeypatch, Training, "_close_epoch", signal.SIGINT, 2)
+    stop_in(monkeypatch, Loop, "_close_epoch", signal.SIGINT, 2)
     _, (sentence,) = command("train", "digits.toml", "--quiet", "--restart")
     assert "--restart" in sentence
     assert "step-00000002" in sentence
 
 
 def test_a_stopped_demo_never_promises_to_go_on(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    stop_in(monkeypatch, Training, "_close_epoch", signal.SIGTERM, 2)
+    stop_in(monkeypatch, Loop, "_close_epoch", signal.SIGTERM, 2)
     exit_code, (sentence,) = command("demo", "--epochs", 3)
     assert exit_code == 143
     assert "step-" not in sentence
@@ -137,14 +136,14 @@ def test_an_adaptation_that_is_stopped_on_its_source_says_what_that_keeps(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("adapt", "digits", "digits", "-m", "digits_cnn", "--source-epochs", 2, "--rounds", 1, "--limit", 64)
-    stop_in(monkeypatch, Training, "_close_epoch", signal.SIGINT, 2)
+    stop_in(monkeypatch, Loop, "_close_epoch", signal.SIGINT, 2)
     _, (sentence,) = command(*words)
     assert "source/checkpoint/step-" in sentence
 
 
 def test_all_trainings_of_a_stopped_sweep_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"epochs": 2, "model": "digits_cnn", "data": {"name": "digits", "limit": 64, "batch_size": 32}}
-    stop_in(monkeypatch, Training, "_close_epoch", signal.SIGINT, 2)
+    stop_in(monkeypatch, Loop, "_close_epoch", signal.SIGINT, 2)
     with pytest.raises(KeyboardInterrupt):
         sweep(settings, tmp_path, grid(seed=[0, 1, 2]), at_once=3, progress=False)
     assert [run["status"] for run in list_runs(tmp_path)] == ["interrupted"] * 3

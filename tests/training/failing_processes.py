@@ -32,8 +32,11 @@ def meet(*arguments: Any) -> dict[str, float]:
     return {}
 
 
-def with_hooks(**options: Any) -> training.Fitted:
-    return training.fit(**options | {"after_epoch": meet, "measure": meet})
+def with_hooks(*arguments: Any, **options: Any) -> training.Loop:
+    return loop_of(*arguments, **options, hooks=training.Hooks(meet, meet))
+
+
+loop_of = configured.loop_of
 
 
 def in_use(path: Path) -> contextlib.AbstractContextManager[bool]:
@@ -56,7 +59,7 @@ def fail(folder: Path, place: str, rank: str) -> str | None:
     """What a training whose disk is full at `place`, in the process `rank`, raises in this process."""
     config = training.read_settings(training.TrainingConfig, sys.argv[2], [f"folder={folder}"])
     broken = mock.patch.object(*PLACES[place]) if rank == os.environ["RANK"] else contextlib.nullcontext()
-    hooked = mock.patch.object(configured, "fit", with_hooks)
+    hooked = mock.patch.object(configured, "loop_of", with_hooks)
     try:
         with broken, hooked:
             training.train(config, progress=False)

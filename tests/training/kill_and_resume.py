@@ -55,13 +55,10 @@ def train(folder: Path) -> None:
         epochs=3,
         folder=folder,
         test=plain,
-        samples=plain,
-        clean_labels=clean,
+        samples=training.Samples(plain, clean_labels=clean, fit_every=1),
         recorder=Recorder(60, history=folder / "dynamics"),
-        average_decay=0.9,
-        fit_every=1,
-        checkpoint_every=2,
         progress=False,
+        steps=training.Steps(average_decay=0.9, checkpoint_every=2),
     )
 
 

@@ -149,12 +149,14 @@ def train(of: Settings) -> dict[str, Any]:
         test=plain,
         samples=plain,
         recorder=Recorder(SAMPLES) if of.recorded else None,
-        precision="float32" if of.precision == "double" else of.precision,
-        accumulate=of.accumulate,
-        clip=of.clip,
-        average_decay=of.decay,
         device="cpu",
         progress=False,
+        steps=training.Steps(
+            accumulate=of.accumulate,
+            clip=of.clip,
+            average_decay=of.decay,
+            precision="float32" if of.precision == "double" else of.precision,
+        ),
     )
     # A prediction may turn by rounding alone, which in low precision is large.
     kept = ("train_loss", "test_loss") if of.precision != "double" else tuple(fitted.epochs[0])

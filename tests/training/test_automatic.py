@@ -12,7 +12,6 @@ from hardsight.losses.automatic import AutomaticRescaling, halfway, printed_knob
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training import between_epochs
 from hardsight.training.config import TrainingConfig
-from hardsight.training.fitting import Session
 from hardsight.training.network import Network
 from hardsight.training.objectives import clip_of, make_objective
 from hardsight.training.reading import build
@@ -31,15 +30,22 @@ def objective(sizes: Any = None, **changes: Any) -> Any:
     return make_objective(config(**changes), sizes or Sizes(64, 10, 100))
 
 
-def session(
+def loop(
     problem: Any, small: Any, folder: Path, epochs: int = 6, lr: float = 0.05, as_printed: bool = True, **options: Any
-) -> Session:
+) -> training.Loop:
     model = small(dropout=0.0)
     loss = AutomaticRescaling(3, warm_up=epochs // 3, as_printed=as_printed)
-    return Session(
-        model, problem.loader(), loss, torch.optim.SGD(model.parameters(), lr=lr),
-        epochs=epochs, samples=problem.loader(shuffle=False), folder=folder, progress=False, **options,
-    )  # fmt: skip
+    return training.Loop(
+        model,
+        problem.loader(),
+        loss,
+        torch.optim.SGD(model.parameters(), lr=lr),
+        epochs=epochs,
+        samples=problem.loader(shuffle=False),
+        folder=folder,
+        progress=False,
+        **options,
+    )
 
 
 def test_names_and_options() -> None:
@@ -75,9 +81,9 @@ def test_bad_options_are_refused(changes: dict[str, Any], sentence: str) -> None
 
 
 def test_decided_after_the_warm_up_and_recorded(problem: Any, small: Any, tmp_path: Path) -> None:
-    made = session(problem, small, tmp_path, lr=0.2)
+    made = loop(problem, small, tmp_path, lr=0.2)
     made.run()
-    loss = made.training.step.network.objective.loss
+    loss = made.step.network.objective.loss
     rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
     assert [row["estimated_noise_rate"] is None for row in rows] == [True] + [False] * 5
     rate = rows[-1]["estimated_noise_rate"]
@@ -88,7 +94,7 @@ def test_decided_after_the_warm_up_and_recorded(problem: Any, small: Any, tmp_pa
 
 
 def test_lambda_rises_from_a_half_to_one(problem: Any, small: Any, tmp_path: Path) -> None:
-    session(problem, small, tmp_path, epochs=12, lr=0.3, as_printed=False).run()
+    loop(problem, small, tmp_path, epochs=12, lr=0.3, as_printed=False).run()
     rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
     assert 0.1 < rows[3]["estimated_noise_rate"] < 0.5, "15 % of the labels are wrong"
     known = [row["train_accuracy"] > halfway(rows[3]["estimated_noise_rate"], 3) for row in rows]
@@ -113,7 +119,7 @@ def test_lambda_waits_for_the_warm_up_and_for_most_images(problem: Any, small: A
 @pytest.mark.parametrize("as_printed", [True, False])
 def test_without_noise_cross_entropy_stays(problem: Any, small: Any, tmp_path: Path, as_printed: bool) -> None:
     clean = problem._replace(labels=problem.clean)
-    made = session(clean, small, tmp_path, epochs=15, lr=0.3, as_printed=as_printed)
+    made = loop(clean, small, tmp_path, epochs=15, lr=0.3, as_printed=as_printed)
     made.run()
     rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
     assert rows[-1]["estimated_noise_rate"] < 0.1
@@ -123,15 +129,15 @@ def test_without_noise_cross_entropy_stays(problem: Any, small: Any, tmp_path: P
 
 @pytest.mark.parametrize("as_printed", [True, False])
 def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_path: Path, as_printed: bool) -> None:
-    def made(folder: str, **options: Any) -> Session:
-        return session(problem, small, tmp_path / folder, lr=0.2, as_printed=as_printed, **options)
+    def made(folder: str, **options: Any) -> training.Loop:
+        return loop(problem, small, tmp_path / folder, lr=0.2, as_printed=as_printed, **options)
 
     whole = made("whole").run()
-    broken = made("broken", checkpoint_every=4).stepwise()
+    broken = made("broken", steps=training.Steps(checkpoint_every=4)).stepwise()
     for _ in range(20):
         next(broken)
     broken.close()
-    resumed = made("broken", checkpoint_every=4).run()
+    resumed = made("broken", steps=training.Steps(checkpoint_every=4)).run()
     for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     tables = [pq.read_table(tmp_path / one / "epochs.parquet").drop_columns(["seconds"]) for one in ("whole", "broken")]
@@ -164,13 +170,19 @@ def test_a_captured_step_follows_the_decision(
         undecided.decide(0.15)
     for kind, loss in (("auto", AutomaticRescaling(3, warm_up=warm_up, as_printed=as_printed)), ("plain", undecided)):
         model = small(dropout=0.0).cuda()
-        made = Session(
-            model, problem.loader(device="cuda", drop_last=True), loss, torch.optim.SGD(model.parameters(), lr=lr),
-            epochs=epochs, samples=problem.loader(device="cuda", shuffle=False), device="cuda", precision="float32",
+        made = training.Loop(
+            model,
+            problem.loader(device="cuda", drop_last=True),
+            loss,
+            torch.optim.SGD(model.parameters(), lr=lr),
+            epochs=epochs,
+            samples=problem.loader(device="cuda", shuffle=False),
+            device="cuda",
             progress=False,
-        )  # fmt: skip
-        assert isinstance(made.training.take_step, CapturedStep)
+            steps=training.Steps(precision="float32"),
+        )
+        assert isinstance(made.take_step, CapturedStep)
         losses[kind] = [row["train_loss"] for row in made.run().epochs]
-        assert made.training.take_step.graph is not None
+        assert made.take_step.graph is not None
     assert losses["auto"][:warm_up] == pytest.approx(losses["plain"][:warm_up], rel=1e-3)
     assert losses["auto"][-1] != pytest.approx(losses["plain"][-1], rel=1e-3)

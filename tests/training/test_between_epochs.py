@@ -104,24 +104,29 @@ def test_d2l_draws_anew_each_epoch_and_the_same_in_each_run():
 def test_d2l_interrupted_and_resumed_is_the_same_bits(problem, small, tmp_path, monkeypatch):
     monkeypatch.setattr(between_epochs, "_DIMENSION_SAMPLES", 40)
 
-    def session(folder):
+    def loop(folder):
         model = small()
-        return training.Session(
-            model, problem.loader(), D2L(first_epochs=0, window=2), torch.optim.SGD(model.parameters(), lr=0.05),
-            epochs=6, samples=problem.loader(shuffle=False), folder=folder, checkpoint_every=4, progress=False,
-        )  # fmt: skip
+        return training.Loop(
+            model,
+            problem.loader(),
+            D2L(first_epochs=0, window=2),
+            torch.optim.SGD(model.parameters(), lr=0.05),
+            epochs=6,
+            samples=problem.loader(shuffle=False),
+            folder=folder,
+            progress=False,
+            steps=training.Steps(checkpoint_every=4),
+        )
 
-    whole = session(tmp_path / "whole")
+    whole = loop(tmp_path / "whole")
     whole.run()
-    broken = session(tmp_path / "broken").stepwise()
+    broken = loop(tmp_path / "broken").stepwise()
     for _ in range(20):
         next(broken)
     broken.close()
-    resumed = session(tmp_path / "broken")
+    resumed = loop(tmp_path / "broken")
     resumed.run()
-    for ours, theirs in zip(
-        *(one.training.step.network.state_dict().values() for one in (resumed, whole)), strict=True
-    ):
+    for ours, theirs in zip(*(one.step.network.state_dict().values() for one in (resumed, whole)), strict=True):
         assert torch.equal(ours, theirs)
 
 

@@ -9,7 +9,6 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.training.capture import CapturedStep
-from hardsight.training.fitting import Session
 from hardsight.training.together import run_together
 
 pytestmark = [
@@ -30,15 +29,17 @@ def loader(seed: int = 0, samples: int = 640) -> DeviceLoader:
     )
 
 
-def session(seed: int = 0, *, kind: str = "sgd", name: str = "resnet20", samples: int = 640, **options) -> Session:
+def loop(seed: int = 0, *, kind: str = "sgd", name: str = "resnet20", samples: int = 640, **options) -> training.Loop:
     torch.manual_seed(seed)
     model = models.create(name).to("cuda", memory_format=torch.channels_last)
     optimizers = {
         "sgd": lambda: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
         "adam": lambda: torch.optim.Adam(model.parameters(), lr=0.001),
     }
-    settings = {"epochs": 2, "recorder": Recorder(samples), "average_decay": 0.9, "progress": False} | options
-    return Session(model, loader(seed, samples), None, optimizers[kind](), **settings)
+    held = {name: options.pop(name) for name in ("epochs", "folder", "plan") if name in options}
+    settings = {"epochs": 2, "recorder": Recorder(samples), "progress": False} | held
+    steps = training.Steps(**{"average_decay": 0.9} | options)
+    return training.Loop(model, loader(seed, samples), None, optimizers[kind](), steps=steps, **settings)
 
 
 def weights(fitted) -> torch.Tensor:
@@ -48,31 +49,31 @@ def weights(fitted) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_captured_equals_uncaptured(kind):
     """In float32, over 20 steps; what differs is the order of sums in fused kernels."""
-    captured = session(kind=kind, precision="float32")
-    assert isinstance(captured.training.take_step, CapturedStep)
+    captured = loop(kind=kind, precision="float32")
+    assert isinstance(captured.take_step, CapturedStep)
     ours = captured.run()
-    assert captured.training.take_step.graph is not None
-    theirs = session(kind=kind, precision="float32", capture=False).run()
+    assert captured.take_step.graph is not None
+    theirs = loop(kind=kind, precision="float32", capture=False).run()
     apart = (weights(ours) - weights(theirs)).norm() / weights(theirs).norm()
     assert apart < 0.02, float(apart)
     assert ours.epochs[0]["train_loss"] == pytest.approx(theirs.epochs[0]["train_loss"], rel=0.02)
-    recorded = [one.training.step.recorder.aggregates["epochs"].tolist() for one in (captured,)]
+    recorded = [one.step.recorder.aggregates["epochs"].tolist() for one in (captured,)]
     assert recorded == [[2] * 640]
 
 
 def test_captured_twice_is_the_same_bits():
-    assert torch.equal(weights(session().run()), weights(session().run()))
+    assert torch.equal(weights(loop().run()), weights(loop().run()))
 
 
 def test_captured_run_resumed_is_the_same_bits(tmp_path):
-    whole = session(folder=tmp_path / "whole", epochs=3, name="cnn13").run()
-    broken = session(folder=tmp_path / "broken", epochs=3, name="cnn13", checkpoint_every=7)
+    whole = loop(folder=tmp_path / "whole", epochs=3, name="cnn13").run()
+    broken = loop(folder=tmp_path / "broken", epochs=3, name="cnn13", checkpoint_every=7)
     steps = broken.stepwise()
     for _ in range(16):
         next(steps)
     steps.close()
-    resumed = session(seed=5, folder=tmp_path / "broken", epochs=3, name="cnn13", checkpoint_every=7)
-    resumed.training.feed.batches.seed = 0
+    resumed = loop(seed=5, folder=tmp_path / "broken", epochs=3, name="cnn13", checkpoint_every=7)
+    resumed.feed.batches.seed = 0
     assert torch.equal(weights(resumed.run()), weights(whole))
 
 
@@ -83,7 +84,15 @@ def test_another_gpu_than_the_current_one_trains(tmp_path):
         model = models.create("cnn13").to("cuda:1", memory_format=torch.channels_last)
         batches = loader()
         there = DeviceLoader(batches.images, batches.labels, batch_size=64, device="cuda:1", channels_last=True)
-        return Session(model, there, epochs=3, device="cuda:1", folder=folder, checkpoint_every=7, progress=False)
+        return training.Loop(
+            model,
+            there,
+            epochs=3,
+            device="cuda:1",
+            folder=folder,
+            progress=False,
+            steps=training.Steps(checkpoint_every=7),
+        )
 
     whole = other().run()
     assert whole.epochs[-1]["train_loss"] < whole.epochs[0]["train_loss"]
@@ -98,22 +107,22 @@ def test_another_gpu_than_the_current_one_trains(tmp_path):
 
 def test_changed_beta1_is_recorded_anew():
     plan = training.Plan(beta1=lambda position: 0.9 if position.epoch == 0 else 0.5)
-    fitted = session(kind="adam", plan=plan).run()
-    plain = session(kind="adam").run()
+    fitted = loop(kind="adam", plan=plan).run()
+    plain = loop(kind="adam").run()
     assert fitted.epochs[0] == fitted.epochs[0] | {"train_loss": plain.epochs[0]["train_loss"]}
     assert fitted.epochs[1]["train_loss"] != plain.epochs[1]["train_loss"]
 
 
 def test_ragged_last_batch_is_trained_too():
-    made = session(samples=650)
+    made = loop(samples=650)
     made.run()
-    assert made.training.step.recorder.aggregates["epochs"].tolist() == [2] * 650
+    assert made.step.recorder.aggregates["epochs"].tolist() == [2] * 650
 
 
 def test_bad_loss_is_found_in_a_replay():
-    made = session(check_every=1)
-    made.training.feed.batches.images[3].zero_()
-    made.training.feed.batches._labels[3] = 0
+    made = loop(check_every=1)
+    made.feed.batches.images[3].zero_()
+    made.feed.batches._labels[3] = 0
 
     class Broken(nn.Module):
         def forward(self, logits, labels, ids):
@@ -131,16 +140,16 @@ def test_bad_loss_is_found_in_a_replay():
 
 
 def test_together_equals_alone():
-    alone = [session(seed).run() for seed in range(3)]
-    together = run_together([session(seed) for seed in range(3)])
+    alone = [loop(seed).run() for seed in range(3)]
+    together = run_together([loop(seed) for seed in range(3)])
     for one, other in zip(alone, together, strict=True):
         assert torch.equal(weights(one), weights(other))
 
 
 def test_stacked_equals_alone():
     """In float32, over 20 steps: grouped kernels sum in another order."""
-    alone = [session(seed, precision="float32").run() for seed in range(3)]
-    stacked = run_together([session(seed, precision="float32") for seed in range(3)], stacked=True)
+    alone = [loop(seed, precision="float32").run() for seed in range(3)]
+    stacked = run_together([loop(seed, precision="float32") for seed in range(3)], stacked=True)
     for one, other in zip(alone, stacked, strict=True):
         apart = (weights(one) - weights(other)).norm() / weights(one).norm()
         assert apart < 0.02, float(apart)

@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 from hardsight import claims, datasets, models, owners, training
 from hardsight.cli.printing import print_table
 from hardsight.cli.train import runs, train
+from hardsight.datasets import CIFAR100_HIERARCHY, ArrayDataset
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.training import TrainingConfig, assembly, objectives, read_settings
-from hardsight.training.config import OptimizerConfig, ScheduleConfig
+from hardsight.training import TrainingConfig, configured, objectives, read_settings
+from hardsight.training.config import NoiseConfig, OptimizerConfig, ScheduleConfig
+from hardsight.training.data import Sets, load_sets, make_loaders, noisy_labels
 from hardsight.training.reading import build, keys_of, put
 from hardsight.training.schedules import Position
 
@@ -138,7 +140,7 @@ def test_every_value_arrives_typed(config_file):
         ("optimizer.weight_decay=nan", "optimizer.weight_decay must be a finite number of at most 3e+38; got nan"),
         ("optimizer.momentum=-1.0", "optimizer: Invalid momentum value: -1.0"),
         ("schedule.milestones=[-3]", "schedule: milestones must be 0 or later; got [-3]"),
-        ("clip=0.0", "clip must be positive, the largest norm of the gradient; got 0.0"),
+        ("clip=0.0", "clip must be positive and finite, the largest norm of the gradient; got 0.0"),
         ("device=gpu", "device must be one that this machine has, cpu or cuda:0, say; got 'gpu'"),
         ("name=", "name must not be empty"),
         ("model.options.num_classes=5", "model.options.num_classes must be left out"),
@@ -311,7 +313,7 @@ def test_a_margin_loss_trains_the_cosine_head_it_is_evaluated_with(tmp_path, nam
     fitted = training.train(training.reading.build(TrainingConfig, tree), progress=False)
     head = fitted.model.head
     torch.manual_seed(0)
-    drawn = assembly.models.create("digits_cnn", head=head.__class__).head.weight
+    drawn = configured.models.create("digits_cnn", head=head.__class__).head.weight
     assert not torch.allclose(head.weight, drawn, atol=1e-2)
     assert fitted.results["test_accuracy"] > 0.5
     features = torch.randn(4, 64)
@@ -322,19 +324,19 @@ def test_a_margin_loss_trains_the_cosine_head_it_is_evaluated_with(tmp_path, nam
 
 
 def test_plan_and_optimizer_are_made_as_written():
-    plan = assembly.make_plan(ScheduleConfig(kind="steps", milestones=[2], unit="step", warm_up=4))
+    plan = configured.make_plan(ScheduleConfig(kind="steps", milestones=[2], unit="step", warm_up=4))
     assert [plan.learning_rate(Position(step, 10, 1)) for step in range(5)] == pytest.approx(
         [0.25, 0.5, 0.075, 0.1, 0.1]
     )
-    falling = assembly.make_plan(ScheduleConfig(ramp_down=2, last_beta1=0.5), 0.8)
+    falling = configured.make_plan(ScheduleConfig(ramp_down=2, last_beta1=0.5), 0.8)
     assert falling.beta1(Position(0, 10, 4)) == pytest.approx(0.8)
     assert falling.beta1(Position(39, 10, 4)) == pytest.approx(0.5 + 0.3 * math.exp(-12.5 / 4))
-    tenth = assembly.make_plan(ScheduleConfig(preset="amc-paper", stretch=0.1))
+    tenth = configured.make_plan(ScheduleConfig(preset="amc-paper", stretch=0.1))
     assert tenth.feature_loss(Position(40, 10, 30)) == pytest.approx(math.exp(-5 / 4))
     assert tenth.feature_loss(Position(80, 10, 30)) == 1.0
     assert tenth.learning_rate(Position(280, 10, 30)) == pytest.approx(math.exp(-12.5 * (1 - 2 / 5) ** 2))
     weight = [torch.nn.Parameter(torch.zeros(1))]
-    made = assembly.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
+    made = configured.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
     assert made.defaults["betas"] == (0.5, 0.999)
     assert isinstance(made, torch.optim.AdamW)
 
@@ -383,7 +385,7 @@ def test_a_split_without_labels_is_refused_before_it_is_trained_or_tested_on(tmp
     settings = {"data": {"name": "huggingface", "root": str(tmp_path)}, "model": "digits_cnn", "epochs": 1}
     sentence = f"data.{split} must name a split whose samples all have a label; 2 of the 4 in '{split}' have none"
     with pytest.raises(ValueError, match=sentence):
-        assembly.load_sets(training.reading.build(TrainingConfig, settings))
+        load_sets(training.reading.build(TrainingConfig, settings))
 
 
 def _pictures(root: Path, folders: list[str]) -> None:
@@ -393,10 +395,8 @@ def _pictures(root: Path, folders: list[str]) -> None:
             Image.new("L", (8, 8), 40 * number + part).save(root / folder / f"{part}.png")
 
 
-def _sets(**data: Any) -> assembly.Sets:
-    return assembly.load_sets(
-        training.reading.build(TrainingConfig, {"data": data, "model": "digits_cnn", "epochs": 1})
-    )
+def _sets(**data: Any) -> Sets:
+    return load_sets(training.reading.build(TrainingConfig, {"data": data, "model": "digits_cnn", "epochs": 1}))
 
 
 @pytest.mark.parametrize("name", ["office31", "folder"])
@@ -459,23 +459,23 @@ def test_a_limit_that_leaves_one_class_is_refused(tmp_path):
 
 
 def test_coarse_labels_are_not_flipped_as_fine_ones():
-    coarse = assembly.datasets.ArrayDataset(
+    coarse = ArrayDataset(
         images=torch.zeros(20, 3, 4, 4, dtype=torch.uint8),
         labels=torch.arange(20),
-        class_names=assembly.datasets.CIFAR100_HIERARCHY.coarse_names,
+        class_names=CIFAR100_HIERARCHY.coarse_names,
         name="cifar100",
         split="train",
     )
-    within = assembly.NoiseConfig(kind="within_groups", rate=0.5)
+    within = NoiseConfig(kind="within_groups", rate=0.5)
     with pytest.raises(
         ValueError, match=r"needs CIFAR-100's 100 fine classes; got data.name 'cifar100' with 20 classes"
     ):
-        assembly.noisy_labels(coarse, within, 0)
+        noisy_labels(coarse, within, 0)
 
 
 def test_shrunk_images_are_means_of_squares(config_file):
-    whole = assembly.load_sets(read_settings(TrainingConfig, config_file))
-    small = assembly.load_sets(read_settings(TrainingConfig, config_file, ["data.shrink=2"]))
+    whole = load_sets(read_settings(TrainingConfig, config_file))
+    small = load_sets(read_settings(TrainingConfig, config_file, ["data.shrink=2"]))
     squares = whole.test.images.reshape(-1, 1, 4, 2, 4, 2).double().mean((3, 5))
     assert torch.equal(small.test.images.double(), squares.round())
     assert torch.equal(small.labels, whole.labels)
@@ -496,8 +496,8 @@ def test_a_table_may_be_its_name_alone(tmp_path):
 def test_what_is_drawn_between_epochs_follows_the_seed_of_the_run(config_file):
     def seed(of: int) -> int:
         config = read_settings(TrainingConfig, config_file, [f"seed={of}"])
-        sets = assembly.load_sets(config)
-        return assembly.make_loaders(config, sets, torch.device("cpu"), channels_last=False).samples.seed
+        sets = load_sets(config)
+        return make_loaders(config, sets, torch.device("cpu"), channels_last=False).samples.seed
 
     assert (seed(3), seed(4)) == (3, 4)
 

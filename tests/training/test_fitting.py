@@ -77,14 +77,10 @@ def test_record_is_complete(problem, small, tmp_path):
         epochs=3,
         folder=tmp_path / "run",
         test=problem.loader(shuffle=False),
-        samples=problem.loader(shuffle=False),
-        clean_labels=problem.clean,
+        samples=training.Samples(problem.loader(shuffle=False), clean_labels=problem.clean, fit_every=2),
         recorder=(recorder := Recorder(90)),
-        fit_every=2,
-        seed=5,
-        config={"model": "small"},
-        class_names=["a", "b", "c"],
         progress=False,
+        details=training.Details(seed=5, config={"model": "small"}, class_names=["a", "b", "c"]),
     )
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "finished"
@@ -123,8 +119,7 @@ def test_accuracy_on_corrupted_intact_clean_and_noisy_labels(problem, small):
         problem.loader(),
         optimizer=adam(model),
         epochs=2,
-        samples=problem.loader(shuffle=False),
-        clean_labels=dict(enumerate(problem.clean.tolist())),
+        samples=training.Samples(problem.loader(shuffle=False), clean_labels=dict(enumerate(problem.clean.tolist()))),
         progress=False,
     )
     predicted = fitted.samples["predicted"].to_pylist()
@@ -157,7 +152,9 @@ def test_accumulated_batches_give_the_gradient_of_the_whole(problem, small):
         sets = [problem.loader(batch_size=size, shuffle=False, dtype=torch.float64) for size in (30, 10)]
         for model, batches, accumulate in zip((whole, parts), sets, (1, 3), strict=True):
             sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-            training.fit(model, batches, loss, sgd, epochs=2, accumulate=accumulate, progress=False)
+            training.fit(
+                model, batches, loss, sgd, epochs=2, progress=False, steps=training.Steps(accumulate=accumulate)
+            )
         for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
@@ -176,7 +173,9 @@ def test_accumulation_counts_the_samples_that_have_a_label(problem, small, loss)
         parts = [part for whole in torch.arange(90).split(30) for part in whole.split(size)]
         batches = [(images[part], labels[part]) for part in parts]
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        fitted = training.fit(model, batches, loss, sgd, epochs=2, accumulate=accumulate, progress=False)
+        fitted = training.fit(
+            model, batches, loss, sgd, epochs=2, progress=False, steps=training.Steps(accumulate=accumulate)
+        )
         found.append(([*model.parameters()], fitted.results["train_loss"]))
     for parameters, reported in found[1:]:
         torch.testing.assert_close(parameters, found[0][0], rtol=1e-9, atol=1e-12)
@@ -222,7 +221,13 @@ def test_average_of_the_weights_is_what_is_evaluated(problem, small):
 
     start = model.head.weight.detach().clone()
     fitted = training.fit(
-        model, problem.loader(), None, Watching(model.parameters(), lr=0.1), epochs=1, average_decay=0.8, progress=False
+        model,
+        problem.loader(),
+        None,
+        Watching(model.parameters(), lr=0.1),
+        epochs=1,
+        progress=False,
+        steps=training.Steps(average_decay=0.8),
     )
     average = start
     for weight in weights:
@@ -243,7 +248,12 @@ def test_any_model_with_a_linear_head_is_watched_and_no_hook_stays(problem):
 def test_bf16_and_clipping_train(problem, small):
     model = small()
     fitted = training.fit(
-        model, problem.loader(), optimizer=adam(model), epochs=2, precision="bf16", clip=1.0, progress=False
+        model,
+        problem.loader(),
+        optimizer=adam(model),
+        epochs=2,
+        progress=False,
+        steps=training.Steps(clip=1.0, precision="bf16"),
     )
     assert fitted.epochs[-1]["train_loss"] < fitted.epochs[0]["train_loss"]
     assert next(model.parameters()).dtype == torch.float32
@@ -260,7 +270,14 @@ def test_loss_that_is_no_number_stops_with_step_and_ids(problem, small, tmp_path
 
     with pytest.raises(training.NonFiniteLossError) as stopped:
         training.fit(
-            model, problem.loader(), broken, adam(model), epochs=3, folder=tmp_path, check_every=100, progress=False
+            model,
+            problem.loader(),
+            broken,
+            adam(model),
+            epochs=3,
+            folder=tmp_path,
+            progress=False,
+            steps=training.Steps(check_every=100),
         )
     sentence = str(stopped.value)
     assert "step 10 (epoch 2)" in sentence
@@ -300,8 +317,8 @@ def test_weights_that_are_no_numbers_never_replace_the_last_good_checkpoint(prob
             epochs=3,
             folder=tmp_path,
             test=problem.loader(),
-            checkpoint_every=4,
             progress=False,
+            steps=training.Steps(checkpoint_every=4),
         )
     good = {8: "step-00000006", 6: "step-00000004", 18: "step-00000016"}[poisoned]
     assert f"the weights are no finite numbers after step {poisoned} (epoch {-(-poisoned // 6)})" in str(stopped.value)
@@ -314,23 +331,18 @@ def test_weights_that_are_no_numbers_never_replace_the_last_good_checkpoint(prob
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"epochs": 1, "checkpoint_every": 0}, "checkpoint_every must be at least 1; got 0"),
-        ({"epochs": 1, "clip": -1.0}, "clip must be positive and finite"),
-        ({"epochs": 1, "clip": float("nan")}, "clip must be positive and finite"),
         ({"epochs": 1, "device": "gpu"}, "device must be one that this machine has, .* got 'gpu'"),
         ({"epochs": 1, "device": "cuda:99"}, "device must be one that this machine has, .* got 'cuda:99'"),
-        ({"epochs": 1, "scores": ("avhh",)}, "got 'avhh', did you mean 'avh'"),
         ({"epochs": 0}, "epochs must be at least 1"),
-        ({"epochs": 1, "accumulate": 0}, "accumulate must be at least 1"),
-        ({"epochs": 1, "precision": "fp8"}, "precision must be auto, float32, bf16, fp16; got 'fp8'"),
-        ({"epochs": 1, "average_decay": 1.0}, "decay must lie in"),
         ({"epochs": 1, "samples": []}, "samples must hold at least one batch; got none"),
         ({"epochs": 1, "test": []}, "test must hold at least one batch; got none"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_sentence(problem, small, options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        training.fit(small(), problem.loader(), progress=False, after_epoch=pytest.fail, **options)
+        training.fit(
+            small(), problem.loader(), progress=False, hooks=training.Hooks(after_epoch=pytest.fail), **options
+        )
 
 
 @pytest.mark.parametrize("model", [nn.Flatten(), nn.Linear(36, 3).requires_grad_(False)])
@@ -343,16 +355,40 @@ def test_a_model_without_anything_to_train_is_refused(problem, model):
 def test_samples_without_a_clean_label_are_named(problem, small, clean):
     batches = problem.loader()
     with pytest.raises(ValueError, match="clean_labels must have a label for every id of samples; 10 has none"):
-        training.fit(small(), batches, epochs=1, samples=batches, clean_labels=clean, progress=False)
+        training.fit(small(), batches, epochs=1, samples=training.Samples(batches, clean_labels=clean), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"checkpoint_every": 0}, "checkpoint_every .* 1; got 0"),
+        ({"check_every": 0}, "check_every .* 1; got 0"),
+        ({"accumulate": 0}, "accumulate .* 1; got 0"),
+        ({"clip": -1.0}, "clip .* got -1.0"),
+        ({"clip": float("nan")}, "clip .* got nan"),
+        ({"precision": "fp8"}, "precision .* float32, bf16, fp16; got 'fp8'"),
+        ({"average_decay": 1.0}, r"average_decay .* \[0, 1\).* got 1.0"),
+    ],
+)
+def test_steps_that_cannot_be_taken_are_refused(options, named):
+    with pytest.raises(ValueError, match=named):
+        training.Steps(**options)
+
+
+def test_unknown_scores_are_refused_before_the_training(problem):
+    with pytest.raises(ValueError, match="got 'avhh', did you mean 'avh'"):
+        training.Samples(problem.loader(), ["avhh"])
 
 
 def test_files_of_samples_stand_beside_their_scores(problem, small):
     batches, options = problem.loader(), {"epochs": 1, "samples": problem.loader(shuffle=False), "progress": False}
-    table = training.fit(small(), batches, paths={at: f"{at}.png" for at in range(90)}, **options).samples
+    known = training.Samples(problem.loader(shuffle=False), paths={at: f"{at}.png" for at in range(90)})
+    table = training.fit(small(), batches, **options | {"samples": known}).samples
     assert table["path"].to_pylist() == [f"{one}.png" for one in table["id"].to_pylist()]
     assert "path" not in training.fit(small(), batches, **options).samples.column_names
-    with pytest.raises(ValueError, match="paths must have a file for every id of samples; 3 has none"):
-        training.fit(small(), batches, paths={0: "0.png", 1: "1.png", 2: "2.png"}, **options)
+    few = training.Samples(problem.loader(shuffle=False), paths={0: "0.png", 1: "1.png", 2: "2.png"})
+    with pytest.raises(ValueError, match=r"paths .* 3 has none"):
+        training.fit(small(), batches, **options | {"samples": few})
 
 
 def test_batches_that_are_no_batches_are_refused(problem, small):
@@ -470,9 +506,9 @@ def test_what_is_printed_of_a_training_is_one_line_of_numbers(problem, small, tm
         assert part in shown
 
 
-def test_fit_and_session_take_the_same_parameters():
-    ours, theirs = (inspect.signature(one).parameters for one in (training.fit, training.Session))
-    assert {name: (one.default, one.annotation) for name, one in ours.items()} == {
-        name: (one.default, one.annotation) for name, one in theirs.items()
-    }
-    assert ours["precision"].annotation is str
+def test_fit_takes_what_the_loop_takes_and_says_so():
+    ours, theirs = (inspect.signature(one) for one in (training.fit, training.Loop))
+    assert ours.parameters == theirs.parameters
+    assert {one.kind for one in ours.parameters.values()}.isdisjoint({inspect.Parameter.VAR_KEYWORD})
+    assert ours.return_annotation is training.Fitted
+    assert [name for name in ours.parameters if f"`{name}`" not in training.fit.__doc__] == []

@@ -15,8 +15,10 @@ from torch import nn
 from hardsight import losses
 from hardsight.domains.self_training.loss import PseudoLabelLoss
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.training.evaluation import add_up
-from hardsight.training.network import Network, Objective
+from hardsight.distributed import sum_over_processes
+from hardsight.training import Steps
+from hardsight.training.network import Network
+from hardsight.training.objectives import Objective
 from hardsight.training.step import make_step
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
@@ -98,8 +100,7 @@ def given(name, slices):
 
 def step_of(network, accumulate):
     return make_step(
-        network, torch.optim.SGD(network.parameters(), lr=1.0), precision=torch.float32, accumulate=accumulate,
-        batch_size=19, clip=None, average_decay=None, recorder=None,
+        network, torch.optim.SGD(network.parameters(), lr=1.0), Steps(accumulate, precision="float32"), batch_size=19
     )
 
 
@@ -117,7 +118,7 @@ def stepped(network, name, slices, accumulated):
     for group in groups:
         step(group)
     # As the loop puts an epoch's numbers together.
-    loss, correct, count = add_up(torch.stack([step.meter.loss, step.meter.correct, step.meter.count]))
+    loss, correct, count = sum_over_processes(torch.stack([step.meter.loss, step.meter.correct, step.meter.count]))
     state = {key: value for key, value in network.state_dict().items() if value.is_floating_point()}
     return state | {"train_loss": loss / count, "train_accuracy": correct / count}
 

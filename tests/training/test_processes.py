@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hardsight.training.checkpoints import read_state
-from hardsight.training.processes import SharedStatistics, own_batch_statistics, share_batch_statistics
+from hardsight.training.network import SharedStatistics, own_batch_statistics, share_batch_statistics
 
 CASES = ("plain", "accumulated", "ignored", "rescaling", "amc", "d2l")
 # Last, since it breaks the script that runs it: statistics of slices must not pass for those of the batch.
@@ -125,7 +125,7 @@ import json, sys
 import torch
 import torch.distributed as dist
 from torch import nn
-from hardsight.training.processes import share_batch_statistics
+from hardsight.training.network import share_batch_statistics
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
@@ -172,11 +172,11 @@ def trained(loss, frozen=False):
 
 def stacked():
     batches = [(torch.randn(4, 1, 8, 8), torch.arange(4) % 2)]
-    sessions = [
-        training.Session(models.create("digits_cnn", 2, 1), batches, epochs=1, device="cpu", progress=False)
+    loops = [
+        training.Loop(models.create("digits_cnn", 2, 1), batches, epochs=1, device="cpu", progress=False)
         for _ in range(2)
     ]
-    training.run_together(sessions, stacked=True)
+    training.run_together(loops, stacked=True)
 
 
 def with_own_statistics():

@@ -8,7 +8,8 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
 from hardsight import training
 from hardsight.training.config import DataConfig, ModelConfig, TrainingConfig
-from hardsight.training.progress import Progress, Tracker
+from hardsight.training.configured import Tracker
+from hardsight.training.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -17,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 def test_lines_in_a_pipe(problem, small, capsys):
-    training.fit(small(), problem.loader(), epochs=2, name="a run", test=problem.loader())
+    training.fit(small(), problem.loader(), epochs=2, test=problem.loader(), details=training.Details(name="a run"))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("a run: epoch 1/2, train loss ")
@@ -27,7 +28,7 @@ def test_lines_in_a_pipe(problem, small, capsys):
 def test_a_bar_on_a_terminal(problem, small, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    training.fit(small(), problem.loader(), epochs=2, name="[/a] run")
+    training.fit(small(), problem.loader(), epochs=2, details=training.Details(name="[/a] run"))
     shown = terminal.getvalue()
     assert "[/a] run" in shown
     assert "12/12" in shown
@@ -54,8 +55,11 @@ def test_the_numbers_of_an_epoch_leave_room_for_name_bar_and_count(columns, monk
 def test_one_bar_and_lines_for_several_at_once(problem, small, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    sessions = [training.Session(small(seed), problem.loader(), epochs=1, name=f"run {seed}") for seed in range(2)]
-    training.run_together(sessions)
+    loops = [
+        training.Loop(small(seed), problem.loader(), epochs=1, details=training.Details(name=f"run {seed}"))
+        for seed in range(2)
+    ]
+    training.run_together(loops)
     assert "run 1: epoch 1/1" in terminal.getvalue()
 
 

@@ -20,7 +20,7 @@ from hardsight.dynamics import Recorder
 from hardsight.losses.center import CenterLoss
 from hardsight.training import checkpoints
 from hardsight.training.capture import make_capturable
-from hardsight.training.data import Feed
+from hardsight.training.feed import Feed
 
 # Below this folder's names only times differ between two runs.
 TIMED = {"shared.json", "process-0.json", "checksums.json", "audit.json"}
@@ -66,15 +66,15 @@ class InterruptedTrainingError(Exception):
     """Stands for the kill in tests of one process."""
 
 
-def run(problem, model, folder, *, batches=None, stop_at=None, **options):
+def run(problem, model, folder, *, batches=None, stop_at=None, steps=None, **options):
     """Train 3 epochs of 6 steps, checkpoint every 4 steps; `stop_at` breaks off in that step."""
-    steps = 0
+    taken = 0
 
     class Breaking(torch.optim.Adam):
         def step(self, closure=None):
-            nonlocal steps
-            steps += 1
-            if steps == stop_at:
+            nonlocal taken
+            taken += 1
+            if taken == stop_at:
                 raise InterruptedTrainingError
             super().step(closure)
 
@@ -84,8 +84,8 @@ def run(problem, model, folder, *, batches=None, stop_at=None, **options):
         optimizer=Breaking(model.parameters(), lr=0.01),
         epochs=3,
         folder=folder,
-        checkpoint_every=4,
         progress=False,
+        steps=steps or training.Steps(checkpoint_every=4),
         **options,
     )
 
@@ -191,13 +191,13 @@ def test_batches_of_another_size_than_the_checkpoints_are_refused(problem, small
         run(problem, small(), tmp_path, batches=problem.loader(batch_size=17))
 
 
-@pytest.mark.parametrize("forgotten", ["restore_random_states", "load_optimizer"])
-def test_a_resume_that_forgets_something_is_noticed(problem, small, tmp_path, monkeypatch, forgotten):
+@pytest.mark.parametrize(("module", "forgotten"), [("loop", "restore_random_states"), ("step", "load_optimizer")])
+def test_a_resume_that_forgets_something_is_noticed(problem, small, tmp_path, monkeypatch, module, forgotten):
     whole = small()
     run(problem, whole, tmp_path / "whole")
     with pytest.raises(InterruptedTrainingError):
         run(problem, small(), tmp_path / "broken", stop_at=10)
-    monkeypatch.setattr(training.loop, forgotten, lambda *_: None)
+    monkeypatch.setattr(getattr(training, module), forgotten, lambda *_: None)
     resumed = small(seed=99)
     run(problem, resumed, tmp_path / "broken")
     assert not torch.equal(resumed.head.weight, whole.head.weight)
@@ -226,8 +226,8 @@ def interrupted(problem, small, folder, **options):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"average_decay": 0.9}, "average_decay was not given there; got given"),
-        ({"precision": "fp16"}, "precision fp16 was not given there; got given"),
+        ({"steps": training.Steps(average_decay=0.9)}, "average_decay was not given there; got given"),
+        ({"steps": training.Steps(precision="fp16")}, "precision fp16 was not given there; got given"),
         ({"recorder": Recorder(90)}, "recorder was not given there; got given"),
         ({"loss": training.Objective(None, CenterLoss(8, 3))}, "weights of this loss; it has no feature_loss.centers"),
     ],

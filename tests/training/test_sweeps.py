@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hardsight import claims, owners, records, training
-from hardsight.training import configured, sweeps
+from hardsight.training import sweeps
 from hardsight.training.sweeps import Run, grid, missing, run_sweep
 
 BASE = {
@@ -79,7 +79,7 @@ def test_a_failed_cell_is_computed_again_where_that_is_asked(tmp_path):
 def test_values_reach_the_configuration_as_they_are(tmp_path):
     """Also those that TOML cannot write: nothing at all, and tables."""
     cells = grid(clip=[None, 2.0], loss=[{"name": "gce", "options": {"q": 0.5}}])
-    made = [configured._with_settings(BASE, cell, tmp_path) for cell in cells]
+    made = [sweeps._with_settings(BASE, cell, tmp_path) for cell in cells]
     assert [config.clip for config in made] == [None, 2.0]
     assert made[0].loss.options == {"q": 0.5}
     assert BASE["loss"] == {"name": "gradient_rescaling"}
@@ -227,7 +227,7 @@ def test_a_cell_whose_disk_was_full_is_tried_again(tmp_path, monkeypatch):
 
 def test_processes_that_were_joined_are_refused(tmp_path, monkeypatch):
     """Each would take a cell of its own, and then average its gradients with those of another."""
-    monkeypatch.setattr(configured, "rank_and_count", lambda: (0, 2))
+    monkeypatch.setattr(sweeps, "rank_and_count", lambda: (0, 2))
     with pytest.raises(ValueError, match="a sweep's processes must be started one by one; got 2 that were joined"):
         training.sweep(BASE, tmp_path, grid(seed=[0]), progress=False)
 

@@ -11,9 +11,7 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.dynamics import Recorder
 from hardsight.losses import GradientRescaling
 from hardsight.losses.margins import CosineLinear
-from hardsight.training.capture import ResidentBatches, can_reside
-from hardsight.training.data import Feed
-from hardsight.training.fitting import Session
+from hardsight.training.feed import Feed, ResidentBatches, can_reside
 from hardsight.training.stacked import Stack
 from hardsight.training.together import run_together
 
@@ -23,7 +21,7 @@ def cell(problem, small, seed, folder=None, loss=None):
     model = small(seed)
     labels = (problem.labels + seed) % 3
     batches = problem._replace(labels=labels).loader(seed=seed)
-    return Session(
+    return training.Loop(
         model,
         batches,
         loss or GradientRescaling(beta=2.0 + seed),
@@ -45,19 +43,19 @@ def test_together_equals_alone_to_the_bit(problem, small):
             assert torch.equal(ours, theirs)
         assert [row["train_loss"] for row in one.epochs] == [row["train_loss"] for row in other.epochs]
     assert len({row["train_loss"] for one in together for row in one.epochs}) == 6, "cells differ from each other"
-    assert not torch.equal(torch.get_rng_state(), state), "the sessions' own seeding is the caller's"
+    assert not torch.equal(torch.get_rng_state(), state), "the loops' own seeding is the caller's"
 
 
 def test_one_bad_cell_does_not_stop_the_others(problem, small, tmp_path):
     def bad(logits, labels):
         return nn.functional.cross_entropy(logits, labels) * math.nan
 
-    sessions = [
+    loops = [
         cell(problem, small, 0, tmp_path / "bad", bad),
         cell(problem, small, 1, tmp_path / "good"),
     ]
     with pytest.raises(training.NonFiniteLossError, match="step 1"):
-        run_together(sessions)
+        run_together(loops)
     statuses = {run["name"]: run["status"] for run in training.list_runs(tmp_path)}
     assert statuses == {"bad": "failed", "good": "finished"}
 
@@ -66,12 +64,12 @@ def test_the_callers_random_states_survive_a_training_that_breaks(problem, small
     def breaks(epoch, row):
         raise KeyError("of the caller")
 
-    sessions = [cell(problem, small, seed) for seed in range(2)]
-    sessions[1].training.after_epoch = breaks
+    loops = [cell(problem, small, seed) for seed in range(2)]
+    loops[1].hooks = training.Hooks(after_epoch=breaks)
     torch.manual_seed(7)
     state = torch.get_rng_state()
     with pytest.raises(KeyError, match="of the caller"):
-        run_together(sessions)
+        run_together(loops)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -118,7 +116,7 @@ def test_places_are_continued_where_the_loader_would_be(problem):
 def test_stacked_networks_equal_networks_alone(problem, small, tmp_path):
     """Double precision, no dropout: what is left is the order of sums. Own seed, labels, loss, momentum, rate each."""
 
-    def sessions(folder):
+    def loops(folder):
         made = []
         for seed in range(3):
             model = small(seed, dropout=0.0).double()
@@ -129,7 +127,7 @@ def test_stacked_networks_equal_networks_alone(problem, small, tmp_path):
                 torch.optim.AdamW(model.parameters(), lr=0.01),
             ]
             made.append(
-                Session(
+                training.Loop(
                     model,
                     batches,
                     [None, GradientRescaling(beta=4.0), GradientRescaling(beta=8.0)][seed],
@@ -138,15 +136,14 @@ def test_stacked_networks_equal_networks_alone(problem, small, tmp_path):
                     folder=folder / str(seed),
                     recorder=Recorder(90),
                     test=batches,
-                    average_decay=0.9,
-                    clip=1.0,
                     progress=False,
+                    steps=training.Steps(clip=1.0, average_decay=0.9),
                 )
             )
         return made
 
-    alone = [one.run() for one in sessions(tmp_path / "alone")]
-    together = run_together(sessions(tmp_path / "stacked"), stacked=True)
+    alone = [one.run() for one in loops(tmp_path / "alone")]
+    together = run_together(loops(tmp_path / "stacked"), stacked=True)
     for one, other in zip(alone, together, strict=True):
         for (name, ours), theirs in zip(other.model.state_dict().items(), one.model.state_dict().values(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
@@ -156,7 +153,7 @@ def test_stacked_networks_equal_networks_alone(problem, small, tmp_path):
     for seed in range(3):
         last = training.checkpoints.Checkpoints(tmp_path / "stacked" / str(seed)).latest()
         assert last.name == "step-00000012"
-    again = [one.run() for one in sessions(tmp_path / "stacked")]
+    again = [one.run() for one in loops(tmp_path / "stacked")]
     for one, other in zip(again, together, strict=True):
         assert torch.equal(one.model.head.weight, other.model.head.weight)
 
@@ -170,34 +167,34 @@ def test_stacked_trainings_go_on_alone_when_one_stops(problem, small):
         count += 1
         return nn.functional.cross_entropy(logits, labels) * (math.nan if count == 3 else 1.0)
 
-    def session(seed, loss=None, epochs=2):
+    def loop(seed, loss=None, epochs=2):
         model = small(seed, dropout=0.0).double()
         batches = problem.loader(seed=seed, dtype=torch.float64)
-        return Session(
+        return training.Loop(
             model,
             batches,
             loss,
             torch.optim.SGD(model.parameters(), lr=0.1),
             epochs=epochs,
-            check_every=1,
             progress=False,
+            steps=training.Steps(check_every=1),
         )
 
-    alone = [session(0).run(), session(1, epochs=1).run()]
-    sessions = [session(0), session(1, epochs=1), session(2, breaks)]
+    alone = [loop(0).run(), loop(1, epochs=1).run()]
+    loops = [loop(0), loop(1, epochs=1), loop(2, breaks)]
     with pytest.raises(training.NonFiniteLossError, match="step 3"):
-        run_together(sessions, stacked=True)
-    for one, other in zip(alone, sessions, strict=False):
-        torch.testing.assert_close(other.training.model.head.weight, one.model.head.weight)
-        assert len(other.training.counters.rows) == len(one.epochs)
+        run_together(loops, stacked=True)
+    for one, other in zip(alone, loops, strict=False):
+        torch.testing.assert_close(other.model.head.weight, one.model.head.weight)
+        assert len(other.counters.rows) == len(one.epochs)
 
 
 def test_when_one_has_ended_the_others_are_stacked_anew(problem, small, monkeypatch):
-    def session(seed, epochs):
+    def loop(seed, epochs):
         model = small(seed, dropout=0.0).double()
         batches = problem.loader(seed=seed, dtype=torch.float64)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        return Session(model, batches, None, optimizer, epochs=epochs, progress=False)
+        return training.Loop(model, batches, None, optimizer, epochs=epochs, progress=False)
 
     sizes = []
     take = Stack.take
@@ -208,8 +205,8 @@ def test_when_one_has_ended_the_others_are_stacked_anew(problem, small, monkeypa
 
     monkeypatch.setattr(Stack, "take", counted)
     lengths = (3, 1, 2, 3)
-    alone = [session(seed, epochs).run() for seed, epochs in enumerate(lengths)]
-    together = run_together([session(seed, epochs) for seed, epochs in enumerate(lengths)], stacked=True)
+    alone = [loop(seed, epochs).run() for seed, epochs in enumerate(lengths)]
+    together = run_together([loop(seed, epochs) for seed, epochs in enumerate(lengths)], stacked=True)
     steps = len(problem.loader())
     assert sizes == [4] * steps + [3] * steps + [2] * steps
     for one, other in zip(alone, together, strict=True):
@@ -221,51 +218,51 @@ def test_when_one_has_ended_the_others_are_stacked_anew(problem, small, monkeypa
 def test_batches_of_different_sizes_are_taken_one_by_one(problem, small, sizes, samples):
     """Other batches or other numbers of samples: sizes differ in the last batch of an epoch, or throughout."""
 
-    def session(seed):
+    def loop(seed):
         model = small(seed, dropout=0.0).double()
         part = problem._replace(images=problem.images[: samples[seed]], labels=problem.labels[: samples[seed]])
         batches = part.loader(seed=seed, batch_size=sizes[seed], dtype=torch.float64)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        return Session(model, batches, None, optimizer, epochs=2, progress=False)
+        return training.Loop(model, batches, None, optimizer, epochs=2, progress=False)
 
-    alone = [session(seed).run() for seed in range(2)]
-    together = run_together([session(seed) for seed in range(2)], stacked=True)
+    alone = [loop(seed).run() for seed in range(2)]
+    together = run_together([loop(seed) for seed in range(2)], stacked=True)
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(other.model.state_dict(), one.model.state_dict())
 
 
 def test_networks_that_cannot_be_stacked_are_refused(problem, small):
-    def session(model):
-        return Session(model, problem.loader(), epochs=1, progress=False)
+    def loop(model):
+        return training.Loop(model, problem.loader(), epochs=1, progress=False)
 
     with pytest.raises(ValueError, match=r"number 1 differs in linear\.weight"):
-        run_together([session(small()), session(small(classes=4))], stacked=True)
+        run_together([loop(small()), loop(small(classes=4))], stacked=True)
     plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
     with pytest.raises(ValueError, match=r"must be a Classifier of hardsight\.models"):
-        run_together([session(plain), session(plain)], stacked=True)
+        run_together([loop(plain), loop(plain)], stacked=True)
 
 
 def test_networks_that_differ_in_a_setting_are_refused(problem, small):
     """No tensor says how much is dropped, or how a head scales: all would be computed as the first one is."""
 
-    def session(model):
-        return Session(model, problem.loader(), epochs=1, progress=False)
+    def loop(model):
+        return training.Loop(model, problem.loader(), epochs=1, progress=False)
 
     with pytest.raises(ValueError, match=r"number 1 differs in dropout\.p"):
-        run_together([session(small(dropout=0.1)), session(small(dropout=0.5))], stacked=True)
+        run_together([loop(small(dropout=0.1)), loop(small(dropout=0.5))], stacked=True)
     heads = [small(), small()]
     for scale, model in zip((8.0, 16.0), heads, strict=True):
         model.linear = CosineLinear(8, 3, scale=scale)
     with pytest.raises(ValueError, match=r"number 1 differs in linear\.scale"):
-        run_together([session(model) for model in heads], stacked=True)
+        run_together([loop(model) for model in heads], stacked=True)
     frozen = small()
     frozen.convolution.requires_grad_(False)
     with pytest.raises(ValueError, match=r"number 1 differs in convolution\.weight"):
-        run_together([session(small()), session(frozen)], stacked=True)
+        run_together([loop(small()), loop(frozen)], stacked=True)
     quiet = small()
     quiet.dropout = nn.Identity()
     with pytest.raises(ValueError, match=r"number 1 differs in dropout"):
-        run_together([session(small()), session(quiet)], stacked=True)
+        run_together([loop(small()), loop(quiet)], stacked=True)
 
 
 @pytest.mark.parametrize("is_module", [True, False])
@@ -280,13 +277,13 @@ def test_a_loss_on_the_weights_of_its_network_is_stacked_as_alone(problem, small
         def forward(self, features, labels):
             return nn.functional.cross_entropy(3 * self.head(features), labels)
 
-    def session(seed):
+    def loop(seed):
         model = small(seed, dropout=0.0).double()
         batches = problem.loader(seed=seed, dtype=torch.float64)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        return Session(model, batches, OnHead(model.head), optimizer, epochs=1, progress=False)
+        return training.Loop(model, batches, OnHead(model.head), optimizer, epochs=1, progress=False)
 
-    alone = [session(seed).run() for seed in range(2)]
-    together = run_together([session(seed) for seed in range(2)], stacked=True)
+    alone = [loop(seed).run() for seed in range(2)]
+    together = run_together([loop(seed) for seed in range(2)], stacked=True)
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(other.model.state_dict(), one.model.state_dict())

@@ -91,7 +91,12 @@ class Constant(nn.Module):
 def test_a_training_tells_and_records_it(problem, tmp_path, capsys) -> None:
     model = Constant()
     fitted = training.fit(
-        model, problem.loader(), optimizer=sgd(model, 0.3), epochs=6, folder=tmp_path, class_names=list("abc")
+        model,
+        problem.loader(),
+        optimizer=sgd(model, 0.3),
+        epochs=6,
+        folder=tmp_path,
+        details=training.Details(class_names=list("abc")),
     )
     (note,) = fitted.notes
     assert note in capsys.readouterr().err

@@ -53,13 +53,10 @@ def train(folder: Path, case: str) -> None:
         epochs=2,
         folder=folder,
         test=plain,
-        samples=plain,
-        clean_labels=clean,
+        samples=training.Samples(plain, clean_labels=clean),
         recorder=None if case == "ignored" else Recorder(61),
-        accumulate=2 if case == "accumulated" else 1,
-        average_decay=0.9,
-        checkpoint_every=3,
         progress=False,
+        steps=training.Steps(accumulate=2 if case == "accumulated" else 1, average_decay=0.9, checkpoint_every=3),
     )
     for given_back in (model, fitted.evaluated):
         assert type(given_back[1]) is nn.BatchNorm2d

@@ -5,25 +5,30 @@
 
 from hardsight.training import reading, schedules
 from hardsight.training.config import TrainingConfig
-from hardsight.training.configured import sweep, train
-from hardsight.training.fitting import Fitted, Session, fit
-from hardsight.training.network import Objective
+from hardsight.training.configured import train
+from hardsight.training.evaluation import Samples
+from hardsight.training.loop import Fitted, Hooks, Loop, fit
+from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import read_settings
-from hardsight.training.record import list_runs
-from hardsight.training.schedules import PLANS, Plan, Position
-from hardsight.training.sweeps import Run, grid, run_sweep
+from hardsight.training.record import Details
+from hardsight.training.schedules import PLANS, Plan, Position, Steps
+from hardsight.training.sweeps import Run, grid, list_runs, run_sweep, sweep
 from hardsight.training.together import run_together
 
 __all__ = [
     "PLANS",
+    "Details",
     "Fitted",
+    "Hooks",
+    "Loop",
     "NonFiniteLossError",
     "Objective",
     "Plan",
     "Position",
     "Run",
-    "Session",
+    "Samples",
+    "Steps",
     "TrainingConfig",
     "fit",
     "grid",

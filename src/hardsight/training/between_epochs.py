@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hardsight.datasets.epochs import mixed_seed
 from hardsight.distributed import rank_and_count
@@ -35,12 +35,6 @@ class _Looked(NamedTuple):
     features: Tensor | None
     labels: Tensor
     ids: Tensor
-
-
-def looks_at_samples(loss: object) -> bool:
-    """Whether a loss must see the training set between epochs."""
-    always = isinstance(loss, AutomaticRescaling | JointOptimisation | D2L)
-    return always or (isinstance(loss, TruncatedGCELoss) and loss.has_table)
 
 
 def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.device, row: Row, epochs: int) -> Row:
@@ -156,9 +150,3 @@ def _drawn(samples: Iterable[Any], device: torch.device, epoch: int) -> tuple[Te
         return torch.empty(0), turns
     first = turns.argsort()[:_DIMENSION_SAMPLES]
     return torch.cat(kept)[first.to(kept[0].device)], turns[first]
-
-
-def check_samples(loss: nn.Module | object, samples: Iterable[Any] | None) -> None:
-    """Refuse a loss that looks at the training set where there is none to look at."""
-    if samples is None and looks_at_samples(loss):
-        raise ValueError(f"samples must be given: {type(loss).__name__} looks at the training set between epochs")

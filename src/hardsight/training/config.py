@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from hardsight.hardness.scoring import choose_scores
 from hardsight.names import check_name
-from hardsight.training.schedules import PLANS
+from hardsight.training.schedules import PLANS, Steps
 
 # What torch's generators take.
 _LARGEST_SEED = 2**63 - 1
@@ -210,16 +210,25 @@ class TrainingConfig:
     device: Annotated[str | None, "cpu or cuda:0, say; left out, a GPU where there is one"] = None
 
     def __post_init__(self) -> None:
-        _at_least(1, epochs=self.epochs, accumulate=self.accumulate)
+        _at_least(1, epochs=self.epochs)
+        self.steps()  # refuses what no step can be
         _check_seed(self.seed)
         if not self.name:
             raise ValueError("name must not be empty: it names the run's folder")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip must be positive, the largest norm of the gradient; got {self.clip!r}")
         if self.optimizer.name == "sgd" and (self.schedule.preset or self.schedule.last_beta1 is not None):
             raise ValueError("optimizer.name must be adam or adamw for a schedule of beta1; got 'sgd'")
-        if self.average_decay is not None and not 0 <= self.average_decay < 1:
-            raise ValueError(f"average_decay must lie in [0, 1); got {self.average_decay!r}")
+
+    def steps(self) -> Steps:
+        """How the steps are taken."""
+        return Steps(
+            self.accumulate,
+            self.clip,
+            self.average_decay,
+            self.precision,
+            self.capture,
+            self.channels_last,
+            checkpoint_every=self.record.checkpoint_every,
+        )
 
     @property
     def place(self) -> Path:

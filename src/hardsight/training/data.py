@@ -1,109 +1,218 @@
-"""The batches of a training: grouped for gradient accumulation, and continued in the middle of an epoch.
+"""The data of a configuration: training and test set, noise on the training labels, and the loaders of both."""
 
-A loader that knows its position (`state_dict`, `load_state_dict`, as `DeviceLoader` has) is asked to continue. Any
-other is replayed: the random states of the epoch's start are put back and the batches already used are thrown away,
-which gives the same batches wherever they depend on those states and the number of the epoch alone.
-"""
-
-import itertools
-from collections.abc import Iterable, Iterator
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
+from hardsight import datasets, noise
+from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.training.capture import Place
-from hardsight.training.checkpoints import random_states, restore_random_states
-from hardsight.training.evaluation import take_apart
-from hardsight.training.step import Batch
+from hardsight.datasets.registry import plain_name
+from hardsight.distributed import rank_and_count
+from hardsight.training.config import DataConfig, NoiseConfig, TrainingConfig
+from hardsight.training.reading import about
 
 
-class Feed:
-    """Groups of `accumulate` batches on the device, epoch by epoch."""
+class Sets(NamedTuple):
+    """Training set with the labels it is trained on, the true labels where they are known, and the test set.
 
-    def __init__(self, batches: Iterable[Any], device: torch.device, accumulate: int = 1) -> None:
-        self.batches, self.device, self.accumulate = batches, device, accumulate
-        # Set by who makes the batches itself, inside a captured step: places are handed out instead of batches.
-        self.places = False
-        self._stands: tuple[int, int] | None = None
-        # A loader that Accelerate prepared has these methods also where the loader inside it has not.
-        inside = getattr(batches, "base_dataloader", batches)
-        self._positioned = hasattr(inside, "state_dict") and hasattr(inside, "load_state_dict")
-        self._start: dict[str, Any] | None = None
+    `paths` is the file of each id of the training set, where its samples are files.
+    """
 
-    def steps(self) -> int:
-        """Optimiser steps of an epoch."""
-        try:
-            count = len(self.batches)  # type: ignore[arg-type]
-        except TypeError:
-            raise TypeError("batches must have a length, the number of batches of an epoch") from None
-        if count == 0:
-            raise ValueError("batches must hold at least one batch; got none")
-        return -(-count // self.accumulate)
+    train: datasets.ArrayDataset
+    labels: Tensor
+    clean: Tensor | None
+    test: datasets.ArrayDataset
+    paths: dict[int, str] | None = None
 
-    def epoch(self, number: int, done: int = 0) -> Iterator[list[Batch] | list[Place]]:
-        """The groups of epoch `number`, counted from 0, that come after the first `done`."""
-        if self.places:
-            yield from self._placed(number, done)
-            return
-        stream = self._continued(number, done) if done else self._begun(number)
-        while group := [take_apart(batch, self.device) for batch in itertools.islice(stream, self.accumulate)]:
-            yield group
+    @property
+    def id_count(self) -> int:
+        """One more than the largest id: how many rows a table of samples by id needs."""
+        return int(self.train.ids.max()) + 1
 
-    def _placed(self, number: int, done: int) -> Iterator[list[Place]]:
-        loader = self.batches
-        assert isinstance(loader, DeviceLoader)
-        loader.set_epoch(number)
-        plan = loader.plan(number)
-        for index in range(done, len(loader)):
-            self._stands = (number, index + 1) if index + 1 < len(loader) else (number + 1, 0)
-            yield [Place(loader, plan, index)]
+    def clean_by_id(self) -> Tensor | None:
+        """The true label at each id; -1 where there is no such sample."""
+        if self.clean is None:
+            return None
+        return torch.full((self.id_count,), -1).scatter_(0, self.train.ids, self.clean)
 
-    def _begun(self, number: int) -> Iterator[Any]:
-        self._tell(number)
-        self._start = None if self._positioned else self._random()
-        return iter(self.batches)
+    def skipped(self) -> tuple[str, ...]:
+        """The files of both sets that could not be read, each with the reason, once."""
+        return tuple(dict.fromkeys(map(str, (*self.train.skipped, *self.test.skipped))))
 
-    def _continued(self, number: int, done: int) -> Iterator[Any]:
-        if self._positioned:
-            return iter(self.batches)
-        self._tell(number)
-        now = random_states()
-        assert self._start is not None
-        self._restore(self._start)
-        stream = iter(self.batches)
-        for _ in itertools.islice(stream, done * self.accumulate):
-            pass
-        restore_random_states(now)
-        return stream
+    def statistics(self) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel over the training images, as shares of full brightness."""
+        return pixel_statistics(self.train.images)
 
-    def _tell(self, number: int) -> None:
-        set_epoch = getattr(self.batches, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(number)
 
-    def _random(self) -> dict[str, Any]:
-        generator = getattr(self.batches, "generator", None)
-        own = generator.get_state() if isinstance(generator, torch.Generator) else None
-        return {"global": random_states(), "own": own}
+def load_sets(config: TrainingConfig) -> Sets:
+    """The data as the configuration asks for it, with noise on the training labels."""
+    data = config.data
+    with about("data"):
+        train, test, paths = _read(data, config.seed)
+    _check_labelled(train=train, test=test)
+    if data.limit is not None:
+        _check_limit(train, data.limit)
+        train, test = (one.subset(torch.arange(min(data.limit, len(one)))) for one in (train, test))
+    if data.shrink > 1:
+        train, test = shrunk(train, data.shrink), shrunk(test, data.shrink)
+    _check_classes(train.class_names, test.class_names, data)
+    labels = noisy_labels(train, config.noise, config.seed)
+    clean = None if labels is None else train.labels
+    return Sets(train, train.labels if labels is None else labels, clean, test, paths)
 
-    def _restore(self, start: dict[str, Any]) -> None:
-        restore_random_states(start["global"])
-        if start["own"] is not None:
-            self.batches.generator.set_state(start["own"])  # type: ignore[attr-defined]
 
-    def state_dict(self) -> dict[str, Any]:
-        loader = self.batches.state_dict() if self._positioned else None  # type: ignore[attr-defined]
-        if loader is not None and self._stands is not None:
-            loader |= dict(zip(("epoch", "batches"), self._stands, strict=True))
-        # Between epochs a plain loader's own generator is all there is to remember.
-        return {"loader": loader, "start": self._start, "own": None if self._positioned else self._random()["own"]}
+def _check_labelled(**sets: datasets.ArrayDataset) -> None:
+    """Refuse samples labelled -1, which a loss would meet as a class: public test sets often withhold their labels."""
+    for key, one in sets.items():
+        unknown = int((one.labels < 0).sum())
+        if unknown:
+            raise ValueError(
+                f"data.{key} must name a split whose samples all have a label; "
+                f"{unknown} of the {len(one)} in {one.split!r} have none"
+            )
 
-    def load_state_dict(self, state: dict[str, Any], *, within_epoch: bool) -> None:
-        if self._positioned:
-            # Between epochs too: a loader may count them by itself, and refuse to go on with other data.
-            self.batches.load_state_dict(state["loader"])  # type: ignore[attr-defined]
-        elif within_epoch:
-            self._start = state["start"]
-        elif state["own"] is not None:
-            self.batches.generator.set_state(state["own"])  # type: ignore[attr-defined]
+
+def _check_limit(train: datasets.ArrayDataset, limit: int) -> None:
+    """Refuse the beginning of a set that lies in order of its classes, where it is all of one."""
+    first = train.labels[:limit].unique()
+    if limit > 1 and len(first) == 1 and len(train.labels.unique()) > 1:
+        only = train.class_names[int(first)]
+        raise ValueError(f"data.limit must leave two classes or more; the first {limit} samples are all {only!r}")
+
+
+def _check_classes(train: tuple[str, ...], test: tuple[str, ...], data: DataConfig) -> None:
+    """Refuse a test set whose labels count other classes; another data set may call the same ones by other names."""
+    if len(train) != len(test):
+        where = "data.test" if data.test_name is None else "data.test_name"
+        raise ValueError(f"{where} must have the classes of the training set, {len(train)}; got {len(test)}")
+    if data.test_name is None or set(train) == set(test):
+        for number, (mine, other) in enumerate(zip(train, test, strict=True)):
+            if mine != other:
+                raise ValueError(
+                    f"data.test must have the classes of data.train, in their order; class {number} is {other!r} "
+                    f"instead of {mine!r}"
+                )
+
+
+def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset, dict[int, str] | None]:
+    """Training and test set as they are, and the file of each id of the training set, where there are files."""
+    # "all" holds the other splits of its set: none of them is a test of what was trained on it.
+    whole = (data.train or next(iter(datasets.source(data.name).splits))) == "all"
+    if whole and data.test is not None and data.test_name is None:
+        raise ValueError(f"data.train must name a split apart from data.test, {data.test!r}; 'all' holds that too")
+    read = datasets.load(data.name, data.train, data.root, **data.options)
+    train, paths = _in_memory(read), _paths(read)
+    splits = list(datasets.source(data.test_name or data.name).splits)
+    if whole and set(train.class_names) <= {*splits, "validation"}:
+        there = ", ".join(train.class_names)
+        raise ValueError(f"data.train must name one of the splits in {data.root or 'the data folder'}: {there}")
+    if data.test_name is not None or data.test is not None or (data.train is None and not whole and len(splits) > 1):
+        split = data.test or ("test" if "test" in splits else splits[-1])
+        own = {} if data.test_name else data.options
+        return train, _in_memory(datasets.load(data.test_name or data.name, split, data.root, **own)), paths
+    return *_hold_out(train, data.held_out, seed), paths
+
+
+def shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
+    """The set with every square of `side` x `side` pixels averaged to one."""
+    if side > min(data.images.shape[-2:]):
+        raise ValueError(f"data.shrink must be at most the images' side, {min(data.images.shape[-2:])}; got {side}")
+    smaller = nn.functional.avg_pool2d(data.images.float(), side).round().to(torch.uint8)
+    return dataclasses.replace(data, images=smaller)
+
+
+def _in_memory(data: datasets.ArrayDataset | datasets.FileDataset) -> datasets.ArrayDataset:
+    return data.load() if isinstance(data, datasets.FileDataset) else data
+
+
+def _paths(data: datasets.ArrayDataset | datasets.FileDataset) -> dict[int, str] | None:
+    if not isinstance(data, datasets.FileDataset):
+        return None
+    return dict(zip(data.ids.tolist(), data.paths, strict=True))
+
+
+def _hold_out(
+    data: datasets.ArrayDataset, share: float, seed: int
+) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset]:
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    kept = round(share * len(data))
+    if not 0 < kept < len(data):
+        raise ValueError(f"held_out must leave samples on both sides, of {len(data)}; got {share!r}")
+    return data.subset(order[kept:].sort().values), data.subset(order[:kept].sort().values)
+
+
+_LOOKALIKES = {"cifar10": noise.CIFAR10_LOOKALIKES, "mnist": noise.MNIST_LOOKALIKES}
+
+
+def noisy_labels(data: datasets.ArrayDataset, config: NoiseConfig, seed: int) -> Tensor | None:
+    """The training labels after noise; None without noise."""
+    generator = torch.Generator().manual_seed(seed if config.seed is None else config.seed)
+    classes = data.num_classes
+    options: dict[str, Any] = {"generator": generator, "exact": config.exact}
+    if config.kind == "none":
+        return None
+    if config.kind == "symmetric":
+        return noise.flip_symmetric(data.labels, config.rate, classes, **options).labels
+    if config.kind == "pairwise":
+        return noise.flip_pairwise(data.labels, config.rate, classes, **options).labels
+    name = plain_name(data.name)
+    if config.kind == "within_groups":
+        if name != "cifar100" or classes != len(noise.CIFAR100_COARSE):
+            raise ValueError(
+                f"noise.kind 'within_groups' needs CIFAR-100's 100 fine classes; got data.name {data.name!r} with "
+                f"{classes} classes"
+            )
+        return noise.flip_within_groups(data.labels, config.rate, noise.CIFAR100_COARSE, **options).labels
+    if config.kind == "lookalikes":
+        if name not in _LOOKALIKES:
+            raise ValueError(f"noise.kind 'lookalikes' is known for {', '.join(_LOOKALIKES)}; got {data.name!r}")
+        return noise.flip_by_mapping(data.labels, config.rate, _LOOKALIKES[name], classes, **options).labels
+    if config.column is None or config.column not in data.columns:
+        there = ", ".join(data.columns) or "none"
+        raise ValueError(f"noise.column must name a column of the data (there: {there}); got {config.column!r}")
+    return noise.human_labels(data.labels, data.columns[config.column], classes, generator=generator).labels
+
+
+class Loaders(NamedTuple):
+    """Training batches, the training set as it is, and the test set; and how an image becomes the network's input."""
+
+    train: DeviceLoader
+    samples: DeviceLoader
+    test: DeviceLoader
+    preprocessing: dict[str, list[int] | list[float]]
+
+
+def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, channels_last: bool) -> Loaders:
+    """The loaders; the ids are those of the data set."""
+    data = config.data
+    with about("data"):
+        mean, std = sets.statistics()
+    rank, world = rank_and_count()
+    common: dict[str, Any] = {"device": device, "mean": mean, "std": std, "channels_last": channels_last}
+    plain = {**common, "batch_size": data.test_batch_size, "shuffle": False}
+    with about("data"):
+        train = DeviceLoader(
+            sets.train.images,
+            sets.labels,
+            sets.train.ids,
+            data.batch_size,
+            seed=config.seed,
+            augmentation=augmentation_of(data),
+            drop_last=data.drop_last,
+            class_balanced=None if data.class_balanced is None else (data.class_balanced[0], data.class_balanced[1]),
+            rank=rank,
+            world_size=world,
+            **common,
+        )
+    # The same memory: the set lies on the device once.
+    samples = DeviceLoader(train.images, sets.labels, train.ids, seed=config.seed, **plain)
+    test = DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain)
+    return Loaders(train, samples, test, {"size": list(train.images.shape[-2:]), "mean": mean, "std": std})
+
+
+def augmentation_of(data: DataConfig) -> Augmentation:
+    """What the configuration asks to be done to each training image."""
+    return Augmentation(shift=data.shift, fill=data.fill, flip=data.flip, noise_std=data.noise_std)

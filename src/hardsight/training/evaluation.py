@@ -4,6 +4,7 @@ Several processes share the batches (batch i goes to process i modulo their numb
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,15 +12,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hardsight.distributed import rank_and_count, several
+from hardsight.distributed import rank_and_count, several, sum_over_processes
 from hardsight.dynamics.tables import learning_columns
 from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import SCORES, Score, parts_of
-from hardsight.hardness.scoring import choose_scores, scores_of_summary
+from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
 from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.heads import evaluating, observe
 from hardsight.records import with_skipped
-from hardsight.training.progress import IGNORED
+from hardsight.training.feed import IGNORED, take_apart
 
 Batches = Iterable[Any]
 
@@ -33,7 +34,7 @@ def evaluate(model: nn.Module, batches: Batches, device: torch.device) -> dict[s
             sums[0] += nn.functional.cross_entropy(logits, labels, reduction="sum")
             sums[1] += (logits.argmax(1) == labels).sum()
             sums[2] += (labels != IGNORED).sum()
-    loss, correct, count = add_up(sums).tolist()
+    loss, correct, count = sum_over_processes(sums).tolist()
     if count == 0:
         raise ValueError("the evaluation batches must hold at least one sample; they were empty")
     return {"loss": loss / count, "accuracy": correct / count}
@@ -45,22 +46,6 @@ def share(batches: Batches, device: torch.device) -> Iterator[tuple[Tensor, Tens
     for index, batch in enumerate(batches):
         if index % world == rank:
             yield take_apart(batch, device)
-
-
-def take_apart(batch: Any, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(images, labels, ids) of a batch, on the device; ids are None where the batch has none."""
-    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        kind = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
-        raise TypeError(f"batches must be (images, labels) or (images, labels, ids); got {kind}")
-    labels, *ids = (torch.as_tensor(part).to(device, non_blocking=True) for part in batch[1:])
-    return batch[0].to(device, non_blocking=True), labels, ids[0] if ids else None
-
-
-def add_up(values: Tensor) -> Tensor:
-    """The sum over all processes."""
-    if several():
-        dist.all_reduce(values)
-    return values
 
 
 class ScoredSamples(NamedTuple):
@@ -177,42 +162,44 @@ def _nullable(values: Tensor) -> pa.Array:
     return pa.array(numbers, pa.float32(), mask=numbers != numbers)
 
 
-class SampleScores:
-    """Scores of the training samples, seen without augmentation.
+@dataclass(frozen=True)
+class Samples:
+    """The training set as it is, without augmentation, and what is known of it.
 
-    `clean_labels` maps an id to its true label, `paths` to its file; `skipped` are files that could not be read.
+    `scores` of every sample are taken at the end. `clean_labels` maps an id to its true label; where it is known, the
+    accuracy on the corrupted, intact, clean and noisy labels is taken too, after the last epoch and after every
+    `fit_every` epochs. `paths`: the file of each id, written beside its scores; `skipped`: files that could not be
+    read, for the table.
     """
 
-    def __init__(
-        self,
-        batches: Iterable[Any],
-        device: torch.device,
-        *,
-        scores: Sequence[str] = (),
-        clean_labels: Mapping[int, int] | Tensor | None = None,
-        paths: Mapping[int, str] | None = None,
-        skipped: Sequence[str] = (),
-        every: int = 0,
-        head: str | None = None,
-    ) -> None:
-        self.batches, self.device, self.scores, self.head = batches, device, tuple(scores), head
-        self.clean_labels, self.paths, self.skipped, self.every = clean_labels, paths, tuple(skipped), every
+    batches: Iterable[Any]
+    scores: Sequence[str] = DEFAULT_SCORES
+    clean_labels: Mapping[int, int] | Tensor | None = None
+    fit_every: int = 0
+    paths: Mapping[int, str] | None = None
+    skipped: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.scores:
+            choose_scores(self.scores)  # refuses unknown ones now, not after the last epoch
 
     def due(self, epoch: int, epochs: int) -> bool:
-        """Whether the fitting is measured after this epoch: every `every` epochs, and after the last."""
+        """Whether the accuracies are taken after this epoch."""
         known = self.clean_labels is not None
-        return known and (epoch == epochs or (self.every > 0 and epoch % self.every == 0))
+        return known and (epoch == epochs or (self.fit_every > 0 and epoch % self.fit_every == 0))
 
-    def accuracies(self, model: nn.Module) -> dict[str, float]:
+    def accuracies(self, model: nn.Module, device: torch.device, *, head: str | None = None) -> dict[str, float]:
         """The four accuracies on the training set (see `accuracies_by_label`)."""
-        columns = score_samples(model, self.batches, (), self.device, head=self.head).columns
+        columns = score_samples(model, self.batches, (), device, head=head).columns
         clean = self._clean(columns["id"])
         assert clean is not None
         return accuracies_by_label(columns, clean)
 
-    def table(self, model: nn.Module, recorder: Any = None) -> pa.Table:
-        """One row a sample: id, label, clean label, predicted, scores of the model and of the recorder, file."""
-        columns, classes = score_samples(model, self.batches, self.scores, self.device, head=self.head)
+    def table(
+        self, model: nn.Module, device: torch.device, recorder: Any = None, *, head: str | None = None
+    ) -> pa.Table:
+        """One row per sample: id, label, clean label, predicted, scores of the model and of the recorder, file."""
+        columns, classes = score_samples(model, self.batches, self.scores, device, head=head)
         if recorder is not None:
             rows = columns["id"].long()
             if int(rows[-1]) >= recorder.num_samples:

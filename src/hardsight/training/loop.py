@@ -1,40 +1,85 @@
 """The loop: epochs of steps, evaluation after each, checkpoints between, and a record that follows them."""
 
+import contextlib
+import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
+import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from hardsight.distributed import rank_and_count, together
+from hardsight.claims import alone_in
+from hardsight.distributed import current, join_processes, rank_and_count, sum_over_processes, together
+from hardsight.dynamics.history import PHASES
 from hardsight.training import between_epochs
-from hardsight.training.capture import Place
+from hardsight.training.capture import captured
 from hardsight.training.checkpoints import (
     Checkpoints,
     check_fits,
-    load_optimizer,
     random_states,
     restore_random_states,
 )
-from hardsight.training.data import Feed
-from hardsight.training.evaluation import SampleScores, add_up, evaluate, gather
-from hardsight.training.processes import check_buffers
+from hardsight.training.evaluation import Samples, evaluate, gather
+from hardsight.training.feed import Batch, Feed, Place, can_reside
+from hardsight.training.network import check_buffers, make_network, own_batch_statistics
+from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError, Progress, Watch
-from hardsight.training.record import Row, RunRecord
-from hardsight.training.schedules import Plan, Position
-from hardsight.training.step import Batch, Step
+from hardsight.training.record import Details, Row, RunRecord, failure_recorded
+from hardsight.training.schedules import Plan, Position, Steps
+from hardsight.training.step import make_step
 
-# So many ids of a batch fit into one line.
-_IDS_TOLD = 16
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a training gives back. `evaluated` is the average of the weights where one is kept.
+
+    `notes`: one sentence for each sign that the training went wrong.
+    """
+
+    model: nn.Module
+    evaluated: nn.Module
+    epochs: list[Row]
+    results: dict[str, Any]
+    samples: pa.Table | None
+    folder: Path | None
+    notes: list[str]
+
+    def __repr__(self) -> str:
+        """A summary: the network, epochs, last numbers, where the record is; its weights and tables are not printed."""
+        parts = [type(self.model).__name__, f"{len(self.epochs)} epochs"]
+        parts += [
+            f"{name.replace('_', ' ')} {100 * value:.2f} %"
+            for name, value in self.results.items()
+            if name.endswith("accuracy") and isinstance(value, int | float)
+        ]
+        parts += [] if self.samples is None else [f"{self.samples.num_rows} scored samples"]
+        parts += [] if self.folder is None else [f"record in {self.folder}"]
+        parts += [f"note: {note}" for note in self.notes]
+        return f"<Fitted: {', '.join(parts)}>"
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What else is done on the way.
+
+    `after_epoch(epoch, row)`: with every epoch's numbers, epochs counted from 1; what it puts into the row is written
+    with them. `measure(model)`: at the end, with the network that is evaluated; what it returns joins the results.
+    """
+
+    after_epoch: Callable[[int, Row], None] | None = None
+    measure: Callable[[nn.Module], Mapping[str, Any]] | None = None
 
 
 @dataclass
 class Counters:
-    """Where a training stands, and what it has measured so far."""
+    """How far a training is, and what it has measured so far."""
 
     step: int = 0
     seconds: float = 0.0
@@ -47,29 +92,89 @@ class Counters:
         """Best test accuracy so far; -inf before the first."""
         return self.rows[self.best_epoch - 1]["test_accuracy"] if self.best_epoch else -math.inf
 
+    def results(self) -> dict[str, Any]:
+        """Last and best test accuracy, the epoch of the best, and the last row's other accuracies and losses."""
+        last = self.rows[-1] if self.rows else {}
+        results: dict[str, Any] = {name: value for name, value in last.items() if name.endswith(("accuracy", "loss"))}
+        if self.best_epoch:
+            results |= {"test_accuracy_best": self.best_accuracy, "best_epoch": self.best_epoch}
+        return results
 
-@dataclass
-class Training:
-    """Everything of one training. `take_step` is `step` itself or its captured form."""
 
-    step: Step
-    take_step: Callable[[Sequence[Any]], None]
-    feed: Feed
-    plan: Plan
-    epochs: int
-    record: RunRecord
-    progress: Progress
-    device: torch.device
-    checkpoints: Checkpoints | None = None
-    checkpoint_every: int | None = None
-    check_every: int = 100
-    test: Iterable[Any] | None = None
-    samples: SampleScores | None = None
-    after_epoch: Callable[[int, Row], None] | None = None
-    watch: Watch = field(default_factory=Watch)
-    counters: Counters = field(default_factory=Counters)
-    # What was last written to a learning rate on the device: writing it again would be a launch for nothing.
-    _rates: dict[int, float] = field(default_factory=dict)
+class Loop:
+    """A training, not started; `run()` trains. `fit(...)` equals `Loop(...).run()`.
+
+    `model`: any classifier; it is trained for `epochs` passes over `batches`, on `device` (a GPU where there is one).
+    `batches`: (images, labels) or (images, labels, ids), as many in every epoch as their length says. `loss`: a
+    function or module of (logits, labels), cross-entropy by default, or an `Objective` with a loss on features beside
+    it. `optimizer`: SGD with 0.1, momentum 0.9 and weight decay 5e-4 unless given. `plan`: its schedules. `steps`: how
+    each step is taken.
+
+    `test`: batches to evaluate on after every epoch; best and last accuracy are both reported. `samples`: the training
+    set without augmentation, whose samples are scored at the end; `Samples` says what is known of it. `recorder`: a
+    `Recorder`, fed with every sample of every step. `head` names the last linear layer where a model leaves a choice.
+
+    `folder`: where the record and the checkpoints go, one after every epoch. Started again the training goes on from
+    the last one, unless `resume` is False, and ends with the same bits on the same device. `details`: what the record
+    says of the run. `hooks`: functions called on the way. A loss that is no finite number stops the training
+    (`NonFiniteLossError`). `progress`: None shows a bar on a terminal and lines elsewhere.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Iterable[Any],
+        loss: Callable[..., Tensor] | Objective | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        epochs: int,
+        plan: Plan | None = None,
+        steps: Steps | None = None,
+        test: Iterable[Any] | None = None,
+        samples: Samples | Iterable[Any] | None = None,
+        recorder: Any = None,
+        head: str | None = None,
+        folder: Path | str | None = None,
+        resume: bool = True,
+        details: Details | None = None,
+        hooks: Hooks | None = None,
+        progress: bool | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if epochs < 1:
+            raise ValueError(f"epochs must be at least 1; got {epochs!r}")
+        self.samples = samples if samples is None or isinstance(samples, Samples) else Samples(samples)
+        _check_not_empty(test=test, samples=None if self.samples is None else self.samples.batches)
+        self.plan, self.steps, self.hooks = plan or Plan(), steps or Steps(), hooks or Hooks()
+        self.epochs, self.test, self.head, self.resume = epochs, test, head, resume
+        self.device = join_processes(device)
+        self.feed = Feed(batches, self.device, self.steps.accumulate)
+        network = make_network(
+            model,
+            loss,
+            self.device,
+            samples=self.samples is not None,
+            recorded=recorder is not None,
+            head=head,
+            channels_last=self.steps.channels_last,
+        )
+        batch_size = int(getattr(batches, "batch_size", None) or 1024)
+        self.step = make_step(network, optimizer, self.steps, batch_size=batch_size, recorder=recorder)
+        replayed = captured(self.step, self.steps.accumulate) if self.steps.capture else None
+        # The step itself, or its captured form.
+        self.take_step: Callable[[Sequence[Any]], None] = replayed or self.step
+        self.feed.places = replayed is not None and can_reside(batches)
+        self.folder, rank = None if folder is None else Path(folder), rank_and_count()[0]
+        details = details or Details()
+        name = details.name or (type(model).__name__ if self.folder is None else self.folder.name)
+        self.details = details.as_dict(name, self.device)
+        self.record = RunRecord(self.folder if rank == 0 else None)
+        self.checkpoints = None if self.folder is None else Checkpoints(self.folder, rank)
+        self.progress = Progress(name, epochs, self.feed.steps(), progress if rank == 0 else False)
+        self.watch, self.counters = Watch(details.class_names), Counters()
+        # The training begins with the states that the global generators have now.
+        with current(self.device):
+            self.random = random_states()
 
     @property
     def model(self) -> nn.Module:
@@ -86,8 +191,64 @@ class Training:
         self.counters.step = epoch * self.feed.steps()
         self.step.meter.steps.fill_(self.counters.step)
 
-    def stepwise(self) -> Iterator[None]:
-        """Train from where the counters stand to the end, pausing after every step."""
+    def run(self) -> Fitted:
+        """Train to the end."""
+        steps = self.stepwise()
+        with current(self.device):
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    fitted: Fitted = end.value
+                    return fitted
+
+    def stepwise(self) -> Generator[None, None, Fitted]:
+        """Train to the end, pausing after every step; what it returns is what `run` returns.
+
+        A GPU must be the current device at every step (see `distributed.current`).
+        """
+        alone = contextlib.nullcontext() if self.folder is None else alone_in(self.folder)
+        try:
+            with alone, failure_recorded(self.record, self.folder, resume=self.resume):
+                self._begin()
+                yield from self._train()
+                return self._finish()
+        finally:
+            self.step.network.close()
+            # The average, where one is kept, is a copy of the network as it was while it trained.
+            for network in (self.model, self.evaluated):
+                own_batch_statistics(network)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # From the first step to the last.
+
+    def _begin(self) -> None:
+        with together():
+            if self.resume:
+                self.record.check_same_run(self.details["config"])
+            resumed = self.resume and self.restore()
+        if resumed and self.checkpoints is not None:
+            self.progress.done = self.counters.step
+            self.checkpoints.discard_left()
+        elif self.checkpoints is not None:
+            self.checkpoints.clear()
+        with together():
+            if resumed:
+                self.record.go_on(**self.details)
+            else:
+                self.record.begin(**self.details)
+                self._forget_earlier()
+
+    def _forget_earlier(self) -> None:
+        """Remove what an earlier run measured: a record holds numbers of one run only."""
+        self.record.clear_tables()
+        history = getattr(self.step.recorder, "history", None)
+        if history is None or self.record.folder is None or self.record.folder not in history.folder.parents:
+            return
+        for phase in PHASES:
+            history.trim(phase, 0)
+
+    def _train(self) -> Iterator[None]:
         per_epoch = self.feed.steps()
         # Gradients that someone left behind are not part of this training.
         self.step.optimizer.zero_grad(set_to_none=True)
@@ -98,24 +259,47 @@ class Training:
                 self._close_epoch(epoch + 1)
                 self.save(within_epoch=False)
 
+    def _finish(self) -> Fitted:
+        table, results = None, self.counters.results()
+        if self.samples is not None:
+            table = self.samples.table(self.evaluated, self.device, self.step.recorder, head=self.head)
+        with together():
+            if table is not None:
+                self.record.write_samples(table)
+            if self.checkpoints is not None:
+                self.checkpoints.save_weights("last", self.evaluated.state_dict())
+        # First in its block: the processes may meet in it.
+        with together():
+            if self.hooks.measure is not None:
+                results |= self.hooks.measure(self.evaluated)
+            self.record.finish(results)
+        counters = self.counters
+        return Fitted(self.model, self.evaluated, counters.rows, results, table, self.folder, counters.notes)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # An epoch.
+
     def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> Iterator[None]:
         self.step.network.train()
         if done == 0:
             self.step.meter.begin_epoch()
             self.counters.seconds = 0.0
-            self._tell_loss(epoch)
+            # A curriculum wants to know how far the training is.
+            tell = getattr(self.step.network.objective.loss, "set_progress", None)
+            if tell is not None:
+                tell(epoch / self.epochs)
         began = time.perf_counter() - self.counters.seconds
         for group in self.feed.epoch(epoch, done):
-            self._apply_plan(Position(self.counters.step, per_epoch, self.epochs))
+            self.step.follow(self.plan, Position(self.counters.step, per_epoch, self.epochs))
             self.take_step(group)
             # Here others take theirs: a step that several trainings take together is done when all have come.
             yield
             self.counters.step += 1
             self.progress.advance()
             last = self.counters.step % per_epoch == 0
-            if not last and self._due(self.check_every):
-                self.check()
-            if not last and self._due(self.checkpoint_every):
+            if not last and self._due(self.steps.check_every):
+                self._check_loss()
+            if not last and self._due(self.steps.checkpoint_every):
                 self.counters.seconds = time.perf_counter() - began
                 self._check_weights(group)
                 self.save(within_epoch=True)
@@ -124,7 +308,7 @@ class Training:
                 f"batches must be as many as their length says, {per_epoch} steps an epoch; "
                 f"epoch {epoch + 1} ended after {self.counters.step % per_epoch}"
             )
-        self.check()
+        self._check_loss()
         self._check_weights(group)
         check_buffers(self.model)
         self.counters.seconds = time.perf_counter() - began
@@ -132,44 +316,55 @@ class Training:
     def _due(self, every: int | None) -> bool:
         return every is not None and self.counters.step % every == 0
 
-    def _tell_loss(self, epoch: int) -> None:
-        """A curriculum wants to know how far the training is."""
-        tell = getattr(self.step.network.objective.loss, "set_progress", None)
-        if tell is not None:
-            tell(epoch / self.epochs)
+    def _close_epoch(self, epoch: int) -> None:
+        meter, counters = self.step.meter, self.counters
+        if self.step.recorder is not None:
+            self.step.recorder.end_epoch()
+        loss, correct, count = sum_over_processes(torch.stack([meter.loss, meter.correct, meter.count])).tolist()
+        if count == 0:
+            raise ValueError(f"batches must hold at least one sample that has a label; epoch {epoch} had none")
+        row: Row = {"epoch": epoch, "train_loss": loss / count, "train_accuracy": correct / count}
+        if self.test is not None:
+            measured = evaluate(self.evaluated, self.test, self.device)
+            row |= {f"test_{name}": value for name, value in measured.items()}
+        if self.samples is not None and self.samples.due(epoch, self.epochs):
+            row |= self.samples.accuracies(self.evaluated, self.device, head=self.head)
+        batches = None if self.samples is None else self.samples.batches
+        row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
+        row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}
+        counters.rows.append(row)
+        with together():
+            if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
+                counters.best_epoch = epoch
+                if self.checkpoints is not None:
+                    self.checkpoints.save_weights("best", self.evaluated.state_dict())
+        # First in its block: the processes may meet in it.
+        with together():
+            if self.hooks.after_epoch is not None:
+                # Before it is written: what a caller measures after an epoch belongs to the epoch's row.
+                self.hooks.after_epoch(epoch, row)
+            self.record.write_epochs(counters.rows)
+        self.progress.epoch(row)
+        self._note_what_goes_wrong(row)
 
-    def _apply_plan(self, position: Position) -> None:
-        factor = self.plan.learning_rate(position)
-        beta1 = None if self.plan.beta1 is None else self.plan.beta1(position)
-        for group in self.step.optimizer.param_groups:
-            rate = factor * group["initial_lr"]
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = rate
-            elif self._rates.get(id(group)) != rate:
-                group["lr"].fill_(rate)
-                self._rates[id(group)] = rate
-            if beta1 is not None:
-                if "betas" not in group:
-                    raise ValueError("plan.beta1 needs an optimiser with betas, Adam or AdamW")
-                group["betas"] = (beta1, group["betas"][1])
-        self.step.network.objective.scale_features(self.plan.feature_loss(position))
-
-    def check(self) -> None:
-        """Stop if a loss since the last look was no finite number, in any process."""
-        meter = self.step.meter
-        bad = torch.where(meter.bad_step < 0, torch.iinfo(torch.int64).max, meter.bad_step).reshape(1)
-        rank, world = rank_and_count()
-        everywhere = torch.zeros(world, dtype=torch.int64, device=self.device)
-        everywhere[rank] = bad
-        steps = add_up(everywhere).tolist()
-        first = min(steps)
-        if first == torch.iinfo(torch.int64).max:
+    def _note_what_goes_wrong(self, row: Row) -> None:
+        counts = sum_over_processes(self.step.meter.classes).cpu()
+        if not counts.numel():
             return
-        ids = torch.full((world, len(meter.bad_ids)), -1, dtype=torch.int64, device=self.device)
-        ids[rank] = meter.bad_ids if steps[rank] == first else -1
-        if world > 1:
-            torch.distributed.all_reduce(ids, torch.distributed.ReduceOp.MAX)
-        raise self._stopped("the loss is not a finite number at", first, ids[ids >= 0].tolist())
+        for sentence in self.watch.epoch(row, counts, self.step.network.objective.loss, row["learning_rate"]):
+            self.counters.notes.append(sentence)
+            self.progress.note(sentence)
+            with together():
+                self.record.note(sentence)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Numbers that are not finite.
+
+    def _check_loss(self) -> None:
+        """Stop if a loss since the last check was no finite number, in any process."""
+        found = self.step.meter.first_bad()
+        if found is not None:
+            raise self._stopped("the loss is not a finite number at", *found)
 
     def _check_weights(self, group: Sequence[Batch | Place]) -> None:
         """Stop if the step on `group` left weights that are no finite numbers.
@@ -185,65 +380,19 @@ class Training:
         raise self._stopped("the weights are no finite numbers after", self.counters.step - 1, ids.tolist())
 
     def _stopped(self, what: str, step: int, ids: list[int]) -> NonFiniteLossError:
-        where = f"step {step + 1} (epoch {step // self.feed.steps() + 1})"
-        more = f" and {len(ids) - _IDS_TOLD} others" if len(ids) > _IDS_TOLD else ""
-        shown = ", ".join(map(str, ids[:_IDS_TOLD])) + more if ids else "unknown: the batches carry no ids"
         kept = None if self.checkpoints is None else self.checkpoints.latest()
-        saved = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before it"
-        return NonFiniteLossError(
-            f"{what} {where}, in the batch with ids {shown}; {saved}; try a lower learning rate, or hold gradients "
-            "to a norm (clip)"
-        )
+        return NonFiniteLossError.at(what, step, self.feed.steps(), ids, kept)
 
-    def _close_epoch(self, epoch: int) -> None:
-        meter, counters = self.step.meter, self.counters
-        if self.step.recorder is not None:
-            self.step.recorder.end_epoch()
-        loss, correct, count = add_up(torch.stack([meter.loss, meter.correct, meter.count])).tolist()
-        if count == 0:
-            raise ValueError(f"batches must hold at least one sample that has a label; epoch {epoch} had none")
-        row: Row = {"epoch": epoch, "train_loss": loss / count, "train_accuracy": correct / count}
-        if self.test is not None:
-            measured = evaluate(self.evaluated, self.test, self.device)
-            row |= {f"test_{name}": value for name, value in measured.items()}
-        if self.samples is not None and self.samples.due(epoch, self.epochs):
-            row |= self.samples.accuracies(self.evaluated)
-        batches = None if self.samples is None else self.samples.batches
-        row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
-        row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}
-        counters.rows.append(row)
-        with together():
-            if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
-                counters.best_epoch = epoch
-                if self.checkpoints is not None:
-                    self.checkpoints.save_weights("best", self.evaluated.state_dict())
-        # First in its block: the processes may meet in it.
-        with together():
-            if self.after_epoch is not None:
-                # Before it is written: what a caller measures after an epoch may stand in the epoch's row.
-                self.after_epoch(epoch, row)
-            self.record.write_epochs(counters.rows)
-        self.progress.epoch(row)
-        self._watch(row)
-
-    def _watch(self, row: Row) -> None:
-        """Say what goes wrong in the training, where something does."""
-        counts = add_up(self.step.meter.classes.clone()).cpu()
-        if not counts.numel():
-            return
-        for sentence in self.watch.epoch(row, counts, self.step.network.objective.loss, row["learning_rate"]):
-            self.counters.notes.append(sentence)
-            self.progress.note(sentence)
-            with together():
-                self.record.note(sentence)
+    # -----------------------------------------------------------------------------------------------------------------
+    # Checkpoints.
 
     def save(self, *, within_epoch: bool) -> None:
         """Write a checkpoint of this very moment, unless the loss has gone wrong."""
         if self.checkpoints is None:
             return
-        self.check()
-        step, counters = self.step, self.counters
-        shared = {
+        self._check_loss()
+        counters = self.counters
+        shared = self.step.shared_state() | {
             "step": counters.step,
             "steps_per_epoch": self.feed.steps(),
             "seconds": counters.seconds,
@@ -252,19 +401,9 @@ class Training:
             "notes": counters.notes,
             "watch": self.watch.state_dict(),
             "within_epoch": within_epoch,
-            "optimizer": step.optimizer.state_dict(),
-            "optimizer_kind": type(step.optimizer).__name__,
-            "objective": step.network.objective.state_dict(),
-            "average": None if step.average is None else step.average.state_dict(),
-            "scaler": None if step.scaler is None else step.scaler.state_dict(),
             "processes": rank_and_count()[1],
         }
-        own = {
-            "random": random_states(),
-            "feed": self.feed.state_dict(),
-            "meter": step.meter.state_dict(),
-            "recorder": None if step.recorder is None else step.recorder.state_dict(),
-        }
+        own = self.step.own_state() | {"random": random_states(), "feed": self.feed.state_dict()}
         self.checkpoints.save(counters.step, self.model.state_dict(), shared, own)
 
     def restore(self) -> bool:
@@ -273,41 +412,42 @@ class Training:
         if path is None or self.checkpoints is None:
             return False
         weights, shared, own = self.checkpoints.load(path)
-        step = self.step
         check_fits(self.model, weights, path)
-        check_fits(step.network.objective, shared["objective"], path, "loss")
-        self._check_parts(path, shared, own)
+        check_fits(self.step.network.objective, shared["objective"], path, "loss")
+        steps, processes = self.feed.steps(), rank_and_count()[1]
+        began = {
+            "processes": (shared["processes"], processes),
+            "steps of an epoch": (shared.get("steps_per_epoch", steps), steps),
+            **self.step.parts_of(shared, own),
+        }
+        for part, (saved, ours) in began.items():
+            if saved != ours:
+                raise ValueError(f"{path} must be continued as it began: {part} was {saved} there; got {ours}")
         self.model.load_state_dict(weights)
-        step.network.objective.load_state_dict(shared["objective"])
-        load_optimizer(step.optimizer, shared["optimizer"])
-        for part, state in ((step.average, shared["average"]), (step.scaler, shared["scaler"])):
-            if part is not None:
-                part.load_state_dict(state)
-        step.meter.load_state_dict(own["meter"])
-        if step.recorder is not None:
-            step.recorder.load_state_dict(own["recorder"])
-        notes = shared.get("notes", [])
-        self.counters = Counters(shared["step"], shared["seconds"], shared["rows"], shared["best_epoch"], notes)
+        self.step.load_states(shared, own)
+        self.counters = Counters(
+            shared["step"], shared["seconds"], shared["rows"], shared["best_epoch"], shared.get("notes", [])
+        )
         self.watch.load_state_dict(shared.get("watch", {}))
         self.feed.load_state_dict(own["feed"], within_epoch=shared["within_epoch"])
         restore_random_states(own["random"])
         return True
 
-    def _check_parts(self, path: Path, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        """Refuse to go on with other parts than the checkpoint was written with, naming the first."""
-        step = self.step
-        optimizer, steps = type(step.optimizer).__name__, self.feed.steps()
-        for part, saved, ours in (
-            ("processes", shared["processes"], rank_and_count()[1]),
-            ("steps of an epoch", shared.get("steps_per_epoch", steps), steps),
-            ("optimizer", shared.get("optimizer_kind", optimizer), optimizer),
-            ("average_decay", _given(shared["average"]), _given(step.average)),
-            ("precision fp16", _given(shared["scaler"]), _given(step.scaler)),
-            ("recorder", _given(own["recorder"]), _given(step.recorder)),
-        ):
-            if saved != ours:
-                raise ValueError(f"{path} must be continued as it began: {part} was {saved} there; got {ours}")
+
+def _check_not_empty(**batches: Iterable[Any] | None) -> None:
+    for name, held in batches.items():
+        if isinstance(held, Sized) and not len(held):
+            raise ValueError(f"{name} must hold at least one batch; got none")
 
 
-def _given(part: object) -> str:
-    return "not given" if part is None else "given"
+def _run_at_once(loop: Callable[P, Loop]) -> Callable[P, Fitted]:
+    def fit(*given: P.args, **options: P.kwargs) -> Fitted:
+        return loop(*given, **options).run()
+
+    fit.__doc__ = f"Train: `Loop(...).run()`, and what `Loop` takes.\n\n{loop.__doc__}"
+    fit.__signature__ = inspect.signature(loop).replace(return_annotation=Fitted)  # type: ignore[attr-defined]
+    return fit
+
+
+# The parameters are written once, those of `Loop`; a type checker sees them here too.
+fit = _run_at_once(Loop)

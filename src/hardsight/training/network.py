@@ -1,159 +1,39 @@
-"""The network as a training step sees it: loss, logits and features from one call, ready to be wrapped.
+"""The network as a training step sees it: loss, logits and features from one call, in one process or several.
 
 Everything that holds parameters sits in one module, so that data-parallel wrapping, compilation and the optimiser
 see the same thing, a loss with parameters of its own among them.
 """
 
 import copy
+import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
-from hardsight.distributed import sum_over_processes
+from hardsight.distributed import several, sum_with_gradient
 from hardsight.heads import observe
-from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
-from hardsight.losses.terms import Over, Term, mean_over, value_of, value_over
 from hardsight.models.classifier import Classifier
+from hardsight.training.objectives import Losses, Objective, Part
 
-PAIR_LOSSES = (AMCLoss, ContrastiveLoss)
+if dist.is_available():
+    # DistributedDataParallel imports it when it is made, and its functions then hold the process group of that moment
+    # as a default argument, for ever: destroyed, the group would keep its threads, and one of them may abort the
+    # process while the interpreter is taken down. Imported before there is a group, they hold none.
+    import torch.distributed.nn.functional
 
 
 class Seen(NamedTuple):
     """What one forward gives: the losses; `features` go into the head, `logits` come out of it."""
 
-    losses: "Losses"
+    losses: Losses
     logits: Tensor
     features: Tensor | None
-
-
-class Objective(nn.Module):
-    """The loss of a batch: `loss(logits, labels)` plus, scaled, `feature_loss(features, labels)`.
-
-    `pairs` says whose labels a loss on pairs compares: the model's own predictions (AMC-Loss, Eq. 3) or the given
-    ones. The weight is a buffer, so that a schedule can change it under a captured step.
-    """
-
-    feature_weight: Tensor
-
-    def __init__(
-        self,
-        loss: Callable[..., Tensor] | None = None,
-        feature_loss: Callable[..., Tensor] | None = None,
-        *,
-        feature_weight: float = 1.0,
-        pairs: str = "predictions",
-    ) -> None:
-        super().__init__()
-        if pairs not in ("predictions", "labels"):
-            raise ValueError(f'pairs must be "predictions" or "labels"; got {pairs!r}')
-        self.loss = nn.CrossEntropyLoss() if loss is None else loss
-        self.feature_loss, self.pairs, self.full_weight = feature_loss, pairs, float(feature_weight)
-        self._factor = 1.0
-        self.register_buffer("feature_weight", torch.tensor(self.full_weight), persistent=False)
-        # A loss gets what its signature asks for: logits or features first, ids where it keeps a table of samples.
-        asked = list(inspect.signature(getattr(self.loss, "forward", self.loss)).parameters)
-        self._on_features, self._by_id = asked[:1] == ["features"], "ids" in asked
-
-    @property
-    def needs_features(self) -> bool:
-        """Whether a part of the loss looks at the features."""
-        return self._on_features or self.feature_loss is not None
-
-    def scale_features(self, factor: float) -> None:
-        """Set the weight of the feature loss to this share of the full one."""
-        if self.feature_loss is not None and factor != self._factor:
-            self.feature_weight.fill_(factor * self.full_weight)
-            self._factor = factor
-
-    def forward(
-        self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"
-    ) -> "Losses":
-        """The loss to follow, scaled to its part of the whole step, and the loss to report, to that of its batch."""
-        first, *others = (part.losses(term) for term in self._terms(logits, features, labels, ids))
-        if self.feature_loss is not None:
-            # Predictions go as logits, whose argmax they are; only losses on pairs know what to do with them.
-            compared = logits if self.pairs == "predictions" and isinstance(self.feature_loss, PAIR_LOSSES) else labels
-            extra = self.feature_weight * self.feature_loss(features, compared)
-            # Each of the two losses may have a label of its own to ignore.
-            own = part._replace(labels=part.feature_labels)
-            others.append(own.losses(Term(extra, mean_over(self.feature_loss), value_over(self.feature_loss))))
-        followed, reported = first
-        for one in others:
-            followed, reported = followed + one.followed, reported + one.reported
-        return Losses(followed, reported)
-
-    def _terms(self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None) -> Sequence[Term]:
-        first, names = features if self._on_features else logits, {"ids": ids} if self._by_id else {}
-        terms = getattr(self.loss, "terms", None)
-        if terms is not None:
-            found: Sequence[Term] = terms(first, labels, **names)
-            return found
-        assert first is not None
-        return [Term(value_of(self.loss, first, labels, **names), mean_over(self.loss), value_over(self.loss))]
-
-
-class Losses(NamedTuple):
-    """The loss to follow and the loss to report: summed over the processes, that is the loss of their common batch."""
-
-    followed: Tensor
-    reported: Tensor
-
-
-class Share(NamedTuple):
-    """How much of something a batch holds: of the whole step, times the processes; of the batches of all processes."""
-
-    of_step: Tensor | float = 1.0
-    of_batch: Tensor | float = 1.0
-
-
-class Part(NamedTuple):
-    """How much a batch counts where it is a part of a larger one, so that a sum of means is the mean of all samples.
-
-    `samples`: its share of the labelled samples; `labels` and `feature_labels`: of the labels as the loss and the loss
-    on features count them. `known`: the labelled samples of the batch in all processes. `rows`: its rows here;
-    `of_rows`: those of the whole step, where that has several batches.
-    """
-
-    samples: Share = Share()
-    labels: Share = Share()
-    feature_labels: Share = Share()
-    known: Tensor | None = None
-    rows: Tensor | None = None
-    of_rows: Tensor | None = None
-    processes: int = 1
-
-    def losses(self, term: Term) -> Losses:
-        """A summand of the loss, as it is followed and as it is reported."""
-        value = term.value
-        return Losses(value * self.of(term.over), self._reported(value.detach(), term.value_over or term.over))
-
-    def of(self, over: Over) -> Tensor | float:
-        """The factor for a mean over that; all processes ask together for one over all of them."""
-        if over == "processes":
-            if self.rows is None or self.of_rows is None:
-                return 1.0
-            return sum_over_processes(self.rows) / self.of_rows
-        if over == "nothing":
-            # The gradients of the processes will be averaged, and are to be added.
-            return float(self.processes)
-        return 1.0 if over == "step" else self._share(over).of_step
-
-    def _reported(self, value: Tensor, over: Over) -> Tensor:
-        if over == "nothing":
-            return value
-        if over in ("processes", "step"):
-            # All processes have the same.
-            return value / self.processes
-        share = self._share(over).of_batch
-        # The mean of a batch without labels is no number, and no part of anything.
-        return torch.where(share > 0, value * share, 0.0) if isinstance(share, Tensor) else value
-
-    def _share(self, over: Over) -> Share:
-        return self.labels if over == "labels" else self.samples
 
 
 _WHOLE = Part()
@@ -248,3 +128,115 @@ class WeightAverage:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self.model.load_state_dict(state)
+
+
+def make_network(
+    model: nn.Module,
+    loss: Callable[..., Tensor] | Objective | None,
+    device: torch.device,
+    *,
+    samples: bool,
+    recorded: bool,
+    head: str | None,
+    channels_last: bool | None,
+) -> Network:
+    """The model with its objective, on the device; its features are watched where something looks at them.
+
+    `samples`: whether the training set is there for a loss that looks at it between epochs.
+    """
+    objective = loss if isinstance(loss, Objective) else Objective(loss)
+    if objective.looks_at_samples and not samples:
+        raise ValueError(
+            f"samples must be given: {type(objective.loss).__name__} looks at the training set between epochs"
+        )
+    watched = recorded or objective.needs_features or objective.looks_at_samples
+    network = Network(model, objective, features=watched, head=head)
+    network.to(device)
+    if device.type == "cuda" if channels_last is None else channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def share_batch_statistics(network: nn.Module) -> None:
+    """Let every batch normalization use the statistics of all processes; parameters, buffers and names stay."""
+    for module in network.modules():
+        if isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm | SharedStatistics):
+            module.__class__ = _shared(type(module))  # type: ignore[arg-type]
+
+
+def own_batch_statistics(network: nn.Module) -> None:
+    """Undo `share_batch_statistics`."""
+    for module in network.modules():
+        if isinstance(module, SharedStatistics):
+            module.__class__ = type(module).__mro__[2]
+
+
+class SharedStatistics:
+    """Goes before a batch normalization's class: its forward in training mode, over all processes' samples."""
+
+    def forward(self: Any, inputs: Tensor) -> Tensor:
+        if not self.training:
+            # Evaluated batches are shared out whole, whether running statistics are kept for them or not.
+            normalised: Tensor = super().forward(inputs)  # type: ignore[misc]
+            return normalised
+        self._check_input_dim(inputs)
+        rows = inputs.transpose(0, 1).reshape(inputs.shape[1], -1).to(torch.promote_types(inputs.dtype, torch.float32))
+        totals = sum_with_gradient(torch.cat([rows.sum(1), rows.new_full((1,), rows.shape[1])]))
+        count = totals[-1]
+        mean = totals[:-1] / count
+        # Deviations from the common mean, not a difference of squares: nothing cancels.
+        variance = sum_with_gradient((rows - mean.unsqueeze(1)).square().sum(1)) / count
+        # One value alone has no spread; torch refuses it, but to know would be to wait for the device.
+        _follow(self, mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
+        normal = (rows - mean.unsqueeze(1)) * torch.rsqrt(variance + self.eps).unsqueeze(1)
+        if self.affine:
+            normal = normal * self.weight.unsqueeze(1) + self.bias.unsqueeze(1)
+        moved = (inputs.shape[1], inputs.shape[0], *inputs.shape[2:])
+        return normal.reshape(moved).transpose(0, 1).to(inputs.dtype)
+
+
+@torch.no_grad()
+def check_buffers(model: nn.Module) -> None:
+    """Refuse a model whose buffers differ between the processes: each would evaluate its own, and one be saved."""
+    named = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point() and buffer.numel()}
+    if not named or not several():
+        return
+    largest = torch.cat([buffer.reshape(-1).float() for buffer in named.values()])
+    least = -largest
+    for extreme in (largest, least):
+        dist.all_reduce(extreme, dist.ReduceOp.MAX)
+    # Statistics of batch normalization are of the same bits on machines that round alike.
+    differ = largest + least > 1e-3 * torch.maximum(largest.abs(), least.abs()) + 1e-6
+    if bool(differ.any()):
+        parts = differ.split([buffer.numel() for buffer in named.values()])
+        name = next(name for name, part in zip(named, parts, strict=True) if bool(part.any()))
+        raise ValueError(
+            "every buffer of the model must be filled alike by the processes, as those of batch normalization are; "
+            f"{name} differs between them"
+        )
+
+
+def data_parallel(network: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:
+    """The network in several processes: gradients are averaged, buffers are left to those who fill them alike."""
+    ids = [device] if device.type == "cuda" else None
+    wrap = nn.parallel.DistributedDataParallel
+    # torch renamed the switch in 2.13.
+    renamed = "forward_sync_buffers" in inspect.signature(wrap).parameters
+    switch: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
+    return wrap(network, device_ids=ids, **switch)
+
+
+@torch.no_grad()
+def _follow(layer: Any, mean: Tensor, unbiased: Tensor) -> None:
+    """Running statistics, as torch keeps them."""
+    if layer.running_mean is None:
+        return
+    layer.num_batches_tracked.add_(1)
+    momentum = 1 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
+    layer.running_mean.lerp_(mean.to(layer.running_mean.dtype), momentum)
+    layer.running_var.lerp_(unbiased.to(layer.running_var.dtype), momentum)
+
+
+@functools.cache
+def _shared(kind: type) -> type:
+    return type(f"Shared{kind.__name__}", (SharedStatistics, kind), {})

@@ -1,21 +1,162 @@
-"""From a configuration to the loss: one of the registry with its options, and what stands beside it."""
+"""The loss of a batch: what a training follows and reports, and how a configuration says which loss that is."""
 
 import functools
 import inspect
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from hardsight.distributed import sum_over_processes
 from hardsight.losses.automatic import AutomaticRescaling
+from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
 from hardsight.losses.correction import noisy_transition
+from hardsight.losses.curriculum import D2L
+from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.margins import MARGINS, CosineLinear, MarginLoss, margin_loss
 from hardsight.losses.registry import LOSSES, LossEntry, Sizes
 from hardsight.losses.rescaling import GradientRescaling
+from hardsight.losses.robust import TruncatedGCELoss
+from hardsight.losses.terms import Over, Term, mean_over, value_of, value_over
 from hardsight.names import check_name, unknown_name
 from hardsight.training.config import TrainingConfig
-from hardsight.training.network import Objective
 from hardsight.training.reading import about, typed
+
+PAIR_LOSSES = (AMCLoss, ContrastiveLoss)
+
+
+class Objective(nn.Module):
+    """The loss of a batch: `loss(logits, labels)` plus, scaled, `feature_loss(features, labels)`.
+
+    `pairs` says whose labels a loss on pairs compares: the model's own predictions (AMC-Loss, Eq. 3) or the given
+    ones. The weight is a buffer, so that a schedule can change it under a captured step.
+    """
+
+    feature_weight: Tensor
+
+    def __init__(
+        self,
+        loss: Callable[..., Tensor] | None = None,
+        feature_loss: Callable[..., Tensor] | None = None,
+        *,
+        feature_weight: float = 1.0,
+        pairs: str = "predictions",
+    ) -> None:
+        super().__init__()
+        if pairs not in ("predictions", "labels"):
+            raise ValueError(f'pairs must be "predictions" or "labels"; got {pairs!r}')
+        self.loss = nn.CrossEntropyLoss() if loss is None else loss
+        self.feature_loss, self.pairs, self.full_weight = feature_loss, pairs, float(feature_weight)
+        self._factor = 1.0
+        self.register_buffer("feature_weight", torch.tensor(self.full_weight), persistent=False)
+        # A loss gets what its signature asks for: logits or features first, ids where it keeps a table of samples.
+        asked = list(inspect.signature(getattr(self.loss, "forward", self.loss)).parameters)
+        self._on_features, self._by_id = asked[:1] == ["features"], "ids" in asked
+
+    @property
+    def looks_at_samples(self) -> bool:
+        """Whether the loss must see the training set between epochs."""
+        always = isinstance(self.loss, AutomaticRescaling | JointOptimisation | D2L)
+        return always or (isinstance(self.loss, TruncatedGCELoss) and self.loss.has_table)
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a part of the loss looks at the features."""
+        return self._on_features or self.feature_loss is not None
+
+    def scale_features(self, factor: float) -> None:
+        """Set the weight of the feature loss to this share of the full one."""
+        if self.feature_loss is not None and factor != self._factor:
+            self.feature_weight.fill_(factor * self.full_weight)
+            self._factor = factor
+
+    def forward(
+        self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"
+    ) -> "Losses":
+        """The loss to follow, scaled to its part of the whole step, and the loss to report, to that of its batch."""
+        first, *others = (part.losses(term) for term in self._terms(logits, features, labels, ids))
+        if self.feature_loss is not None:
+            # Predictions go as logits, whose argmax they are; only losses on pairs know what to do with them.
+            compared = logits if self.pairs == "predictions" and isinstance(self.feature_loss, PAIR_LOSSES) else labels
+            extra = self.feature_weight * self.feature_loss(features, compared)
+            # Each of the two losses may have a label of its own to ignore.
+            own = part._replace(labels=part.feature_labels)
+            others.append(own.losses(Term(extra, mean_over(self.feature_loss), value_over(self.feature_loss))))
+        followed, reported = first
+        for one in others:
+            followed, reported = followed + one.followed, reported + one.reported
+        return Losses(followed, reported)
+
+    def _terms(self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None) -> Sequence[Term]:
+        first, names = features if self._on_features else logits, {"ids": ids} if self._by_id else {}
+        terms = getattr(self.loss, "terms", None)
+        if terms is not None:
+            found: Sequence[Term] = terms(first, labels, **names)
+            return found
+        assert first is not None
+        return [Term(value_of(self.loss, first, labels, **names), mean_over(self.loss), value_over(self.loss))]
+
+
+class Losses(NamedTuple):
+    """The loss to follow and the loss to report: summed over the processes, that is the loss of their common batch."""
+
+    followed: Tensor
+    reported: Tensor
+
+
+class Share(NamedTuple):
+    """How much of something a batch holds: of the whole step, times the processes; of the batches of all processes."""
+
+    of_step: Tensor | float = 1.0
+    of_batch: Tensor | float = 1.0
+
+
+class Part(NamedTuple):
+    """How much a batch counts where it is a part of a larger one, so that a sum of means is the mean of all samples.
+
+    `samples`: its share of the labelled samples; `labels` and `feature_labels`: of the labels as the loss and the loss
+    on features count them. `known`: the labelled samples of the batch in all processes. `rows`: its rows here;
+    `of_rows`: those of the whole step, where that has several batches.
+    """
+
+    samples: Share = Share()
+    labels: Share = Share()
+    feature_labels: Share = Share()
+    known: Tensor | None = None
+    rows: Tensor | None = None
+    of_rows: Tensor | None = None
+    processes: int = 1
+
+    def losses(self, term: Term) -> Losses:
+        """A summand of the loss, as it is followed and as it is reported."""
+        value = term.value
+        return Losses(value * self.of(term.over), self._reported(value.detach(), term.value_over or term.over))
+
+    def of(self, over: Over) -> Tensor | float:
+        """The factor for a mean over that; all processes ask together for one over all of them."""
+        if over == "processes":
+            if self.rows is None or self.of_rows is None:
+                return 1.0
+            return sum_over_processes(self.rows) / self.of_rows
+        if over == "nothing":
+            # The gradients of the processes will be averaged, and are to be added.
+            return float(self.processes)
+        return 1.0 if over == "step" else self._share(over).of_step
+
+    def _reported(self, value: Tensor, over: Over) -> Tensor:
+        if over == "nothing":
+            return value
+        if over in ("processes", "step"):
+            # All processes have the same.
+            return value / self.processes
+        share = self._share(over).of_batch
+        # The mean of a batch without labels is no number, and no part of anything.
+        return torch.where(share > 0, value * share, 0.0) if isinstance(share, Tensor) else value
+
+    def _share(self, over: Over) -> Share:
+        return self.labels if over == "labels" else self.samples
+
 
 # What papers and people call a loss, beside its own name.
 ALIASES = {"gr": "gradient_rescaling"}

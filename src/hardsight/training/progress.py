@@ -3,7 +3,6 @@
 `Meter` looks at no value, so a step never waits for the device; the host asks when an epoch or an interval ends.
 """
 
-import dataclasses
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight.distributed import rank_and_count
+from hardsight.distributed import rank_and_count, sum_over_processes
 from hardsight.losses.emphasis import largest_beta
 from hardsight.losses.rescaling import GradientRescaling
-from hardsight.names import check_name, visible
-from hardsight.training.record import flat
+from hardsight.names import visible
+from hardsight.training.feed import IGNORED
 
 
 class Progress:
@@ -86,12 +85,23 @@ def _said(name: str, value: float) -> str:
     return f"{words} {100 * value:.2f} %" if name.endswith("accuracy") else f"{words} {value:.4f}"
 
 
-# The label of a sample that has none, as `cross_entropy` and every loss leave it out.
-IGNORED = -100
+# So many ids of a batch fit into one line.
+_IDS_SHOWN = 16
 
 
 class NonFiniteLossError(ValueError):
     """A loss, a weight or an output was no finite number; the sentence says when, on which samples, what was kept."""
+
+    @classmethod
+    def at(cls, what: str, step: int, per_epoch: int, ids: list[int], kept: Path | None) -> "NonFiniteLossError":
+        """`what` happened in that step, counted from 0, to the samples with these ids; `kept`: the last checkpoint."""
+        more = f" and {len(ids) - _IDS_SHOWN} others" if len(ids) > _IDS_SHOWN else ""
+        shown = ", ".join(map(str, ids[:_IDS_SHOWN])) + more if ids else "unknown: the batches carry no ids"
+        saved = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before it"
+        return cls(
+            f"{what} step {step + 1} (epoch {step // per_epoch + 1}), in the batch with ids {shown}; {saved}; try a "
+            "lower learning rate, or hold gradients to a norm (clip)"
+        )
 
 
 class Meter:
@@ -141,6 +151,22 @@ class Meter:
     def end_step(self) -> None:
         """Move on to the next optimiser step."""
         self.steps += 1
+
+    def first_bad(self) -> tuple[int, list[int]] | None:
+        """The first step whose loss was no finite number in any process, and its samples' ids there; None if none."""
+        none = torch.iinfo(torch.int64).max
+        rank, world = rank_and_count()
+        everywhere = torch.zeros(world, dtype=torch.int64, device=self.loss.device)
+        everywhere[rank] = torch.where(self.bad_step < 0, none, self.bad_step)
+        steps = sum_over_processes(everywhere).tolist()
+        first = min(steps)
+        if first == none:
+            return None
+        ids = torch.full((world, len(self.bad_ids)), -1, dtype=torch.int64, device=self.loss.device)
+        ids[rank] = self.bad_ids if steps[rank] == first else -1
+        if world > 1:
+            torch.distributed.all_reduce(ids, torch.distributed.ReduceOp.MAX)
+        return first, ids[ids >= 0].tolist()
 
     def begin_epoch(self) -> None:
         """Start the sums anew."""
@@ -223,43 +249,3 @@ def _advice(loss: object, classes: int, learning_rate: float) -> str:
         if loss.beta > limit:
             return f"rescaling with beta {loss.beta:g} rules classes out; at lam {loss.lam:g} try less than {limit:.3g}"
     return f"try another learning rate (it is {learning_rate:.3g}, and often too high), or cross-entropy first"
-
-
-class Tracker:
-    """Logs one row an epoch under the tracker's own folder in the run, `RUN/NAME`."""
-
-    def __init__(self, name: str, folder: Path, config: Any) -> None:
-        try:
-            from accelerate import PartialState
-            from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-            from accelerate.utils import LoggerType
-        except ImportError:
-            raise ImportError("record.tracker needs accelerate: pip install accelerate") from None
-        PartialState()  # its trackers ask it which process they are in
-        known = [str(one) for one in LoggerType if str(one) != "all"]
-        check_name("record.tracker", name, known)
-        kind = LOGGER_TYPE_TO_CLASS[name]
-        try:
-            self.tracker = kind(folder.name, folder / name) if kind.requires_logging_directory else kind(folder.name)
-            self.tracker.start()
-        except (ImportError, NameError):
-            # accelerate imports a tracker's package only if it is there, and finds a name undefined where it is not.
-            raise ImportError(f"record.tracker {name!r} needs its package: pip install {name}") from None
-        self.tracker.store_init_configuration(_plain(config))
-
-    def epoch(self, number: int, row: Mapping[str, float | int]) -> None:
-        """Log an epoch's numbers; one process does."""
-        if rank_and_count()[0] == 0:
-            self.tracker.log({name: value for name, value in row.items() if name != "epoch"}, step=number)
-
-    def close(self) -> None:
-        """Finish what is still to be written."""
-        self.tracker.finish()
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    """Trackers keep one level of plain values."""
-    settings = flat(dataclasses.asdict(config))
-    return {
-        key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in settings.items()
-    }

@@ -3,11 +3,13 @@
 One process writes; what is written follows the checkpoint, so a resumed run never holds an epoch twice.
 """
 
+import contextlib
 import datetime
 import importlib.metadata
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ import pyarrow as pa
 import torch
 
 from hardsight import records
-from hardsight.claims import CLAIM, is_abandoned
+from hardsight.distributed import lost_process_named
 from hardsight.files import read_text
-from hardsight.owners import lives, this_process
-from hardsight.records import read_run
+from hardsight.owners import this_process
+from hardsight.training.checkpoints import Checkpoints
+from hardsight.training.progress import NonFiniteLossError
 
 # What a column of `epochs.parquet` means; the columns of subsets and rates appear where they were measured.
 EPOCH_COLUMNS = {
@@ -41,6 +44,28 @@ EPOCH_COLUMNS = {
 _MAY_DIFFER = ("folder", "name", "data.root", "record.checkpoint_every", "record.tracker", "device")
 Row = dict[str, float | int]
 _PACKAGES = ("torch", "numpy", "safetensors", "pyarrow", "hardsight")
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a record says of its run. `preprocessing`: what was done to the images, for who uses the weights later."""
+
+    name: str | None = None
+    seed: int | None = None
+    config: Mapping[str, Any] | None = None
+    class_names: Sequence[str] = ()
+    preprocessing: Mapping[str, Any] | None = None
+
+    def as_dict(self, name: str, device: torch.device) -> dict[str, Any]:
+        """As `RunRecord` takes them; `name` is that of a run without one of its own."""
+        found: dict[str, Any] = {
+            "name": self.name or name,
+            "seed": self.seed,
+            "config": dict(self.config or {}),
+            "device": device_name(device),
+            "class_names": list(self.class_names),
+        }
+        return found if self.preprocessing is None else found | {"preprocessing": dict(self.preprocessing)}
 
 
 class RunRecord:
@@ -145,6 +170,57 @@ class RunRecord:
             records.write_json(self.folder / "run.json", self.details)
 
 
+@contextlib.contextmanager
+def failure_recorded(record: RunRecord, folder: Path | None, *, resume: bool = True) -> Iterator[None]:
+    """What stops a training, from inside or outside, is written to its record before it goes on to the caller.
+
+    `folder`: where the training writes, which every process knows and only the first one's record does. What stops it
+    from outside gets a note that says how to go on; `resume`: whether this training would have gone on itself.
+    """
+    try:
+        with lost_process_named():
+            yield
+    except (KeyboardInterrupt, GeneratorExit) as stop:
+        _write_end(record, record.interrupt)
+        kept = None if folder is None else Checkpoints(folder).latest()
+        # A part of this training, in a folder of its own, may have said what it keeps.
+        if kept is not None or folder is None or not getattr(stop, "__notes__", ()):
+            stop.add_note(_how_to_go_on(kept, resume))
+        raise
+    except Exception as reason:
+        if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
+            # Python names the file where opening fails, not where writing does: say whose disk is full.
+            reason.filename = None if folder is None else str(folder)
+        retry = not isinstance(reason, NonFiniteLossError)
+        _write_end(record, lambda: record.fail(_in_words(reason), retry=retry))
+        raise
+
+
+def _write_end(record: RunRecord, write: Callable[[], None]) -> None:
+    """Write how a run ended, if it began; the reason itself is what must reach the caller, not that a disk is full."""
+    if not record.details:
+        return
+    with contextlib.suppress(OSError):
+        try:
+            write()
+        except RuntimeError:
+            # torch reports a killed worker whenever the system does, in the middle of whatever is done just then.
+            write()
+
+
+def _how_to_go_on(kept: Path | None, resume: bool) -> str:
+    if kept is None:
+        return "nothing is kept yet, and the same command begins from the start"
+    if not resume:
+        return f"the last checkpoint is {kept}, and the same command without --restart (resume=False) goes on from it"
+    return f"the same command goes on from {kept}"
+
+
+def _in_words(reason: Exception) -> str:
+    expected = isinstance(reason, NonFiniteLossError | OSError)
+    return str(reason) if expected else f"{type(reason).__name__}: {reason}"
+
+
 def _with_settings(details: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _settings(value) if name == "config" else value for name, value in details.items()}
 
@@ -219,57 +295,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type} ({platform.machine()})"
-
-
-def list_runs(folder: Path | str) -> list[dict[str, Any]]:
-    """Every record at or below `folder`, oldest first: folder, name, kind, status, created, epochs, results.
-
-    A run that says `running` while its process has ended is `gone`: killed, or the machine went down.
-    A record inside another is a part of that one and not listed.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"folder must be one that holds run records; there is no folder {folder}")
-    runs = [_line(path) for path in _records(folder, set())]
-    return sorted(runs, key=lambda run: (str(run["created"] or ""), run["folder"]))
-
-
-def _records(folder: Path, seen: set[Path]) -> Iterator[Path]:
-    place = folder.resolve()
-    if place in seen:
-        return  # a link that leads back
-    seen.add(place)
-    if (folder / "run.json").is_file():
-        yield folder
-        return
-    for inner in sorted(folder.iterdir()):
-        if inner.is_dir() and not inner.name.startswith("."):
-            yield from _records(inner, seen)
-
-
-def _line(folder: Path) -> dict[str, Any]:
-    details = read_run(folder) or {"status": "unreadable"}
-    if details.get("status") == "running" and _is_gone(folder, details.get("process")):
-        details["status"] = "gone"
-    wanted = ("name", "kind", "status", "created", "seed", "device", "results", "error")
-    line: dict[str, Any] = {"folder": str(folder)} | {key: details.get(key) for key in wanted}
-    line["epochs"] = _epochs(folder)
-    return line
-
-
-def _is_gone(folder: Path, process: Any) -> bool:
-    """Whether nobody works on a run that says it is running; a record may have come from anywhere."""
-    known = isinstance(process, dict) and {"host", "pid", "started"} <= process.keys()
-    alive = lives(process) if known else None
-    # On another machine only the claim tells, which its owner keeps touching.
-    return is_abandoned(folder / CLAIM) if alive is None else not alive
-
-
-def _epochs(folder: Path) -> int | None:
-    from hardsight.files.parquet import Parquet
-
-    try:
-        with Parquet(folder / "epochs.parquet") as epochs:
-            return epochs.rows
-    except (OSError, ValueError):
-        return None

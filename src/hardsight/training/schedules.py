@@ -1,4 +1,4 @@
-"""How learning rate, loss weight and Adam's beta1 change over a training: plain functions of the position in it.
+"""How steps are taken, and how learning rate, loss weight and Adam's beta1 change: functions of the position.
 
 A schedule maps a `Position` to a factor, usually in [0, 1], and knows nothing of optimisers. Its time is counted in
 epochs (whole ones finished so far) or in optimiser steps, whichever the paper it comes from counts in.
@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import torch
 
 from hardsight.losses import schedules as ramps
 from hardsight.losses.schedules import AMC_PAPER, AMC_SCRIPT, AMCSchedule
@@ -91,6 +93,50 @@ def product(*factors: Schedule) -> Schedule:
 def between(low: float, high: float, factor: Schedule) -> Schedule:
     """`high` where the factor is 1, `low` where it is 0: Adam's beta1 from 0.9 down to 0.5."""
     return lambda position: factor(position) * high + (1 - factor(position)) * low
+
+
+PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the steps of a training are taken.
+
+    `accumulate`: batches of one step. `clip`: largest norm of the gradient. `average_decay`: evaluate an exponential
+    moving average of the weights. `precision`: "float32", "bf16", "fp16" or "auto" (bf16 on CUDA). `capture`: on CUDA,
+    compile the network and replay the step as a graph. `channels_last`: the layout of convolutions, by default on CUDA.
+    `check_every`: steps between two checks that the loss is a finite number. `checkpoint_every`: steps between
+    checkpoints within an epoch.
+    """
+
+    accumulate: int = 1
+    clip: float | None = None
+    average_decay: float | None = None
+    precision: str = "auto"
+    capture: bool = True
+    channels_last: bool | None = None
+    check_every: int = 100
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("accumulate", "check_every", "checkpoint_every"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ValueError(f"{name} must be at least 1; got {count!r}")
+        if self.clip is not None and not 0 < self.clip < float("inf"):
+            raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {self.clip!r}")
+        if self.average_decay is not None and not 0 <= self.average_decay < 1:
+            raise ValueError(
+                f"average_decay must lie in [0, 1), the share of the average that a step keeps; "
+                f"got {self.average_decay!r}"
+            )
+        if self.precision not in ("auto", *PRECISIONS):
+            raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {self.precision!r}")
+
+    def precision_on(self, device: torch.device) -> torch.dtype:
+        """The precision as a type; "auto" is bf16 on CUDA."""
+        wanted = ("bf16" if device.type == "cuda" else "float32") if self.precision == "auto" else self.precision
+        return PRECISIONS[wanted]
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from hardsight.geometry import widen
-from hardsight.training.capture import RECOMPILE_LIMIT, Place, Replay, ResidentBatches
-from hardsight.training.loop import Training
-from hardsight.training.network import Losses, Part
-from hardsight.training.step import Batch, Step
+from hardsight.training.capture import RECOMPILE_LIMIT, Replay
+from hardsight.training.feed import Batch, Place, ResidentBatches
+from hardsight.training.loop import Loop
+from hardsight.training.objectives import Losses, Part
+from hardsight.training.step import Step
 
 Result = TypeVar("Result")
 
@@ -112,23 +113,23 @@ class Beside:
         return results
 
 
-class StackedTrainings:
+class StackedLoops:
     """Trainings whose steps are taken together: each leaves its batch, and the last one to come sets them off.
 
     When one has ended the others are stacked anew; the last one left goes on alone.
     """
 
-    def __init__(self, trainings: Sequence[Training]) -> None:
-        self.trainings = list(trainings)
-        self.alone = [training.take_step for training in trainings]
-        self.together = list(range(len(self.trainings)))
+    def __init__(self, loops: Sequence[Loop]) -> None:
+        self.loops = list(loops)
+        self.alone = [loop.take_step for loop in loops]
+        self.together = list(range(len(self.loops)))
         self.waiting: dict[int, Batch | Place] = {}
         self.stack: Stack | None = None
         self._sources: list[ResidentBatches] = []
         self._replay: Replay | None = None
-        check_alike([training.step for training in trainings])
-        for place, training in enumerate(self.trainings):
-            training.take_step = self._putter(place)
+        check_alike([loop.step for loop in loops])
+        for place, loop in enumerate(self.loops):
+            loop.take_step = self._putter(place)
 
     def _putter(self, place: int) -> Callable[[Sequence[Any]], None]:
         def put(group: Sequence[Any]) -> None:
@@ -154,11 +155,11 @@ class StackedTrainings:
         if len(batches) == 1:
             self.alone[self.together[0]](batches)
             return
-        trainings = [self.trainings[place] for place in self.together]
-        on_gpu = trainings[0].device.type == "cuda"
+        loops = [self.loops[place] for place in self.together]
+        on_gpu = loops[0].device.type == "cuda"
         if self.stack is None:
             # Only now: a resumed training has put back its weights in the meantime.
-            self.stack = Stack([training.step for training in trainings], compiled=on_gpu)
+            self.stack = Stack([loop.step for loop in loops], compiled=on_gpu)
         places = [batch for batch in batches if isinstance(batch, Place)]
         full = len(places) == len(batches) and all(place.is_full for place in places)
         if on_gpu and full and len({(place.loader.batch_size, place.loader.images.shape[1:]) for place in places}) == 1:
@@ -169,8 +170,8 @@ class StackedTrainings:
             self.stack.take(made, fast=False)
             return
         # Not by `alone`: a graph of its own would hold on to memory that the next stack leaves behind.
-        for training, batch in zip(trainings, made, strict=True):
-            training.step([batch])
+        for loop, batch in zip(loops, made, strict=True):
+            loop.step([batch])
 
     def _replayed(self, places: Sequence[Place]) -> None:
         self._sources = self._sources or [ResidentBatches(place.loader, place.plan) for place in places]

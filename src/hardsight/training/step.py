@@ -5,8 +5,8 @@ it runs as it stands on any device and can be captured whole on a GPU (see `capt
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,12 +18,12 @@ from hardsight.losses.accumulation import AccumulatedRescaling
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.terms import label_count
-from hardsight.training.between_epochs import check_samples, looks_at_samples
-from hardsight.training.network import Network, Objective, Part, Share, WeightAverage
-from hardsight.training.processes import data_parallel, share_batch_statistics
-from hardsight.training.progress import IGNORED, Meter
-
-Batch = tuple[Tensor, Tensor, Tensor | None]
+from hardsight.training.checkpoints import load_optimizer
+from hardsight.training.feed import IGNORED, Batch
+from hardsight.training.network import Network, WeightAverage, data_parallel, share_batch_statistics
+from hardsight.training.objectives import Part, Share
+from hardsight.training.progress import Meter
+from hardsight.training.schedules import Plan, Position, Steps
 
 
 @dataclass
@@ -42,6 +42,8 @@ class Step:
     clip: float | None = None
     average: WeightAverage | None = None
     recorder: Any = None
+    # What was last written to a learning rate on the device: writing it again would be a launch for nothing.
+    _rates: dict[int, float] = field(default_factory=dict)
 
     def __call__(self, group: Sequence[Batch]) -> None:
         """Take one step on a group of batches."""
@@ -99,6 +101,23 @@ class Step:
             self.average.update()
         self.meter.end_step()
 
+    def follow(self, plan: Plan, position: Position) -> None:
+        """Set the learning rate, beta1 and the weight of the feature loss to what the plan says for this position."""
+        factor = plan.learning_rate(position)
+        beta1 = None if plan.beta1 is None else plan.beta1(position)
+        for group in self.optimizer.param_groups:
+            rate = factor * group["initial_lr"]
+            if not isinstance(group["lr"], Tensor):
+                group["lr"] = rate
+            elif self._rates.get(id(group)) != rate:
+                group["lr"].fill_(rate)
+                self._rates[id(group)] = rate
+            if beta1 is not None:
+                if "betas" not in group:
+                    raise ValueError("plan.beta1 needs an optimiser with betas, Adam or AdamW")
+                group["betas"] = (beta1, group["betas"][1])
+        self.network.objective.scale_features(plan.feature_loss(position))
+
     def settings(self) -> list[dict[str, Any]]:
         """The optimiser's settings but the learning rate: numbers that a captured step holds as constants."""
         kept = ("params", "lr", "initial_lr")
@@ -151,12 +170,48 @@ class Step:
                     f"requires_grad_(False); {name} has none"
                 )
 
+    def shared_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the step beside the weights: the same in every process."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "optimizer_kind": type(self.optimizer).__name__,
+            "objective": self.network.objective.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+        }
+
+    def own_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the step in each process."""
+        recorder = None if self.recorder is None else self.recorder.state_dict()
+        return {"meter": self.meter.state_dict(), "recorder": recorder}
+
+    def load_states(self, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Go back to what `shared_state` and `own_state` returned."""
+        self.network.objective.load_state_dict(shared["objective"])
+        load_optimizer(self.optimizer, shared["optimizer"])
+        for part, state in ((self.average, shared["average"]), (self.scaler, shared["scaler"])):
+            if part is not None:
+                part.load_state_dict(state)
+        self.meter.load_state_dict(own["meter"])
+        if self.recorder is not None:
+            self.recorder.load_state_dict(own["recorder"])
+
+    def parts_of(self, shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+        """The parts that these states and this step must have alike: what each has, by name."""
+        optimizer = type(self.optimizer).__name__
+        return {
+            "optimizer": (shared.get("optimizer_kind", optimizer), optimizer),
+            "average_decay": (_given(shared["average"]), _given(self.average)),
+            "precision fp16": (_given(shared["scaler"]), _given(self.scaler)),
+            "recorder": (_given(own["recorder"]), _given(self.recorder)),
+        }
+
     def _unsynchronised(self, wanted: bool) -> Any:
         hold = getattr(self.call, "no_sync", None)
         return hold() if wanted and hold is not None else contextlib.nullcontext()
 
 
-def check_parts(network: Network) -> None:
+def _check_parts(network: Network) -> None:
     """Refuse a loss whose value for a batch cannot be put together from those of its parts."""
     for loss in network.objective.modules():
         weight = loss.weight if isinstance(loss, nn.CrossEntropyLoss) else None
@@ -168,7 +223,7 @@ def check_parts(network: Network) -> None:
             )
 
 
-def accumulated(network: Network, accumulate: int) -> None:
+def _accumulated(network: Network, accumulate: int) -> None:
     """Let a loss that is normalised over the whole batch know that the batch comes in parts."""
     objective = network.objective
     if any(isinstance(one, AutomaticRescaling) for one in objective.modules()):
@@ -204,56 +259,30 @@ class _Accumulated(nn.Module):
         return label_count(self.inner, labels)
 
 
-PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def make_network(
-    model: nn.Module,
-    loss: Callable[..., Tensor] | Objective | None,
-    device: torch.device,
-    *,
-    samples: Iterable[Any] | None,
-    recorder: Any,
-    head: str | None,
-    channels_last: bool | None,
-) -> Network:
-    """The model with its objective, on the device; its features are watched where something looks at them."""
-    objective = loss if isinstance(loss, Objective) else Objective(loss)
-    check_samples(objective.loss, samples)
-    watched = recorder is not None or objective.needs_features or looks_at_samples(objective.loss)
-    network = Network(model, objective, features=watched, head=head)
-    network.to(device)
-    if device.type == "cuda" if channels_last is None else channels_last:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return network
-
-
 def make_step(
     network: Network,
-    optimizer: torch.optim.Optimizer | None,
+    optimizer: torch.optim.Optimizer | None = None,
+    steps: Steps | None = None,
     *,
-    precision: torch.dtype,
-    accumulate: int,
-    batch_size: int,
-    clip: float | None,
-    average_decay: float | None,
-    recorder: Any,
+    batch_size: int = 1024,
+    recorder: Any = None,
 ) -> Step:
     """The step of a network, shared between the processes where there are several."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise ValueError("model must have a parameter that takes a gradient; it has none")
-    device = next(network.parameters()).device
+    device, steps = next(network.parameters()).device, steps or Steps()
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", float(group["lr"]))
-    if accumulate > 1 or several():
-        check_parts(network)
-    if accumulate > 1:
-        accumulated(network, accumulate)
+    if steps.accumulate > 1 or several():
+        _check_parts(network)
+    if steps.accumulate > 1:
+        _accumulated(network, steps.accumulate)
     call: nn.Module = network
     if several():
         share_batch_statistics(network)
         call = data_parallel(network, device)
+    precision = steps.precision_on(device)
     return Step(
         network,
         call=call,
@@ -261,16 +290,11 @@ def make_step(
         meter=Meter(device, batch_size),
         precision=precision,
         scaler=torch.amp.GradScaler(device.type) if precision == torch.float16 else None,
-        clip=clip,
-        average=None if average_decay is None else WeightAverage(network.model, average_decay),
+        clip=steps.clip,
+        average=None if steps.average_decay is None else WeightAverage(network.model, steps.average_decay),
         recorder=recorder,
     )
 
 
-def precision_of(wanted: str, device: torch.device) -> torch.dtype:
-    """The precision by its name; "auto" is bf16 on CUDA."""
-    if wanted == "auto":
-        wanted = "bf16" if device.type == "cuda" else "float32"
-    if wanted not in PRECISIONS:
-        raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {wanted!r}")
-    return PRECISIONS[wanted]
+def _given(part: object) -> str:
+    return "not given" if part is None else "given"

@@ -1,20 +1,30 @@
-"""Sweeps: a grid of runs, each finished run a record; running again computes only what is missing.
+"""Runs: a grid of them, each finished run a record; running again computes only what is missing; the list of records.
 
 Any number of processes may run the same sweep: a run belongs to who claimed it first, and a run whose owner died is
 taken again and resumed from its checkpoint.
 """
 
 import contextlib
+import copy
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardsight.claims import CLAIM, claim, release_abandoned
+from hardsight.claims import CLAIM, claim, is_abandoned, release_abandoned
+from hardsight.distributed import join_processes, rank_and_count
+from hardsight.names import visible
+from hardsight.owners import lives
 from hardsight.records import read_run
+from hardsight.training.config import TrainingConfig
+from hardsight.training.configured import loop_of, train
 from hardsight.training.progress import NonFiniteLossError
+from hardsight.training.reading import build, put
+from hardsight.training.record import RunRecord
+from hardsight.training.together import run_together
 
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 _CLAIMS = ".claims"
@@ -63,6 +73,58 @@ def missing(folder: Path | str, runs: Iterable[Run], *, retry_failed: bool = Fal
         return details.get("status") == FINISHED or (for_good and not retry_failed)
 
     return [run for run in runs if not is_done(run)]
+
+
+def sweep(
+    config: dict[str, Any],
+    folder: Path | str,
+    runs: Sequence[Run],
+    *,
+    at_once: int = 1,
+    stacked: bool = False,
+    retry_failed: bool = False,
+    progress: bool | None = None,
+) -> list[Run]:
+    """Train `config` (plain values, as in the TOML file) with each run's settings; only what is missing.
+
+    With `at_once` more than 1, that many runs of this process train together on the device (see `together`); with
+    `stacked`, runs of one architecture share their forward and backward passes.
+    Returns the runs that this process computed.
+    """
+
+    def compute(mine: Sequence[tuple[Run, Path]]) -> None:
+        settings = [_with_settings(config, run, place) for run, place in mine]
+        if len(settings) == 1:
+            train(settings[0], progress=progress)
+            return
+        device = join_processes(settings[0].device)
+        run_together([loop_of(one, device, progress=False) for one in settings], stacked=stacked)
+
+    join_processes()
+    _, joined = rank_and_count()
+    if joined > 1:
+        raise ValueError(
+            f"a sweep's processes must be started one by one; got {joined} that were joined, as torchrun does"
+        )
+    for run in runs:
+        # All of them before the first is trained: a misspelt key must not be found after hours, and a run that
+        # another configuration finished is not this sweep's.
+        place = Path(folder) / run.name
+        RunRecord(place).check_same_run(_with_settings(config, run, place).as_dict())
+    return run_sweep(folder, runs, compute, at_once=at_once, retry_failed=retry_failed, say=_tell(progress))
+
+
+def _tell(progress: bool | None) -> Callable[[str], object]:
+    return (
+        (lambda sentence: None) if progress is False else (lambda sentence: print(visible(sentence), file=sys.stderr))
+    )
+
+
+def _with_settings(config: dict[str, Any], run: Run, place: Path) -> TrainingConfig:
+    tree = copy.deepcopy(config)
+    for key, value in run.settings.items():
+        put(tree, key, value)
+    return build(TrainingConfig, tree | {"folder": str(place), "name": run.name})
 
 
 def run_sweep(
@@ -133,3 +195,57 @@ def _check_names(runs: Sequence[Run]) -> None:
     long = next((name for name in names if len(name.encode()) > 200), None)
     if long is not None:
         raise ValueError(f"a run's settings must make a folder name of at most 200 characters; got {long[:60]!r}...")
+
+
+def list_runs(folder: Path | str) -> list[dict[str, Any]]:
+    """Every record at or below `folder`, oldest first: folder, name, kind, status, created, epochs, results.
+
+    A run that says `running` while its process has ended is `gone`: killed, or the machine went down.
+    A record inside another is a part of that one and not listed.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"folder must be one that holds run records; there is no folder {folder}")
+    runs = [_line(path) for path in _records(folder, set())]
+    return sorted(runs, key=lambda run: (str(run["created"] or ""), run["folder"]))
+
+
+def _records(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    place = folder.resolve()
+    if place in seen:
+        return  # a link that leads back
+    seen.add(place)
+    if (folder / "run.json").is_file():
+        yield folder
+        return
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and not inner.name.startswith("."):
+            yield from _records(inner, seen)
+
+
+def _line(folder: Path) -> dict[str, Any]:
+    details = read_run(folder) or {"status": "unreadable"}
+    if details.get("status") == "running" and _is_gone(folder, details.get("process")):
+        details["status"] = "gone"
+    wanted = ("name", "kind", "status", "created", "seed", "device", "results", "error")
+    line: dict[str, Any] = {"folder": str(folder)} | {key: details.get(key) for key in wanted}
+    line["epochs"] = _epochs(folder)
+    return line
+
+
+def _is_gone(folder: Path, process: Any) -> bool:
+    """Whether nobody works on a run that says it is running; a record may have come from anywhere."""
+    known = isinstance(process, dict) and {"host", "pid", "started"} <= process.keys()
+    alive = lives(process) if known else None
+    # On another machine only the claim tells, which its owner keeps touching.
+    return is_abandoned(folder / CLAIM) if alive is None else not alive
+
+
+def _epochs(folder: Path) -> int | None:
+    from hardsight.files.parquet import Parquet
+
+    try:
+        with Parquet(folder / "epochs.parquet") as epochs:
+            return epochs.rows
+    except (OSError, ValueError):
+        return None

@@ -17,12 +17,12 @@ from hardsight.training.checkpoints import (
     restore_device_random_states,
     restore_random_states,
 )
-from hardsight.training.fitting import Fitted, Session
+from hardsight.training.loop import Fitted, Loop
 from hardsight.training.progress import NonFiniteLossError
-from hardsight.training.stacked import StackedTrainings
+from hardsight.training.stacked import StackedLoops
 
 
-def run_together(sessions: Sequence[Session], *, stacked: bool = False) -> list[Fitted]:
+def run_together(loops: Sequence[Loop], *, stacked: bool = False) -> list[Fitted]:
     """Run these trainings to their ends, one step of each in turn; equals running them one after the other.
 
     With `stacked`, networks of one architecture share their forward and backward pass (see `stacked`): equal up to
@@ -30,15 +30,15 @@ def run_together(sessions: Sequence[Session], *, stacked: bool = False) -> list[
 
     One whose loss is no finite number stops alone; its error is raised when the others have ended.
     """
-    if not sessions:
+    if not loops:
         return []
     _, processes = rank_and_count()
     if stacked and processes > 1:
         raise ValueError(f"stacked must be False in several processes; got True in {processes}")
-    with current(sessions[0].training.device):
+    with current(loops[0].device):
         before = random_states()
         try:
-            turns = _take_turns(sessions, stacked=stacked)
+            turns = _take_turns(loops, stacked=stacked)
         finally:
             restore_random_states(before)
     for turn in turns:
@@ -47,9 +47,9 @@ def run_together(sessions: Sequence[Session], *, stacked: bool = False) -> list[
     return [turn.fitted for turn in turns if turn.fitted is not None]
 
 
-def _take_turns(sessions: Sequence[Session], *, stacked: bool) -> list["_Turn"]:
-    stack = StackedTrainings([session.training for session in sessions]) if stacked else None
-    turns = [_Turn(session, own_stream=stack is None) for session in sessions]
+def _take_turns(loops: Sequence[Loop], *, stacked: bool) -> list["_Turn"]:
+    stack = StackedLoops(loops) if stacked else None
+    turns = [_Turn(loop, own_stream=stack is None) for loop in loops]
     waiting = list(turns)
     try:
         while waiting:
@@ -66,13 +66,13 @@ def _take_turns(sessions: Sequence[Session], *, stacked: bool) -> list["_Turn"]:
 class _Turn:
     """One of the trainings: its stream, and the random states that are its own while it steps."""
 
-    def __init__(self, session: Session, *, own_stream: bool) -> None:
-        self.device = session.training.device
+    def __init__(self, loop: Loop, *, own_stream: bool) -> None:
+        self.device = loop.device
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" and own_stream else None
-        self.steps = session.stepwise()
+        self.steps = loop.stepwise()
         self.fitted: Fitted | None = None
         self.stopped: NonFiniteLossError | None = None
-        self.swap = _SwapOne(self.device, session) if session.training.feed.places else _SwapAll(session)
+        self.swap = _SwapOne(self.device, loop) if loop.feed.places else _SwapAll(loop)
 
     def take(self) -> bool:
         """Take one step; False when the training has ended."""
@@ -94,8 +94,8 @@ class _Turn:
 class _SwapAll:
     """Every global generator: a loader may draw from any of them."""
 
-    def __init__(self, session: Session) -> None:
-        self.state: Any = session.random
+    def __init__(self, loop: Loop) -> None:
+        self.state: Any = loop.random
 
     def enter(self) -> None:
         restore_random_states(self.state)
@@ -107,8 +107,8 @@ class _SwapAll:
 class _SwapOne:
     """The device's generator alone: with batches made on the device, dropout is all that draws."""
 
-    def __init__(self, device: torch.device, session: Session) -> None:
-        self.device, self.state = device, session.random["cuda"]
+    def __init__(self, device: torch.device, loop: Loop) -> None:
+        self.device, self.state = device, loop.random["cuda"]
 
     def enter(self) -> None:
         if self.state is not None:

@@ -22,7 +22,7 @@ from hardsight.domains.self_training.data import pixel_options, target_labels
 from hardsight.domains.self_training.record import worth_showing, write_thumbnails
 from hardsight.domains.self_training.rounds import class_accuracy, look, plain_batches
 from hardsight.records import read_run
-from hardsight.training import fit
+from hardsight.training import Steps, fit
 from hardsight.training.evaluation import evaluate
 from hardsight_studies.avh.adaptation_data import Domains, NotThereError, load_pair, pictures_of
 
@@ -195,6 +195,6 @@ def source_weights(settings: str, seed: int, device: str) -> dict[str, Tensor]:
     with torch.random.fork_rng(devices=[on] if on.type == "cuda" else []):
         torch.manual_seed(seed)
         batches = plain_batches(source, source.labels, of["batch_size"], **pixel_options(source, on), seed=seed)
-        fit(model, batches, None, OPTIMIZER(model.parameters()), epochs=of["source_epochs"], precision="float32",
-            head="linear", device=on, progress=False)  # fmt: skip
+        fit(model, batches, None, OPTIMIZER(model.parameters()), epochs=of["source_epochs"],
+            steps=Steps(precision="float32"), head="linear", device=on, progress=False)  # fmt: skip
     return copy.deepcopy(model.state_dict())

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from hardsight import records
+from hardsight import records, training
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.models import Classifier
-from hardsight.training.configured import session
+from hardsight.training.configured import loop_of
 from hardsight.training.record import Row as EpochRow
 from hardsight_studies.avh import looking
 from hardsight_studies.avh.levels import STATISTICS, GroupedImages, found_at, group_statistics
@@ -130,11 +130,12 @@ def iterate(runs: Sequence[Run], preset: str, options: Options) -> None:
             records.write_table(run.folder / STEPS, pa.Table.from_pylist(steps))
             return {"iterations": len(steps)}
 
-        made = session(config_of(run), options.torch_device, progress=False, resume=False, measure=write)
-        test = cast("DeviceLoader", made.training.test)
+        hooks = training.Hooks(measure=write)
+        loop = loop_of(config_of(run), options.torch_device, progress=False, resume=False, hooks=hooks)
+        test = cast("DeviceLoader", loop.test)
         images, labels = test.images[: ITERATED[preset]], test.labels[: ITERATED[preset]]
-        for _ in made.stepwise():
-            seen = looking.look(cast("Classifier", made.training.model), images, labels, test.scale)
+        for _ in loop.stepwise():
+            seen = looking.look(cast("Classifier", loop.model), images, labels, test.scale)
             steps.append(group_statistics(seen, torch.zeros_like(labels), 1, "all"))
 
 

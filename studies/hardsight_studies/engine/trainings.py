@@ -10,10 +10,10 @@ from torch import nn
 
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
-from hardsight.training import run_together
+from hardsight.training import Fitted, Loop, run_together
+from hardsight.training import Hooks as LoopHooks
 from hardsight.training.config import TrainingConfig
-from hardsight.training.configured import session
-from hardsight.training.fitting import Fitted, Session
+from hardsight.training.configured import loop_of
 from hardsight.training.reading import build
 from hardsight.training.record import Row as EpochRow
 from hardsight_studies.engine.clock import EpochWatch, Options
@@ -35,9 +35,8 @@ class Training:
         self.model: nn.Module
         self.recorder: Recorder | None
 
-    def look_at(self, made: Session) -> None:
-        """Take over what the session trains and with what."""
-        loop = made.training
+    def look_at(self, loop: Loop) -> None:
+        """Take over what the loop trains and with what."""
         assert loop.samples is not None
         loaders = loop.feed.batches, loop.samples.batches, loop.test
         self.batches, self.samples, self.test = (cast("DeviceLoader", one) for one in loaders)
@@ -65,16 +64,16 @@ def train(runs: Sequence[Run], options: Options, hooks: Hooks | None = None) -> 
     Runs whose data are not there are left out, with a sentence each; where none of them has its data, it raises.
     """
     device, hooks = options.torch_device, hooks or Hooks()
-    sessions: list[Session] = []
+    loops: list[Loop] = []
     for run in runs:
         try:
-            sessions.append(_session(run, device, options, hooks))
+            loops.append(_loop(run, device, options, hooks))
         except FileNotFoundError as absent:
             options.say(f"left out {run.name}: {absent}")
             problem = absent
-    if not sessions:
+    if not loops:
         raise problem
-    return [sessions[0].run()] if len(sessions) == 1 else run_together(sessions, stacked=options.stacked)
+    return [loops[0].run()] if len(loops) == 1 else run_together(loops, stacked=options.stacked)
 
 
 def config_of(run: Run) -> TrainingConfig:
@@ -85,7 +84,7 @@ def config_of(run: Run) -> TrainingConfig:
         raise ValueError(f"{run.name}: {refusal}") from None
 
 
-def _session(run: Run, device: torch.device, options: Options, hooks: Hooks) -> Session:
+def _loop(run: Run, device: torch.device, options: Options, hooks: Hooks) -> Loop:
     config = config_of(run)
     training = Training(run, config, device)
     watch = EpochWatch(options.clock, config.epochs)
@@ -98,11 +97,11 @@ def _session(run: Run, device: torch.device, options: Options, hooks: Hooks) -> 
     def measure(model: nn.Module) -> Mapping[str, Any]:
         return {} if hooks.measure is None else hooks.measure(training, model)
 
-    made = session(config, device, progress=False, after_epoch=after_epoch, measure=measure)
-    training.look_at(made)
+    loop = loop_of(config, device, progress=False, hooks=LoopHooks(after_epoch, measure))
+    training.look_at(loop)
     if hooks.begin is not None:
         hooks.begin(training)
-    return made
+    return loop
 
 
 def write_record(

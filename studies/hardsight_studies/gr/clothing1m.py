@@ -16,8 +16,7 @@ from PIL import Image
 from hardsight import datasets, models
 from hardsight.datasets import FileDataset
 from hardsight.losses.registry import Sizes
-from hardsight.training import Plan
-from hardsight.training.fitting import Session
+from hardsight.training import Details, Hooks, Loop, Plan, Samples, Steps
 from hardsight.training.objectives import make_loss
 from hardsight.training.schedules import steps
 from hardsight_studies.engine.clock import EpochWatch, Options
@@ -32,7 +31,7 @@ def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
         root = tiny(run.folder.parent / "tiny") if preset == "smoke" else None
         limit = run.config["data"].get("limit")
         train, test = (_split(split, root, limit) for split in ("noisy_train", "clean_test"))
-        session(run, train, test, options).run()
+        loop_of(run, train, test, options).run()
 
 
 def _split(split: str, root: Path | None, limit: int | None) -> FileDataset:
@@ -41,7 +40,7 @@ def _split(split: str, root: Path | None, limit: int | None) -> FileDataset:
     return data if limit is None else data.subset(torch.arange(min(limit, len(data))))
 
 
-def session(run: Run, train: FileDataset, test: FileDataset, options: Options) -> Session:
+def loop_of(run: Run, train: FileDataset, test: FileDataset, options: Options) -> Loop:
     """One training on the noisy labels, tested on the clean ones after every epoch."""
     config, device = run.config, options.torch_device
     data, loss, chooses = config["data"], config["loss"], run.settings["method"] == "auto"
@@ -52,7 +51,7 @@ def session(run: Run, train: FileDataset, test: FileDataset, options: Options) -
     sizes = Sizes(model.feature_dim, train.num_classes, int(train.ids.max()) + 1)
     crops: dict[str, Any] = {"resized": data["resized"], "side": data["side"], "device": device}
     watch = EpochWatch(options.clock, config["epochs"])
-    return Session(
+    return Loop(
         model,
         Crops(train, data["batch_size"], training=True, seed=run.seed, **crops),
         make_loss(loss["name"], loss.get("options", {}), sizes, "loss"),
@@ -61,18 +60,13 @@ def session(run: Run, train: FileDataset, test: FileDataset, options: Options) -
         plan=Plan(steps(config["milestones"], 0.1, "epoch")),
         test=Crops(test, data["batch_size"], training=False, **crops),
         # Only a loss that looks at them needs the training images once more.
-        samples=Crops(train, data["batch_size"], training=False, **crops) if chooses else None,
-        scores=(),
-        clip=1.0 if chooses else None,
+        samples=Samples(Crops(train, data["batch_size"], training=False, **crops), ()) if chooses else None,
+        steps=Steps(clip=1.0 if chooses else None),
         folder=run.folder,
-        seed=run.seed,
-        name=run.name,
-        config=config,
-        class_names=train.class_names,
+        details=Details(run.name, run.seed, config, train.class_names),
+        hooks=Hooks(lambda epoch, row: watch.epoch(epoch), lambda trained: choice(run.folder)),
         device=device,
         progress=False,
-        after_epoch=lambda epoch, row: watch.epoch(epoch),
-        measure=lambda trained: choice(run.folder),
     )
 
 

@@ -17,8 +17,7 @@ from hardsight import datasets, models
 from hardsight.datasets import FileDataset
 from hardsight.heads import evaluating
 from hardsight.losses.registry import Sizes
-from hardsight.training import Plan
-from hardsight.training.fitting import Session
+from hardsight.training import Details, Hooks, Loop, Plan
 from hardsight.training.objectives import make_loss
 from hardsight.training.schedules import steps
 from hardsight_studies.engine.clock import EpochWatch, Options
@@ -31,10 +30,10 @@ def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
     """Train these runs one after the other: each fills a GPU."""
     for run in runs:
         root = tiny(run.folder.parent / "tiny") if preset == "smoke" else None
-        session(run, root, options).run()
+        loop_of(run, root, options).run()
 
 
-def session(run: Run, root: Path | None, options: Options) -> Session:
+def loop_of(run: Run, root: Path | None, options: Options) -> Loop:
     """One training to name the people of the first half; at the end those of the other half are looked for.
 
     Iterations are rounded to whole epochs; `every`: one in so many frames.
@@ -50,7 +49,8 @@ def session(run: Run, root: Path | None, options: Options) -> Session:
     epochs = max(1, round(config["iterations"] / len(batches)))
     falls = list(range(config["halve_every"], config["iterations"], config["halve_every"]))
     watch = EpochWatch(options.clock, epochs)
-    return Session(
+    hooks = Hooks(lambda epoch, row: watch.epoch(epoch), lambda model: measure(data, test, queries, model, device))
+    return Loop(
         model,
         batches,
         make_loss(loss["name"], loss.get("options", {}), sizes, "loss"),
@@ -58,13 +58,10 @@ def session(run: Run, root: Path | None, options: Options) -> Session:
         epochs=epochs,
         plan=Plan(steps(falls, 0.5, "step")),
         folder=run.folder,
-        seed=run.seed,
-        name=run.name,
-        config=config,
+        details=Details(run.name, run.seed, config),
+        hooks=hooks,
         device=device,
         progress=False,
-        after_epoch=lambda epoch, row: watch.epoch(epoch),
-        measure=lambda trained: measure(data, test, queries, trained, device),
     )
 
 

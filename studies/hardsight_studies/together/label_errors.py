@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from hardsight.cleaning.combined import combined_scores
 from hardsight.hardness import model_scores
 from hardsight.records import read_run
-from hardsight.training import assembly, fit
-from hardsight.training.evaluation import SampleScores
+from hardsight.training import Samples, Steps, configured, fit
+from hardsight.training.data import load_sets, make_loaders
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
 from hardsight_studies.outputs import outputs_of
@@ -83,10 +83,10 @@ def keep_outputs(training: trainings.Training, epoch: int, row: "EpochRow") -> N
 
 def measure(training: trainings.Training, model: nn.Module) -> dict[str, float]:
     """Average precision, AUROC and precision at the true count of every score, combined ones among them."""
-    clean = assembly.load_sets(training.config).clean_by_id()
+    clean = load_sets(training.config).clean_by_id()
     names = [score.name for score in model_scores()]
-    scored = SampleScores(training.samples, training.device, scores=names, clean_labels=clean)
-    samples = scored.table(model, training.recorder)
+    scored = Samples(training.samples, names, clean_labels=clean)
+    samples = scored.table(model, training.device, training.recorder)
     features = outputs_of(model, training.samples).features
     epochs = _SNAPSHOTS[training.config.epochs]
     logits = [load_file(_snapshot(training.folder, epoch))["logits"] for epoch in epochs]
@@ -115,19 +115,20 @@ def _flat(found: dict[str, dict[str, float]]) -> dict[str, float]:
 def halves(run: "Run", device: torch.device) -> dict[str, float]:
     """How well one minus the label's probability finds wrong labels, by networks that did not train on the sample."""
     config = trainings.config_of(run)
-    sets = assembly.load_sets(config)
+    sets = load_sets(config)
     assert sets.clean is not None
     probabilities = torch.zeros(len(sets.labels), sets.train.num_classes)
     places = halved(sets.labels, run.seed)
     last = device.type == "cuda"
     for held_out, mine in (places, places[::-1]):
-        model = assembly.make_model(config, sets).to(device)
+        model = configured.make_model(config, sets).to(device)
         half = sets._replace(train=sets.train.subset(mine), labels=sets.labels[mine], test=sets.train.subset(held_out))
-        loaders = assembly.make_loaders(config, half, device, channels_last=last)
-        optimizer = assembly.make_optimizer(config.optimizer, model.parameters())
-        plan = assembly.make_plan(config.schedule)
-        options: dict[str, Any] = {"plan": plan, "channels_last": last, "device": device, "progress": False}
-        fit(model, loaders.train, None, optimizer, epochs=config.epochs, **options)
+        loaders = make_loaders(config, half, device, channels_last=last)
+        optimizer = configured.make_optimizer(config.optimizer, model.parameters())
+        plan = configured.make_plan(config.schedule)
+        steps = Steps(channels_last=last)
+        options: dict[str, Any] = {"epochs": config.epochs, "plan": plan, "steps": steps, "device": device}
+        fit(model, loaders.train, None, optimizer, progress=False, **options)
         probabilities[held_out] = outputs_of(model, loaders.test).logits.softmax(1).cpu()
     wrong, doubt = (sets.labels != sets.clean).numpy(), 1 - probabilities.gather(1, sets.labels.unsqueeze(1))[:, 0]
     found = {OUT_OF_FOLD: detect(wrong, doubt.double().numpy())}

@@ -14,20 +14,20 @@ from hardsight_studies.avh.unseen import (
     generalize,
     leave_each_out,
     leave_one_domain_out,
-    make_session,
+    make_loop,
     summarise,
 )
 from hardsight_studies.avh.unseen.batches import DomainBatches
 from hardsight_studies.avh.unseen.meta_learning import meta_gradients, train_by_mldg
 from torch import Tensor, nn
 
-from hardsight import losses
+from hardsight import losses, training
 from hardsight.datasets import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.rows import RowBatches
 from hardsight.engines.backbone import EfficientNetLite0, missing_packages
 from hardsight.losses.angular import AngularLinear
-from hardsight.training import Objective, Session
+from hardsight.training import Objective
 
 PROBE = Recipe("probe", epochs=6, batch_size=24, lr=0.1)
 
@@ -293,12 +293,12 @@ def test_the_domain_left_out_and_the_validation_samples_are_never_trained_on() -
     for method in ("cross_entropy", "mldg"):
         states = []
         for one in (split, broken):
-            fitted = make_session(method, one, PROBE, device="cpu").run()
+            fitted = make_loop(method, one, PROBE, device="cpu").run()
             states.append(fitted.model.state_dict())
         for key, value in states[0].items():
             assert torch.equal(value, states[1][key])
-        session = make_session(method, split, PROBE, device="cpu")
-        seen = torch.cat([torch.as_tensor(ids) for _, _, ids in session.training.feed.batches])
+        loop = make_loop(method, split, PROBE, device="cpu")
+        seen = torch.cat([torch.as_tensor(ids) for _, _, ids in loop.feed.batches])
         assert set(seen.tolist()) <= set(split.train.ids.tolist())
 
 
@@ -325,11 +325,11 @@ def test_mldg_resumed_equals_uninterrupted(tmp_path: Path) -> None:
         if epoch == 4:
             raise StopError
 
-    whole = make_session("mldg", split, PROBE, device="cpu").run().model.state_dict()
+    whole = make_loop("mldg", split, PROBE, device="cpu").run().model.state_dict()
     with pytest.raises(StopError):
-        make_session("mldg", split, PROBE, device="cpu", folder=tmp_path, after_epoch=stop).run()
+        make_loop("mldg", split, PROBE, device="cpu", folder=tmp_path, after_epoch=stop).run()
     torch.manual_seed(99)
-    resumed = make_session("mldg", split, PROBE, device="cpu", folder=tmp_path).run().model.state_dict()
+    resumed = make_loop("mldg", split, PROBE, device="cpu", folder=tmp_path).run().model.state_dict()
     for key, value in whole.items():
         assert torch.equal(value, resumed[key])
 
@@ -371,24 +371,25 @@ def test_seeds_repeat_and_the_callers_random_numbers_go_on(method: str) -> None:
 
 def test_every_training_domain_plays_the_unseen_one() -> None:
     split = leave_one_domain_out(points(), "place0", generator=generator())
-    steps = [make_session("mldg", split, PROBE, device="cpu", seed=seed).training.take_step for seed in (0, 1)]
+    steps = [make_loop("mldg", split, PROBE, device="cpu", seed=seed).take_step for seed in (0, 1)]
     chosen = [[step.left_out(number) for number in range(60)] for step in steps]  # type: ignore[union-attr]
     assert min(chosen[0].count(place) for place in range(3)) > 8
     assert chosen[0] != chosen[1]
 
 
 def test_mldg_refuses_what_its_steps_would_leave_out() -> None:
-    def session(loss: Any = None, **options: Any) -> Session:
+    def loop(loss: Any = None, **options: Any) -> training.Loop:
         model = nn.Linear(1, 3)
         parts = DomainBatches([rows_of(8, 0), rows_of(8, 100)])
-        return Session(model, parts, loss, epochs=1, capture=False, device="cpu", progress=False, **options)
+        steps = training.Steps(capture=False, **options)
+        return training.Loop(model, parts, loss, epochs=1, device="cpu", progress=False, steps=steps)
 
     for made, options, sentence in (
-        (session(Objective(None, losses.CenterLoss(1, 3))), {}, "loss must be one on logits alone for MLDG"),
-        (session(losses.SAdaptation(3)), {}, "no parameters of its own for MLDG; SAdaptation learns some"),
-        (session(losses.GradientRescaling()), {"second_order": True}, "second_order must be False with gradient resc"),
-        (session(accumulate=2), {}, "accumulate must be 1 for MLDG; got 2"),
-        (session(precision="fp16"), {}, "precision must be float32 or bf16 for MLDG"),
+        (loop(Objective(None, losses.CenterLoss(1, 3))), {}, "loss must be one on logits alone for MLDG"),
+        (loop(losses.SAdaptation(3)), {}, "no parameters of its own for MLDG; SAdaptation learns some"),
+        (loop(losses.GradientRescaling()), {"second_order": True}, "second_order must be False with gradient resc"),
+        (loop(accumulate=2), {}, "accumulate must be 1 for MLDG; got 2"),
+        (loop(precision="fp16"), {}, "precision must be float32 or bf16 for MLDG"),
     ):
         with pytest.raises(ValueError, match=sentence):
             train_by_mldg(made, 2, inner_rate=0.1, **options)
@@ -418,19 +419,19 @@ def test_the_summary_is_mean_and_deviation_by_hand() -> None:
 def test_bad_methods_and_networks_are_answered_in_one_sentence() -> None:
     split = leave_one_domain_out(points(), "place0", generator=generator())
     with pytest.raises(ValueError, match="got 'mdlg', did you mean 'mldg'"):
-        make_session("mdlg", split, PROBE)
+        make_loop("mdlg", split, PROBE)
     with pytest.raises(ValueError, match="scale must be given for avh"):
-        make_session("avh", split, PROBE)
+        make_loop("avh", split, PROBE)
     with pytest.raises(ValueError, match="scales must hold at least one scale"):
         generalize(points(), "place0", "avh", recipe=PROBE, scales=())
     with pytest.raises(ValueError, match="device must be one that this machine has, cpu or cuda:0, say; got 'cudda'"):
-        make_session("cross_entropy", split, PROBE, device="cudda")
+        make_loop("cross_entropy", split, PROBE, device="cudda")
     with pytest.raises(ValueError, match="model must be 'probe' for features"):
-        make_session("cross_entropy", split, Recipe("cnn9"))
+        make_loop("cross_entropy", split, Recipe("cnn9"))
     two = points(domains=2)
     alone = leave_one_domain_out(two, "place0", generator=generator())
     with pytest.raises(ValueError, match="mldg needs at least two training domains"):
-        make_session("mldg", alone, PROBE)
+        make_loop("mldg", alone, PROBE)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -458,9 +459,9 @@ def test_without_its_package_the_backbone_says_what_to_install() -> None:
 
 def test_pooled_batches_are_device_loaders_of_the_papers_size() -> None:
     split = leave_one_domain_out(pictures(180), "x", generator=generator())
-    session = make_session("cross_entropy", split, Recipe("digits_cnn", epochs=1), device="cpu")
-    loader = session.training.feed.batches
+    loop = make_loop("cross_entropy", split, Recipe("digits_cnn", epochs=1), device="cpu")
+    loader = loop.feed.batches
     assert isinstance(loader, DeviceLoader)
     assert loader.batch_size == 40
-    (group,) = session.training.step.optimizer.param_groups
+    (group,) = loop.step.optimizer.param_groups
     assert (group["momentum"], group["weight_decay"]) == (0.9, 5e-4)

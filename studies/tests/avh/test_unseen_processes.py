@@ -17,12 +17,12 @@ from torch import nn
 from hardsight import losses
 from hardsight.datasets import ArrayDataset
 from hardsight_studies.avh.baselines import adapt_baseline
-from hardsight_studies.avh.unseen import Recipe, leave_one_domain_out, make_session
+from hardsight_studies.avh.unseen import Recipe, leave_one_domain_out, make_loop
 from hardsight_studies.avh.unseen.batches import DomainBatches
 from hardsight_studies.avh.unseen.meta_learning import train_by_mldg
 from hardsight.domains.rows import RowBatches
 from hardsight.distributed import rank_and_count
-from hardsight.training import Session
+from hardsight import training
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
@@ -51,11 +51,11 @@ def meta(name, second_order=False, clip=None, normalised=True):
     torch.manual_seed(1)
     between = [nn.BatchNorm1d(6)] if normalised else []
     model = nn.Sequential(nn.Linear(4, 6), *between, nn.Tanh(), nn.Linear(6, 3)).double()
-    session = Session(
+    loop = Session(
         model, batches, LOSSES[name](), torch.optim.SGD(model.parameters(), lr=0.1 if name != "summed" else 0.01),
         epochs=2, capture=False, clip=clip, progress=False, device="cpu", precision="float32",
     )
-    return finished(train_by_mldg(session, 3, inner_rate=0.3, second_order=second_order))
+    return finished(train_by_mldg(loop, 3, inner_rate=0.3, second_order=second_order))
 
 
 def made(method, model, **options):
@@ -72,13 +72,13 @@ def made(method, model, **options):
     )
     split = leave_one_domain_out(data, "y", generator=torch.Generator().manual_seed(0))
     recipe = Recipe(model, epochs=2, batch_size=14, lr=0.02, shift=1, **options)
-    return finished(make_session(method, split, recipe, device="cpu", scale=8.0 if method == "avh" else None))
+    return finished(make_loop(method, split, recipe, device="cpu", scale=8.0 if method == "avh" else None))
 
 
-def finished(session):
-    done = session.run()
+def finished(loop):
+    done = loop.run()
     numbers = [{key: value for key, value in row.items() if key != "seconds"} for row in done.epochs]
-    seen = len(torch.cat([torch.as_tensor(ids) for _, _, ids in session.training.feed.batches]))
+    seen = len(torch.cat([torch.as_tensor(ids) for _, _, ids in loop.feed.batches]))
     return {"state": done.model.state_dict(), "rows": numbers, "results": done.results}, seen
 
 

@@ -10,7 +10,7 @@ from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run, plan
 from hardsight_studies.engine.rows import read
 from hardsight_studies.engine.running import run_study
-from hardsight_studies.gr.mars import load_test_half, measure, search, session, tiny, tracklets_of
+from hardsight_studies.gr.mars import load_test_half, loop_of, measure, search, tiny, tracklets_of
 from hardsight_studies.gr.retrieval import Tracklets
 from scipy.io import savemat
 from torch import Tensor, nn
@@ -97,7 +97,7 @@ def refused(root: Path, folder: Path) -> str:
     """The error with which a training is refused; nothing may have been trained or written by then."""
     run = runs("smoke", folder)[0]
     with pytest.raises((ValueError, FileNotFoundError)) as error:
-        session(run, root, Options())
+        loop_of(run, root, Options())
     assert not run.folder.exists()
     return str(error.value)
 

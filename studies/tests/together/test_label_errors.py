@@ -13,7 +13,7 @@ from hardsight_studies.engine.study import get
 from hardsight_studies.engine.trainings import config_of
 from hardsight_studies.together.label_errors import _SNAPSHOTS, OUT_OF_FOLD, TAUGHT, average_precision, halved
 
-from hardsight.training.assembly import load_sets
+from hardsight.training.data import load_sets
 
 STUDY = get("label-errors")
 

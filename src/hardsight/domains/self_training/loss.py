@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hardsight.geometry import widen
 from hardsight.losses.inputs import reduce
 from hardsight.losses.terms import Term, label_count, mean_over, value_of, value_over
-from hardsight.training.progress import IGNORED
+from hardsight.training.feed import IGNORED
 
 
 class PseudoLabelLoss(nn.Module):

@@ -32,11 +32,10 @@ from hardsight.domains.self_training.record import (
     write_thumbnails,
 )
 from hardsight.domains.self_training.signs import ADVICE, changed_labels
-from hardsight.training import NonFiniteLossError, Session, fit
+from hardsight.training import Details, Hooks, Loop, NonFiniteLossError, Steps, fit
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.evaluation import evaluate
-from hardsight.training.fitting import failure_recorded
-from hardsight.training.record import RunRecord, device_name
+from hardsight.training.record import RunRecord, device_name, failure_recorded
 
 # Samples of one forward when the target is looked at.
 _LOOK_BATCH = 1024
@@ -165,13 +164,11 @@ class Run:
             epochs=self.source_epochs,
             folder=None if self.folder is None else self.folder / _SOURCE,
             resume=self.resume,
-            seed=of.seed,
+            details=Details("source", of.seed),
+            steps=Steps(precision=of.precision, capture=of.capture),
             head=self.head,
-            precision=of.precision,
-            capture=of.capture,
             device=self.device,
             progress=False,
-            name="source",
         )
         self.progress.epochs = [{"round": 0, **row} for row in fitted.epochs]
         epochs = "1 epoch" if self.source_epochs == 1 else f"{self.source_epochs} epochs"
@@ -210,23 +207,22 @@ class Run:
         """Sessions of as many rounds as can be trained in one go; a round without samples ends one."""
         of = self.settings
         while self.progress.done < of.rounds:
-            session = Session(
+            loop = Loop(
                 self.model,
                 self.batches,
                 self.loss,
                 self.optimizer,
                 epochs=of.rounds * of.epochs_per_round,
-                precision=of.precision,
-                capture=of.capture,
+                steps=Steps(precision=of.precision, capture=of.capture),
+                hooks=Hooks(after_epoch=self._after_epoch),
                 head=self.head,
                 progress=False,
                 device=self.device,
-                after_epoch=self._after_epoch,
             )
             # Of all rounds in any case: a curriculum is told which share of them is done.
-            session.training.start_at(self.progress.done * of.epochs_per_round)
+            loop.start_at(self.progress.done * of.epochs_per_round)
             try:
-                session.run()
+                loop.run()
             except _NothingSelectedError:
                 number, stops = self.progress.done + 1, of.when_empty == "stop"
                 after = "training stops" if stops else "the next round comes"

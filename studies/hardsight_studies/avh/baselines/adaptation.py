@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from hardsight.distributed import join_processes, rank_and_count, usable_device
 from hardsight.heads import evaluating
 from hardsight.training import NonFiniteLossError, Objective, Plan, Position
-from hardsight.training.evaluation import take_apart
-from hardsight.training.fitting import failure_recorded
+from hardsight.training.feed import take_apart
 from hardsight.training.network import Network
-from hardsight.training.record import Row, RunRecord, device_name
+from hardsight.training.record import Row, RunRecord, device_name, failure_recorded
 from hardsight_studies.avh.baselines.methods import Baseline, MakeOptimizer, make_baseline
 
 DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=5e-4)

@@ -2,7 +2,7 @@
 
 from hardsight.domains.splits import Split, leave_one_domain_out
 from hardsight_studies.avh.unseen.leaving_out import SCALES, Generalized, generalize, leave_each_out, summarise
-from hardsight_studies.avh.unseen.training import METHODS, Recipe, make_session, with_backbone_features
+from hardsight_studies.avh.unseen.training import METHODS, Recipe, make_loop, with_backbone_features
 
 __all__ = [
     "METHODS",
@@ -13,7 +13,7 @@ __all__ = [
     "generalize",
     "leave_each_out",
     "leave_one_domain_out",
-    "make_session",
+    "make_loop",
     "summarise",
     "with_backbone_features",
 ]

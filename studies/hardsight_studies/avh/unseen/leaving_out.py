@@ -18,7 +18,7 @@ from torch import nn
 from hardsight.datasets import ArrayDataset
 from hardsight.domains.splits import leave_one_domain_out
 from hardsight.training import run_together
-from hardsight_studies.avh.unseen.training import METHODS, Recipe, make_session, title_of
+from hardsight_studies.avh.unseen.training import METHODS, Recipe, make_loop, title_of
 
 # Candidates of the AVH loss's scale. With seven classes 5 is soft (probabilities stay below 0.999) and 20 is hard.
 SCALES = (5.0, 10.0, 20.0)
@@ -67,11 +67,9 @@ def generalize(
     found: list[Generalized] = []
     for scale in scales if method == "avh" else (None,):
         place = None if folder is None else Path(folder) / title_of(method, held_out, scale, seed)
-        session = make_session(
-            method, split, recipe, scale=scale, seed=seed, device=device, folder=place, progress=progress
-        )
-        # Run as one of several: dropout then begins with the random states of the session, not with the caller's.
-        (fitted,) = run_together([session])
+        loop = make_loop(method, split, recipe, scale=scale, seed=seed, device=device, folder=place, progress=progress)
+        # Run as one of several: dropout then begins with the random states of the loop, not with the caller's.
+        (fitted,) = run_together([loop])
         results = fitted.results
         found.append(
             Generalized(

@@ -18,10 +18,10 @@ from hardsight.geometry import widen
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training.capture import Replay, make_capturable
-from hardsight.training.fitting import Session
-from hardsight.training.loop import Training
-from hardsight.training.network import Losses, Part
-from hardsight.training.step import Batch, Step
+from hardsight.training.feed import Batch
+from hardsight.training.loop import Loop
+from hardsight.training.objectives import Losses, Part
+from hardsight.training.step import Step
 
 # Inputs, and what the loss compares the outputs with: labels, if it is none of one's own.
 Pair = tuple[Tensor, Any]
@@ -87,7 +87,7 @@ class MetaStep:
 
     def __init__(
         self,
-        training: Training,
+        loop: Loop,
         domains: int,
         *,
         inner_rate: float,
@@ -96,7 +96,7 @@ class MetaStep:
         seed: int = 0,
     ) -> None:
         _check(domains, inner_rate, weight)
-        self.training, self.step, self.domains, self.seed = training, training.step, domains, seed
+        self.loop, self.step, self.domains, self.seed = loop, loop.step, domains, seed
         self.inner_rate, self.weight, self.second_order = inner_rate, weight, second_order
         self._held: list[Tensor] = []
         self._replay: Replay | None = None
@@ -105,7 +105,7 @@ class MetaStep:
         """Take one step on a group of one batch."""
         ((images, labels, ids),) = group
         ids = torch.full_like(labels, -1) if ids is None else ids
-        order = self._order(len(labels), self.left_out(self.training.counters.step)).to(labels.device)
+        order = self._order(len(labels), self.left_out(self.loop.counters.step)).to(labels.device)
         batch = [part.index_select(0, order) for part in (images, labels, ids)]
         if not images.is_cuda or several():
             self._held = batch
@@ -171,14 +171,13 @@ class _Side:
         return losses.followed
 
 
-def train_by_mldg(session: Session, domains: int, **options: Any) -> Session:
-    """Let a session, made with `capture=False` and `DomainBatches`, take its steps by `MetaStep`; returns it."""
-    training = session.training
-    _check_session(training, bool(options.get("second_order")))
-    if training.device.type == "cuda":
-        make_capturable(training.step.optimizer, training.device)
-    training.take_step = MetaStep(training, domains, **options)
-    return session
+def train_by_mldg(loop: Loop, domains: int, **options: Any) -> Loop:
+    """Let a loop, made with `capture=False` and `DomainBatches`, take its steps by `MetaStep`; returns it."""
+    _check_loop(loop, bool(options.get("second_order")))
+    if loop.device.type == "cuda":
+        make_capturable(loop.step.optimizer, loop.device)
+    loop.take_step = MetaStep(loop, domains, **options)
+    return loop
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -200,9 +199,9 @@ def _check(domains: int, inner_rate: float, weight: float) -> None:
         raise ValueError(f"weight must be at least 0; got {weight!r}")
 
 
-def _check_session(training: Training, second_order: bool) -> None:
+def _check_loop(loop: Loop, second_order: bool) -> None:
     """Refuse what the steps of MLDG would leave out without a word."""
-    objective, step = training.step.network.objective, training.step
+    objective, step = loop.step.network.objective, loop.step
     if objective.needs_features:
         raise ValueError("loss must be one on logits alone for MLDG; got one that looks at features")
     if any(parameter.requires_grad for parameter in objective.parameters()):
@@ -214,7 +213,7 @@ def _check_session(training: Training, second_order: bool) -> None:
         raise ValueError(
             "second_order must be False with gradient rescaling, whose gradient has no derivative; got True"
         )
-    if training.feed.accumulate > 1:
-        raise ValueError(f"accumulate must be 1 for MLDG; got {training.feed.accumulate}")
+    if loop.feed.accumulate > 1:
+        raise ValueError(f"accumulate must be 1 for MLDG; got {loop.feed.accumulate}")
     if step.scaler is not None:
         raise ValueError("precision must be float32 or bf16 for MLDG, which does not scale its losses; got fp16")

@@ -1,4 +1,4 @@
-"""One training on several domains, ready to run: network, head, batches, optimiser and what is measured at its end."""
+"""One training on several domains, not started: network, head, batches, optimiser and what is measured at its end."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from hardsight.engines.backbone import (
 )
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
-from hardsight.training import Plan, Session
+from hardsight.training import Details, Hooks, Loop, Plan, Steps
 from hardsight.training.capture import CapturedStep
 from hardsight.training.schedules import constant, cosine
 from hardsight_studies.avh.baselines.adaptation import accuracy_by_class
@@ -64,7 +64,7 @@ class Recipe:
     second_order: bool = False
 
 
-def make_session(
+def make_loop(
     method: str,
     split: Split,
     recipe: Recipe,
@@ -75,8 +75,8 @@ def make_session(
     folder: Path | None = None,
     progress: bool | None = False,
     after_epoch: Callable[[int, dict[str, float | int]], None] | None = None,
-) -> Session:
-    """A training ready to run; its results hold `test_accuracy` (of the domain left out) and `validation_accuracy`."""
+) -> Loop:
+    """A training, not started; its results hold `test_accuracy` (of the domain left out) and `validation_accuracy`."""
     _check_method(method, scale)
     device = join_processes(device)  # first of all: only then do the processes know each other
     head: Any = nn.Linear if scale is None else partial(AngularLinear, scale=scale)
@@ -88,7 +88,7 @@ def make_session(
         if folder is not None:
             # What a record must agree on, so that it is never continued with other data.
             settings["data"] = {name: _fingerprint(getattr(split, name)) for name in ("train", "validation", "test")}
-        session = Session(
+        loop = Loop(
             model,
             feeds.by_domain() if method == "mldg" else feeds.pooled(),
             None,
@@ -97,30 +97,26 @@ def make_session(
             ),
             epochs=recipe.epochs,
             plan=Plan(cosine() if recipe.decay else constant),
-            capture=method != "mldg",
-            name=title_of(method, split.held_out, scale, seed),
-            seed=seed,
-            config=settings,
-            class_names=split.train.class_names,
-            device=device,
+            steps=Steps(capture=method != "mldg"),
             folder=folder,
+            details=Details(title_of(method, split.held_out, scale, seed), seed, settings, split.train.class_names),
+            hooks=Hooks(after_epoch, feeds.measure),
             progress=progress,
-            after_epoch=after_epoch,
-            measure=feeds.measure,
+            device=device,
         )
     if method == "mldg":
         return train_by_mldg(
-            session,
+            loop,
             feeds.domains,
             inner_rate=recipe.lr if recipe.inner_rate is None else recipe.inner_rate,
             weight=recipe.meta_weight,
             second_order=recipe.second_order,
             seed=seed,
         )
-    if isinstance(session.training.take_step, CapturedStep):
+    if isinstance(loop.take_step, CapturedStep):
         # Trainings of seconds: compiling each network would take longer than it saves.
-        session.training.take_step = CapturedStep(session.training.step, compiled=False)
-    return session
+        loop.take_step = CapturedStep(loop.step, compiled=False)
+    return loop
 
 
 def with_backbone_features(data: ArrayDataset, device: torch.device | str = "cpu") -> ArrayDataset:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         report,
         training,
     )
-    from hardsight.auditing import audit
     from hardsight.cleaning import find_label_issues
+    from hardsight.cleaning.auditing import audit
     from hardsight.domains import SelfTraining
     from hardsight.dynamics import Recorder
     from hardsight.engines import score_model
@@ -64,7 +64,7 @@ _HOMES = {
     "angle_between": "geometry",
     "angular_visual_confidence": "hardness",
     "angular_visual_hardness": "hardness",
-    "audit": "auditing",
+    "audit": "cleaning",
     "explore": "explorer",
     "find_label_issues": "cleaning",
     "fit_head": "heads",

@@ -145,6 +145,17 @@ def write_table(path: Path | str, table: pa.Table) -> None:
         pq.write_table(table, temporary, compression="zstd")
 
 
+def is_shown(field: pa.Field) -> bool:
+    """Whether a column holds what people are to see of a sample, and no score."""
+    return (field.metadata or {}).get(b"kind") == b"shown"
+
+
+def require_column(table: pa.Table, name: str) -> None:
+    """One sentence where a column is missing."""
+    if name not in table.column_names:
+        raise ValueError(f"table must have a column {name!r}; it has {', '.join(table.column_names) or 'none'}")
+
+
 def check_ids(ids: pa.Array | pa.ChunkedArray) -> None:
     """Ids are single values, filled, finite, and each is there once: else nothing says which sample is meant."""
     if pa.types.is_nested(ids.type):

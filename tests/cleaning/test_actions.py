@@ -15,7 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hardsight.cleaning import apply_actions, find_label_issues, read_actions, write_actions
-from hardsight.cleaning.audit import apply_to, audit, read_scored, write_audit
+from hardsight.cleaning.applying import apply_to
+from hardsight.cleaning.audit_folder import write_audit
+from hardsight.cleaning.opening import output_of
+from hardsight.cleaning.scored import issues_of, read_scored
 
 NAMES = ["=cmd|' /C calc'!A0", "+dog", "-cat", "@bird", "'plain", "a, b\nc", " =x", "ordinary", "-3", "＝wide", "'=own"]
 # What has broken a list, or a spreadsheet that reads one: beside it anything that Unicode has.
@@ -81,8 +84,8 @@ def test_the_list_that_is_written_is_the_list_that_is_read(names: list[str], ids
         said = table.replace_schema_metadata({"class names": json.dumps(names)})
         pq.write_table(said, Path(place) / "scores.parquet")
         scored = read_scored(Path(place) / "scores.parquet")
-        write_audit(scored.output, scored, audit(scored), action="relabel")
-        written = scored.output / "actions.csv"
+        write_audit(output_of(scored.path), scored, issues_of(scored), action="relabel")
+        written = output_of(scored.path) / "actions.csv"
         listed = read_actions(written)
         assert {one.id for one in listed} == set(ids)
         assert scored.class_names is not None

@@ -13,10 +13,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import hardsight as hs
-from hardsight.auditing import Audit
 from hardsight.cleaning import neighbours
-from hardsight.cleaning.audit import apply_to, read_scored
+from hardsight.cleaning.applying import apply_to
+from hardsight.cleaning.auditing import Audit
 from hardsight.cleaning.neighbours import nearest_in_angle
+from hardsight.cleaning.scored import read_scored
 
 NAMES = np.array(["ant", "bee", "cat"])
 
@@ -293,6 +294,6 @@ def test_tables_that_cannot_be_audited(data: tuple, change: dict, options: dict,
 
 
 def test_the_function_is_not_imported_before_it_is_used() -> None:
-    program = "import sys, hardsight; assert 'hardsight.auditing' not in sys.modules; hardsight.audit; print('used')"
+    program = "import sys, hardsight; assert 'hardsight.cleaning' not in sys.modules; hardsight.audit; print('used')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "used\n"

@@ -32,11 +32,11 @@ SECONDS, PATIENCE, LONG = 10, 120, 1000
 MOST = 12 * GIB
 # What is imported once, for all.
 IMPORTED = (
-    "hardsight.cli", "hardsight.training", "hardsight.engines", "hardsight.cleaning.audit", "hardsight.alignment",
+    "hardsight.cli", "hardsight.training", "hardsight.engines", "hardsight.cleaning.auditing", "hardsight.alignment",
     "hardsight.report", "hardsight.report.alignment_page", "hardsight.domains", "hardsight.dynamics.detector",
     "hardsight.alignment.tables", "sklearn.datasets", "scipy.io", "scipy.stats", "torch._dynamo", "matplotlib.figure",
     "jinja2", "rich.table", "rich.console", "rich.progress", "tomllib", "pyarrow.csv", "pyarrow.dataset",
-    "hardsight.auditing", "hardsight.cleaning.sources", "hardsight.demo", "hardsight.benchmark",
+    "hardsight.cleaning.sources", "hardsight.demo", "hardsight.benchmark",
     "hardsight_studies.engine.command", "hardsight_studies.engine.study", "hardsight_studies.engine.tables",
     "hardsight_studies.engine.figures", "hardsight_studies.engine.running", "hardsight_studies.engine.pages",
     "hardsight.engines.images", "hardsight.models", "torch.utils.data", "PIL.ImageOps", "PIL.PngImagePlugin",

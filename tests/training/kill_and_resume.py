@@ -20,7 +20,9 @@ import torch
 from torch import nn
 
 from hardsight import training
-from hardsight.cleaning.audit import audit, read_scored, write_audit
+from hardsight.cleaning.audit_folder import write_audit
+from hardsight.cleaning.opening import output_of
+from hardsight.cleaning.scored import issues_of, read_scored
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
@@ -78,7 +80,7 @@ def sweep(folder: Path) -> None:
 def judge(folder: Path) -> None:
     train(folder)
     scored = read_scored(folder)
-    write_audit(scored.output, scored, audit(scored, None, "auto"))
+    write_audit(output_of(scored.path), scored, issues_of(scored, None, "auto"))
 
 
 WORK: dict[str, Callable[[Path], None]] = {"training": train, "adaptation": adapt, "sweep": sweep, "audit": judge}

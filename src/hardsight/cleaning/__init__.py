@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hardsight.cleaning.action_list import ACTIONS, Action, read_actions, write_actions
-    from hardsight.cleaning.actions import Applied, apply_actions
+    from hardsight.cleaning.applying import Applied, apply_actions
+    from hardsight.cleaning.auditing import Audit, audit
     from hardsight.cleaning.balanced import ClassBalancedSampler
     from hardsight.cleaning.columns import hardness_for
     from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, posterior_doubt
@@ -39,6 +40,7 @@ __all__ = [
     "RANK_COMBINATIONS",
     "Action",
     "Applied",
+    "Audit",
     "ClassBalancedSampler",
     "Correction",
     "CorrectionReport",
@@ -52,6 +54,7 @@ __all__ = [
     "Triplets",
     "TwoHumps",
     "apply_actions",
+    "audit",
     "class_thresholds",
     "combined_scores",
     "confident_class",
@@ -74,7 +77,8 @@ __all__ = [
 _HOMES = {
     "ACTIONS": "action_list",
     "Action": "action_list",
-    "Applied": "actions",
+    "Applied": "applying",
+    "Audit": "auditing",
     "ClassBalancedSampler": "balanced",
     "Correction": "correction",
     "CorrectionReport": "correction",
@@ -88,7 +92,8 @@ _HOMES = {
     "SelfPacedSampler": "samplers",
     "Triplets": "triplets",
     "TwoHumps": "estimate",
-    "apply_actions": "actions",
+    "apply_actions": "applying",
+    "audit": "auditing",
     "class_thresholds": "confident",
     "combined_scores": "combined",
     "confident_class": "confident",

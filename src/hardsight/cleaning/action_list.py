@@ -26,10 +26,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from hardsight.cleaning.described import is_shown, require_column
 from hardsight.files import LARGEST_TEXT, read_bytes
 from hardsight.names import check_name, unknown_name
-from hardsight.records import write_text
+from hardsight.records import is_shown, require_column, write_text
 
 ACTIONS = ("keep", "relabel", "drop")
 COLUMNS = ("id", "label", "expected", "action", "new_label", "suspicion", "reasons", "path")

@@ -8,9 +8,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.cleaning.described import is_shown as is_shown
-from hardsight.cleaning.described import require_column as require_column
 from hardsight.hardness import SCORES
+from hardsight.records import is_shown as is_shown
+from hardsight.records import require_column as require_column
 
 # What samplers, issues and slices treat as facts about a sample, never as a score of it.
 FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split", "suspicion", "rank"})

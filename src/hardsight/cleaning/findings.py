@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from hardsight.cleaning.audit import Scored
 from hardsight.cleaning.classes import alike, confused_pairs, imbalance, several_in_one
 from hardsight.cleaning.duplicates import near_duplicates
 from hardsight.cleaning.issues import LabelIssues
@@ -19,6 +18,7 @@ from hardsight.cleaning.neighbours import angles_to, nearest_in_angle, neighbour
 from hardsight.cleaning.outliers import find_outliers
 from hardsight.cleaning.probabilities import COLUMN as PROBABILITIES
 from hardsight.cleaning.probabilities import beliefs_of
+from hardsight.cleaning.scored import Scored
 from hardsight.geometry import directions, widen
 
 NEAREST = 10

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from hardsight.cleaning.audit import Scored, distinct
 from hardsight.cleaning.columns import FACTS, require_column
 from hardsight.cleaning.probabilities import matrix_of
+from hardsight.cleaning.scored import Scored, distinct
 from hardsight.names import unknown_name
 from hardsight.records import check_ids
 

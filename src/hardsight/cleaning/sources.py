@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from hardsight.cleaning.audit import Scored, read_scored, written_names
 from hardsight.cleaning.columns import score_names
 from hardsight.cleaning.labelled import Labelled, labelled_table, shown_columns, with_label, with_shown
+from hardsight.cleaning.scored import Scored, read_scored, written_names
 from hardsight.files import LARGEST_TEXT, plain_file
 from hardsight.files.arrays import npy_array, npz_arrays, tensor_arrays
 from hardsight.files.parquet import Parquet

@@ -97,9 +97,10 @@ def audit(
     names = None if class_names is None else class_names.split(",")
     told = "estimate by layout split features probabilities show backbone size text groups folds class_names"
     with one_sentence(*told.split()):
-        from hardsight.auditing import of_opened
-        from hardsight.cleaning.audit import Scored, write_audit
-        from hardsight.opening import Options, holds_images, open_source, output_of
+        from hardsight.cleaning.audit_folder import write_audit
+        from hardsight.cleaning.auditing import of_opened
+        from hardsight.cleaning.opening import Options, holds_images, open_source, output_of
+        from hardsight.cleaning.scored import Scored
 
         folder = output or output_of(source)
         # Of a table or a run these say where its pictures are.
@@ -156,7 +157,7 @@ def _data_options(scored: Any) -> str | None:
 
 
 def _apply(scored: Any, actions: Path, folder: Path, as_json: bool) -> None:
-    from hardsight.cleaning.audit import LABELS_FILE, apply_to
+    from hardsight.cleaning.applying import LABELS_FILE, apply_to
     from hardsight.records import write_table
 
     table, applied = apply_to(scored, actions)
@@ -283,7 +284,7 @@ def _summary(scored: Any, issues: Any, folder: Path, written: str, top: int, gro
 def _print(
     scored: Any, issues: Any, folder: Path, written: str, top: int, groups: list[dict[str, Any]] | None, by: str | None
 ) -> None:
-    from hardsight.cleaning.audit import ACTIONS_FILE
+    from hardsight.cleaning.audit_folder import ACTIONS_FILE
 
     rows = [
         [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]

@@ -11,8 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.cleaning.audit import Scored, audited_table, write_audit
-from hardsight.cleaning.audit import audit as audit_scores
+from hardsight.cleaning.audit_folder import audited_table, write_audit
 from hardsight.cleaning.findings import find, surroundings_or_note
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.kinds import Findings
@@ -20,11 +19,12 @@ from hardsight.cleaning.labelled import (
     Labelled,
     few_of_a_class,
 )
+from hardsight.cleaning.opening import Opened, Options, open_source
 from hardsight.cleaning.probabilities import with_scores
+from hardsight.cleaning.scored import Scored, issues_of
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head
 from hardsight.names import visible
-from hardsight.opening import Opened, Options, open_source
 
 _PRINTED = 10
 _LONGEST = 40
@@ -156,7 +156,7 @@ def of_opened(
 def of_scores(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> Audit:
     """The audit of a table that has scores."""
     without = scored.table.column("label").is_null() if "label" in scored.table.column_names else None
-    issues = audit_scores(scored, score, estimate)
+    issues = issues_of(scored, score, estimate)
     ids = scored.table.column("id").filter(without)
     issues, findings = find(scored, issues)
     left_out = pa.table({"id": ids, "reason": pa.array(["no label"] * len(ids), pa.string())})

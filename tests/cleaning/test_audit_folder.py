@@ -7,7 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.cleaning.audit import apply_to, audit, read_scored, write_audit
+from hardsight.cleaning.applying import apply_to
+from hardsight.cleaning.audit_folder import write_audit
+from hardsight.cleaning.opening import output_of
+from hardsight.cleaning.scored import issues_of, read_scored
 
 
 @pytest.fixture
@@ -27,18 +30,18 @@ def scores(tmp_path: Path) -> Path:
 
 def test_files_of_an_audit(scores: Path) -> None:
     scored = read_scored(scores)
-    assert scored.output == scores.parent / "scores-audit"
-    issues = audit(scored)
-    write_audit(scored.output, scored, issues)
-    samples = pq.read_table(scored.output / "table.parquet")
+    assert output_of(scored.path) == scores.parent / "scores-audit"
+    issues = issues_of(scored)
+    write_audit(output_of(scored.path), scored, issues)
+    samples = pq.read_table(output_of(scored.path) / "table.parquet")
     assert samples.column("id").to_pylist() == [5, 7, 6, 4]
     assert samples.column("avh").to_pylist() == [0.9, 0.6, 0.2, 0.1]
     assert samples.column("suspicion").to_pylist() == pytest.approx([1, 2 / 3, 1 / 3, 0])
     assert samples.schema.field("suspicion").metadata[b"direction"] == b"larger is harder"
     assert samples.column("issue").to_pylist() == [True, True, False, False]
-    details = json.loads((scored.output / "audit.json").read_text())
+    details = json.loads((output_of(scored.path) / "audit.json").read_text())
     assert details["results"]["label_issues"] == {"estimated": 2, "estimate": "disagreement", "ranked_by": ["avh"]}
-    lines = (scored.output / "actions.csv").read_text().splitlines()
+    lines = (output_of(scored.path) / "actions.csv").read_text().splitlines()
     assert [line.split(",")[:5] for line in lines[1:]] == [
         ["5", "dog", "cat", "keep", "cat"],
         ["7", "cat", "dog", "keep", "dog"],
@@ -48,19 +51,21 @@ def test_files_of_an_audit(scores: Path) -> None:
 
 def test_an_audit_can_be_audited_again(scores: Path) -> None:
     scored = read_scored(scores)
-    write_audit(scored.output, scored, audit(scored))
-    again = read_scored(scored.output)
+    write_audit(output_of(scored.path), scored, issues_of(scored))
+    again = read_scored(output_of(scored.path))
     assert again.class_names == ["cat", "dog"]
-    assert again.output == scored.output / "audit"
-    write_audit(again.output, again, audit(again, "avh"))
-    first, second = (pq.read_table(folder / "table.parquet") for folder in (scored.output, again.output))
+    assert output_of(again.path) == output_of(scored.path) / "audit"
+    write_audit(output_of(again.path), again, issues_of(again, "avh"))
+    first, second = (
+        pq.read_table(folder / "table.parquet") for folder in (output_of(scored.path), output_of(again.path))
+    )
     assert second.select(first.column_names).equals(first)
 
 
 def test_applying_an_edited_list(scores: Path) -> None:
     scored = read_scored(scores)
-    write_audit(scored.output, scored, audit(scored))
-    actions = scored.output / "actions.csv"
+    write_audit(output_of(scored.path), scored, issues_of(scored))
+    actions = output_of(scored.path) / "actions.csv"
     actions.write_text(
         actions.read_text().replace("dog,cat,keep", "dog,cat,relabel").replace("cat,dog,keep", "cat,dog,drop")
     )
@@ -103,8 +108,8 @@ def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Pat
     )
     pq.write_table(table, tmp_path / "mine.parquet")
     scored = read_scored(tmp_path / "mine.parquet")
-    write_audit(scored.output, scored, audit(scored))
-    samples = pq.read_table(scored.output / "table.parquet")
+    write_audit(output_of(scored.path), scored, issues_of(scored))
+    samples = pq.read_table(output_of(scored.path) / "table.parquet")
     assert samples.column("id").to_pylist() == [5, 4]
     assert samples.column("confidence").to_pylist() == [0.0, 0.9]
     assert samples.column("el2n").to_pylist() == pytest.approx([2**0.5, 0.02**0.5])
@@ -120,7 +125,7 @@ def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Pat
 def test_a_table_without_labels(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [0], "avh": [0.1]}), tmp_path / "s.parquet")
     with pytest.raises(ValueError, match="column 'label'"):
-        audit(read_scored(tmp_path / "s.parquet"))
+        issues_of(read_scored(tmp_path / "s.parquet"))
 
 
 def _rewritten(scores: Path, metadata: dict[str, str] | None = None, **columns: list) -> Path:
@@ -133,8 +138,8 @@ def _rewritten(scores: Path, metadata: dict[str, str] | None = None, **columns: 
 
 def _edited(scores: Path, old: str, new: str) -> tuple[pa.Table, dict[str, int]]:
     scored = read_scored(scores)
-    write_audit(scored.output, scored, audit(scored))
-    actions = scored.output / "actions.csv"
+    write_audit(output_of(scored.path), scored, issues_of(scored))
+    actions = output_of(scored.path) / "actions.csv"
     actions.write_text(actions.read_text().replace(old, new, 1))
     table, applied = apply_to(scored, actions)
     return table, applied.counts
@@ -169,10 +174,10 @@ def test_a_class_named_by_nothing_can_be_chosen_by_its_number(scores: Path) -> N
 def test_ids_that_repeat_are_refused_before_a_list_is_written(scores: Path) -> None:
     _rewritten(scores, id=[4, 5, 5, 7])
     with pytest.raises(ValueError, match=r"ids must be unique, .*; 5 occurs twice"):
-        audit(read_scored(scores))
+        issues_of(read_scored(scores))
     _rewritten(scores, id=[[4], [5], [6], [7]])
     with pytest.raises(TypeError, match="ids must be single values, numbers or text; they are list<"):
-        audit(read_scored(scores))
+        issues_of(read_scored(scores))
 
 
 def test_class_names_that_do_not_read_are_named(scores: Path) -> None:
@@ -182,14 +187,14 @@ def test_class_names_that_do_not_read_are_named(scores: Path) -> None:
 
 def test_neither_an_edited_list_nor_another_record_is_overwritten(scores: Path, tmp_path: Path) -> None:
     scored = read_scored(scores)
-    issues = audit(scored)
-    write_audit(scored.output, scored, issues)
-    write_audit(scored.output, scored, issues)
-    actions = scored.output / "actions.csv"
+    issues = issues_of(scored)
+    write_audit(output_of(scored.path), scored, issues)
+    write_audit(output_of(scored.path), scored, issues)
+    actions = output_of(scored.path) / "actions.csv"
     edited = actions.read_text().replace("keep", "drop", 1)
     actions.write_text(edited)
     with pytest.raises(ValueError, match=r"actions\.csv has been edited"):
-        write_audit(scored.output, scored, issues)
+        write_audit(output_of(scored.path), scored, issues)
     assert actions.read_text() == edited
     run = tmp_path / "run"
     run.mkdir()
@@ -197,14 +202,14 @@ def test_neither_an_edited_list_nor_another_record_is_overwritten(scores: Path, 
     with pytest.raises(ValueError, match="output must be a folder of its own"):
         write_audit(run, scored, issues)
     assert [path.name for path in run.iterdir()] == ["run.json"]
-    audited = read_scored(scored.output)
+    audited = read_scored(output_of(scored.path))
     with pytest.raises(ValueError, match="output must be a folder of its own"):
-        write_audit(scored.output, audited, audit(audited))
+        write_audit(output_of(scored.path), audited, issues_of(audited))
 
 
 def test_pictures_of_an_earlier_audit_are_taken_away(scores: Path) -> None:
     scored = read_scored(scores)
-    scored.output.mkdir()
-    (scored.output / "thumbnails.parquet").write_bytes(b"of other samples")
-    write_audit(scored.output, scored, audit(scored))
-    assert not (scored.output / "thumbnails.parquet").exists()
+    output_of(scored.path).mkdir()
+    (output_of(scored.path) / "thumbnails.parquet").write_bytes(b"of other samples")
+    write_audit(output_of(scored.path), scored, issues_of(scored))
+    assert not (output_of(scored.path) / "thumbnails.parquet").exists()

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from hardsight.cleaning.audit import Scored, distinct
 from hardsight.cleaning.columns import require_column, score_names
 from hardsight.cleaning.labelled import (
     Labelled,
@@ -20,6 +19,7 @@ from hardsight.cleaning.labelled import (
     with_label,
     with_shown,
 )
+from hardsight.cleaning.scored import Scored, distinct
 from hardsight.cleaning.sources import array_of, arrays_of, read_audited, read_rows
 from hardsight.datasets import registry
 from hardsight.datasets.interface import ArrayDataset, FileDataset

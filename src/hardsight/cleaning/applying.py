@@ -4,16 +4,23 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight.cleaning.action_list import ACTIONS, Action
+from hardsight.cleaning.action_list import ACTIONS, Action, read_actions
+from hardsight.cleaning.columns import labels_of
+from hardsight.cleaning.scored import Scored
 from hardsight.names import unknown_name
+from hardsight.records import require_column
 from hardsight.validation import check_classes
+
+LABELS_FILE = "labels.parquet"
 
 
 @dataclass(frozen=True)
@@ -87,3 +94,39 @@ class _Classes:
         if text in self._numbers:
             return self._numbers[text]
         raise unknown_name(f"line {line}: {column}", text, self.names, "class names")
+
+
+def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
+    """The data's labels after an edited action list: id, label, new_label and path, without the dropped samples.
+
+    With `new_label_name` where the labels are numbers that have names. A sample without a label is kept without one.
+    """
+    for column in ("id", "label"):
+        require_column(scored.table, column)
+    labelled = scored.table.column("label").is_valid().to_numpy(zero_copy_only=False)
+    table = scored.table.filter(pa.array(labelled))
+    names, labels = _numbered(scored, table)
+    listed = read_actions(actions)
+    applied = apply_actions(listed, table.column("id").to_pylist(), torch.from_numpy(labels), class_names=names)
+    new = pa.array(applied.labels.numpy())
+    if not pa.types.is_integer(table.column("label").type):
+        new = pa.array(names).take(new)
+    places, kept = np.full(len(labelled), -1), np.ones(len(labelled), bool)
+    places[labelled], kept[labelled] = np.arange(len(labels)), applied.kept.numpy()
+    columns = {"id": scored.table.column("id"), "label": scored.table.column("label")}
+    columns["new_label"] = pa.chunked_array([new.take(pa.array(places, mask=~labelled))])
+    if names and pa.types.is_integer(table.column("label").type):
+        columns["new_label_name"] = pa.chunked_array([pa.array(names).take(columns["new_label"].combine_chunks())])
+    if "path" in scored.table.column_names:
+        columns["path"] = scored.table.column("path")
+    return pa.table(columns).filter(pa.array(kept)), applied
+
+
+def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.ndarray]:
+    """Class names and each label as a number; classes that are text are their own names, predicted ones among them."""
+    labels = labels_of(table)
+    if labels.dtype.kind in "iu":
+        return scored.class_names, labels.astype(np.int64)
+    columns = [table.column(name) for name in ("label", "expected", "predicted") if name in table.column_names]
+    names = sorted({str(one) for column in columns for one in column.unique().to_pylist() if one is not None})
+    return names, np.searchsorted(names, labels.astype(str))

@@ -29,6 +29,7 @@ EXPECTED = {
     "confidence": (0.5124, "LJ"),
     "margin": (0.1298, "LJ"),
     "entropy": (0.8493, "L"),
+    "rank": (1.0, "LJ"),
     "loss": (0.6687, "LJ"),
     "el2n": (0.6643, "LJ"),
     "grand": (2.0943, "LJ"),

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Part = Literal["predicted", "angles", "logits", "spread"]
+Part = Literal["predicted", "angles", "logits", "spread", "rank"]
 
 _NOT_ASKED = torch.empty(0)
 _LOGIT_COLUMNS = ("label_logit", "largest_other_logit", "log_sum_exp", "other_probability")
@@ -16,6 +16,7 @@ COLUMNS: dict[Part, tuple[str, ...]] = {
     "angles": ("label_angle", "angle_sum", "nearest_other_angle"),
     "logits": _LOGIT_COLUMNS,
     "spread": (*_LOGIT_COLUMNS, "entropy", "other_squares"),
+    "rank": (*_LOGIT_COLUMNS, "others_above"),
 }
 
 
@@ -25,7 +26,7 @@ class ClassSummary:
 
     Parts not asked for are empty. Angles in radians. `other_probability` is the softmax mass of the other classes,
     summed without cancellation, so it is exact where the labelled probability rounds to 1; `other_squares` is the sum
-    of their squared probabilities.
+    of their squared probabilities, `others_above` how many of them have a larger logit.
     """
 
     num_classes: int
@@ -42,6 +43,7 @@ class ClassSummary:
     other_probability: Tensor = _NOT_ASKED
     other_squares: Tensor = _NOT_ASKED
     entropy: Tensor = _NOT_ASKED
+    others_above: Tensor = _NOT_ASKED
 
     def columns(self) -> dict[str, Tensor]:
         """The numbers that were asked for, by name."""

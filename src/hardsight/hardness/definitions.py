@@ -113,6 +113,20 @@ def logit_margin(
 
 
 @register(
+    "rank", "Rank of the label", source="place of the label among the classes by logit", larger_is_harder=True,
+    low=1.0, high=float, parts=["logits", "rank"], from_summary=lambda of: of.others_above + 1,
+)  # fmt: skip
+def label_rank(
+    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
+) -> Float[Tensor, "samples"]:
+    """Place of the labelled class by logit: 1 plus how many have a larger one. In [1, classes]; larger is harder."""
+    check_logits(logits)
+    check_labels(labels, *logits.shape)
+    wide = widen(logits)
+    return _rounded((wide > _of_label(wide, labels).unsqueeze(1)).sum(1).to(wide) + 1, logits)
+
+
+@register(
     "entropy", "Entropy (nats)", source="Shannon 1948", larger_is_harder=True, high=math.log,
     parts=["logits", "spread"], from_summary=lambda of: of.entropy,
 )  # fmt: skip

@@ -5,19 +5,24 @@ import math
 import torch
 from torch import Tensor
 
+from hardsight.hardness.columns import Part
+
 # Below exp of these there are only denormal numbers, on which a CPU is 80 times slower.
 _LEAST_EXPONENT = {torch.float32: -87.0, torch.float64: -708.0}
 
 
-def summarise_logits(logits: Tensor, labels: Tensor, spread: bool, *, consume: bool = False) -> dict[str, Tensor]:
-    """What the scores of a softmax need: log-sum-exp, margins and masses, and with `spread` entropy and squares.
+def summarise_logits(
+    logits: Tensor, labels: Tensor, parts: frozenset[Part], *, consume: bool = False
+) -> dict[str, Tensor]:
+    """What the scores of a softmax need: log-sum-exp, margins, masses, and what else of a softmax the parts name.
 
     `consume` allows the logits to be overwritten.
     """
-    column = labels.unsqueeze(1)
+    column, spread = labels.unsqueeze(1), "spread" in parts
     label_logit = logits.gather(1, column).squeeze(1)
     others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
     largest_other = others.amax(1)
+    above = {"others_above": (others > label_logit.unsqueeze(1)).sum(1).to(logits)} if "rank" in parts else {}
     top = torch.maximum(largest_other, label_logit)
     # Smaller ones count as the least, and the labelled class as 0, so the sum is the others' alone.
     exponents = others.sub_(top.unsqueeze(1)).clamp_(min=_LEAST_EXPONENT[logits.dtype])
@@ -32,6 +37,7 @@ def summarise_logits(logits: Tensor, labels: Tensor, spread: bool, *, consume: b
         "largest_other_logit": largest_other,
         "log_sum_exp": top + log_total,
         "other_probability": others_mass / total,
+        **above,
     }
     if spread:
         # Entropy is the mean of log-sum-exp minus the logit: a sum of terms that are not negative.

@@ -50,7 +50,7 @@ def summarise(
     chunk: int | None = None,
 ) -> ClassSummary:
     """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk."""
-    if features.device.type == "cuda" and features.dtype in _HALVES:
+    if features.device.type == "cuda" and features.dtype in _HALVES and "rank" not in parts:
         # Imported here: registering the kernels costs more than all else that scoring on a CPU imports.
         from hardsight.kernels.angular_scores import serves
 
@@ -149,8 +149,8 @@ def summarise_chunk(
     labels = columns["predicted"] if labels is None else labels.long()
     if cosines is not None and "angles" in parts:
         columns |= _summarise_angles(features, head.weight, labels, cosines)
-    if parts & {"logits", "spread"}:
-        columns |= summarise_logits(scores, labels, "spread" in parts, consume=logits is None)
+    if parts & {"logits", "spread", "rank"}:
+        columns |= summarise_logits(scores, labels, parts, consume=logits is None)
     columns["labels"] = labels
     return ClassSummary(len(head.weight), head.bias is not None, **columns)
 
@@ -170,7 +170,7 @@ def summarise_outputs(
     predicted = logits.argmax(1)
     against = predicted if labels is None else labels.long()
     angular = summarise_chunk(features, head, against, parts & {"angles"})
-    columns = summarise_logits(widen(logits.detach()), against, "spread" in parts) | {"predicted": predicted}
+    columns = summarise_logits(widen(logits.detach()), against, parts) | {"predicted": predicted}
     return replace(angular, **columns)  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ import argparse
 import time
 
 import torch
+from hardsight_studies.engine.stacked import run_stacked
 from machine import about, save
 
 from hardsight import models, training
@@ -140,7 +141,7 @@ def measure_together(name: str, cells: int, samples: int, epochs: int, *, stacke
     images = random_images(samples).to("cuda" if torch.cuda.is_available() else "cpu")
     alone = rate(make_session(name, samples, epochs, images=images).run().epochs, samples)
     loops = [make_session(name, samples, epochs, seed=seed, images=images) for seed in range(cells)]
-    fitted = run_together(loops, stacked=stacked)
+    fitted = run_stacked(loops) if stacked else run_together(loops)
     used = samples // BATCH * BATCH
     seconds = [sum(row["seconds"] for row in one.epochs[1:]) / max(1, epochs - 1) for one in fitted]
     together = cells * used / max(seconds)

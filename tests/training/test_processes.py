@@ -148,7 +148,7 @@ import json, sys
 import torch
 import torch.distributed as dist
 from torch import nn
-from hardsight import losses, models, training
+from hardsight import losses, training
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
@@ -170,15 +170,6 @@ def trained(loss, frozen=False):
     return training.fit(model, batches, loss, epochs=1, device="cpu", progress=False).model[0].weight.sum().isfinite()
 
 
-def stacked():
-    batches = [(torch.randn(4, 1, 8, 8), torch.arange(4) % 2)]
-    loops = [
-        training.Loop(models.create("digits_cnn", 2, 1), batches, epochs=1, device="cpu", progress=False)
-        for _ in range(2)
-    ]
-    training.run_together(loops, stacked=True)
-
-
 def with_own_statistics():
     layer = nn.InstanceNorm1d(2, track_running_stats=True)
     model = nn.Sequential(nn.Linear(3, 8), nn.Unflatten(1, (2, 4)), layer, nn.Flatten(), nn.Linear(8, 2))
@@ -191,7 +182,6 @@ report = {
     "head": ended(lambda: trained(losses.AVHLoss(4, 2))),
     "frozen head": ended(lambda: trained(losses.AVHLoss(4, 2), frozen=True)),
     "weights of 0": ended(lambda: trained(weights)),
-    "stacked": ended(stacked),
     "statistics": ended(with_own_statistics),
 }
 print(json.dumps(report))
@@ -212,7 +202,6 @@ def test_what_several_processes_cannot_do_as_one_is_refused(in_two_processes):
             "ValueError: label_smoothing must be 0 with a class weight of 0, where a batch comes in parts or in "
             "several processes; got 0.1"
         ),
-        "stacked": "ValueError: stacked must be False in several processes; got True in 2",
         "statistics": (
             "ValueError: every buffer of the model must be filled alike by the processes, as those of batch "
             "normalization are; 2.running_mean differs between them"

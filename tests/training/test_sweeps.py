@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from hardsight import claims, owners, records, training
@@ -191,13 +190,6 @@ def test_cells_train_alone_and_together_alike(tmp_path):
         assert one["results"] == other["results"]
         assert one["config"]["loss"]["options"]["beta"] == cell.settings["loss.options.beta"]
     assert training.sweep(BASE, tmp_path / "alone", cells, progress=False) == []
-    assert training.sweep(BASE, tmp_path / "stacked", cells, at_once=4, stacked=True, progress=False) == cells
-    for cell in cells:
-        losses = [
-            [row["train_loss"] for row in pq.read_table(tmp_path / how / cell.name / "epochs.parquet").to_pylist()]
-            for how in ("alone", "stacked")
-        ]
-        assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 def test_a_failing_cell_is_recorded_and_the_sweep_goes_on(tmp_path):

@@ -81,14 +81,12 @@ def sweep(
     runs: Sequence[Run],
     *,
     at_once: int = 1,
-    stacked: bool = False,
     retry_failed: bool = False,
     progress: bool | None = None,
 ) -> list[Run]:
     """Train `config` (plain values, as in the TOML file) with each run's settings; only what is missing.
 
-    With `at_once` more than 1, that many runs of this process train together on the device (see `together`); with
-    `stacked`, runs of one architecture share their forward and backward passes.
+    With `at_once` more than 1, that many runs of this process train together on the device (see `together`).
     Returns the runs that this process computed.
     """
 
@@ -98,7 +96,7 @@ def sweep(
             train(settings[0], progress=progress)
             return
         device = join_processes(settings[0].device)
-        run_together([loop_of(one, device, progress=False) for one in settings], stacked=stacked)
+        run_together([loop_of(one, device, progress=False) for one in settings])
 
     join_processes()
     _, joined = rank_and_count()

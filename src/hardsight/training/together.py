@@ -5,12 +5,12 @@ other, so K trainings take far less than K times as long. Each keeps its own ord
 labels: what it computes is what it computes alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from hardsight.distributed import current, rank_and_count
+from hardsight.distributed import current
 from hardsight.training.checkpoints import (
     device_random_states,
     random_states,
@@ -19,26 +19,20 @@ from hardsight.training.checkpoints import (
 )
 from hardsight.training.loop import Fitted, Loop
 from hardsight.training.progress import NonFiniteLossError
-from hardsight.training.stacked import StackedLoops
 
 
-def run_together(loops: Sequence[Loop], *, stacked: bool = False) -> list[Fitted]:
+def run_together(loops: Sequence[Loop], *, end_round: Callable[[], None] | None = None) -> list[Fitted]:
     """Run these trainings to their ends, one step of each in turn; equals running them one after the other.
 
-    With `stacked`, networks of one architecture share their forward and backward pass (see `stacked`): equal up to
-    rounding, and up to the draws of dropout.
-
-    One whose loss is no finite number stops alone; its error is raised when the others have ended.
+    One whose loss is no finite number stops alone; its error is raised when the others have ended. `end_round` is
+    called when each has had its turn, by who takes their steps together: then they share one stream.
     """
     if not loops:
         return []
-    _, processes = rank_and_count()
-    if stacked and processes > 1:
-        raise ValueError(f"stacked must be False in several processes; got True in {processes}")
     with current(loops[0].device):
         before = random_states()
         try:
-            turns = _take_turns(loops, stacked=stacked)
+            turns = _take_turns(loops, end_round)
         finally:
             restore_random_states(before)
     for turn in turns:
@@ -47,15 +41,14 @@ def run_together(loops: Sequence[Loop], *, stacked: bool = False) -> list[Fitted
     return [turn.fitted for turn in turns if turn.fitted is not None]
 
 
-def _take_turns(loops: Sequence[Loop], *, stacked: bool) -> list["_Turn"]:
-    stack = StackedLoops(loops) if stacked else None
-    turns = [_Turn(loop, own_stream=stack is None) for loop in loops]
+def _take_turns(loops: Sequence[Loop], end_round: Callable[[], None] | None) -> list["_Turn"]:
+    turns = [_Turn(loop, own_stream=end_round is None) for loop in loops]
     waiting = list(turns)
     try:
         while waiting:
             waiting = [turn for turn in waiting if turn.take()]
-            if stack is not None:
-                stack.end_round()
+            if end_round is not None:
+                end_round()
     finally:
         # What stops one from outside stops all: each says so in its record now.
         for turn in turns:

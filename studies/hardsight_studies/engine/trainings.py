@@ -18,6 +18,7 @@ from hardsight.training.reading import build
 from hardsight.training.record import Row as EpochRow
 from hardsight_studies.engine.clock import EpochWatch, Options
 from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.stacked import run_stacked
 
 
 class Training:
@@ -73,7 +74,9 @@ def train(runs: Sequence[Run], options: Options, hooks: Hooks | None = None) -> 
             problem = absent
     if not loops:
         raise problem
-    return [loops[0].run()] if len(loops) == 1 else run_together(loops, stacked=options.stacked)
+    if len(loops) == 1:
+        return [loops[0].run()]
+    return run_stacked(loops) if options.stacked else run_together(loops)
 
 
 def config_of(run: Run) -> TrainingConfig:

@@ -14,14 +14,27 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from hardsight.distributed import rank_and_count
 from hardsight.geometry import widen
 from hardsight.training.capture import RECOMPILE_LIMIT, Replay
 from hardsight.training.feed import Batch, Place, ResidentBatches
-from hardsight.training.loop import Loop
+from hardsight.training.loop import Fitted, Loop
 from hardsight.training.objectives import Losses, Part
 from hardsight.training.step import Step
+from hardsight.training.together import run_together
 
 Result = TypeVar("Result")
+
+
+def run_stacked(loops: Sequence[Loop]) -> list[Fitted]:
+    """Run these trainings to their ends, all with one forward and one backward pass.
+
+    Equals running them one after the other, up to rounding and up to the draws of dropout.
+    """
+    _, processes = rank_and_count()
+    if processes > 1:
+        raise ValueError(f"stacked must be False in several processes; got True in {processes}")
+    return run_together(loops, end_round=StackedLoops(loops).end_round) if loops else []
 
 
 class Stack:

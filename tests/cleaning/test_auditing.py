@@ -234,7 +234,7 @@ def test_very_many_samples_without_an_index_are_ranked_without_neighbours(
     audit = hs.audit(labels=labels, features=features)
     assert "neighbour_disagreement" not in audit.table.column_names
     assert found(audit) == wrong.tolist()
-    assert "hardsight[neighbours]" in audit.findings.notes[0]
+    assert "faiss-cpu" in audit.findings.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from hardsight import cleaning, datasets, models
-from hardsight.alignment.tables import read_coarse, read_joined
+from hardsight.alignment.tables import read_joined
 from hardsight.cleaning.scored import read_scored
 from hardsight.datasets.cifar import read_cifar10
 from hardsight.datasets.digits import read_idx
 from hardsight.datasets.folders import text_lines
 from hardsight.datasets.formats import load_arrays, load_matlab
+from hardsight.datasets.hierarchy import read_groups
 from hardsight.datasets.huggingface import read_huggingface
 from hardsight.datasets.human import load_human_labels
 from hardsight.datasets.imagenet import read_selection_frequency
@@ -47,8 +48,8 @@ DOORS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "configuration": ("c.toml", lambda path: read_settings(TrainingConfig, path)),
     "JSON": ("results.json", read_json),
     "checkpoint": ("model.safetensors", read_tensors),
-    "coarse classes, JSON": ("coarse.json", read_coarse),
-    "coarse classes, CSV": ("coarse.csv", read_coarse),
+    "coarse classes, JSON": ("coarse.json", read_groups),
+    "coarse classes, CSV": ("coarse.csv", read_groups),
     "aligned scores, CSV": ("scores.csv", lambda path: read_joined(path, path)),
     "aligned scores, Parquet": ("scores.parquet", lambda path: read_joined(path, path)),
     "list of actions": ("actions.csv", cleaning.read_actions),

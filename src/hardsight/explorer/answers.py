@@ -4,7 +4,7 @@ import getpass
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,31 +13,47 @@ import numpy as np
 
 from hardsight.explorer.columns import CLASSES, changed, open_columns
 from hardsight.explorer.decisions import NAMES, Decisions
+from hardsight.explorer.features import nearest
 from hardsight.explorer.filters import parse_filters, parse_view
 from hardsight.explorer.histories import trajectory
 from hardsight.explorer.pictures import Pictures
 from hardsight.explorer.query import share_below
 from hardsight.explorer.selection import DECISION, Selection, Selections
 from hardsight.explorer.source import find_source
+from hardsight.files.parquet import Parquet
+from hardsight.files.tokens import tokens_of
 from hardsight.names import check_name
 
-_MOST_ROWS, _MOST_COLUMNS, _LONGEST_TEXT, _LONGEST_NAME = 200, 256, 2000, 80
-# Columns that are axes of a map and say nothing by themselves, as pairs in the order in which they are preferred.
-_AXES = (("x", "y"), ("umap_x", "umap_y"), ("pca_x", "pca_y"))
+_MOST_ROWS, _MOST_COLUMNS, _NEAREST = 200, 256, 10
+_LONGEST_TEXT, _LONGEST_WHOLE, _LONGEST_NAME = 2000, 50_000, 80
+# The axes of a map, as pairs in the order in which they are preferred; without any of them, two scores.
+_AXES = (
+    ("umap_x", "umap_y"), ("x", "y"), ("pca_x", "pca_y"), ("confidence", "avh"),
+    ("confidence", "angular_visual_hardness"), ("model_confidence", "angular_visual_hardness"),
+)  # fmt: skip
 
 
 class Answers:
     """A table opened to be explored: every question of the page is a method. Safe to be asked by several threads."""
 
-    def __init__(self, source: Path | str, images: Path | str | None = None) -> None:
+    def __init__(self, source: Path | str, images: Path | str | None = None, show: Sequence[str] = ()) -> None:
         self.source = find_source(source, images)
         self._since = self.source.table.stat()
         self.columns = open_columns(self.source.table)
+        for name in show:
+            check_name("show", name, [one.name for one in self.columns.of("text", "list", "number")], "columns")
+        self._shown = [
+            one.name
+            for one in self.columns.of("text", "list", "number")
+            if one.kind == "shown" or one.name in _CARD or one.name in show
+        ]
+        with Parquet(self.source.table) as file:
+            self.tokens = tokens_of(self.source.table, file.schema)
         if self.source.class_names and all(one.isdecimal() for one in self.columns.class_names):
             names = self.source.class_names
             numbers = [int(one) for one in self.columns.class_names]
             self.columns.class_names = [names[one] if one < len(names) else str(one) for one in numbers]
-        self.decisions = Decisions(self.columns, self.source.decisions)
+        self.decisions = Decisions(self.columns, self.source.decisions, self.source.estimated)
         self.pictures = Pictures(self.columns, self.source)
         self.selections = Selections(self.columns, self.decisions.codes)
         self._lock = threading.Lock()
@@ -72,6 +88,9 @@ class Answers:
             "sort": self._sort,
             "matrix": self._matrix,
             "pictures": self.pictures.any,
+            "tokens": []
+            if self.tokens is None
+            else [{"name": name, "title": said.get("title") or name} for name, said in self.tokens.scores.items()],
             "user": _user(),
             "folder": str(self.source.decisions),
         }
@@ -132,20 +151,29 @@ class Answers:
                 rows = selection.page(str(by), start, count, descending=bool(asked.get("descending")))
             else:
                 rows = selection.every_row()[start : start + count]
-        return {"rows": self.cards(rows.tolist(), str(by or "")), "count": selection.count}
+        cards = self.cards(rows.tolist(), str(by or ""), asked.get("tokens"))
+        return {"rows": cards, "count": selection.count}
 
-    def cards(self, rows: list[int], by: str = "") -> list[dict[str, Any]]:
-        """What a gallery shows of these rows."""
+    def cards(self, rows: list[int], by: str = "", tokens: Any = None) -> list[dict[str, Any]]:
+        """What a gallery shows of these rows; `tokens` is the score that colours texts."""
         columns = {"id": self.columns.texts("id", rows)}
-        shown = [one for one in self.columns.of("text", "list", "number") if one.kind == "shown" or one.name in _CARD]
-        for one in shown:
-            columns[one.name] = self._said(one.name, rows)
-        if by and by not in columns:
-            columns[by] = self._said(by, rows)
+        for name in [*self._shown, *([by] if by else [])]:
+            columns[name] = self._said(name, rows)
+        if "expected" not in columns and "predicted" in self.columns.all:
+            columns["expected"] = self._said("predicted", rows)
+        if tokens and self.tokens is not None:
+            check_name("tokens", tokens, list(self.tokens.scores))
+            columns[_SPANS] = [self._spans(one, str(tokens)) for one in columns["id"]]
         cards = [{name: _plain(values[at]) for name, values in columns.items()} for at in range(len(rows))]
         for card, row in zip(cards, rows, strict=True):
             card |= {"row": row, "mark": _mark(self.decisions.of(row))}
         return cards
+
+    def _spans(self, identity: Any, score: str) -> list[list[Any]]:
+        """Of each token of a text its first character, the one behind its last, its tenth and its score."""
+        if self.tokens is None or not isinstance(identity, int):
+            return []
+        return [[one.start, one.end, one.tenth, _plain(one.value)] for one in self.tokens.spans(identity, score)]
 
     def _said(self, name: str, rows: list[int]) -> list[Any]:
         column = self.columns.all[name]
@@ -154,16 +182,18 @@ class Answers:
         values = [*(self.columns.class_names if name in CLASSES else column.values), None]
         return [values[code] for code in self.columns.array(name)[rows].tolist()]
 
-    def sample(self, row: int) -> dict[str, Any]:
+    def sample(self, row: int, tokens: str = "") -> dict[str, Any]:
         """All that is known of one sample."""
         self._check_row(row)
-        told: dict[str, Any] = self.cards([row])[0]
+        told: dict[str, Any] = self.cards([row], tokens=tokens)[0]
         for one in self.columns.of("text", "list"):
-            told[one.name] = _plain(self._said(one.name, [row])[0])
+            if one.name not in _OWN:
+                told[one.name] = _plain(self._said(one.name, [row])[0], _LONGEST_WHOLE)
         for one in self.columns.of("several"):
             bits = int(self.columns.array(one.name)[row])
             told[one.name] = ", ".join(value for at, value in enumerate(one.values) if bits >> at & 1)
-        scores = [(one, float(self.columns.array(one)[row])) for one in self._numbers]
+        kinds = self.columns.all
+        scores = [(one, float(self.columns.array(one)[row])) for one in self._numbers if kinds[one].kind != "place"]
         members = self._members(row)
         told["scores"] = [
             {
@@ -173,11 +203,22 @@ class Answers:
             }
             for name, value in scores
         ]
-        near = self.columns.arrow("neighbours")[row].as_py() if self.columns.of("neighbours") else None
-        told["neighbours"] = self.cards([one for one in near or [] if 0 <= one < self.columns.rows])
+        told["neighbours"] = self.cards(self._nearest(row))
+        told["history"] = [_mark(one) for one in self.decisions.history(row)]
         told["trajectory"] = trajectory(self.source.records, told["id"])
         told["heat"] = self.pictures.heat(row) is not None
         return told
+
+    def _nearest(self, row: int) -> list[int]:
+        """The nearest samples by angle: as an audit found them, else by the features in the table."""
+        if self.columns.of("neighbours"):
+            near = self.columns.arrow("neighbours")[row].as_py() or []
+            return [one for one in near if one is not None and 0 <= one < self.columns.rows]
+        features = next(iter(self.columns.of("features")), None)
+        if features is None:
+            return []
+        kept = self.columns.arrow(features.name)
+        return nearest(kept.flatten().to_numpy().reshape(len(kept), -1), row, _NEAREST)
 
     def _members(self, row: int) -> np.ndarray:
         """The rows of its class; all rows where there are no classes."""
@@ -215,7 +256,7 @@ class Answers:
         first = _whole(since) if since is not None else len(marks)
         new = {}
         for one in marks[max(first, len(marks) - _MOST_VALUES) :]:
-            row = self.columns.row_of.get(str(one.id))
+            row = self.columns.row_of(one.id)
             if row is not None:
                 new[row] = _mark(self.decisions.of(row))
         found = self.decisions.progress()._asdict()
@@ -230,6 +271,9 @@ class Answers:
             raise ValueError(f"row must be a row of the table, 0 to {self.columns.rows - 1}; got {row!r}")
 
 
+# What a card says that is no column; a column of such a name is not shown.
+_SPANS = "spans"
+_OWN = frozenset({"row", "mark", _SPANS})
 _CARD = frozenset({"label", "expected", "text", "path", "suspicion"})
 _MOST_VALUES = 10_000
 
@@ -264,13 +308,13 @@ def _mark(mark: Any) -> dict[str, Any] | None:
     return None if mark is None else {"action": mark.action, "label": mark.label, "by": mark.by, "at": mark.at}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, longest: int = _LONGEST_TEXT) -> Any:
     """A value as JSON has it: no NaN, no text without an end."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}…"
-    return value if isinstance(value, int | bool) or value is None else str(value)
+        return value if len(value) <= longest else f"{value[:longest]}…"
+    return value if isinstance(value, int | bool | list) or value is None else str(value)
 
 
 def _user() -> str:

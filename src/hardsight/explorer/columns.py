@@ -6,8 +6,10 @@ reads nothing, and a million rows cost the columns that are looked at. The table
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -18,24 +20,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hardsight.explorer.features import holds_features, places_of, read_directions
 from hardsight.explorer.query import MISSING, binned, bounds
 from hardsight.files import parse_json, read_json
 from hardsight.files.parquet import Parquet, text_metadata
 from hardsight.records import check_ids, sync_folder, write_json
 
-_VERSION = 1
+_VERSION = 2
 CLASSES = ("label", "expected", "predicted", "clean_label")
 _TEXTS = frozenset({"path", "text", "reasons"})
 _NAMES = {"label_name": "label", "expected_name": "expected"}
 # A column of text with more different values is shown and searched, and is no list to choose from.
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,19}", re.ASCII)
 _MOST_VALUES, _MOST_CLASSES, _MOST_KINDS = 1000, 65_000, 15
-# A whole number that takes few values is a list to choose from.
-_FEW_NUMBERS = 32
+# A whole number that takes few values is a list to choose from, and so is one that names a group.
+_FEW_NUMBERS, _GROUPS = 32, frozenset({"duplicate_group"})
+_PLACES = frozenset({"x", "y", "pca_x", "pca_y", "umap_x", "umap_y"})
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as the page knows it; `role` is number, list, several, text, id or neighbours.
+    """A column as the page knows it; `role` is number, list, several, text, id, neighbours or features.
 
     A number is binned between `low` and `high`; `values` are those of a list (of a code, a bit), as text.
     """
@@ -83,9 +88,23 @@ class Columns:
         return found
 
     @cached_property
-    def row_of(self) -> dict[str, int]:
-        """The row of each id, as text."""
-        return {str(one): at for at, one in enumerate(self.arrow("id").to_pylist())}
+    def _by_id(self) -> np.ndarray:
+        """The rows in the order of their ids: of ten million ids a dictionary would take more than a gigabyte."""
+        order: np.ndarray = pc.sort_indices(self.arrow("id")).to_numpy()
+        return order
+
+    def row_of(self, identity: Any) -> int | None:
+        """The row of an id, also where a whole number is given as text; None where there is none."""
+        ids = self.arrow("id")
+        identity = str(identity)
+        if pa.types.is_integer(ids.type):
+            if not _WHOLE.fullmatch(identity):
+                return None
+            identity = int(identity)
+        # Arrow orders text by its bytes in UTF-8, Python by code points: these are the same order.
+        at = bisect_left(self._by_id, identity, key=lambda row: ids[int(row)].as_py())
+        row = int(self._by_id[at]) if at < self.rows else None
+        return row if row is not None and ids[row].as_py() == identity else None
 
 
 def digest_of(path: Path) -> str:
@@ -161,14 +180,17 @@ def _make(table: Path, folder: Path) -> dict[str, Any]:
 def _parts(one: pa.Field, file: Parquet, classes: list[Any]) -> Iterator[tuple[Column, dict[str, pa.Array]]]:
     """A column and what is kept of it; nothing where its type says nothing to people."""
     kind, written = one.type, text_metadata(one)
+    if holds_features(one):
+        yield from _features(one, file)
+        return
     facts: dict[str, Any] = {
         "name": one.name,
         "title": written.get("title") or one.name.replace("_", " ").capitalize(),
-        "kind": written.get("kind", ""),
+        "kind": written.get("kind") or ("place" if one.name in _PLACES else ""),
         "direction": written.get("direction", ""),
     }
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        if pa.types.is_string(kind.value_type):
+        if pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type):
             values, bits = _several(_read(file, one.name))
             yield Column(role="several", values=values, **facts), {"value": pa.array(bits)}
         elif one.name == "neighbours" and pa.types.is_integer(kind.value_type):
@@ -184,17 +206,37 @@ def _parts(one: pa.Field, file: Parquet, classes: list[Any]) -> Iterator[tuple[C
     elif one.name in CLASSES and classes:
         codes = _codes(column, classes)
         yield Column(role="list", values=[str(each) for each in classes], **facts), {"value": pa.array(codes)}
-    elif pa.types.is_floating(column.type) or (pa.types.is_integer(column.type) and not _is_list(column, written)):
+    elif pa.types.is_floating(column.type) or (
+        pa.types.is_integer(column.type) and not _is_list(one.name, column, written)
+    ):
         wide = pa.float32() if pa.types.is_float32(column.type) or pa.types.is_float16(column.type) else pa.float64()
-        numbers = column.cast(wide, safe=False).to_numpy(zero_copy_only=False)
-        low, high = bounds(numbers)
-        kept = {"value": pa.array(numbers, from_pandas=False), "bin": pa.array(binned(numbers, low, high))}
-        yield Column(role="number", low=low, high=high, **facts), kept
+        yield _number(column.cast(wide, safe=False).to_numpy(zero_copy_only=False), facts)
     else:
         yield _text_or_list(column, facts)
 
 
-def _is_list(column: pa.Array, written: dict[str, str]) -> bool:
+def _features(one: pa.Field, file: Parquet) -> Iterator[tuple[Column, dict[str, pa.Array]]]:
+    """The directions of features, and two coordinates or four, unless the table has coordinates of these names."""
+    directions = read_directions(file, one.name)
+    if directions is None:
+        return
+    flat, dimensions = pa.array(directions.reshape(-1)), directions.shape[1]
+    kept = {"value": pa.FixedSizeListArray.from_arrays(flat, dimensions)}
+    yield Column(name=one.name, role="features", title=one.name), kept
+    for name, title, values in places_of(directions):
+        if name not in file.schema.names:
+            yield _number(values, {"name": name, "title": title, "kind": "place"})
+
+
+def _number(numbers: np.ndarray, facts: dict[str, Any]) -> tuple[Column, dict[str, pa.Array]]:
+    low, high = bounds(numbers)
+    kept = {"value": pa.array(numbers, from_pandas=False), "bin": pa.array(binned(numbers, low, high))}
+    return Column(role="number", low=low, high=high, **facts), kept
+
+
+def _is_list(name: str, column: pa.Array, written: dict[str, str]) -> bool:
+    if name in _GROUPS:
+        return len(column.unique()) <= _MOST_VALUES
     return written.get("kind") != "score" and len(column.slice(0, 10_000).unique()) <= _FEW_NUMBERS and (
         len(column.unique()) <= _FEW_NUMBERS
     )  # fmt: skip
@@ -206,7 +248,7 @@ def _text_or_list(column: pa.Array, facts: dict[str, Any]) -> tuple[Column, dict
     values = texts.drop_null().unique() if several else None
     if not values or len(values) > min(_MOST_VALUES, max(_FEW_NUMBERS, len(texts) // 4)):
         return Column(role="text", **facts), {"value": texts}
-    listed = sorted(values.to_pylist(), key=lambda one: (int(one), one) if one.isdecimal() else (1 << 63, one))
+    listed = sorted(values.to_pylist(), key=lambda one: (int(one), one) if _WHOLE.fullmatch(one) else (1 << 64, one))
     return Column(role="list", values=listed, **facts), {"value": pa.array(_codes(texts, listed))}
 
 

@@ -26,8 +26,8 @@ _MOST_AT_ONCE = 10_000
 class Decisions:
     """What has been decided on each row; `error` says why the action list could not be written, empty when it was."""
 
-    def __init__(self, columns: Columns, folder: Path) -> None:
-        self.columns, self.folder = columns, folder
+    def __init__(self, columns: Columns, folder: Path, estimated: int = 0) -> None:
+        self.columns, self.folder, self.estimated = columns, folder, estimated
         self.codes = np.zeros(columns.rows, np.uint8)
         self.error = ""
         self._lock, self._wake = threading.Lock(), threading.Event()
@@ -83,34 +83,39 @@ class Decisions:
         """The decision that holds for a row."""
         return self.marks.of(self.columns.texts("id", [row])[0])
 
+    def history(self, row: int) -> list[Mark]:
+        """All that was decided on a row, the first first, what was taken back and that it was included."""
+        identity = str(self.columns.texts("id", [row])[0])
+        return [one for one in self.marks.all if str(one.id) == identity]
+
     @cached_property
     def suspects(self) -> np.ndarray:
-        """The rows that an audit found to be probably wrong, most suspicious first; none in a mere table of scores."""
-        known = self.columns.all
+        """The rows that an audit found to be probably wrong, most suspicious first; none in a mere table of scores.
+
+        A run that has estimated how many labels are wrong has as many suspects.
+        """
+        known, most = self.columns.all, self.columns.rows
+        order = next((name for name in ("rank", "suspicion") if name in known and known[name].role == "number"), None)
         if "issue" in known and known["issue"].values:
             wanted = self.columns.array("issue") == [*known["issue"].values, "true"].index("true")
         elif "kinds" in known and "mislabelled" in known["kinds"].values:
             bit = known["kinds"].values.index("mislabelled")
             wanted = (self.columns.array("kinds") >> bit) & 1 == 1
         else:
-            return np.zeros(0, np.int64)
+            wanted, most = np.full(self.columns.rows, order is not None), self.estimated
         rows = np.flatnonzero(wanted)
-        order = next((name for name in ("rank", "suspicion") if name in known and known[name].role == "number"), None)
-        if order is None:
-            return rows
-        values = self.columns.array(order)[rows]
-        return rows[np.argsort(values if order == "rank" else -values, kind="stable")]
+        if order is not None:
+            values = self.columns.array(order)[rows]
+            rows = rows[np.argsort(values if order == "rank" else -values, kind="stable")]
+        return rows[:most]
 
     def progress(self) -> Progress:
         """How many of the suspects are decided, and what is to be expected of the others."""
         return progress(_OUTCOME[self.codes[self.suspects]])
 
     def _note(self, marks: Sequence[Mark]) -> None:
-        if not marks:
-            return
-        where = self.columns.row_of
         for one in marks:
-            row = where.get(str(one.id))
+            row = self.columns.row_of(one.id)
             if row is not None:
                 standing = self.marks.of(one.id)
                 self.codes[row] = 0 if standing is None else NAMES.index(standing.action)
@@ -137,16 +142,18 @@ class Decisions:
         if not path.is_file() or _signature(path) == self._written:
             return
         at = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-        edited = [one for one in read_actions(path) if one.action != "keep" and one.id in self.columns.row_of]
+        rows = self.columns.row_of
+        edited = [one for one in read_actions(path) if one.action != "keep"]
         with self._lock:
             # Read after the list: whoever else writes it has put the mark on disk before.
             self._note(self.marks.refresh())
             marked = {str(one.id) for one in self.marks.all}
-            edited = [one for one in edited if one.id not in marked]
-            ids = self.columns.texts("id", [self.columns.row_of[one.id] for one in edited])
-            labels = [one.new_label if one.action == "relabel" else None for one in edited]
-            pairs = zip(ids, edited, labels, strict=True)
-            marks = [Mark(one, own.action, new, ACTIONS_FILE, at) for one, own, new in pairs]
+            known = [(row, one) for one in edited if one.id not in marked and (row := rows(one.id)) is not None]
+            ids = self.columns.texts("id", [row for row, _ in known])
+            marks = [
+                Mark(own, one.action, one.new_label if one.action == "relabel" else None, ACTIONS_FILE, at)
+                for own, (_, one) in zip(ids, known, strict=True)
+            ]
             if marks:
                 self._note(self.marks.append(marks))
 

@@ -108,7 +108,9 @@ def application(answers: Answers, token: str, hosts: frozenset[str]) -> ASGIApp:
         return Response(found, media_type=kind)
 
     async def sample(request: Request) -> Response:
-        return _json(await run_in_threadpool(answers.sample, _whole(request, "row", -1)))
+        return _json(
+            await run_in_threadpool(answers.sample, _whole(request, "row", -1), request.query_params.get("tokens", ""))
+        )
 
     async def news(request: Request) -> Response:
         return _json(await run_in_threadpool(answers.news, _whole(request, "since", 0)))

@@ -17,7 +17,8 @@ class Source:
     """A table and its surroundings.
 
     `decisions` is the folder of marks.jsonl and actions.csv; `records` are the folders that may hold pictures and
-    histories, the nearest first; `images` is the folder that the table's paths are relative to.
+    histories, the nearest first; `images` is the folder that the table's paths are relative to; `estimated` is how many
+    labels a run's record says are wrong.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Source:
     records: tuple[Path, ...]
     class_names: tuple[str, ...]
     images: Path | None
+    estimated: int
 
 
 def find_source(source: Path | str, images: Path | str | None = None) -> Source:
@@ -50,7 +52,7 @@ def find_source(source: Path | str, images: Path | str | None = None) -> Source:
             records = (path, Path(origin))
     if images is not None and not Path(images).is_dir():
         raise NotADirectoryError(f"images must be the folder that the table's paths are relative to; got {images}")
-    names = details.get("class_names")
+    names, estimated = details.get("class_names"), _inside(details, "results", "label_issues", "estimated")
     return Source(
         name=str(details.get("name") or path.resolve().name),
         table=table,
@@ -58,6 +60,7 @@ def find_source(source: Path | str, images: Path | str | None = None) -> Source:
         records=records,
         class_names=tuple(str(one) for one in names) if isinstance(names, list) else (),
         images=Path(images) if images is not None else _recorded_images(details, table),
+        estimated=max(0, estimated) if isinstance(estimated, int) else 0,
     )
 
 

@@ -8,9 +8,8 @@ import { lists } from "./lists.js";
 import { Atlas } from "./map.js";
 import { matrix } from "./matrix.js";
 import { counts, newest, told } from "./server.js";
-import { canUndo, change, held, onChange, replaced, state, undo } from "./state.js";
+import { canUndo, change, forget, held, onChange, replaced, state, undo } from "./state.js";
 
-const AXES = new Set(["x", "y", "umap_x", "umap_y", "pca_x", "pca_y", "rank"]);
 const byId = (id) => document.getElementById(id);
 
 function fail(problem) {
@@ -33,12 +32,26 @@ function words(one, table) {
   return `${column(first)?.title}: ${names.slice(0, 4).join(" or ")}${names.length > 4 ? " …" : ""}`;
 }
 
+// Whether an address, which may be another table's, names only what is there.
+function fits({ filters, sort, axes, colour, tokens, view, open }, table) {
+  const known = new Set(table.columns.map((one) => one.name));
+  const all = (names, count) => Array.isArray(names) && names.every((name) => known.has(name)) && (count ?? names.length) === names.length;
+  return (
+    Array.isArray(filters) && filters.every((one) => one && all(one.columns) && Array.isArray(one.values)) &&
+    (axes === null || all(axes, 2)) && (colour === "" || known.has(colour)) && (sort === null || sort.by === "" || known.has(sort.by)) &&
+    (tokens === null || tokens === "" || table.tokens.some((one) => one.name === tokens)) &&
+    (view === null || (Array.isArray(view) && view.length === 4 && view.every(Number.isFinite))) && (open === null || Number.isInteger(open))
+  );
+}
+
 async function start() {
   const table = await told("table");
   document.title = `${table.name} – hardsight`;
+  const strange = !fits(state, table);
+  if (strange) forget();
   byId("name").textContent = table.name;
   const role = (...roles) => table.columns.filter((one) => roles.includes(one.role) && (one.role !== "list" || one.values.length));
-  const numbers = histograms(byId("histograms"), role("number").filter((one) => !AXES.has(one.name)));
+  const numbers = histograms(byId("histograms"), role("number").filter((one) => one.kind !== "place" && one.name !== "rank"));
   const listed = lists(byId("lists"), role("list", "several"));
   const pairs = matrix(byId("matrix"), table.matrix, table.classes);
   const marked = (changed) => {
@@ -77,7 +90,7 @@ async function start() {
   onChange((what) => {
     const dragged = what.includes("dragged");
     if (what.some((one) => ["filters", "axes", "view", "colour", "dragged"].includes(one))) recount(dragged);
-    if (what.some((one) => ["filters", "sort"].includes(one))) gallery.show();
+    if (what.some((one) => ["filters", "sort", "tokens"].includes(one))) gallery.show();
     if (what.includes("open")) detail.show();
     if (!dragged) steps();
   });
@@ -95,6 +108,7 @@ async function start() {
   steps();
   await Promise.all([recount(false), gallery.show()]);
   if (state.open !== null) await detail.show();
+  if (strange) fail(new Error("The address does not fit this table: all samples are shown."));
   document.body.dataset.ready = "true";
 }
 

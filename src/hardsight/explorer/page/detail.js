@@ -1,11 +1,11 @@
 // One sample, large: what it is, its scores and its place among its class, its way, its neighbours, and the decision.
 import { badge, KEYS, valued } from "./decide.js";
-import { colour, el, number, sized } from "./elements.js";
+import { colour, coloured, el, number, sized } from "./elements.js";
 import { pictured } from "./gallery.js";
 import { told } from "./server.js";
 import { change, state } from "./state.js";
 
-const NOT_SHOWN = new Set(["row", "mark", "id", "label", "expected", "text", "scores", "neighbours", "trajectory", "heat"]);
+const NOT_SHOWN = new Set(["row", "mark", "spans", "id", "label", "expected", "text", "scores", "neighbours", "history", "trajectory", "heat"]);
 
 export class Detail {
   constructor(table, gallery, decisions, fail) {
@@ -27,7 +27,7 @@ export class Detail {
     }
     const row = state.open;
     try {
-      const sample = await told(`sample?row=${row}`);
+      const sample = await told(`sample?row=${row}&tokens=${encodeURIComponent(this.gallery.tokens)}`);
       if (state.open !== row) return;
       this.row = row;
       this.sample = sample;
@@ -50,10 +50,7 @@ export class Detail {
 
   marked(changed) {
     const own = changed.find((one) => one.row === this.row);
-    if (own && this.box.open) {
-      this.sample.mark = own.mark;
-      this.fill();
-    }
+    if (own && this.box.open) this.show();
   }
 
   async decide(action) {
@@ -78,30 +75,40 @@ export class Detail {
     const button = (text, run, given = {}) => el("button", { type: "button", onclick: run, ...given }, text);
     const actions = Object.entries(KEYS).map(([key, action]) => button(`${action} (${key})`, () => this.decide(action), { "data-action": action }));
     const facts = Object.keys(one).filter((name) => !NOT_SHOWN.has(name) && this.columns.get(name)?.role !== "number" && one[name] !== null && one[name] !== "");
+    const focused = this.box.contains(document.activeElement) ? document.activeElement.textContent : null;
     this.box.setAttribute("aria-label", `Sample ${one.id}`);
     this.box.tabIndex = -1;
     this.box.replaceChildren(
       el("div", { class: "tools" }, button("←", () => this.step(-1), { "aria-label": "Previous sample" }), button("→", () => this.step(1), { "aria-label": "Next sample" }),
-        el("h2", {}, `${one.label ?? "no label"}${one.expected && one.expected !== one.label ? ` → ${one.expected}` : ""}`), badge(one.mark) ?? "",
+        el("h2", {}, this.table.classes.length ? `${one.label ?? "no label"}${one.expected && one.expected !== one.label ? ` → ${one.expected}` : ""}` : `sample ${one.id}`), badge(one.mark) ?? "",
         el("span", { class: "space" }), button("close", () => this.box.close())),
       el("div", { class: "tools" }, ...actions, button("undo (z)", () => this.decide("undo"))),
       el("div", { class: "halves" },
         el("div", {},
           this.table.pictures ? el("div", { class: "large" }, pictured(this.row, 1024, `sample ${one.id}`), one.heat ? pictured(this.row, 1024, "Grad-CAM", true) : null) : "",
-          one.text ? el("p", { class: "whole" }, one.text) : "",
-          el("dl", {}, el("dt", {}, "id"), el("dd", {}, String(one.id)), ...facts.flatMap((name) => [el("dt", {}, this.columns.get(name).title), el("dd", {}, String(one[name]))]))),
+          one.text ? el("p", { class: "whole" }, ...coloured(one.text, one.spans)) : "",
+          el("dl", {}, el("dt", {}, "id"), el("dd", {}, String(one.id)), ...facts.flatMap((name) => [el("dt", {}, this.columns.get(name).title), el("dd", {}, String(one[name]))])), this.decided()),
         el("div", {}, this.way(), this.near(), this.scores())),
     );
     this.drawWay();
+    // The keys go on where they were.
+    if (focused !== null) ([...this.box.querySelectorAll("button")].find((each) => each.textContent === focused) ?? this.box).focus();
   }
 
   scores() {
     const rows = this.sample.scores.map(({ name, value, below }) => {
-      const bar = el("meter", { min: "0", max: "1", value: String(below ?? 0), "aria-label": `${this.columns.get(name).title}, share of its class below` });
-      return el("tr", {}, el("th", { scope: "row" }, this.columns.get(name).title), el("td", { class: "n" }, valued(null, value)), el("td", {}, below === null ? "" : bar));
+      const bar = el("meter", { min: "0", max: "1", value: String(below ?? 0), "aria-label": `${this.columns.get(name).title}, share below` });
+      return el("tr", {}, el("th", { scope: "row" }, this.columns.get(name).title), el("td", { class: "n" }, valued(null, value)), el("td", {}, below === null ? "" : bar), el("td", { class: "n" }, below === null ? "" : `${Math.round(100 * below)} %`));
     });
-    const head = el("tr", {}, ...["score", "value", "share of its class below"].map((text) => el("th", { scope: "col" }, text)));
+    const head = el("tr", {}, el("th", { scope: "col" }, "score"), el("th", { scope: "col" }, "value"), el("th", { scope: "col", colspan: "2" }, `share of ${this.columns.has("label") ? "its class" : "all"} below`));
     return el("table", { class: "scores" }, el("thead", {}, head), el("tbody", {}, ...rows));
+  }
+
+  // Who decided what, and when.
+  decided() {
+    if (!this.sample.history.length) return "";
+    const rows = this.sample.history.map(({ action, label, by, at }) => el("li", {}, el("b", {}, label === null ? action : `${action} to ${label}`), ` by ${by}, `, el("time", { datetime: at }, new Date(at).toLocaleString())));
+    return el("section", { "aria-label": "Decisions" }, el("h3", {}, "Decisions"), el("ul", {}, ...rows));
   }
 
   near() {
@@ -109,7 +116,7 @@ export class Detail {
     const cards = this.sample.neighbours.map((one) =>
       el("button", { type: "button", class: "card", onclick: () => this.open(one.row) },
         this.table.pictures ? pictured(one.row, 160, `sample ${one.id}`) : "", one.text ? el("span", { class: "text" }, one.text) : "",
-        el("span", { class: "change" }, one.label ?? "no label"), badge(one.mark) ?? ""));
+        this.table.classes.length ? el("span", { class: "change" }, one.label ?? "no label") : "", badge(one.mark) ?? ""));
     return el("section", { "aria-label": "Nearest by angle" }, el("h3", {}, "Nearest by angle"), el("div", { class: "near" }, ...cards));
   }
 

@@ -20,6 +20,21 @@ export function number(value) {
   return size >= 1e-3 && size < 1e6 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
 }
 
+// A text, its tokens coloured by tenths: [first character, behind the last, tenth, score]. Characters are code points.
+export function coloured(text, spans) {
+  if (!spans?.length) return [text];
+  const letters = [...text];
+  const made = [];
+  let at = 0;
+  for (const [start, end, tenth, value] of spans) {
+    if (start < at || end <= start || end > letters.length) continue;
+    if (start > at) made.push(letters.slice(at, start).join(""));
+    made.push(el("span", { class: `token tenth${tenth}`, title: number(value) }, letters.slice(start, end).join("")));
+    at = end;
+  }
+  return [...made, letters.slice(at).join("")];
+}
+
 // A drop-down; `choices` are pairs of value and text.
 export function select(label, choices, value, change) {
   const box = el("select", { "aria-label": label, onchange: () => change(box.value) });

@@ -1,11 +1,11 @@
 // The samples in order, without an end: pictures, or texts, or the columns one asked to see.
 import { badge, KEYS, valued } from "./decide.js";
-import { el, select, whole } from "./elements.js";
+import { coloured, el, select, whole } from "./elements.js";
 import { picture, told } from "./server.js";
 import { change, state } from "./state.js";
 
 const PAGE = 60;
-const IN_CARD = new Set(["row", "mark", "id", "label", "expected", "path", "text", "suspicion"]);
+const IN_CARD = new Set(["row", "mark", "spans", "id", "label", "expected", "path", "text", "suspicion"]);
 
 export class Gallery {
   constructor(table, decisions, open, fail) {
@@ -25,6 +25,11 @@ export class Gallery {
     return state.sort ?? this.table.sort;
   }
 
+  // The score that colours the tokens of texts, where there are tokens.
+  get tokens() {
+    return state.tokens ?? this.table.tokens[0]?.name ?? "";
+  }
+
   tools() {
     const numbers = this.table.columns.filter((one) => one.role === "number").map((one) => [one.name, one.title]);
     this.by = select("Sort by", [["", "as in the table"], ...numbers], this.sort.by, (by) => {
@@ -32,11 +37,14 @@ export class Gallery {
       change({ sort: { by, descending: !easier } });
     });
     this.way = el("button", { type: "button", onclick: () => change({ sort: { by: this.sort.by, descending: !this.sort.descending } }) });
+    this.byToken = select("Tokens by", [...this.table.tokens.map((one) => [one.name, one.title]), ["", "no colour"]], this.tokens, (tokens) => change({ tokens }));
     const all = Object.entries(KEYS).map(([, action]) =>
       el("button", { type: "button", "data-all": action, onclick: () => this.decideAll(action) }, `${action} all`),
     );
     document.getElementById("gallery-tools").replaceChildren(
-      el("label", {}, "sort by ", this.by), this.way, el("span", { class: "space" }), ...all,
+      el("label", {}, "sort by ", this.by), this.way,
+      this.table.tokens.length ? el("label", {}, "tokens by ", this.byToken) : "",
+      el("span", { class: "space" }), ...all,
       el("button", { type: "button", onclick: () => this.decisions.undo() }, "undo decision (z)"),
     );
   }
@@ -50,6 +58,7 @@ export class Gallery {
     this.asked += 1;
     this.loading = false;
     this.by.value = this.sort.by;
+    this.byToken.value = this.tokens;
     this.way.textContent = this.sort.descending ? "largest first" : "smallest first";
     const focused = this.place.contains(document.activeElement) ? document.activeElement.dataset.row : null;
     const found = await this.ask(0);
@@ -72,7 +81,7 @@ export class Gallery {
   async ask(start) {
     const turn = this.asked;
     try {
-      const found = await told("rows", { filters: state.filters, ...this.sort, start, count: PAGE });
+      const found = await told("rows", { filters: state.filters, ...this.sort, tokens: this.tokens, start, count: PAGE });
       return turn === this.asked ? found : null;
     } catch (problem) {
       this.fail(problem);
@@ -108,9 +117,9 @@ export class Gallery {
     card.replaceChildren(
       ...[
         about,
-        one.text ? el("span", { class: "text" }, one.text) : null,
-        el("span", { class: "change" }, one.label ?? "no label", one.expected && one.expected !== one.label ? el("span", { class: "quiet" }, ` → ${one.expected}`) : null),
-        ...shown.map((column) => el("span", { class: "fact" }, el("span", { class: "quiet" }, `${column.title} `), valued(column, one[column.name]))),
+        one.text ? el("span", { class: "text" }, ...coloured(one.text, one.spans)) : null,
+        this.table.classes.length ? el("span", { class: "change" }, one.label ?? "no label", one.expected && one.expected !== one.label ? el("span", { class: "quiet" }, ` → ${one.expected}`) : null) : null,
+        ...shown.map((column) => el("span", { class: column.role === "text" ? "fact text" : "fact" }, el("span", { class: "quiet" }, `${column.title} `), valued(column, one[column.name]))),
         el("span", { class: "quiet id" }, String(one.path ?? one.id)),
         badge(one.mark),
       ].filter(Boolean),

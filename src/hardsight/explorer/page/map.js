@@ -20,16 +20,20 @@ export class Atlas {
     this.grid = new OffscreenCanvas(SIDE, SIDE);
     this.lassoing = false;
     this.path = null;
-    if (!table.axes.length) document.getElementById("map").hidden = true;
+    if (!this.shown) document.getElementById("map").hidden = true;
     else {
       this.tools();
       this.listen();
     }
   }
 
+  // One number makes no map.
+  get shown() {
+    return this.table.axes.length === 2;
+  }
+
   get axes() {
-    const chosen = state.axes ?? this.table.axes;
-    return chosen.length === 1 ? [chosen[0], chosen[0]] : chosen;
+    return state.axes ?? this.table.axes;
   }
 
   get view() {
@@ -41,7 +45,7 @@ export class Atlas {
 
   // What is asked of the server; the ground, all samples, only when the view has moved.
   asked() {
-    if (!this.table.axes.length) return null;
+    if (!this.shown) return null;
     const [x, y] = this.axes;
     const at = JSON.stringify([x, y, this.view]);
     this.asking = at;
@@ -166,7 +170,7 @@ export class Atlas {
   }
 
   draw(parts) {
-    if (!this.table.axes.length) return;
+    if (!this.shown) return;
     if ("ground density" in parts || "ground points" in parts) {
       this.ground = parts["ground density"] ?? this.counted(parts["ground points"]);
       this.grounded = this.asking;

@@ -34,7 +34,7 @@ export function matrix(place, columns, classes) {
     const pairs = [];
     for (let at = 0; at < found.length; at += 3) pairs.push([found[at], found[at + 1], found[at + 2]]);
     const most = Math.max(1, ...pairs.filter(([a, b]) => a !== b).map(([, , count]) => count));
-    const title = el("h2", {}, `${first} and ${second}`);
+    const title = el("h2", {}, `${first} (rows) and ${second}`);
     if (classes.length > FEW) {
       const items = pairs.map(([a, b, count]) => cell(a, b, count, most, `${classes[a]} → ${classes[b]}  ${whole(count)}`));
       place.replaceChildren(title, el("div", { class: "pairs" }, ...items));
@@ -50,7 +50,7 @@ export function matrix(place, columns, classes) {
           }),
         ),
       );
-      const table = el("table", {}, el("thead", {}, el("tr", {}, el("td", {}, `${first} ↓ ${second} →`), ...heads)), el("tbody", {}, ...rows));
+      const table = el("table", {}, el("thead", {}, el("tr", {}, el("td", {}), ...heads)), el("tbody", {}, ...rows));
       place.replaceChildren(title, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${first} and ${second}` }, table));
     }
     if (focused) place.querySelector(`[data-cell="${focused}"]`)?.focus();

@@ -1,5 +1,5 @@
 // What is selected and how it is shown. It is the address: a step is an entry of the browser's history.
-const START = { filters: [], sort: null, axes: null, colour: "", view: null, open: null };
+const START = { filters: [], sort: null, axes: null, colour: "", tokens: null, view: null, open: null };
 
 function read() {
   try {
@@ -10,6 +10,7 @@ function read() {
 }
 
 export const state = read();
+export const forget = () => Object.assign(state, structuredClone(START));
 const listeners = [];
 export const onChange = (listener) => listeners.push(listener);
 const tell = (what) => listeners.forEach((listener) => listener(what));

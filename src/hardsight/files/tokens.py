@@ -87,14 +87,16 @@ class Tokens:
         return found
 
     def _read_group(self, group: int, name: str) -> np.ndarray:
-        return self._file.read_group(group, name).cast(pa.float64()).to_numpy()
+        values: np.ndarray = self._file.read_group(group, name).cast(pa.float64()).to_numpy()
+        return values
 
     def _bounds_of(self, score: str) -> np.ndarray:
         """Between which values the tenths lie, of row groups spread over the file."""
         groups = np.linspace(0, len(self._ends) - 1, min(_SAMPLED_GROUPS, len(self._ends))).astype(int)
         values = np.concatenate([self._group(int(one), score) for one in groups])
         values = values[np.isfinite(values)]
-        return np.quantile(values, np.arange(1, TENTHS) / TENTHS) if len(values) else np.zeros(TENTHS - 1)
+        bounds: np.ndarray = np.quantile(values, np.arange(1, TENTHS) / TENTHS) if len(values) else np.zeros(TENTHS - 1)
+        return bounds
 
 
 def tokens_of(table: Path, schema: pa.Schema) -> Tokens | None:

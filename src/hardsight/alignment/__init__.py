@@ -1,6 +1,6 @@
 """Alignment: does a score see hardness where people see it? Correlations, tests between them, bins, bootstrap."""
 
-from hardsight.alignment.analysis import align_scores
+from hardsight.alignment.analysis import align_scores, disagreements
 from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations, correlate
 from hardsight.alignment.comparison import (
     Comparison,
@@ -16,7 +16,6 @@ from hardsight.alignment.comparison import (
 from hardsight.alignment.correlation import Column, Correlation, Interval, p_value_of, partial_correlation
 from hardsight.alignment.groups import (
     FIVE_BINS,
-    GranularCorrelation,
     GroupCorrelation,
     bin_of,
     correlate_by_granularity,
@@ -34,7 +33,6 @@ __all__ = [
     "Column",
     "Comparison",
     "Correlation",
-    "GranularCorrelation",
     "GroupCorrelation",
     "Interval",
     "Match",
@@ -48,6 +46,7 @@ __all__ = [
     "correlate_by_granularity",
     "correlate_by_group",
     "correlate_in_bins",
+    "disagreements",
     "expected_calibration_error",
     "fisher_z_test",
     "holm",

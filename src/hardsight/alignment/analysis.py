@@ -1,16 +1,15 @@
-"""Everything about scores and one human column at once, as plain values for JSON and pages, and what weakens them."""
+"""Everything about scores and one human column at once, as plain values for JSON and pages."""
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from hardsight.alignment.bootstrap import Bootstrap, bootstrap_correlations, correlate
 from hardsight.alignment.comparison import compared, holm, rank_agreement
-from hardsight.alignment.correlation import Column, Turned, correlation_matrix, partial_correlation, turn
+from hardsight.alignment.correlation import Column, Turned, correlation_matrix, partial_correlation, ranks, turn
 from hardsight.alignment.groups import (
     FIVE_BINS,
     bin_of,
@@ -21,32 +20,34 @@ from hardsight.alignment.groups import (
     human_range,
     joint_histogram,
 )
-from hardsight.alignment.inputs import METHODS, Group, as_groups, as_values, check_resampling
-from hardsight.names import check_name
+from hardsight.alignment.inputs import METHODS, Group, as_groups, as_values, check_options
 
 # Kendall's coefficient is counted again in each resample instead of by weights; its interval says how many it had.
 _KENDALL_SHARE = 2
 # With more groups than this a figure shows none of their intervals, and they would cost most of the time.
 _MOST_INTERVALS = 60
 
-Grouped = dict[str, list[dict[str, Any]]]
-
 
 @dataclass(frozen=True)
 class _Plan:
+    """The scores turned towards people, and how their coefficients are resampled."""
+
+    data: Turned
     method: str
     resamples: int
     level: float
     generator: np.random.Generator | None
 
-    def draw(self, scores: np.ndarray, human: np.ndarray, method: str) -> Bootstrap | None:
-        """Resamples of all scores; None where no interval is asked for."""
+    def draw(self, method: str, scores: list[int] | None = None, samples: Any = None) -> Bootstrap | None:
+        """Resamples of these scores and samples, or of all; None where no interval is asked for."""
         if not self.resamples or self.generator is None:
             return None
-        count = self.resamples
-        if method == "kendall" and self.method != "kendall":
-            count = max(1, count // _KENDALL_SHARE)
-        return bootstrap_correlations(scores, human, method, resamples=count, generator=self.generator)
+        fewer = method == "kendall" and self.method != "kendall"
+        count = max(1, self.resamples // _KENDALL_SHARE) if fewer else self.resamples
+        columns, human = self.data.scores, self.data.human
+        if scores is not None:
+            columns, human = columns[np.ix_(scores, samples)], human[samples]
+        return bootstrap_correlations(columns, human, method, resamples=count, generator=self.generator)
 
 
 def align_scores(
@@ -65,42 +66,77 @@ def align_scores(
     """Correlations, tests between the scores, bins, classes, correctness held fixed, and rank agreement.
 
     Every score is turned so that a positive coefficient means agreement with people; a score of unknown direction is
-    turned to the side it leans to by `method`. With `labels`, correlations per class (and per coarse class with
-    `coarse_of`); with `correct`, partial correlations given correctness.
+    turned to the side it leans to by `method`. The strongest score is the first. With `labels`, correlations per class
+    (and per coarse class with `coarse_of`); with `correct`, partial correlations given correctness.
     """
-    check_name("method", method, METHODS)
-    check_resampling(resamples, level, generator)
-    plan, data = _Plan(method, resamples, level, generator), turn(scores, human, method)
+    check_options(method, resamples=resamples, generator=generator, level=level)
+    if coarse_of is not None and labels is None:
+        raise ValueError("labels must be given where coarse_of says which coarse class each belongs to; got none")
+    data = turn(scores, human, method)
+    plan, people = _Plan(data, method, resamples, level, generator), data.human
     if correct is not None:
         correct = as_values("correct", correct)
-        if len(correct) != len(data.human) or not np.isfinite(correct).all():
-            raise ValueError(f"correct must be 1 or 0 for each of {len(data.human)} samples; got {len(correct)} values")
-    edges = _edges(data.human) if edges is None else tuple(edges)
-    drawn = {each: plan.draw(data.scores, data.human, each) for each in METHODS}
-    matrix = correlation_matrix([*data.scores, data.human], method)
-    rows = [
-        _describe(score, data, at, edges)
-        | {"correlations": _correlations(data, at, drawn, plan)}
-        | {"given_correctness": None if correct is None else _given_correctness(data, at, correct, plan)}
-        for at, score in enumerate(scores)
-    ]
+        if len(correct) != len(people) or not np.isfinite(correct).all():
+            raise ValueError(f"correct must be 1 or 0 for each of {len(people)} samples; got {len(correct)} values")
+    edges = _edges(people) if edges is None else tuple(edges)
+    classes = None if labels is None else as_groups(labels, len(people))
+    drawn = {each: plan.draw(each) for each in METHODS}
+    matrix = correlation_matrix([*data.scores, people], method)
+    strongest = sorted(range(len(scores)), key=lambda at: -matrix[-1, at])
     return {
-        "n": len(data.human),
+        "n": len(people),
         "method": method,
         "level": level,
         "resamples": resamples,
         "human": {"name": human.name, "title": human.title or human.name, "direction": human.direction or "easier"},
-        "scores": rows,
-        "comparisons": _comparisons(data, matrix, drawn[method], plan),
+        "scores": [_of_score(scores[at], plan, at, edges, drawn, correct) for at in strongest],
+        "comparisons": _comparisons(plan, matrix, strongest, drawn[method]),
         "bins": {
             "edges": list(edges),
-            "outside": int((bin_of(data.human, edges) < 0).sum()),
-            "groups": _grouped(data, bins_as_groups(data.human, edges), plan),
+            "outside": int((bin_of(people, edges) < 0).sum()),
+            "groups": _grouped(plan, bins_as_groups(people, edges)),
         },
-        "classes": None if labels is None else _grouped(data, as_groups(labels, len(data.human)), plan),
-        "coarse": None if coarse_of is None else _by_coarse(data, labels, coarse_of, plan),
+        "classes": None if classes is None else _grouped(plan, classes),
+        "coarse": None if classes is None or coarse_of is None else _grouped(plan, coarse_groups(classes, coarse_of)),
         "agreement": _agreement(data, method, matrix[:-1, :-1]) if len(scores) > 1 else None,
     }
+
+
+def disagreements(
+    scores: Sequence[Column], human: Column, count: int = 12, *, ids: Any = None, labels: Any = None
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """The samples on which people and each score disagree most: `people` find these harder, `model` those.
+
+    A sample's rank is the share of samples that are easier, in [0, 1] with ties at their mean; disagreement is the
+    difference between people's rank and the score's. Directions are those of `align_scores`.
+    """
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(f"count must be a whole number of samples, 1 or more; got {count!r}")
+    data = turn(scores, human)
+    samples, sign = len(data.human), 1 if human.direction == "harder" else -1
+    for name, values in (("ids", ids), ("labels", labels)):
+        if values is not None and len(values) != samples:
+            raise ValueError(f"{name} must be one for each of {samples} samples; got {len(values)}")
+    people, found = (ranks(sign * data.human) - 0.5) / samples, {}
+    for at, name in enumerate(data.names):
+        model, given = (ranks(sign * data.scores[at]) - 0.5) / samples, data.given(at)
+        order, sides = np.argsort(model - people, kind="stable"), {}
+        for side, rows in (("people", order), ("model", order[::-1])):
+            sides[side] = [
+                {
+                    "row": row,
+                    "id": row if ids is None else ids[row],
+                    "label": None if labels is None else labels[row],
+                    "score": float(given[row]),
+                    "human": float(data.human[row]),
+                    "model_rank": float(model[row]),
+                    "human_rank": float(people[row]),
+                }
+                for row in rows[:count].tolist()
+                if (people[row] > model[row] if side == "people" else model[row] > people[row])
+            ]
+        found[name] = sides
+    return found
 
 
 def _edges(human: np.ndarray) -> tuple[float, ...]:
@@ -111,10 +147,21 @@ def _edges(human: np.ndarray) -> tuple[float, ...]:
     return tuple(np.unique(equal_edges(human.min(), human.max(), len(FIVE_BINS) - 1)).tolist())
 
 
-def _describe(score: Column, data: Turned, at: int, edges: Sequence[float]) -> dict[str, Any]:
-    values, bins = data.given(at), bin_of(data.human, edges)
-    distinct, times = np.unique(values, return_counts=True)
-    medians = [float(np.median(values[bins == one])) if (bins == one).any() else None for one in range(len(edges) - 1)]
+def _of_score(
+    score: Column, plan: _Plan, at: int, edges: Sequence[float], drawn: Mapping[str, Bootstrap | None], correct: Any
+) -> dict[str, Any]:
+    data, values = plan.data, plan.data.given(at)
+    bins, (distinct, times) = bin_of(data.human, edges), np.unique(values, return_counts=True)
+    correlations = {method: asdict(correlate(data.scores[at], data.human, method)) for method in METHODS}
+    for method, resampled in drawn.items():
+        if resampled is not None:
+            correlations[method]["interval"] = asdict(resampled.interval(at, level=plan.level))
+    held = None
+    if correct is not None:
+        try:
+            held = asdict(partial_correlation(data.scores[at], data.human, correct, method=plan.method))
+        except ValueError as problem:
+            held = {"coefficient": None, "reason": str(problem)}
     return {
         "name": score.name,
         "title": score.title or score.name,
@@ -123,85 +170,58 @@ def _describe(score: Column, data: Turned, at: int, edges: Sequence[float]) -> d
         "low": float(values.min()),
         "high": float(values.max()),
         "tied": {"value": float(distinct[times.argmax()]), "count": int(times.max())},
-        "medians": medians,
+        "medians": [
+            float(np.median(values[bins == one])) if (bins == one).any() else None for one in range(len(edges) - 1)
+        ],
         "histogram": {key: array.tolist() for key, array in vars(joint_histogram(values, data.human)).items()},
+        "correlations": correlations,
+        "given_correctness": held,
     }
 
 
-def _correlations(data: Turned, at: int, drawn: Mapping[str, Bootstrap | None], plan: _Plan) -> dict[str, Any]:
-    found = {}
-    for method, resampled in drawn.items():
-        interval = resampled.interval(at, level=plan.level) if resampled else None
-        correlation = correlate(data.scores[at], data.human, method)
-        found[method] = dataclasses.asdict(dataclasses.replace(correlation, interval=interval))
-    return found
-
-
-def _given_correctness(data: Turned, at: int, correct: Any, plan: _Plan) -> dict[str, Any]:
-    try:
-        return dataclasses.asdict(partial_correlation(data.scores[at], data.human, correct, method=plan.method))
-    except ValueError as problem:
-        return {"coefficient": None, "reason": str(problem)}
-
-
-def _comparisons(data: Turned, matrix: np.ndarray, drawn: Bootstrap | None, plan: _Plan) -> list[dict[str, Any]]:
+def _comparisons(
+    plan: _Plan, matrix: np.ndarray, strongest: Sequence[int], drawn: Bootstrap | None
+) -> list[dict[str, Any]]:
     """Every pair of scores, stronger first, with p-values adjusted for the number of pairs.
 
     `matrix` holds the coefficients of all scores and, last, the human column.
     """
-    strength = matrix[-1, :-1].tolist()
-    order = sorted(range(len(strength)), key=lambda at: -strength[at])
+    strength, names = matrix[-1, :-1].tolist(), plan.data.names
     found: list[dict[str, Any]] = []
-    for first, second in itertools.combinations(order, 2):
+    for first, second in itertools.combinations(strongest, 2):
         interval = drawn.difference(first, second, level=plan.level) if drawn else None
-        between = float(matrix[first, second])
+        coefficients = strength[first], strength[second], float(matrix[first, second])
         try:
-            tested = compared(
-                plan.method, strength[first], strength[second], between, len(data.human), interval=interval
-            )
-            pair = dataclasses.asdict(tested)
+            pair = asdict(compared(plan.method, *coefficients, len(plan.data.human), interval=interval))
         except ValueError as problem:
             # The interval needs no finite z, so it is kept without a test.
-            pair = {"reason": str(problem), "interval": dataclasses.asdict(interval) if interval else None}
-        named = {"first": data.names[first], "second": data.names[second]}
+            pair = {"reason": str(problem), "interval": asdict(interval) if interval else None}
+        named = {"first": names[first], "second": names[second]}
         found.append(pair | named | {"difference": strength[first] - strength[second]})
-    tested_pairs = [pair for pair in found if pair.get("meng")]
-    for pair, adjusted in zip(tested_pairs, holm([pair["meng"]["p_value"] for pair in tested_pairs]), strict=True):
+    tested = [pair for pair in found if pair.get("meng")]
+    for pair, adjusted in zip(tested, holm([pair["meng"]["p_value"] for pair in tested]), strict=True):
         pair["meng_holm"] = adjusted
     return found
 
 
-def _by_coarse(data: Turned, labels: Any, coarse_of: Mapping[Any, Any], plan: _Plan) -> Grouped:
-    if labels is None:
-        raise ValueError("labels must be given where coarse_of says which coarse class each belongs to; got none")
-    coarse = coarse_groups(as_groups(labels, len(data.human)), coarse_of)
-    grouped = _grouped(data, [group for group, _ in coarse], plan)
-    return {
-        name: [one | {"fine_classes": fine} for one, (_, fine) in zip(found, coarse, strict=True)]
-        for name, found in grouped.items()
-    }
-
-
-def _grouped(data: Turned, groups: Sequence[Group], plan: _Plan) -> Grouped:
+def _grouped(plan: _Plan, groups: Sequence[Group]) -> dict[str, list[dict[str, Any]]]:
     """The correlations of every score within each group; all scores share a group's resamples."""
-    with_intervals = plan.resamples > 0 and len(groups) <= _MOST_INTERVALS
-    grouped: Grouped = {name: [] for name in data.names}
+    data = plan.data
+    grouped: dict[str, list[dict[str, Any]]] = {name: [] for name in data.names}
     for group in groups:
-        found = [correlate_within(group, x, data.human, plan.method) for x in data.scores]
-        usable = [at for at, one in enumerate(found) if one.correlation is not None]
-        drawn = None
-        if usable and with_intervals:
-            part = data.scores[np.array(usable)[:, None], group.rows]
-            drawn = plan.draw(part, data.human[group.rows], plan.method)
-        for at, (name, one) in enumerate(zip(data.names, found, strict=True)):
-            plain = dataclasses.asdict(one)
-            if drawn is not None and at in usable:
-                interval = drawn.interval(usable.index(at), level=plan.level)
-                plain["correlation"]["interval"] = dataclasses.asdict(interval)
-            grouped[name].append(plain | {"group": list(one.group) if isinstance(one.group, tuple) else one.group})
+        found = [asdict(correlate_within(group, x, data.human, plan.method)) for x in data.scores]
+        usable = [at for at, one in enumerate(found) if one["correlation"] is not None]
+        drawn = plan.draw(plan.method, usable, group.rows) if usable and len(groups) <= _MOST_INTERVALS else None
+        if drawn is not None:
+            for place, at in enumerate(usable):
+                found[at]["correlation"]["interval"] = asdict(drawn.interval(place, level=plan.level))
+        for name, one in zip(data.names, found, strict=True):
+            grouped[name].append(
+                one | {"group": list(one["group"]) if isinstance(one["group"], tuple) else one["group"]}
+            )
     return grouped
 
 
 def _agreement(data: Turned, method: str, matrix: np.ndarray) -> dict[str, Any]:
     found = rank_agreement(dict(zip(data.names, data.scores, strict=True)), method, matrix=matrix)
-    return dataclasses.asdict(found) | {"matrix": found.matrix.tolist(), "names": list(found.names)}
+    return asdict(found) | {"matrix": found.matrix.tolist(), "names": list(found.names)}

@@ -10,7 +10,7 @@ misses them is no smaller picture of the whole.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,7 @@ from hardsight.alignment.correlation import (
     ranks,
     whole,
 )
-from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs, check_resampling
-from hardsight.names import check_name
-
-KINDS = ("bca", "percentile")
+from hardsight.alignment.inputs import Values, as_pairs, check_options
 
 # Weights held at once, in numbers: 2**17 float64 are 1 MiB, which a core's cache holds; larger chunks are slower.
 _CHUNK = 2**17
@@ -79,37 +76,42 @@ def bootstrap_correlations(
     Rank coefficients of more than 65,536 samples come from draws of 8,192 each, and are narrowed to what all would
     give.
     """
-    check_name("method", method, METHODS)
-    check_resampling(resamples, 0.5, generator)
+    check_options(method, resamples=resamples, generator=generator)
     *columns, human = as_pairs(**{f"score {at}": score for at, score in enumerate(scores)}, human=human)
     scores = np.stack(columns)
-    coefficient = COEFFICIENTS[method]
-    estimates = np.array([coefficient(score, human) for score in scores])
+    estimates = np.array([COEFFICIENTS[method](score, human) for score in scores])
     if drawn_in_parts(method, human, *scores):
-        found = replicates_of_parts(scores, human, estimates, method, resamples=resamples, generator=generator)
+        found = _replicates_of_parts(scores, human, estimates, method, resamples, generator)
         # Of so many samples the acceleration is smaller than what blocks can measure.
         return Bootstrap(estimates, found, np.empty((len(scores), 0)))
     weighted = _WEIGHTED[method](scores, human)
-    samples = len(human)
-    replicates = np.empty((len(scores), resamples))
+    none = np.empty((len(scores), 0))
+    replicates = [weighted(times) for times in _resampled(len(human), resamples, generator)]
+    # Blocks are drawn: of a table that is sorted, neighbours are alike, and a block of them is no sample.
+    order = generator.permutation(len(human))
+    blocks = np.array_split(order, min(len(human), _MOST_BLOCKS, max(resamples, _FEWEST_BLOCKS)))
+    left_out = [weighted(others) for others in _without(blocks, len(human))]
+    return Bootstrap(estimates, np.concatenate([none, *replicates], 1), np.concatenate(left_out, 1))
+
+
+def _resampled(samples: int, resamples: int, generator: np.random.Generator) -> Iterator[Weights]:
+    """How often each sample was drawn, some resamples at a time."""
     chunk = max(1, _CHUNK // samples)
     for start in range(0, resamples, chunk):
-        count = min(chunk, resamples - start)
-        drawn = generator.integers(0, samples, (count, samples))
-        drawn += samples * np.arange(count)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=count * samples).reshape(count, samples)
-        replicates[:, start : start + count] = weighted(times.astype(np.float64))
-    # Blocks are drawn: of a table that is sorted, neighbours are alike, and a block of them is no sample.
-    order = generator.permutation(samples)
-    blocks = np.array_split(order, min(samples, _MOST_BLOCKS, max(resamples, _FEWEST_BLOCKS)))
-    left_out = np.empty((len(scores), len(blocks)))
+        drawn = generator.integers(0, samples, (min(chunk, resamples - start), samples))
+        drawn += samples * np.arange(len(drawn))[:, None]
+        yield np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
+
+
+def _without(blocks: list[np.ndarray], samples: int) -> Iterator[Weights]:
+    """1 for each sample but those of a block, some blocks at a time."""
+    chunk = max(1, _CHUNK // samples)
     for start in range(0, len(blocks), chunk):
         some = blocks[start : start + chunk]
         weights = np.ones((len(some), samples))
         for row, block in zip(weights, some, strict=True):
             row[block] = 0
-        left_out[:, start : start + len(some)] = weighted(weights)
-    return Bootstrap(estimates, replicates, left_out)
+        yield weights
 
 
 def interval_of(
@@ -126,26 +128,24 @@ def interval_of(
     """
     from scipy.special import ndtr, ndtri
 
-    check_name("interval", kind, KINDS)
+    check_options("spearman", interval=kind)
     seen = replicates[np.isfinite(replicates)]
     if not len(seen):
         return Interval(np.nan, np.nan, level, kind, 0)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     below = ((seen < estimate).sum() + 0.5 * (seen == estimate).sum()) / len(seen)
     if kind == "bca" and 0 < below < 1:
-        bias, acceleration = ndtri(below), _acceleration(left_out[np.isfinite(left_out)])
+        left = left_out[np.isfinite(left_out)]
+        influence = left.mean() - left if len(left) else left
+        spread = float((influence**2).sum())
+        acceleration = float((influence**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
+        bias = ndtri(below)
         moved = bias + ndtri(tails)
         rest = 1 - acceleration * moved
         # Past its pole the quotient has the other sign: what is meant is beyond all.
         tails = ndtr(bias + np.divide(moved, rest, out=np.copysign(np.inf, moved), where=rest > 0))
     low, high = np.quantile(seen, tails)
     return Interval(float(low), float(high), level, kind, len(seen))
-
-
-def _acceleration(left_out: Float[np.ndarray, "blocks"]) -> float:
-    influence = left_out.mean() - left_out if len(left_out) else left_out
-    spread = float((influence**2).sum())
-    return float((influence**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
 
 
 def _weighted_pearson(scores: np.ndarray, human: np.ndarray) -> Weighted:
@@ -253,20 +253,14 @@ def drawn_in_parts(method: str, *columns: Float[np.ndarray, "samples"]) -> bool:
     return all(np.unique(one, return_counts=True)[1].max() <= _MOST_TIED * len(one) for one in columns)
 
 
-def replicates_of_parts(
-    scores: Float[np.ndarray, "scores samples"],
-    human: Float[np.ndarray, "samples"],
-    estimates: Float[np.ndarray, "scores"],
-    method: str,
-    *,
-    resamples: int,
+def _replicates_of_parts(
+    scores: np.ndarray, human: Values, estimates: np.ndarray, method: str, resamples: int,
     generator: np.random.Generator,
-) -> Float[np.ndarray, "scores resamples"]:
+) -> Float[np.ndarray, "scores resamples"]:  # fmt: skip
     """Coefficients of `resamples` draws of a part, with the spread that draws of all samples would have."""
     found = np.empty((len(scores), resamples))
     # Ranks of the human column are made once a draw, for all scores.
-    prepare: Callable[[np.ndarray], np.ndarray] = ranks if method == "spearman" else np.asarray
-    coefficient = pearson if method == "spearman" else kendall
+    prepare, coefficient = (ranks, pearson) if method == "spearman" else (np.asarray, kendall)
     for at in range(resamples):
         drawn = generator.integers(0, len(human), PART)
         seen = prepare(human[drawn])
@@ -296,28 +290,19 @@ def correlate(
     >>> correlate([1, 2, 3, 4, 5, 6], [2, 1, 4, 3, 5, 6], "kendall").coefficient
     0.7333333333333333
     """
-    check_name("method", method, METHODS)
-    check_name("alternative", alternative, ALTERNATIVES)
-    check_name("interval", interval, KINDS)
-    check_resampling(resamples, level, generator)
+    check_options(method, alternative, interval, resamples, generator, level)
     x, y = as_pairs(score=score, human=human)
-    coefficient, p_value = _tested(x, y, method, alternative)
     found = None
     if resamples and generator is not None:
         drawn = bootstrap_correlations(x[None], y, method, resamples=resamples, generator=generator)
         found = drawn.interval(level=level, kind=interval)
-    return Correlation(method, coefficient, p_value, len(x), alternative, found)
-
-
-def _tested(x: np.ndarray, y: np.ndarray, method: str, alternative: str) -> tuple[float, float]:
-    """The coefficient and its p-value."""
     if method == "kendall":
         from scipy.stats import kendalltau
 
         # Both at once: of a million pairs each takes seconds.
-        found = kendalltau(x, y, alternative=alternative)
-        return whole(float(found.statistic)), float(found.pvalue)
+        tau = kendalltau(x, y, alternative=alternative)
+        return Correlation(method, whole(float(tau.statistic)), float(tau.pvalue), len(x), alternative, found)
     coefficient = COEFFICIENTS[method](x, y)
-    if method == "spearman" and len(x) <= MOST_EXACT:
-        return coefficient, exact_spearman_p(x, y, alternative)
-    return coefficient, p_value_of(coefficient, len(x), alternative=alternative)
+    exact = method == "spearman" and len(x) <= MOST_EXACT
+    p_value = exact_spearman_p(x, y, alternative) if exact else p_value_of(coefficient, len(x), alternative=alternative)
+    return Correlation(method, coefficient, p_value, len(x), alternative, found)

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.bootstrap import KINDS, bootstrap_correlations
+from hardsight.alignment.bootstrap import bootstrap_correlations
 from hardsight.alignment.correlation import COEFFICIENTS, Interval, correlation_matrix, normal_p, ranks
-from hardsight.alignment.inputs import ALTERNATIVES, FEWEST_PAIRS, METHODS, as_pairs, check_resampling
-from hardsight.names import check_name
+from hardsight.alignment.inputs import FEWEST_PAIRS, as_pairs, check_options
 
 # By so much may a correlation be off that was printed with two digits.
 _PRINTED = 0.02
@@ -62,9 +61,9 @@ def fisher_z_test(
     4.86
     """
     n_second = n_first if n_second is None else n_second
-    _check(alternative, n=min(n_first, n_second), first=first, second=second)
+    _check(alternative, min(n_first, n_second), first, second)
     spread = math.sqrt(1 / (n_first - 3) + 1 / (n_second - 3))
-    return _tested((math.atanh(first) - math.atanh(second)) / spread, alternative)
+    return _z_test((math.atanh(first) - math.atanh(second)) / spread, alternative)
 
 
 def steiger_test(first: float, second: float, between: float, n: int, *, alternative: str = "two-sided") -> ZTest:
@@ -73,24 +72,24 @@ def steiger_test(first: float, second: float, between: float, n: int, *, alterna
     The difference of Fisher's z over its standard error, the covariance of the two taken at their mean correlation;
     `between` is the correlation of the two scores with each other.
     """
-    _check(alternative, n=n, first=first, second=second, between=between)
+    _check(alternative, n, first, second, between)
     mean = (first + second) / 2
     rest = 1 - mean**2
     covariance = (between * (1 - 2 * mean**2) - mean**2 * (1 - 2 * mean**2 - between**2) / 2) / rest**2
-    return _tested(_over(math.atanh(first) - math.atanh(second), (2 - 2 * covariance) / (n - 3)), alternative)
+    return _of_dependent(first, second, (2 - 2 * covariance) / (n - 3), alternative)
 
 
 def meng_rosenthal_rubin_test(
     first: float, second: float, between: float, n: int, *, alternative: str = "two-sided"
 ) -> ZTest:
     """Meng, Rosenthal and Rubin's (1992, Eq. 1) Z for two correlations with one column of the same `n` samples."""
-    _check(alternative, n=n, first=first, second=second, between=between)
+    _check(alternative, n, first, second, between)
     mean_square = (first**2 + second**2) / 2
     # Their f must not exceed 1: for such correlations the expansion it comes from no longer holds.
     factor = min(1.0, (1 - between) / (2 * (1 - mean_square)))
     height = (1 - factor * mean_square) / (1 - mean_square)
     variance = 2 * (1 - between) * height / (n - 3)
-    return _tested(_over(math.atanh(first) - math.atanh(second), variance), alternative)
+    return _of_dependent(first, second, variance, alternative)
 
 
 def compare_correlations(
@@ -111,46 +110,30 @@ def compare_correlations(
     Strengths are compared, as the paper does: a score that falls where people's frequency rises is turned around first.
     `signed` compares the coefficients as they are. "greater" asks whether the first is stronger.
     """
-    check_name("method", method, METHODS)
-    check_name("alternative", alternative, ALTERNATIVES)
-    check_name("interval", interval, KINDS)
-    check_resampling(resamples, level, generator)
+    check_options(method, alternative, interval, resamples, generator, level)
     *columns, y = as_pairs(first=first, second=second, human=human)
     coefficient = COEFFICIENTS[method]
     if not signed:
         columns = [-score if coefficient(score, y) < 0 else score for score in columns]
-    scores = np.stack(columns)
-    with_human = coefficient(scores[0], y), coefficient(scores[1], y)
-    between = coefficient(scores[0], scores[1])
+    strengths, between = [coefficient(score, y) for score in columns], coefficient(columns[0], columns[1])
     found = None
     if resamples and generator is not None:
-        drawn = bootstrap_correlations(scores, y, method, resamples=resamples, generator=generator)
+        drawn = bootstrap_correlations(np.stack(columns), y, method, resamples=resamples, generator=generator)
         found = drawn.difference(0, 1, level=level, kind=interval)
-    return compared(method, *with_human, between, len(y), alternative, found)
+    return compared(method, strengths[0], strengths[1], between, len(y), alternative, found)
 
 
 def compared(
-    method: str,
-    first: float,
-    second: float,
-    between: float,
-    n: int,
-    alternative: str = "two-sided",
+    method: str, first: float, second: float, between: float, n: int, alternative: str = "two-sided",
     interval: Interval | None = None,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """The same from coefficients that are known already."""
-    product_moment = method != "kendall"
-    return Comparison(
-        method=method,
-        first=first,
-        second=second,
-        between=between,
-        n=n,
-        fisher=fisher_z_test(first, second, n, alternative=alternative),
-        steiger=steiger_test(first, second, between, n, alternative=alternative) if product_moment else None,
-        meng=meng_rosenthal_rubin_test(first, second, between, n, alternative=alternative) if product_moment else None,
-        interval=interval,
-    )
+    fisher = fisher_z_test(first, second, n, alternative=alternative)
+    steiger = meng = None
+    if method != "kendall":
+        steiger = steiger_test(first, second, between, n, alternative=alternative)
+        meng = meng_rosenthal_rubin_test(first, second, between, n, alternative=alternative)
+    return Comparison(method, first, second, between, n, fisher, steiger, meng, interval)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -165,32 +148,31 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _tested(statistic: float, alternative: str) -> ZTest:
+def _z_test(statistic: float, alternative: str) -> ZTest:
     return ZTest(statistic, normal_p(statistic, alternative), alternative)
 
 
-def _over(difference: float, variance: float) -> float:
-    """difference / sqrt(variance); of two scores that rank alike, both are nothing but rounding."""
+def _of_dependent(first: float, second: float, variance: float, alternative: str) -> ZTest:
+    """The difference over its standard error; of two scores that rank alike, both are nothing but rounding."""
+    difference = math.atanh(first) - math.atanh(second)
     if abs(difference) < 1e-12:
-        return 0.0
-    return difference / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, difference)
+        return _z_test(0.0, alternative)
+    over = difference / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, difference)
+    return _z_test(over, alternative)
 
 
-def _check(alternative: str, *, n: int, **coefficients: float) -> None:
-    check_name("alternative", alternative, ALTERNATIVES)
+def _check(alternative: str, n: int, first: float, second: float, between: float | None = None) -> None:
+    check_options("spearman", alternative)
     if not n >= FEWEST_PAIRS:
         raise ValueError(f"n must be at least {FEWEST_PAIRS} pairs; got {n}")
-    for name, value in coefficients.items():
-        closed = name == "between"
-        if not (abs(value) < 1 or (closed and abs(value) == 1)):
-            bounds = "[-1, 1]" if closed else "(-1, 1), where Fisher's z is finite"
-            raise ValueError(f"{name} must be a correlation in {bounds}; got {value!r}")
-    if "between" in coefficients:
-        _check_possible(**coefficients)
-
-
-def _check_possible(first: float, second: float, between: float) -> None:
-    """Three correlations of the same columns bound each other; past the bounds a test would be surest of all."""
+    for name, value in (("first", first), ("second", second)):
+        if not abs(value) < 1:
+            raise ValueError(f"{name} must be a correlation in (-1, 1), where Fisher's z is finite; got {value!r}")
+    if between is None:
+        return
+    if not abs(between) <= 1:
+        raise ValueError(f"between must be a correlation in [-1, 1]; got {between!r}")
+    # Three correlations of the same columns bound each other; past the bounds a test would be surest of all.
     middle, reach = first * second, math.sqrt((1 - first**2) * (1 - second**2))
     if abs(between - middle) > reach + _PRINTED:
         raise ValueError(
@@ -223,12 +205,12 @@ def rank_agreement(
     Turn the scores one way first (larger is harder, say): W of two opposite rankings is 0. `matrix`: the correlations,
     where they are known already.
     """
-    check_name("method", method, METHODS)
+    check_options(method)
     if len(scores) < 2:
         raise ValueError(f"scores must name at least 2 rankings to compare; got {len(scores)}")
     columns = as_pairs(**{str(name): values for name, values in scores.items()})
-    w, p_value = _concordance(np.stack([ranks(column) for column in columns]))
     matrix = correlation_matrix(columns, method) if matrix is None else matrix
+    w, p_value = _concordance(np.stack([ranks(column) for column in columns]))
     return RankAgreement(tuple(map(str, scores)), method, matrix, w, p_value, len(columns[0]))
 
 
@@ -239,10 +221,7 @@ def _concordance(ranked: Float[np.ndarray, "rankings samples"]) -> tuple[float, 
     rankings, samples = ranked.shape
     totals = ranked.sum(0)
     spread = float(((totals - totals.mean()) ** 2).sum())
-    ties = 0.0
-    for row in ranked:
-        sizes = np.unique(row, return_counts=True)[1].astype(np.float64)
-        ties += float((sizes**3 - sizes).sum())
-    w = 12 * spread / (rankings**2 * (float(samples) ** 3 - samples) - rankings * ties)
+    tied = np.concatenate([np.unique(row, return_counts=True)[1] for row in ranked]).astype(np.float64)
+    w = 12 * spread / (rankings**2 * (float(samples) ** 3 - samples) - rankings * float((tied**3 - tied).sum()))
     w = min(1.0, max(0.0, w))
     return w, float(chdtrc(samples - 1, rankings * (samples - 1) * w))

@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from hardsight.alignment.inputs import ALTERNATIVES, METHODS, as_pairs
-from hardsight.names import check_name
+from hardsight.alignment.inputs import Values, as_pairs, check_options
 
 # Up to so many pairs all orders are looked through: 8! = 40,320.
 MOST_EXACT = 8
 # Within this of 1, a million products of float64 cannot be told from a perfect correlation.
 _PERFECT = 1e-13
-
-Values = Float[np.ndarray, "samples"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def whole(coefficient: float) -> float:
 
 def pearson(x: Values, y: Values) -> float:
     """Covariance over the product of the standard deviations, in [-1, 1]."""
-    return _product(unit_deviations(x), unit_deviations(y))
+    return whole(float(unit_deviations(x) @ unit_deviations(y)))
 
 
 def spearman(x: Values, y: Values) -> float:
@@ -72,28 +69,19 @@ COEFFICIENTS = {"spearman": spearman, "pearson": pearson, "kendall": kendall}
 
 def correlation_matrix(columns: Sequence[Values], method: str) -> Float[np.ndarray, "columns columns"]:
     """The coefficient of every two columns; 1 on the diagonal. A column is ranked once, not once for each other."""
-    if method == "kendall":
-        prepared, coefficient = list(columns), kendall
-    else:
-        prepared = [unit_deviations(ranks(one) if method == "spearman" else one) for one in columns]
-        coefficient = _product
     matrix = np.eye(len(columns))
+    units = [] if method == "kendall" else [unit_deviations(ranks(x) if method == "spearman" else x) for x in columns]
     for column, row in itertools.combinations(range(len(columns)), 2):
-        matrix[row, column] = matrix[column, row] = coefficient(prepared[row], prepared[column])
+        found = whole(float(units[row] @ units[column])) if units else kendall(columns[row], columns[column])
+        matrix[row, column] = matrix[column, row] = found
     return matrix
-
-
-def _product(x: Values, y: Values) -> float:
-    """Pearson's coefficient of what are unit deviations already."""
-    return whole(float(x @ y))
 
 
 def ranks(values: Values) -> Values:
     """Ranks from 1, ties at their mean rank."""
     from scipy.stats import rankdata
 
-    ranked: Values = rankdata(values)
-    return ranked
+    return np.asarray(rankdata(values))
 
 
 def unit_deviations(values: Values) -> Values:
@@ -112,7 +100,7 @@ def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: 
     """
     from scipy.special import stdtr
 
-    check_name("alternative", alternative, ALTERNATIVES)
+    check_options("spearman", alternative)
     if not abs(coefficient) <= 1:
         raise ValueError(f"coefficient must be a correlation in [-1, 1]; got {coefficient!r}")
     degrees = n - 2 - covariates
@@ -126,11 +114,8 @@ def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: 
 def exact_spearman_p(x: Values, y: Values, alternative: str) -> float:
     """The share of all orders of y whose rank correlation with x is at least as extreme; ties stay ties."""
     first, second = unit_deviations(ranks(x)), unit_deviations(ranks(y))
-    possible, found = second[_orders(len(y))] @ first, second @ first
-    if alternative == "two-sided":
-        possible, found = np.abs(possible), abs(found)
-    elif alternative == "less":
-        possible, found = -possible, -found
+    extreme = {"two-sided": np.abs, "greater": np.positive, "less": np.negative}[alternative]
+    possible, found = extreme(second[_orders(len(y))] @ first), extreme(second @ first)
     # Orders that tie with the one found must count, whatever rounding says of them.
     return float((possible >= found - 1e-9).mean())
 
@@ -168,8 +153,7 @@ def partial_correlation(
     the same on ranks; for one covariate it is (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2)(1 - r_yz^2)), Kendall's included.
     Correctness is a covariate of zeros and ones. The p-value of Kendall's is the normal approximation for tau.
     """
-    check_name("method", method, METHODS)
-    check_name("alternative", alternative, ALTERNATIVES)
+    check_options(method, alternative)
     if not covariates:
         raise ValueError("covariates must hold at least one column to control for; got none")
     named = {"covariate" if len(covariates) == 1 else f"covariate {at}": each for at, each in enumerate(covariates, 1)}
@@ -177,7 +161,15 @@ def partial_correlation(
     samples, held = len(columns[0]), len(covariates)
     if samples < held + 4:
         raise ValueError(f"score must hold at least {held + 4} pairs to control for {held}; got {samples}")
-    coefficient = _partial(columns, method, list(named))
+    matrix = correlation_matrix(columns, method)
+    if np.linalg.eigvalsh(matrix[2:, 2:])[0] < _DETERMINED:
+        raise ValueError(f"{' and '.join(named)} must not determine one another; hold fewer of them fixed")
+    # What the covariates leave of score and human: the Schur complement, whose inverse is the inverse's corner.
+    rest = matrix[:2, :2] - matrix[:2, 2:] @ np.linalg.solve(matrix[2:, 2:], matrix[2:, :2])
+    for at, name in enumerate(("score", "human")):
+        if rest[at, at] < _DETERMINED:
+            raise ValueError(f"{name} must not be determined by {' and '.join(named)}; nothing is left to correlate")
+    coefficient = float(np.clip(rest[0, 1] / np.sqrt(rest[0, 0] * rest[1, 1]), -1.0, 1.0))
     if method == "kendall":
         free = samples - held
         spread = np.sqrt(2 * (2 * free + 5) / (9 * free * (free - 1)))
@@ -185,18 +177,6 @@ def partial_correlation(
     else:
         p_value = p_value_of(coefficient, samples, covariates=held, alternative=alternative)
     return Correlation(method, coefficient, p_value, samples, alternative)
-
-
-def _partial(columns: list[np.ndarray], method: str, names: list[str]) -> float:
-    matrix = correlation_matrix(columns, method)
-    if np.linalg.eigvalsh(matrix[2:, 2:])[0] < _DETERMINED:
-        raise ValueError(f"{' and '.join(names)} must not determine one another; hold fewer of them fixed")
-    # What the covariates leave of score and human: the Schur complement, whose inverse is the inverse's corner.
-    rest = matrix[:2, :2] - matrix[:2, 2:] @ np.linalg.solve(matrix[2:, 2:], matrix[2:, :2])
-    for at, name in enumerate(("score", "human")):
-        if rest[at, at] < _DETERMINED:
-            raise ValueError(f"{name} must not be determined by {' and '.join(names)}; nothing is left to correlate")
-    return float(np.clip(rest[0, 1] / np.sqrt(rest[0, 0] * rest[1, 1]), -1.0, 1.0))
 
 
 DIRECTIONS = ("harder", "easier")

@@ -17,19 +17,16 @@ FIVE_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 @dataclass(frozen=True)
 class GroupCorrelation:
-    """The correlation inside one group of `n` samples; where it is None, `reason` says why."""
+    """The correlation inside one group of `n` samples; where it is None, `reason` says why.
+
+    `fine_classes`: of a coarse class, how many of its fine ones occur.
+    """
 
     group: Any
     n: int
     correlation: Correlation | None
     reason: str | None = None
-
-
-@dataclass(frozen=True)
-class GranularCorrelation(GroupCorrelation):
-    """A coarse class, and how many fine classes of it occur."""
-
-    fine_classes: int = 0
+    fine_classes: int | None = None
 
 
 def bin_of(values: Any, edges: Sequence[float] = FIVE_BINS) -> Integer[np.ndarray, "samples"]:
@@ -75,41 +72,42 @@ def correlate_by_group(
 
 def correlate_by_granularity(
     score: Any, human: Any, labels: Any, coarse_of: Mapping[Any, Any], method: str = "spearman", **options: Any
-) -> list[GranularCorrelation]:
+) -> list[GroupCorrelation]:
     """Correlation within each coarse class, those of many fine classes first; `coarse_of` maps a fine label to its own.
 
     Where `human` is a selection frequency, the paper counts it at the coarse granularity too: everyone who chose any of
     the coarse class's members (`hardsight.datasets.human_selection_frequency` with a hierarchy).
     """
     x, y = as_pairs(score=score, human=human)
-    return [
-        GranularCorrelation(**vars(correlate_within(group, x, y, method, **options)), fine_classes=fine)
-        for group, fine in coarse_groups(as_groups(labels, len(x)), coarse_of)
-    ]
+    coarse = coarse_groups(as_groups(labels, len(x)), coarse_of)
+    return [correlate_within(group, x, y, method, **options) for group in coarse]
 
 
-def coarse_groups(fine: Sequence[Group], coarse_of: Mapping[Any, Any]) -> list[tuple[Group, int]]:
-    """The coarse classes of these fine ones, each with the number of its fine classes; those of many first."""
+def coarse_groups(fine: Sequence[Group], coarse_of: Mapping[Any, Any]) -> list[Group]:
+    """The coarse classes of these fine ones, those of many fine classes first."""
     missing = [group.name for group in fine if group.name not in coarse_of]
     if missing:
         raise ValueError(
             f"coarse_of must name a coarse class for every label; {len(missing)} of {len(fine)} are missing, "
             f"first {missing[0]!r}"
         )
-    found = []
-    for name, members in as_groups([coarse_of[group.name] for group in fine], len(fine)):
-        rows = np.sort(np.concatenate([fine[at].rows for at in members]))
-        found.append((Group(name, rows), len(members)))
-    return sorted(found, key=lambda one: -one[1])
+    found = [
+        Group(name, np.sort(np.concatenate([fine[at].rows for at in members])), len(members))
+        for name, members, _ in as_groups([coarse_of[group.name] for group in fine], len(fine))
+    ]
+    return sorted(found, key=lambda group: -(group.fine_classes or 0))
 
 
 def correlate_within(group: Group, x: np.ndarray, y: np.ndarray, method: str, **options: Any) -> GroupCorrelation:
     """The correlation inside a group; a group may be small or constant without the data being bad."""
+    correlation = reason = None
     try:
         score, human = as_pairs(score=x[group.rows], human=y[group.rows])
     except ValueError as problem:
-        return GroupCorrelation(group.name, len(group.rows), None, str(problem))
-    return GroupCorrelation(group.name, len(group.rows), correlate(score, human, method, **options))
+        reason = str(problem)
+    else:
+        correlation = correlate(score, human, method, **options)
+    return GroupCorrelation(group.name, len(group.rows), correlation, reason, group.fine_classes)
 
 
 def expected_calibration_error(probability: Any, right: Any, bins: int = 15) -> float:
@@ -153,12 +151,9 @@ def scale_within_groups(values: Any, groups: Any) -> Float[np.ndarray, "samples"
     """`scale_linearly` within each group: how the paper normalises the feature norm by class (Table 1, Fig. 5)."""
     array = as_values("values", values)
     scaled = np.empty_like(array)
-    for _, rows in as_groups(groups, len(array)):
-        scaled[rows] = scale_linearly(array[rows])
+    for group in as_groups(groups, len(array)):
+        scaled[group.rows] = scale_linearly(array[group.rows])
     return scaled
-
-
-BINS = 25
 
 
 @dataclass(frozen=True)
@@ -171,7 +166,7 @@ class JointHistogram:
 
 
 def joint_histogram(
-    score: Float[np.ndarray, "samples"], human: Float[np.ndarray, "samples"], bins: int = BINS
+    score: Float[np.ndarray, "samples"], human: Float[np.ndarray, "samples"], bins: int = 25
 ) -> JointHistogram:
     """Counts in equal bins, the last of each side closed; frequencies in [0, 1] get the whole of [0, 1] as range."""
     low, high = human_range(human)

@@ -1,6 +1,5 @@
-"""What is to be correlated: values as float64 arrays, groups, two lists of ids joined."""
+"""What is to be correlated: options, values as float64 arrays, groups of samples, two lists of ids joined."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,14 +7,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
+from hardsight.names import check_name
+
 # Below it the variance of Fisher's z, 1 / (n - 3), does not exist.
 FEWEST_PAIRS = 4
 
 METHODS = ("spearman", "pearson", "kendall")
 ALTERNATIVES = ("two-sided", "greater", "less")
+INTERVALS = ("bca", "percentile")
+
+Values = Float[np.ndarray, "samples"]
 
 
-def as_values(name: str, values: Any) -> Float[np.ndarray, "samples"]:
+def check_options(
+    method: str, alternative: str = "two-sided", interval: str = "bca", resamples: int = 0, generator: Any = None,
+    level: float = 0.95,
+) -> None:  # fmt: skip
+    """Raise a ValueError that names the first option that cannot be used."""
+    check_name("method", method, METHODS)
+    check_name("alternative", alternative, ALTERNATIVES)
+    check_name("interval", interval, INTERVALS)
+    if not isinstance(resamples, int | np.integer) or resamples < 0:
+        raise ValueError(f"resamples must be a whole number, 0 (no interval) or more; got {resamples!r}")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1), the share of intervals that hold the truth; got {level!r}")
+    if resamples and not isinstance(generator, np.random.Generator):
+        raise ValueError(
+            f"generator must be a numpy.random.Generator where resamples are drawn; got {type(generator).__name__}"
+        )
+
+
+def as_values(name: str, values: Any) -> Values:
     """One number per sample as float64; a tensor may live on any device."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
@@ -27,26 +49,22 @@ def as_values(name: str, values: Any) -> Float[np.ndarray, "samples"]:
     return array.astype(np.float64)
 
 
-def as_pairs(**named: Any) -> list[Float[np.ndarray, "samples"]]:
+def as_pairs(**named: Any) -> list[Values]:
     """Columns of equal length that can be correlated: at least 4 finite values each, not all the same."""
     columns = {name: as_values(name, values) for name, values in named.items()}
-    first = next(iter(columns))
+    first, size = next((name, len(values)) for name, values in columns.items())
     for name, values in columns.items():
-        if len(values) != len(columns[first]):
-            raise ValueError(
-                f"{name} must have one value for each of {first}'s {len(columns[first])}; got {len(values)}"
-            )
-    if len(columns[first]) < FEWEST_PAIRS:
-        raise ValueError(f"{first} must hold at least {FEWEST_PAIRS} pairs to be correlated; got {len(columns[first])}")
+        if len(values) != size:
+            raise ValueError(f"{name} must have one value for each of {first}'s {size}; got {len(values)}")
+    if size < FEWEST_PAIRS:
+        raise ValueError(f"{first} must hold at least {FEWEST_PAIRS} pairs to be correlated; got {size}")
     for name, values in columns.items():
-        refuse_unusable(name, values)
+        check_usable(name, values)
     return list(columns.values())
 
 
-def refuse_unusable(
-    name: str, values: Float[np.ndarray, "samples"], ids: Sequence[Any] | None = None, *, remedy: str = ""
-) -> None:
-    """Refuse values that are not finite, naming the first (by its id where there are ids), or that never vary.
+def check_usable(name: str, values: Values, ids: Sequence[Any] | None = None, *, remedy: str = "") -> None:
+    """Raise where values are not finite, naming the first (by its id where there are ids), or never vary.
 
     `remedy` ends the sentence about the former.
     """
@@ -61,10 +79,11 @@ def refuse_unusable(
 
 
 class Group(NamedTuple):
-    """Samples that belong together: the group's name, and their positions in order."""
+    """Samples that belong together: the group's name, their positions in order, and of how many fine classes."""
 
     name: Any
     rows: Integer[np.ndarray, "members"]
+    fine_classes: int | None = None
 
 
 def as_groups(groups: Any, samples: int) -> list[Group]:
@@ -72,11 +91,8 @@ def as_groups(groups: Any, samples: int) -> list[Group]:
     array = np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
     if array.shape != (samples,):
         raise ValueError(f"groups must name one group for each of {samples} samples; got shape {list(array.shape)}")
-    missing = 0
-    if array.dtype.kind == "f":
-        missing = int(np.isnan(array).sum())
-    elif array.dtype.kind == "O":
-        missing = sum(one is None or (isinstance(one, float) and math.isnan(one)) for one in array.tolist())
+    # NaN alone differs from itself.
+    missing = sum(one is None or one != one for one in array.tolist())
     if missing:
         raise ValueError(f"groups must name one group for each of {samples} samples; {missing} have none")
     try:
@@ -87,17 +103,6 @@ def as_groups(groups: Any, samples: int) -> list[Group]:
     # Sorted once, not looked through for every group.
     members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(names)).cumsum()[:-1])
     return [Group(name.item(), rows) for name, rows in zip(names, members, strict=True)]
-
-
-def check_resampling(resamples: int, level: float, generator: Any) -> None:
-    if not isinstance(resamples, int | np.integer) or resamples < 0:
-        raise ValueError(f"resamples must be a whole number, 0 (no interval) or more; got {resamples!r}")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), the share of intervals that hold the truth; got {level!r}")
-    if resamples and not isinstance(generator, np.random.Generator):
-        raise ValueError(
-            f"generator must be a numpy.random.Generator where resamples are drawn; got {type(generator).__name__}"
-        )
 
 
 @dataclass(frozen=True)
@@ -111,14 +116,11 @@ class Match:
 
     def sentence(self, names: tuple[str, str]) -> str:
         """How many ids match, and the first missing on either side."""
-        count = len(self.first)
-        text = f"{count:,} ids of {names[0]} and {names[1]} match"
+        sides = ((self.only_first, *names), (self.only_second, *reversed(names)))
         missing = [
-            f"{len(only):,} of {here} are missing in {there}, first {only[0]!r}"
-            for only, here, there in ((self.only_first, *names), (self.only_second, *reversed(names)))
-            if only
+            f"{len(only):,} of {here} are missing in {there}, first {only[0]!r}" for only, here, there in sides if only
         ]
-        return "; ".join([text, *missing])
+        return "; ".join([f"{len(self.first):,} ids of {names[0]} and {names[1]} match", *missing])
 
 
 def match_ids(
@@ -129,32 +131,22 @@ def match_ids(
     One list may be part of the other. Where each has ids the other lacks, something is probably wrong: an error, unless
     `partial`. Errors in any case are ids that occur twice, missing ids, and fewer than 4 that match.
     """
-    if not _same_kind(first, second):
+    kinds = [{float if isinstance(one, int) else type(one) for one in ids} for ids in (first, second)]
+    if kinds[0] != kinds[1]:
         first, second = ([None if one is None else str(one) for one in ids] for ids in (first, second))
-    places = _places(second, names[1])
-    _places(first, names[0])
-    rows = [(at, places[one]) for at, one in enumerate(first) if one in places]
+    there, here = _places(second, names[1]), _places(first, names[0])
+    rows = [(at, there[one]) for one, at in here.items() if one in there]
     matched = np.array(rows, np.int64).reshape(-1, 2)
-    inside = set(first)
-    match = Match(
-        first=matched[:, 0],
-        second=matched[:, 1],
-        only_first=[one for one in first if one not in places],
-        only_second=[one for one in second if one not in inside],
-    )
+    only_first, only_second = [one for one in first if one not in there], [one for one in second if one not in here]
+    match = Match(matched[:, 0], matched[:, 1], only_first, only_second)
     if len(rows) < FEWEST_PAIRS:
         raise ValueError(f"at least {FEWEST_PAIRS} ids must match: {match.sentence(names)}")
-    if match.only_first and match.only_second and not partial:
+    if only_first and only_second and not partial:
         raise ValueError(
-            f"the ids of one table must all be in the other, or a partial match be asked for (--partial): "
+            "the ids of one table must all be in the other, or a partial match be asked for (--partial): "
             f"{match.sentence(names)}"
         )
     return match
-
-
-def _same_kind(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    kinds = ({float if isinstance(one, int) else type(one) for one in ids} for ids in (first, second))
-    return next(kinds) == next(kinds)
 
 
 def _places(ids: Sequence[Any], name: str) -> dict[Any, int]:

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from hardsight.alignment.correlation import Column
-from hardsight.alignment.inputs import Match, match_ids, refuse_unusable
+from hardsight.alignment.inputs import Match, check_usable, match_ids
 from hardsight.files import check_unpacked, parse_json, plain_file, reading
 from hardsight.files.parquet import read_table, text_metadata
 
@@ -29,8 +29,9 @@ _MOST_COLUMNS, _TIMES_TEXT = 10_000, 8
 
 @dataclass(frozen=True)
 class Joined:
-    """The samples that both files have: scores, human values, and what else is known of them."""
+    """The samples that both files have: ids, scores, human values, and what else is known of them."""
 
+    ids: list[Any]
     scores: list[Column]
     human: Column
     match: Match
@@ -54,41 +55,40 @@ def read_joined(
     Without `names` every score of the table is taken, and those that cannot be correlated are left out with the reason;
     a score that was asked for by name is an error instead. `partial` goes on where each file has ids the other lacks.
     """
-    table = _read_scores(Path(scores), id_column)
-    answers = _read_csv(Path(humans), id_column, table.schema.field(id_column).type)
-    human_name = _human_column(answers, human, id_column, Path(humans))
-    match = match_ids(
-        _ids(table, id_column), _ids(answers, id_column), names=(str(scores), str(humans)), partial=partial
-    )
-    table, answers = table.take(pa.array(match.first)), answers.take(pa.array(match.second))
-    ids = _ids(table, id_column)
-    seen = Column(human_name, _numbers(answers, human_name), human_direction)
-    refuse_unusable(f"human column {human_name!r}", seen.values, ids, remedy="; leave out rows without an answer")
-    chosen, left_out = _usable(table, names, ids, {id_column, *_FACTS})
-    return Joined(chosen, seen, match, _labels(table), _correct(table), left_out | _gaps(table))
-
-
-def _read_scores(path: Path, id_column: str) -> pa.Table:
-    table = _csv(path, {}) if path.suffix.lower() == ".csv" else read_table(path)
-    _need(table, id_column, path)
-    ids = table.column(id_column)
-    if pa.types.is_nested(ids.type):
-        raise ValueError(f"{path} must have numbers or text in column {id_column!r}; it holds {ids.type}")
-    if pa.types.is_dictionary(ids.type):
-        table = table.set_column(table.column_names.index(id_column), id_column, ids.cast(ids.type.value_type))
-    return table
-
-
-def _read_csv(path: Path, id_column: str, id_type: pa.DataType) -> pa.Table:
+    scores, humans = Path(scores), Path(humans)
+    table = _read_csv(scores) if scores.suffix.lower() == ".csv" else read_table(scores)
+    _need(table, id_column, scores)
+    kind = table.schema.field(id_column).type
+    if pa.types.is_nested(kind):
+        raise ValueError(f"{scores} must have numbers or text in column {id_column!r}; it holds {kind}")
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        table = table.set_column(table.column_names.index(id_column), id_column, table.column(id_column).cast(kind))
     # An id that is text must stay text: "007" is not 7.
-    textual = pa.types.is_string(id_type) or pa.types.is_large_string(id_type)
-    table = _csv(path, {id_column: pa.string()} if textual else {})
-    _need(table, id_column, path)
-    return table
+    answers = _read_csv(humans, id_column if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None)
+    _need(answers, id_column, humans)
+    human_name = _human_column(answers, human, id_column, humans)
+    ids = [one.column(id_column).to_pylist() for one in (table, answers)]
+    match = match_ids(*ids, names=(str(scores), str(humans)), partial=partial)
+    table, answers = table.take(pa.array(match.first)), answers.take(pa.array(match.second))
+    matched = table.column(id_column).to_pylist()
+    seen = Column(human_name, _numbers(answers, human_name), human_direction)
+    check_usable(f"human column {human_name!r}", seen.values, matched, remedy="; leave out rows without an answer")
+    chosen, left_out = _usable(table, names, matched, {id_column, *_FACTS})
+    missing = _missing(table, "label") if "label" in table.column_names else 0
+    if missing:
+        left_out["label"] = (
+            f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
+        )
+    return Joined(matched, chosen, seen, match, _labels(table), _correct(table), left_out)
 
 
-def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """A CSV file; commas, semicolons and tabs separate alike, because spreadsheets save with any of them."""
+def _read_csv(path: Path, text: str | None = None) -> pa.Table:
+    """A CSV file; commas, semicolons and tabs separate alike, because spreadsheets save with any of them.
+
+    `text` names a column that stays text, whatever it looks like.
+    """
+    # Opened by Python first: it names a missing file, or a folder, in words a person knows.
     with plain_file(path).open("rb") as file:
         header = file.readline(_LONGEST_HEADER)
     separator = max(b",", b";", b"\t", key=header.count)
@@ -97,22 +97,15 @@ def _csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     check_unpacked(path, _TIMES_TEXT * path.stat().st_size)
     with reading(path, "a readable CSV table", reason=True):
         table = pyarrow.csv.read_csv(
-            _opened(path),
+            # As pyarrow's own: a thread that lets go of something of Python's may abort a process that ends.
+            pa.OSFile(str(path)),
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator.decode()),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=dict(types)),
+            convert_options=pyarrow.csv.ConvertOptions(column_types={text: pa.string()} if text else {}),
         )
-        often = Counter(table.column_names)
-    repeated = next((name for name, count in often.items() if count > 1), None)
-    if repeated is not None:
-        raise ValueError(f"{path} must name each column once; it has {repeated!r} more than once")
+        repeated = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{path} must name each column once; it has {repeated[0]!r} more than once")
     return table
-
-
-def _opened(path: Path) -> pa.NativeFile:
-    """The file as pyarrow's own: a thread that lets go of something of Python's may abort a process that ends."""
-    # Python names a missing file, or a folder, in words a person knows.
-    plain_file(path).open("rb").close()
-    return pa.OSFile(str(path))
 
 
 def _need(table: pa.Table, column: str, path: Path) -> None:
@@ -123,11 +116,6 @@ def _need(table: pa.Table, column: str, path: Path) -> None:
 def _short(words: Sequence[str]) -> str:
     """A list for a sentence, on one line; what is long ends in dots."""
     return textwrap.shorten(", ".join(words), 400, placeholder=" ...")
-
-
-def _ids(table: pa.Table, column: str) -> list[Any]:
-    ids: list[Any] = table.column(column).to_pylist()
-    return ids
 
 
 def _human_column(table: pa.Table, asked: str | None, id_column: str, path: Path) -> str:
@@ -156,23 +144,25 @@ def _usable(
         if name not in table.column_names:
             raise ValueError(f"scores must be columns of the table, {listed}; got {name!r}")
     numbers = [one for one in table.schema if _is_number(one.type) and one.name not in facts]
-    wanted = list(names) if names is not None else [one.name for one in numbers if _is_score(one)]
     chosen, left_out = [], {}
-    for one in numbers:
-        if names is None and one.name not in wanted:
+    for one in numbers if names is None else [table.schema.field(name) for name in names]:
+        written = text_metadata(one)
+        if names is None and pa.types.is_integer(one.type) and written.get("kind") != "score":
             left_out[one.name] = (
                 f"column {one.name!r} holds whole numbers, which may count anything: name it in --scores"
             )
-    for name in wanted:
-        column = _described(table.schema.field(name), _numbers(table, name))
+            continue
+        values = _numbers(table, one.name)
         try:
-            refuse_unusable(f"score {name!r}", column.values, ids)
+            check_usable(f"score {one.name!r}", values, ids)
         except ValueError as problem:
             if names is not None:
                 raise
-            left_out[name] = str(problem)
+            left_out[one.name] = str(problem)
             continue
-        chosen.append(column)
+        direction = written.get("direction", "").removeprefix("larger is ")
+        known = direction if direction in ("harder", "easier") else None
+        chosen.append(Column(one.name, values, known, written.get("title")))
     if not chosen:
         raise ValueError(next(iter(left_out.values()), "scores must hold a column of numbers; the table has none"))
     return chosen, left_out
@@ -180,17 +170,6 @@ def _usable(
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
-
-
-def _is_score(one: pa.Field) -> bool:
-    """Whether a column of numbers is one without being asked for."""
-    return text_metadata(one).get("kind") == "score" or not pa.types.is_integer(one.type)
-
-
-def _described(one: pa.Field, values: np.ndarray) -> Column:
-    written = text_metadata(one)
-    direction = written.get("direction", "").removeprefix("larger is ")
-    return Column(one.name, values, direction if direction in ("harder", "easier") else None, written.get("title"))
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
@@ -201,18 +180,20 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
     return values
 
 
-def _nested(table: pa.Table, column: str) -> bool:
-    return bool(pa.types.is_nested(table.schema.field(column).type))
-
-
 def _missing(table: pa.Table, column: str) -> int:
     """How many rows have no value: null, or the number that is none."""
     return int(pc.is_null(table.column(column), nan_is_null=True).to_numpy().sum())
 
 
+def _is_whole(table: pa.Table, column: str) -> bool:
+    """Whether there is such a column, without gaps and without lists."""
+    there = column in table.column_names and not pa.types.is_nested(table.schema.field(column).type)
+    return there and not _missing(table, column)
+
+
 def _labels(table: pa.Table) -> np.ndarray | None:
     """The class of each sample, by name where the table names its classes; None where a label is missing."""
-    if "label" not in table.column_names or _missing(table, "label") or _nested(table, "label"):
+    if not _is_whole(table, "label"):
         return None
     labels = table.column("label").to_pylist()
     try:
@@ -225,22 +206,12 @@ def _labels(table: pa.Table) -> np.ndarray | None:
     return np.array([str(names[one] if isinstance(one, int) and 0 <= one < len(names) else one) for one in labels])
 
 
-def _gaps(table: pa.Table) -> dict[str, str]:
-    """Why there are no classes although the table has labels."""
-    missing = _missing(table, "label") if "label" in table.column_names else 0
-    if not missing:
-        return {}
-    reason = f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
-    return {"label": reason}
-
-
 def _correct(table: pa.Table) -> np.ndarray | None:
     """1 where the prediction is the label, else 0; None where the table does not say."""
-    if not {"label", "predicted"} <= set(table.column_names):
+    if not _is_whole(table, "label") or not _is_whole(table, "predicted"):
         return None
     label, predicted = table.column("label"), table.column("predicted")
-    alike = label.type == predicted.type or (_is_number(label.type) and _is_number(predicted.type))
-    if not alike or _missing(table, "label") or _missing(table, "predicted") or _nested(table, "label"):
+    if label.type != predicted.type and not (_is_number(label.type) and _is_number(predicted.type)):
         return None
     right: np.ndarray = pc.equal(label, predicted).cast(pa.int8()).to_numpy().astype(np.float64)
     return right

@@ -43,6 +43,13 @@ def align(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
+    disagree: Annotated[
+        int,
+        typer.Option("--disagreements", min=0, help="So many samples that people, and that the score, find harder."),
+    ] = 0,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The images, for pictures of the disagreements: as `hardsight score`.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: SCORES-align]")
     ] = None,
@@ -58,16 +65,20 @@ def align(
         hardsight align scores.parquet humans.csv
 
         hardsight align scores.parquet humans.csv --human selection_frequency --scores avh,confidence -o results/
+
+        hardsight align scores.parquet humans.csv --disagreements 12 --data photos/
     """
     with one_sentence("method", "scores"):
         import numpy as np
 
-        from hardsight.alignment import align_scores
+        from hardsight.alignment import align_scores, disagreements
         from hardsight.alignment.tables import read_joined
         from hardsight.records import check_writable, write_json
 
         if larger_is not in ("easier", "harder"):
             raise ValueError(f"--larger-is must be easier or harder; got {larger_is!r}")
+        if data is not None and not disagree:
+            raise ValueError("--data gives the pictures of --disagreements; give how many of them")
         folder = output or scores_file.with_name(f"{scores_file.stem}-align")
         # Before the work, which may take a minute, not after it.
         check_writable(folder / RESULTS_FILE)
@@ -83,9 +94,10 @@ def align(
         samples = len(joined.match.first)
         if resamples is None:
             resamples = default_resamples(samples, len(joined.scores))
-        with _busy(f"correlating {len(joined.scores)} scores over {samples:,} samples"):
+        columns = _directed(joined.scores)
+        with _busy(f"correlating {len(columns)} scores over {samples:,} samples"):
             results = align_scores(
-                _directed(joined.scores),
+                columns,
                 joined.human,
                 labels=joined.labels,
                 correct=joined.correct,
@@ -95,6 +107,11 @@ def align(
                 generator=np.random.default_rng(seed),
             )
         results |= _origin(joined, scores_file, humans_file, seed)
+        if disagree:
+            labels = None if joined.labels is None else joined.labels.tolist()
+            found = disagreements(columns, joined.human, disagree, ids=joined.ids, labels=labels)
+            results["disagreements"] = found
+            _write_pictures(folder, found[results["scores"][0]["name"]], data, scores_file)
         write_json(folder / RESULTS_FILE, results)
         written = _page(folder) if page else "left out"
     if as_json:
@@ -150,6 +167,23 @@ def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dic
     }
 
 
+def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, scores_file: Path) -> None:
+    """Pictures of these samples, of the images in `data` or as they are beside the scores; else those there go."""
+    from hardsight.records import read_table, write_table
+
+    recorded, path = scores_file.parent / "thumbnails.parquet", folder / "thumbnails.parquet"
+    if data is not None:
+        from hardsight.engines.images import open_images, thumbnails
+
+        ids = [str(sample["id"]) for samples in sides.values() for sample in samples]
+        write_table(path, thumbnails(open_images(data), ids))
+    elif recorded.is_file() and recorded != path:
+        write_table(path, read_table(recorded))
+    elif recorded != path:
+        # Those of an earlier alignment may be of other images.
+        path.unlink(missing_ok=True)
+
+
 def _page(folder: Path) -> str:
     """Write the page and return its path, or why there is none."""
     reason = why_no_page()
@@ -161,57 +195,66 @@ def _page(folder: Path) -> str:
 
 
 def _print(results: Mapping[str, Any], page: bool) -> None:
-    from hardsight.alignment.words import decimals, interval_text, notices, ordered, p_text
+    from hardsight.alignment.shown import decimals, interval_text, notes, p_text
 
     say(results["join"])
-    for reason in results["left_out"].values():
-        say(f"left out: {reason}")
-    for notice in notices(results):
-        say(notice)
-    method = results["method"]
-    scores = ordered(results)
-    header = ("score", "larger is", "spearman", "interval", "p", "pearson", "kendall", "given correctness")
-    rows = []
+    scores, method, human = results["scores"], results["method"], results["human"]["name"]
+    noted = notes(results)
+    if noted:
+        print_table("notes", ("score", "note"), noted)
+    rows: list[Sequence[Any]] = []
     for score in scores:
         found, held = score["correlations"], score["given_correctness"] or {}
         spearman = found["spearman"]
-        rows.append(
-            [
-                score["name"],
-                score["direction"] or "?",
-                decimals(spearman["coefficient"]),
-                interval_text(spearman["interval"]),
-                p_text(spearman["p_value"]),
-                decimals(found["pearson"]["coefficient"]),
-                decimals(found["kendall"]["coefficient"]),
-                decimals(held.get("coefficient")),
-            ]
-        )
-    print_table(f"agreement with {results['human']['name']}", header, rows)
-    pairs = results["comparisons"]
-    if pairs:
+        others = [decimals(one) for one in (found["pearson"]["coefficient"], found["kendall"]["coefficient"])]
+        first = [decimals(spearman["coefficient"]), interval_text(spearman["interval"]), p_text(spearman["p_value"])]
+        rows.append([score["name"], score["direction"] or "?", *first, *others, decimals(held.get("coefficient"))])
+    header: Sequence[str] = (
+        "score",
+        "larger is",
+        "spearman",
+        "interval",
+        "p",
+        "pearson",
+        "kendall",
+        "given correctness",
+    )
+    print_table(f"agreement with {human}", header, rows)
+    rows = []
+    for pair in results["comparisons"]:
+        difference = [decimals(pair["difference"], 4), interval_text(pair.get("interval"), 4)]
+        meng, steiger, fisher = (p_text((pair.get(name) or {}).get("p_value")) for name in _TESTS)
+        tests = ["no test" if pair.get("reason") else meng, p_text(pair.get("meng_holm")), steiger, fisher]
+        rows.append([pair["first"], pair["second"], *difference, *tests])
+    if rows:
         header = ("stronger", "weaker", "difference", "interval", "Meng p", "Holm", "Steiger p", "Fisher p")
-        rows = []
-        for pair in pairs:
-            meng, steiger, fisher = (p_text((pair.get(name) or {}).get("p_value")) for name in _TESTS)
-            compared = [pair["first"], pair["second"], decimals(pair["difference"], 4)]
-            compared.append(interval_text(pair.get("interval"), 4))
-            tests = ["no test" if pair.get("reason") else meng, p_text(pair.get("meng_holm")), steiger, fisher]
-            rows.append([*compared, *tests])
         print_table(f"tests between the scores, by {method}", header, rows)
-        for reason in dict.fromkeys(pair["reason"] for pair in pairs if pair.get("reason")):
-            say(f"no test: {reason}")
-    bins = results["bins"]
-    groups = next(iter(bins["groups"].values()))
-    edges = ("score", *(f"{low:.4g} to {high:.4g}" for low, high in (group["group"] for group in groups)))
-    lines = [["samples", *(f"{group['n']:,}" for group in groups)]]
+    bins = results["bins"]["groups"]
+    groups = bins[scores[0]["name"]]
+    rows = [["samples", *(f"{group['n']:,}" for group in groups)]]
     for score in scores:
-        found = [group["correlation"] for group in bins["groups"][score["name"]]]
-        lines.append([score["name"], *(decimals(one["coefficient"]) if one else "-" for one in found)])
-    print_table(f"within bins of {results['human']['name']}, by {method}", edges, lines)
+        found = [group["correlation"] for group in bins[score["name"]]]
+        rows.append([score["name"], *(decimals(one["coefficient"]) if one else "-" for one in found)])
+    header = ("score", *(f"{low:.4g} to {high:.4g}" for low, high in (group["group"] for group in groups)))
+    print_table(f"within bins of {human}, by {method}", header, rows)
     if results["classes"]:
         of_scores = results["classes"].values()
         some = any(group["correlation"] for of_score in of_scores for group in of_score)
         there = f"in {RESULTS_FILE}{' and on the page' if page else ''}"
         where = there if some else "too small or constant for a correlation"
         say(f"{len(next(iter(of_scores)))} classes: {where}")
+    _print_disagreements(results)
+
+
+def _print_disagreements(results: Mapping[str, Any]) -> None:
+    from hardsight.alignment.shown import decimals
+
+    name, human = results["scores"][0]["name"], results["human"]["name"]
+    for side, samples in results.get("disagreements", {}).get(name, {}).items():
+        harder = f"people than for {name}" if side == "people" else f"{name} than for people"
+        rows = []
+        for one in samples:
+            ranks = decimals(one["human_rank"]), decimals(one["model_rank"])
+            rows.append([one["id"], one["label"], f"{one['human']:.4g}", f"{one['score']:.4g}", *ranks])
+        header = ("id", "class", human, name, "rank by people", f"rank by {name}")
+        print_table(f"harder for {harder}", header, rows)

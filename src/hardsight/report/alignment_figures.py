@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.alignment.words import METHOD_NAMES
+from hardsight.alignment.shown import METHOD_NAMES
 from hardsight.plotting import (
     BLUE,
     FAINT,

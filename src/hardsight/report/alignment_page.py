@@ -4,22 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hardsight.alignment.words import (
-    METHOD_NAMES,
-    decimals,
-    headline,
-    interval_text,
-    notices,
-    ordered,
-    p_equals,
-    p_text,
-)
+from hardsight.alignment.shown import METHOD_NAMES, decimals, interval_text, notes, p_text
 from hardsight.records import read_json, write_text
 from hardsight.report import alignment_figures as figures
 from hardsight.report.figures import MOST_CLASSES
+from hardsight.report.gallery import Card, Ranking
 from hardsight.report.page import Block, Cell, Column, Filled, Picture, Section, Table, filled, render
+from hardsight.report.reading import Score, thumbnails
 
-# The results of an alignment as alignment.json holds them, their scores by falling agreement.
+# The results of an alignment as alignment.json holds them, and the pictures beside it.
 Results = Mapping[str, Any]
 Groups = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -31,15 +24,19 @@ def write_alignment_page(record: Path | str, output: Path | str | None = None) -
     if not isinstance(results, dict) or "scores" not in results or "comparisons" not in results:
         raise ValueError(f"{record} must hold the results of an alignment, with scores and comparisons")
     path = record.with_suffix(".html") if output is None else Path(output)
-    write_text(path, render_alignment(results))
+    sides = (results.get("disagreements") or {}).get(_strongest_name(results), {}).values()
+    pictures = thumbnails(record.parent, [str(sample["id"]) for side in sides for sample in side])
+    write_text(path, render_alignment({**results, "pictures": pictures}))
     return path
+
+
+def _strongest_name(results: Results) -> str:
+    return str(results["scores"][0]["name"])
 
 
 def render_alignment(results: Results) -> str:
     """The page as text; every word that comes from the results is escaped."""
     human, scores = results["human"], results["scores"]
-    joined = [str(results["join"])] if results.get("join_incomplete") else []
-    left_out = [f"Left out: {reason}." for reason in (results.get("left_out") or {}).values()]
     facts = [
         f"{results['n']:,} samples",
         f"{len(scores)} scores",
@@ -51,14 +48,26 @@ def render_alignment(results: Results) -> str:
         heading="Do the scores see what people see?",
         facts=facts,
         source="results",
-        headline=headline(results),
-        notices=[*joined, *notices(results), *left_out],
+        notices=[f"{name}: {note}" for name, note in notes(results)],
+        tiles=_tiles(results),
     )
+
+
+def _tiles(results: Results) -> list[tuple[str, str]]:
+    """The strongest score's agreement, and how far it is above the next."""
+    best, method = results["scores"][0], results["method"]
+    found = best["correlations"][method]
+    tiles = [(decimals(found["coefficient"]), f"{METHOD_NAMES[method]} of {best['title']}, the strongest")]
+    for pair in results["comparisons"][:1]:
+        between = interval_text(pair.get("interval"), 4)
+        meaning = f"above {pair['second']}" + (f", {between}" if between else "")
+        tiles.append((decimals(pair["difference"], 4), meaning))
+    return tiles
 
 
 def filled_alignment(results: Results) -> list[Filled]:
     """The sections that these results have something for."""
-    return filled(SECTIONS, {**results, "scores": ordered(results)})
+    return filled(SECTIONS, results)
 
 
 def _strengths_text(results: Results, scores: Any) -> str:
@@ -101,7 +110,7 @@ def _coefficient(found: Mapping[str, Any] | None) -> str | Cell:
     if not found or found.get("coefficient") is None:
         return ""
     interval, p_value = interval_text(found.get("interval")), found.get("p_value")
-    below = "" if p_value is None else p_equals(p_value)
+    below = "" if p_value is None else f"p = {p_text(p_value)}".replace("= <", "<")
     return Cell(decimals(found["coefficient"]), beside=interval and f"({interval})", below=below)
 
 
@@ -162,7 +171,7 @@ def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
     if not test:
         return Cell("no test", whole=pair["reason"]) if pair.get("reason") else ""
     holm = f"; Holm {p_text(pair['meng_holm'])}" if name == "meng" else ""
-    return Cell(decimals(test["statistic"]), below=p_equals(test["p_value"]) + holm)
+    return Cell(decimals(test["statistic"]), below=f"p = {p_text(test['p_value'])}".replace("= <", "<") + holm)
 
 
 def _bins_text(results: Results, bins: Any) -> str:
@@ -247,7 +256,7 @@ def _table(results: Results, groups: Groups, title: str) -> Table:
 
     columns = [
         Column(title, [name(group["group"]) for group in first], "name"),
-        Column("Fine classes", [str(group.get("fine_classes", "")) for group in first]),
+        Column("Fine classes", [str(group.get("fine_classes") or "") for group in first]),
         Column("Samples", [f"{group['n']:,}" for group in first]),
     ]
     for score in scores:
@@ -256,10 +265,50 @@ def _table(results: Results, groups: Groups, title: str) -> Table:
     return Table(title, columns, tall=True)
 
 
+def _disagreements(side: str, harder: str) -> Section[Results]:
+    """The samples that one side finds harder than the other, with pictures where there are any."""
+
+    def when(results: Results) -> Any:
+        return (results.get("disagreements") or {}).get(_strongest_name(results), {}).get(side)
+
+    def text(results: Results, samples: Any) -> str:
+        return (
+            f"Largest differences between the ranks by {results['human']['title']} and by {_strongest_name(results)}. "
+            "A rank is the share of samples that are easier. Those of the other scores are in alignment.json."
+        )
+
+    def draw(results: Results, samples: Any) -> list[Block]:
+        name, human = results["scores"][0]["name"], results["human"]["name"]
+        classes = ["" if one["label"] is None else str(one["label"]) for one in samples]
+        columns = [
+            Column("Sample", [str(one["id"]) for one in samples], "name"),
+            Column("Class", classes, "name"),
+            Column(human, [f"{one['human']:.4g}" for one in samples]),
+            Column(name, [f"{one['score']:.4g}" for one in samples]),
+            Column("Rank by people", [decimals(one["human_rank"]) for one in samples]),
+            Column(f"Rank by {name}", [decimals(one["model_rank"]) for one in samples]),
+        ]
+        blocks: list[Block] = [Table(harder, columns, tall=True)]
+        seen = {at: results.get("pictures", {}).get(str(one["id"])) for at, one in enumerate(samples)}
+        cards = [
+            Card(at, str(samples[at]["id"]), classes[at], picture=picture, shown=((human, str(columns[2].cells[at])),))
+            for at, picture in seen.items()
+            if picture
+        ]
+        if cards:
+            values = [samples[card.place]["score"] for card in cards]
+            blocks.insert(0, Ranking(Score(name, name, None), values, cards, len(cards), page=len(cards)))
+        return blocks
+
+    return Section(f"{side}-harder", harder, when, text, draw)
+
+
 SECTIONS: list[Section[Results]] = [
     Section("strengths", "Agreement with people", lambda it: it["scores"], _strengths_text, _strengths),
     Section("joint", "People against each score", lambda it: it["scores"], _joint_text, _joint, "plots"),
     Section("comparisons", "Which score agrees better", lambda it: it["comparisons"], _comparisons_text, _comparisons),
+    _disagreements("people", "Harder for people than for the strongest score"),
+    _disagreements("model", "Harder for the strongest score than for people"),
     Section("bins", "Bins of the human column", lambda it: it["bins"], _bins_text, _bins),
     Section(
         "classes",

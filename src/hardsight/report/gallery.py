@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from hardsight.cleaning.action_list import COLUMNS, guarded
-from hardsight.report.reading import Score
+from hardsight.report.reading import Score, thumbnails
 from hardsight.report.view import View
 
 # Cards that are seen at one time.
@@ -33,17 +33,17 @@ class Card:
     place: int
     id: str
     given: str
-    expected: str
-    true: str
-    flipped: bool | None
-    values: tuple[float, ...]
-    path: str
-    reasons: str
-    shown: tuple[tuple[str, str], ...]
-    kinds: tuple[str, ...]
-    picture: str
-    classes: tuple[int, int, int]
-    line: str
+    expected: str = ""
+    true: str = ""
+    flipped: bool | None = None
+    values: tuple[float, ...] = ()
+    path: str = ""
+    reasons: str = ""
+    shown: tuple[tuple[str, str], ...] = ()
+    kinds: tuple[str, ...] = ()
+    picture: str = ""
+    classes: tuple[int, int, int] = (0, 0, 0)
+    line: str = ""
 
     @property
     def agreed(self) -> bool:
@@ -125,7 +125,7 @@ class PageView(View):
         values = np.stack([samples.values(score.name)[rows] for score in samples.scores], 1)
         paths, reasons = (samples.texts(name, rows) for name in ("path", "reasons"))
         shown = [(name, samples.texts(name, rows)) for name in samples.shown]
-        kinds, pictures = samples.kinds(rows), self.run.thumbnails(self.ids)
+        kinds, pictures = samples.kinds(rows), thumbnails(self.run.folder, self.ids)
         suspicion = samples.score("suspicion")
         suspicions = samples.values("suspicion")[rows] if suspicion else np.full(len(rows), np.nan)
         return {

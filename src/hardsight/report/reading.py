@@ -196,26 +196,27 @@ class Run:
             found = found.get(key) if isinstance(found, Mapping) else None
         return found if isinstance(found, Mapping) else {}
 
-    def thumbnails(self, ids: Sequence[str]) -> dict[str, str]:
-        """Pictures of these samples as data URIs, by id, the first of them that together are small enough to send."""
-        path = self.folder / "thumbnails.parquet"
-        if not path.is_file() or not ids:
-            return {}
-        wanted, pictures = pa.array(sorted(set(ids))), {}
-        with Parquet(path) as file, reading(path, "a table of pictures"):
-            for batch in file.batches(["id", "png"]):
-                names = batch.column("id").cast(pa.string())
-                chosen = pc.is_in(names, wanted)
-                for name, picture in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
-                    pictures[name.as_py()] = picture.as_py() or b""
-        found, together = {}, 0
-        for name in ids:
-            data = pictures.get(name, b"")
-            kind = next((kind for start, kind in _PICTURES.items() if data.startswith(start)), None)
-            together += len(data) if kind and len(data) <= _LARGEST_PICTURE else 0
-            if kind and len(data) <= _LARGEST_PICTURE and together <= _PICTURES_TOGETHER:
-                found[name] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-        return found
+
+def thumbnails(folder: Path, ids: Sequence[str]) -> dict[str, str]:
+    """Pictures of these samples as data URIs, by id, the first of them that together are small enough to send."""
+    path = folder / "thumbnails.parquet"
+    if not path.is_file() or not ids:
+        return {}
+    wanted, pictures = pa.array(sorted(set(ids))), {}
+    with Parquet(path) as file, reading(path, "a table of pictures"):
+        for batch in file.batches(["id", "png"]):
+            names = batch.column("id").cast(pa.string())
+            chosen = pc.is_in(names, wanted)
+            for name, picture in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
+                pictures[name.as_py()] = picture.as_py() or b""
+    found, together = {}, 0
+    for name in ids:
+        data = pictures.get(name, b"")
+        kind = next((kind for start, kind in _PICTURES.items() if data.startswith(start)), None)
+        together += len(data) if kind and len(data) <= _LARGEST_PICTURE else 0
+        if kind and len(data) <= _LARGEST_PICTURE and together <= _PICTURES_TOGETHER:
+            found[name] = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    return found
 
 
 def read_run(folder: Path | str) -> Run:

@@ -8,6 +8,7 @@ The whole public API. All of it is imported when it is first used: a command's h
 | `explore(folder)` | a page to look at samples and decide about them, in your browser |
 | `score_model(model, loader)` | scores of every sample, as a table: `avh`, `confidence`, `el2n`, ... |
 | `score(features, weight, labels)` | the same from features and the weights of the last layer |
+| `score_tokens(model, input_ids)` | scores of every token that a language model reads |
 | `find_label_issues(table)` | which labels are probably wrong, how many, and what they should be |
 | `Recorder(num_samples)` | what every sample did while you train: forgotten, learned late, never agreed |
 | `fit_head(features, labels)` | linear heads on features, each sample judged by one that never saw it |
@@ -18,6 +19,7 @@ The whole public API. All of it is imported when it is first used: a command's h
 | `losses`, `training`, `models`, `datasets` | what a training is made of |
 | `cleaning`, `report` | audits, samplers and label correction; pages made from records |
 | `noise`, `degradation` | wrong labels and worse pictures, made on purpose |
+| `language` | tokens as samples: scores, recording and weights for language models |
 | `alignment`, `explain`, `domains`, `kernels` | people, pictures, other domains, fused GPU operations |
 """
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         domains,
         explain,
         kernels,
+        language,
         losses,
         models,
         noise,
@@ -48,13 +51,14 @@ if TYPE_CHECKING:
     from hardsight.geometry import angle_between
     from hardsight.hardness import angular_visual_confidence, angular_visual_hardness, model_confidence, score
     from hardsight.heads import fit_head, observe
+    from hardsight.language import score_tokens
     from hardsight.losses import AngularLinear
 
 __all__ = [
     "AngularLinear", "Recorder", "SelfTraining", "alignment", "angle_between", "angular_visual_confidence",
     "angular_visual_hardness", "audit", "cleaning", "datasets", "degradation", "domains", "explain", "explore",
-    "find_label_issues", "fit_head", "kernels", "losses", "model_confidence", "models", "noise", "observe", "report",
-    "score", "score_model", "training",
+    "find_label_issues", "fit_head", "kernels", "language", "losses", "model_confidence", "models", "noise", "observe",
+    "report", "score", "score_model", "score_tokens", "training",
 ]  # fmt: skip
 
 _HOMES = {
@@ -72,6 +76,7 @@ _HOMES = {
     "observe": "heads",
     "score": "hardness",
     "score_model": "engines",
+    "score_tokens": "language",
 }
 
 

@@ -22,11 +22,15 @@ def summarise_logits(
     label_logit = logits.gather(1, column).squeeze(1)
     others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
     largest_other = others.amax(1)
-    above = {"others_above": (others > label_logit.unsqueeze(1)).sum(1).to(logits)} if "rank" in parts else {}
+    # Memory for the exponentials: until then for what is counted, as floats, since torch sums booleans slowly.
+    spare = torch.empty_like(others) if parts & {"spread", "rank"} else None
+    above = {}
+    if "rank" in parts:
+        above = {"others_above": torch.gt(others, label_logit.unsqueeze(1), out=spare).sum(1)}
     top = torch.maximum(largest_other, label_logit)
     # Smaller ones count as the least, and the labelled class as 0, so the sum is the others' alone.
     exponents = others.sub_(top.unsqueeze(1)).clamp_(min=_LEAST_EXPONENT[logits.dtype])
-    exponentials = (exponents.exp() if spread else exponents.exp_()).scatter_(1, column, 0.0)
+    exponentials = torch.exp(exponents, out=spare if spread else exponents).scatter_(1, column, 0.0)
     others_mass = exponentials.sum(1)
     label_mass = (label_logit - top).exp()
     total = others_mass + label_mass

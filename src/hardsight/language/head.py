@@ -1,0 +1,121 @@
+"""The head of a language model: the linear layer over its vocabulary, and what the model makes of its output."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardsight.geometry import widen
+from hardsight.heads import unwrap
+
+# Configurations name the factor and the divisor of all logits, and the bound of a tanh, in these ways.
+_FACTORS = ("logit_scale", "output_multiplier", "lm_head_multiplier")
+_DIVISOR = "logits_scaling"
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+
+@dataclass(frozen=True)
+class LanguageHead:
+    """A head: logits = cap tanh(scale (features @ weight.T + bias) / cap), without a cap where that is None.
+
+    `causal`: whether the features of a position predict the next token, or, in a masked model, the one in its place.
+    """
+
+    model: nn.Module
+    linear: nn.Linear
+    causal: bool
+    scale: float = 1.0
+    cap: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Tokens in the vocabulary."""
+        return len(self.linear.weight)
+
+    def logits(self, features: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens vocabulary"]:
+        """What the model makes of these features, in float32 or wider."""
+        weight, bias = widen(self.linear.weight), self.linear.bias
+        return self.shaped(
+            nn.functional.linear(widen(features).to(weight), weight, None if bias is None else bias.to(weight))
+        )
+
+    def shaped(self, products: Float[Tensor, "*tokens vocabulary"]) -> Float[Tensor, "*tokens vocabulary"]:
+        """Logits from the linear layer's output."""
+        scaled = products if self.scale == 1.0 else products * self.scale
+        return scaled if self.cap is None else (scaled / self.cap).tanh() * self.cap
+
+
+def language_head(model: nn.Module) -> LanguageHead:
+    """The head of a causal or masked Hugging Face model; others raise."""
+    inner, _ = unwrap(model)
+    name, config = type(inner).__name__, getattr(inner, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"model must be a causal or a masked language model; {name} is an encoder with a decoder")
+    find = getattr(inner, "get_output_embeddings", None)
+    linear = find() if callable(find) else None
+    if not isinstance(linear, nn.Linear) or config is None:
+        raise ValueError(
+            f"model must be a language model with a linear head over its vocabulary, as get_output_embeddings() gives "
+            f"it; {name} has {'none' if linear is None else type(linear).__name__}"
+        )
+    text = config.get_text_config()
+    scale = next((one for key in _FACTORS if (one := getattr(text, key, None)) is not None), None)
+    if scale is None:
+        scale = 1 / (getattr(text, _DIVISOR, None) or 1.0)
+    if not scale > 0:
+        raise ValueError(f"model must scale its logits by a positive factor; {name} scales by {scale}")
+    cap = next((one for key in _CAPS if (one := getattr(text, key, None))), None)
+    return LanguageHead(inner, linear, not _is_masked(name), float(scale), None if cap is None else float(cap))
+
+
+def _is_masked(name: str) -> bool:
+    from transformers.models.auto import modeling_auto
+
+    return name in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()
+
+
+@torch.no_grad()
+def features_of(head: LanguageHead, **inputs: Any) -> Float[Tensor, "documents length dim"]:
+    """What the head is given at every position; of all its logits the model computes those of one position alone.
+
+    These are compared with `head.logits`: a model that makes something else of its head's output raises.
+    """
+    with _captured(head) as seen:
+        output = head.model(**inputs)
+    if not seen:
+        raise ValueError(f"model must call its head on all positions; {type(head.model).__name__} did not call it")
+    features, given = seen[-1], getattr(output, "logits", None)
+    made = head.logits(features[:1, :1])
+    if given is None or given.shape != made.shape or not _close(given, made, features.dtype):
+        raise ValueError(
+            f"model must give the logits of its linear head, scaled and soft-capped as its configuration says; "
+            f"{type(head.model).__name__} gives something else: scores of it would be wrong"
+        )
+    return features
+
+
+@contextmanager
+def _captured(head: LanguageHead) -> Iterator[list[Tensor]]:
+    """The head's inputs while the block runs; the head itself is given one position of one document."""
+    seen: list[Tensor] = []
+
+    def capture(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
+        seen.append(inputs[0])
+        return (inputs[0][:1, :1], *inputs[1:])
+
+    handle = head.linear.register_forward_pre_hook(capture)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _close(given: Tensor, made: Tensor, dtype: torch.dtype) -> bool:
+    """Equal but for rounding, in the type in which the model multiplies."""
+    eps = max(torch.finfo(one).eps for one in (given.dtype, dtype))
+    tolerance = (8 if eps > 1e-5 else 1e3) * eps
+    return bool((given.float() - made.float()).abs().max() <= tolerance * made.abs().max().clamp(min=1e-30))

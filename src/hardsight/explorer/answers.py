@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hardsight.explorer.columns import CLASSES, changed, open_columns
+from hardsight.explorer.columns import CLASSES, open_columns, state_of
 from hardsight.explorer.decisions import NAMES, Decisions
 from hardsight.explorer.features import nearest
 from hardsight.explorer.filters import parse_filters, parse_view
@@ -20,7 +20,7 @@ from hardsight.explorer.pictures import Pictures
 from hardsight.explorer.query import share_below
 from hardsight.explorer.selection import DECISION, Selection, Selections
 from hardsight.explorer.source import find_source
-from hardsight.files.parquet import Parquet
+from hardsight.files.shards import open_table
 from hardsight.files.tokens import tokens_of
 from hardsight.names import check_name
 
@@ -38,7 +38,7 @@ class Answers:
 
     def __init__(self, source: Path | str, images: Path | str | None = None, show: Sequence[str] = ()) -> None:
         self.source = find_source(source, images)
-        self._since = self.source.table.stat()
+        self._since = state_of(self.source.table)
         self.columns = open_columns(self.source.table)
         for name in show:
             check_name("show", name, [one.name for one in self.columns.of("text", "list", "number")], "columns")
@@ -47,7 +47,7 @@ class Answers:
             for one in self.columns.of("text", "list", "number")
             if one.kind == "shown" or one.name in _CARD or one.name in show
         ]
-        with Parquet(self.source.table) as file:
+        with open_table(self.source.table) as file:
             self.tokens = tokens_of(self.source.table, file.schema)
         if self.source.class_names and all(one.isdecimal() for one in self.columns.class_names):
             names = self.source.class_names
@@ -261,7 +261,7 @@ class Answers:
                 new[row] = _mark(self.decisions.of(row))
         found = self.decisions.progress()._asdict()
         problem = self.decisions.error
-        if changed(self.source.table, self._since):
+        if state_of(self.source.table) != self._since:
             problem = f"{self.source.table.name} has changed since it was opened: what is shown is older; start again"
         return {"marks": len(marks), "changed": [{"row": row, "mark": mark} for row, mark in new.items()],
                 "progress": found, "problem": problem}  # fmt: skip

@@ -24,6 +24,7 @@ from hardsight.explorer.features import holds_features, places_of, read_directio
 from hardsight.explorer.query import MISSING, binned, bounds
 from hardsight.files import parse_json, read_json
 from hardsight.files.parquet import Parquet, text_metadata
+from hardsight.files.shards import Shards, open_table, table_files
 from hardsight.records import check_ids, sync_folder, write_json
 
 _VERSION = 2
@@ -107,10 +108,13 @@ class Columns:
         return row if row is not None and ids[row].as_py() == identity else None
 
 
-def digest_of(path: Path) -> str:
-    """The hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def digest_of(table: Path) -> str:
+    """The hash of the bytes of a table's file, or of its files one after the other."""
+    found = []
+    for path in table_files(table):
+        with path.open("rb") as file:
+            found.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return " ".join(found) if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest()
 
 
 def open_columns(table: Path) -> Columns:
@@ -157,7 +161,7 @@ def _sizes(folder: Path) -> list[int]:
 
 def _make(table: Path, folder: Path) -> dict[str, Any]:
     """Read the table a column at a time and write what the page needs of each."""
-    with Parquet(table) as file:
+    with open_table(table) as file:
         if "id" not in file.schema.names:
             raise ValueError(f"{table} must have a column 'id'; it has {', '.join(file.schema.names) or 'none'}")
         if not file.rows:
@@ -177,7 +181,7 @@ def _make(table: Path, folder: Path) -> dict[str, Any]:
         }
 
 
-def _parts(one: pa.Field, file: Parquet, classes: list[Any]) -> Iterator[tuple[Column, dict[str, pa.Array]]]:
+def _parts(one: pa.Field, file: Parquet | Shards, classes: list[Any]) -> Iterator[tuple[Column, dict[str, pa.Array]]]:
     """A column and what is kept of it; nothing where its type says nothing to people."""
     kind, written = one.type, text_metadata(one)
     if holds_features(one):
@@ -215,7 +219,7 @@ def _parts(one: pa.Field, file: Parquet, classes: list[Any]) -> Iterator[tuple[C
         yield _text_or_list(column, facts)
 
 
-def _features(one: pa.Field, file: Parquet) -> Iterator[tuple[Column, dict[str, pa.Array]]]:
+def _features(one: pa.Field, file: Parquet | Shards) -> Iterator[tuple[Column, dict[str, pa.Array]]]:
     """The directions of features, and two coordinates or four, unless the table has coordinates of these names."""
     directions = read_directions(file, one.name)
     if directions is None:
@@ -263,7 +267,7 @@ def _several(column: pa.Array) -> tuple[list[str], np.ndarray]:
     return values, bits
 
 
-def _classes(file: Parquet) -> list[Any]:
+def _classes(file: Parquet | Shards) -> list[Any]:
     """The values of all columns of classes, sorted; none where there are more than codes."""
     found: set[Any] = set()
     for name in CLASSES:
@@ -274,7 +278,7 @@ def _classes(file: Parquet) -> list[Any]:
     return ordered if len(ordered) <= _MOST_CLASSES else []
 
 
-def _names(file: Parquet, classes: list[Any]) -> list[Any]:
+def _names(file: Parquet | Shards, classes: list[Any]) -> list[Any]:
     """What people call the classes: by the columns of names, else by the list in the table's metadata."""
     called: dict[Any, str] = {}
     for names, column in _NAMES.items():
@@ -305,7 +309,7 @@ def _as_class(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_string())
 
 
-def _read(file: Parquet, name: str) -> pa.Array:
+def _read(file: Parquet | Shards, name: str) -> pa.Array:
     column = file.read([name]).column(0).combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
@@ -317,10 +321,10 @@ def _write(path: Path, arrays: dict[str, pa.Array]) -> None:
         out.write_batch(batch)
 
 
-def changed(table: Path, since: os.stat_result) -> bool:
-    """Whether the file has been written over, has grown or is gone since then."""
+def state_of(table: Path) -> list[tuple[int, int]]:
+    """Sizes and times of the table's files: others, where one has been written over, has grown or is gone."""
     try:
-        now = table.stat()
-    except OSError:
-        return True
-    return (now.st_size, now.st_mtime_ns) != (since.st_size, since.st_mtime_ns)
+        found = [path.stat() for path in table_files(table)]
+    except (OSError, ValueError):
+        return []
+    return [(one.st_size, one.st_mtime_ns) for one in found]

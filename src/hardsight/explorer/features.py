@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from hardsight.files.parquet import Parquet
+from hardsight.files.shards import Shards
 
 # Columns of lists that are no features.
 _NO_FEATURES = frozenset({"probabilities", "neighbours"})
@@ -21,7 +22,7 @@ def holds_features(field: pa.Field) -> bool:
     return listed and pa.types.is_floating(kind.value_type) and field.name not in _NO_FEATURES
 
 
-def read_directions(file: Parquet, name: str) -> np.ndarray | None:
+def read_directions(file: Parquet | Shards, name: str) -> np.ndarray | None:
     """The directions of a column's lists, [rows, dim] of unit length; None where the lists are not equally long.
 
     What is missing, zero or not finite has no direction: it is zero.

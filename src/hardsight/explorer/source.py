@@ -1,4 +1,4 @@
-"""What is explored: an audit's folder, a run's record or a table of scores, and what lies beside it."""
+"""What is explored: an audit's folder, a run's record, a table of scores or its shards, and what lies beside it."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hardsight.files import read_json
-from hardsight.files.parquet import Parquet, text_metadata
+from hardsight.files.parquet import text_metadata
+from hardsight.files.shards import MANIFEST_FILE, is_sharded, open_table
 
 _TABLES = (("audit.json", "table.parquet"), ("run.json", "samples.parquet"))
 
@@ -38,7 +39,9 @@ def find_source(source: Path | str, images: Path | str | None = None) -> Source:
     details: Mapping[str, Any] = {}
     table, decisions = path, path.with_name(f"{path.stem}-audit")
     records: tuple[Path, ...] = (path.parent,)
-    if path.is_dir():
+    if is_sharded(path):
+        details, records = {"class_names": _inside(read_json(path / MANIFEST_FILE), "class_names")}, (path,)
+    elif path.is_dir():
         pair = next(((path / one, path / two) for one, two in _TABLES if (path / two).is_file()), None)
         if pair is None:
             tables = " or ".join(two for _, two in _TABLES)
@@ -66,7 +69,7 @@ def find_source(source: Path | str, images: Path | str | None = None) -> Source:
 
 def _recorded_images(details: Mapping[str, Any], table: Path) -> Path | None:
     """Where the images were, by the record or by the table's own metadata; None where they are not there."""
-    with Parquet(table) as file:
+    with open_table(table) as file:
         written = text_metadata(file.schema).get("root")
     said = (_inside(details, "data", "root"), _inside(details, "config", "data", "root"), written)
     return next((Path(one) for one in said if isinstance(one, str) and os.path.isdir(one)), None)

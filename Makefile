@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 # Any tests of one file or name: make test TESTS="tests/test_geometry.py"
 TESTS ?=
 
-.PHONY: demo test fuzz kills lint format bench docs clean
+.PHONY: demo test quick fuzz kills lint format bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/hardsight demo
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+# The half of the tests that takes under 90 seconds on two cores.
+quick: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
 
 # A few seconds of this are in `make test`: here 150 kills.
 kills: $(VENV)/.dev
@@ -26,6 +30,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/codespell
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .
@@ -34,8 +39,10 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@for part in benchmarks/*.py; do echo "== $$part"; $(BIN)/python $$part || exit 1; done
 
-docs: $(VENV)/.dev
+# The pages made from code and rows, and the site below build/site.
+docs: $(VENV)/.docs
 	@$(BIN)/python docs/build.py
+	@$(BIN)/python docs/build_site.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -50,6 +57,10 @@ endef
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(call install,report,the rest,a minute or two)
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(call install,docs,the site generator,a minute)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml studies/pyproject.toml constraints.txt

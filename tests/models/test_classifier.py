@@ -185,13 +185,13 @@ from hardsight.models import densenet, googlenet, residual
 # The same forward passes over fewer blocks: tracing takes its time for each.
 densenet._BLOCKS, densenet.DenseNet121.feature_dim = (2, 2, 2, 2), 128
 googlenet._TABLE = {"3a": (192, 64, 96, 128, 16, 32, 32), "4a": (256, 384, 192, 384, 48, 128, 128)}
-blocks = residual._bottlenecks
-residual._bottlenecks = lambda incoming, width, count, stride: blocks(incoming, width, 1, stride)
+group = residual._group
+residual._group = lambda block, incoming, width, count, stride=1: group(block, incoming, width, 1, stride)
 
 for name, options in json.loads(sys.argv[1]).items():
     with torch.device("meta"):
         model = models.create(name, **options).train()
-        # All networks share one `forward`, and a function is compiled anew only a few times.
+        # All networks share one `forward`, and a function is compiled again only a few times.
         torch.compiler.reset()
         compiled = torch.compile(model, fullgraph=True, backend="eager")
         assert compiled(torch.empty(2, *model.input_shape)).shape[0] == 2, name

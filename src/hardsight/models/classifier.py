@@ -42,13 +42,16 @@ class Classifier(nn.Module, ABC):
 class AveragingClassifier(Classifier):
     """The last maps, each averaged, are the features; of these, `dropout` are dropped in training."""
 
+    convolutions: nn.Module
+
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
-    @abstractmethod
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
         """The last layer with places."""
+        maps: Tensor = self.convolutions(inputs)
+        return maps
 
     def forward_features(
         self, inputs: Float[Tensor, "batch channels height width"]
@@ -58,39 +61,37 @@ class AveragingClassifier(Classifier):
         return features
 
 
-class StackedClassifier(Classifier):
-    """Convolutions, pooling, then a stack of linear layers whose last is the head: AlexNet, VGG."""
+class EmbeddingClassifier(Classifier):
+    """The last maps, side by side, become features by `embedding`. Images have the size of `input_shape`."""
 
-    features: nn.Module
-    avgpool: nn.Module
-    classifier: nn.Sequential
-
-    @property
-    def head(self) -> nn.Module:
-        """The last layer of `classifier`."""
-        return self.classifier[-1]
+    convolutions: nn.Module
+    embedding: nn.Module
 
     def forward_features(
         self, inputs: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """What enters the last layer of `classifier`."""
-        activations: Tensor = self.avgpool(self.features(inputs)).flatten(1)
-        for layer in list(self.classifier)[:-1]:
-            activations = layer(activations)
-        return activations
+        """What `embedding` makes of the last convolution's maps; not rectified, so that it may point anywhere."""
+        features: Tensor = self.embedding(self.convolutions(inputs).flatten(1))
+        return features
 
 
-def normalized_convolution(
-    incoming: int, outgoing: int, kernel: int, *, stride: int = 1, padding: int | None = None, leak: float = 0.0
-) -> list[nn.Module]:
-    """Convolution, batch normalization, ReLU (leaky when `leak` is given). Padding keeps the size unless given.
+def convolutions(incoming: int, *plan: int | tuple[int, ...] | nn.Module, leak: float = 0.0) -> nn.Sequential:
+    """Convolutions, each with batch normalization and a ReLU (leaky when `leak` is given), and other layers.
 
-    The convolution has no bias: the normalization would remove it, and brings its own.
+    A number is a 3x3 convolution of so many channels; (channels, kernel, padding, stride) another one. They have no
+    bias: the normalization would remove it, and brings its own.
     """
-    padding = kernel // 2 if padding is None else padding
-    activation = nn.LeakyReLU(leak) if leak else nn.ReLU()
-    convolution = nn.Conv2d(incoming, outgoing, kernel, stride, padding, bias=False)
-    return [convolution, nn.BatchNorm2d(outgoing), activation]
+    layers: list[nn.Module] = []
+    for step in plan:
+        if isinstance(step, nn.Module):
+            layers.append(step)
+            continue
+        width, kernel, padding, stride = (step, 3, 1, 1) if isinstance(step, int) else (*step, 1)[:4]
+        activation = nn.LeakyReLU(leak) if leak else nn.ReLU()
+        convolution = nn.Conv2d(incoming, width, kernel, stride, padding, bias=False)
+        layers += [convolution, nn.BatchNorm2d(width), activation]
+        incoming = width
+    return nn.Sequential(*layers)
 
 
 class GaussianNoise(nn.Module):
@@ -123,10 +124,3 @@ def image_size(stem: str) -> int:
     if stem not in ("small", "large"):
         raise ValueError(f"stem must be 'small' (about 32x32 pixels) or 'large' (about 224x224); got {stem!r}")
     return 32 if stem == "small" else 224
-
-
-def hidden_dropout(dropout: float | None, small: bool) -> float:
-    """The share dropped in the hidden layers, half where it is left out; the small stem has no such layers."""
-    if small and dropout:
-        raise ValueError(f"dropout must be left out with the small stem, which has no hidden layers; got {dropout!r}")
-    return 0.5 if dropout is None else dropout

@@ -43,7 +43,12 @@ class DenseNet121(AveragingClassifier):
         super().__init__()
         size = image_size(stem)
         self.input_shape = (in_channels, size, size)
-        self.features = nn.Sequential(_stem(in_channels, stem))
+        small = stem == "small"
+        kernel, stride, padding = (3, 1, 1) if small else (7, 2, 3)
+        first: dict[str, nn.Module] = {"conv0": nn.Conv2d(in_channels, 64, kernel, stride, padding, bias=False)}
+        if not small:
+            first |= {"norm0": nn.BatchNorm2d(64), "relu0": nn.ReLU(), "pool0": nn.MaxPool2d(3, 2, padding=1)}
+        self.features = nn.Sequential(OrderedDict(first))
         channels = 64
         for number, layers in enumerate(_BLOCKS, start=1):
             block = nn.Sequential()
@@ -62,23 +67,8 @@ class DenseNet121(AveragingClassifier):
         return torch.relu(self.features(inputs))
 
 
-def _stem(in_channels: int, stem: str) -> "OrderedDict[str, nn.Module]":
-    if stem == "small":
-        return OrderedDict(conv0=nn.Conv2d(in_channels, 64, 3, padding=1, bias=False))
-    return OrderedDict(
-        conv0=nn.Conv2d(in_channels, 64, 7, 2, padding=3, bias=False),
-        norm0=nn.BatchNorm2d(64),
-        relu0=nn.ReLU(),
-        pool0=nn.MaxPool2d(3, 2, padding=1),
-    )
-
-
 def _transition(incoming: int) -> nn.Sequential:
+    convolution = nn.Conv2d(incoming, incoming // 2, 1, bias=False)
     return nn.Sequential(
-        OrderedDict(
-            norm=nn.BatchNorm2d(incoming),
-            relu=nn.ReLU(),
-            conv=nn.Conv2d(incoming, incoming // 2, 1, bias=False),
-            pool=nn.AvgPool2d(2),
-        )
+        OrderedDict(norm=nn.BatchNorm2d(incoming), relu=nn.ReLU(), conv=convolution, pool=nn.AvgPool2d(2))
     )

@@ -38,27 +38,14 @@ class NormalizedConvolution(nn.Module):
 class Inception(nn.Module):
     """Four branches side by side: 1x1, 3x3, 5x5 and a pooling, their channels concatenated."""
 
-    def __init__(
-        self,
-        incoming: int,
-        single: int,
-        reduced_three: int,
-        three: int,
-        reduced_five: int,
-        five: int,
-        pooled: int,
-        *,
-        large_kernel: int,
-    ) -> None:
+    def __init__(self, incoming: int, channels: tuple[int, ...], large_kernel: int) -> None:
         super().__init__()
-        self.branch1 = NormalizedConvolution(incoming, single, 1)
-        self.branch2 = nn.Sequential(
-            NormalizedConvolution(incoming, reduced_three, 1), NormalizedConvolution(reduced_three, three, 3)
-        )
-        self.branch3 = nn.Sequential(
-            NormalizedConvolution(incoming, reduced_five, 1), NormalizedConvolution(reduced_five, five, large_kernel)
-        )
-        self.branch4 = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), NormalizedConvolution(incoming, pooled, 1))
+        single, reduced_three, three, reduced_five, five, pooled = channels
+        unit = NormalizedConvolution
+        self.branch1 = unit(incoming, single, 1)
+        self.branch2 = nn.Sequential(unit(incoming, reduced_three, 1), unit(reduced_three, three, 3))
+        self.branch3 = nn.Sequential(unit(incoming, reduced_five, 1), unit(reduced_five, five, large_kernel))
+        self.branch4 = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), unit(incoming, pooled, 1))
 
     def forward(self, inputs: Float[Tensor, "batch a height width"]) -> Float[Tensor, "batch b height width"]:
         branches = (self.branch1, self.branch2, self.branch3, self.branch4)
@@ -97,8 +84,8 @@ class GoogLeNet(AveragingClassifier):
             self.conv3 = NormalizedConvolution(64, 192, 3)
         self.stem = stem
         self.pool = nn.MaxPool2d(3, stride=2, ceil_mode=True)
-        for name, channels in _TABLE.items():
-            self.add_module(f"inception{name}", Inception(*channels, large_kernel=large_kernel))
+        for name, (incoming, *channels) in _TABLE.items():
+            self.add_module(f"inception{name}", Inception(incoming, tuple(channels), large_kernel))
         self.fc = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_out")
 

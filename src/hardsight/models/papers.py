@@ -6,16 +6,16 @@ training script has a smaller network than the table: 64, 128 and 256 channels a
 table counts.) AVH's are plain: no shortcuts, no branches.
 """
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from hardsight.models.classifier import (
     AveragingClassifier,
     Classifier,
+    EmbeddingClassifier,
     GaussianNoise,
     Head,
+    convolutions,
     initialize_he,
-    normalized_convolution,
 )
 
 _LEAK = 0.1
@@ -41,29 +41,16 @@ class CNN13(AveragingClassifier):
     ) -> None:
         super().__init__()
         self.input_shape = (in_channels, 32, 32)
-        self.convolutions = nn.Sequential(
+        self.convolutions = convolutions(
+            in_channels,
             GaussianNoise(noise),
-            *_convolution(in_channels, 128),
-            *_convolution(128, 128),
-            *_convolution(128, 128),
-            nn.MaxPool2d(2),
-            nn.Dropout(dropout),
-            *_convolution(128, 256),
-            *_convolution(256, 256),
-            *_convolution(256, 256),
-            nn.MaxPool2d(2),
-            nn.Dropout(dropout),
-            *_convolution(256, 512, padding=0),
-            *_convolution(512, 256, kernel=1),
-            *_convolution(256, self.feature_dim, kernel=1),
+            *(128, 128, 128, nn.MaxPool2d(2), nn.Dropout(dropout)),
+            *(256, 256, 256, nn.MaxPool2d(2), nn.Dropout(dropout)),
+            *((512, 3, 0), (256, 1, 0), (self.feature_dim, 1, 0)),
+            leak=_LEAK,
         )
         self.linear = head(self.feature_dim, num_classes)
         _initialize_glorot(self)
-
-    def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
-        """The last convolution's maps: 6x6 for 32x32."""
-        maps: Tensor = self.convolutions(inputs)
-        return maps
 
 
 class CNN28(AveragingClassifier):
@@ -86,29 +73,16 @@ class CNN28(AveragingClassifier):
         super().__init__()
         self.feature_dim = feature_dim
         self.input_shape = (in_channels, 28, 28)
-        self.convolutions = nn.Sequential(
+        self.convolutions = convolutions(
+            in_channels,
             GaussianNoise(noise),
-            *_convolution(in_channels, 64),
-            nn.MaxPool2d(2),
-            nn.Dropout(dropout),
-            *_convolution(64, 64),
-            nn.MaxPool2d(2),
-            nn.Dropout(dropout),
-            *_convolution(64, 128, padding=0),
-            *_convolution(128, 64, kernel=1),
-            nn.Conv2d(64, feature_dim, 1, bias=False),
-        )
+            *(64, nn.MaxPool2d(2), nn.Dropout(dropout)),
+            *(64, nn.MaxPool2d(2), nn.Dropout(dropout)),
+            *((128, 3, 0), (64, 1, 0)),
+            leak=_LEAK,
+        ).append(nn.Conv2d(64, feature_dim, 1, bias=False))
         self.linear = head(feature_dim, num_classes)
         _initialize_glorot(self)
-
-    def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
-        """The last convolution's maps: 5x5 for 28x28."""
-        maps: Tensor = self.convolutions(inputs)
-        return maps
-
-
-def _convolution(incoming: int, outgoing: int, *, kernel: int = 3, padding: int | None = None) -> list[nn.Module]:
-    return normalized_convolution(incoming, outgoing, kernel, padding=padding, leak=_LEAK)
 
 
 def _initialize_glorot(model: Classifier) -> None:
@@ -121,7 +95,7 @@ def _initialize_glorot(model: Classifier) -> None:
             nn.init.zeros_(model.head.bias)
 
 
-class PlainCNN(Classifier):
+class PlainCNN(EmbeddingClassifier):
     """Three groups of three 3x3 convolutions (64, 128, 256 channels), each pooled, then 512 fully connected features.
 
     With `stem`, a 7x7 convolution of 64 channels and a pooling come first: the ten convolutions of CNN-10. Without,
@@ -144,32 +118,22 @@ class PlainCNN(Classifier):
     ) -> None:
         super().__init__()
         self.input_shape = (in_channels, image_size, image_size)
-        layers: list[nn.Module] = []
-        size, channels = image_size, in_channels
+        size = image_size
+        plan: list[int | tuple[int, ...] | nn.Module] = []
         if stem:
-            layers += [*normalized_convolution(in_channels, 64, 7, stride=stem_stride), nn.MaxPool2d(2)]
-            size, channels = -(-image_size // stem_stride) // 2, 64
+            plan += [(64, 7, 3, stem_stride), nn.MaxPool2d(2)]
+            size = -(-image_size // stem_stride) // 2
         for width in (64, 128, 256):
-            for _ in range(3):
-                layers += normalized_convolution(channels, width, 3)
-                channels = width
-            layers.append(nn.MaxPool2d(2))
+            plan += [width, width, width, nn.MaxPool2d(2)]
             size //= 2
         if size < 1:
             raise ValueError(f"image_size must leave a pixel after the poolings; got {image_size}")
-        self.convolutions = nn.Sequential(*layers)
-        connected = nn.Linear(channels * size * size, self.feature_dim, bias=False)
+        self.convolutions = convolutions(in_channels, *plan)
+        connected = nn.Linear(256 * size * size, self.feature_dim, bias=False)
         self.embedding = nn.Sequential(connected, nn.BatchNorm1d(self.feature_dim))
         self.linear = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_in")
         nn.init.kaiming_normal_(connected.weight, nonlinearity="relu")
-
-    def forward_features(
-        self, inputs: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """The normalized output of the fully connected layer. Images must have the size given at construction."""
-        features: Tensor = self.embedding(self.convolutions(inputs).flatten(1))
-        return features
 
 
 def cnn9(num_classes: int = 7, in_channels: int = 3, head: Head = nn.Linear, *, image_size: int = 32) -> PlainCNN:

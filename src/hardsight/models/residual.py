@@ -1,6 +1,5 @@
 """Residual networks (He et al., 2016): 20 to 56 layers for CIFAR, shortcuts without parameters; and ResNet-50."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,6 +14,8 @@ class BasicBlock(nn.Module):
 
     Where the size halves, option A: every second pixel of the input, padded with channels of zeros on both sides.
     """
+
+    expansion = 1
 
     def __init__(self, incoming: int, outgoing: int, stride: int) -> None:
         super().__init__()
@@ -51,25 +52,14 @@ class CifarResNet(AveragingClassifier):
         self.input_shape = (in_channels, 32, 32)
         self.conv1 = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = _basic_blocks(16, 16, 1, blocks)
-        self.layer2 = _basic_blocks(16, 32, 2, blocks)
-        self.layer3 = _basic_blocks(32, 64, 2, blocks)
+        self.layer1 = _group(BasicBlock, 16, 16, blocks)
+        self.layer2 = _group(BasicBlock, 16, 32, blocks, 2)
+        self.layer3 = _group(BasicBlock, 32, 64, blocks, 2)
         self.linear = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_in")
 
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
-        maps: Tensor = F.relu(self.bn1(self.conv1(inputs)))
-        for group in (self.layer1, self.layer2, self.layer3):
-            maps = group(maps)
-        return maps
-
-
-def _basic_blocks(incoming: int, outgoing: int, stride: int, blocks: int) -> nn.Sequential:
-    first = BasicBlock(incoming, outgoing, stride)
-    return nn.Sequential(first, *(BasicBlock(outgoing, outgoing, 1) for _ in range(blocks - 1)))
-
-
-_EXPANSION = 4
+        return _through(F.relu(self.bn1(self.conv1(inputs))), self.layer1, self.layer2, self.layer3)
 
 
 class Bottleneck(nn.Module):
@@ -78,9 +68,11 @@ class Bottleneck(nn.Module):
     The stride is that of the 3x3 convolution, as in torchvision; the paper puts it on the first.
     """
 
+    expansion = 4
+
     def __init__(self, incoming: int, width: int, stride: int) -> None:
         super().__init__()
-        outgoing = width * _EXPANSION
+        outgoing = width * self.expansion
         self.conv1 = nn.Conv2d(incoming, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
@@ -94,9 +86,9 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, inputs: Float[Tensor, "batch a height width"]) -> Float[Tensor, "batch b h w"]:
-        outputs = torch.relu(self.bn1(self.conv1(inputs)))
-        outputs = torch.relu(self.bn2(self.conv2(outputs)))
-        return torch.relu(self.bn3(self.conv3(outputs)) + self.downsample(inputs))
+        outputs = F.relu(self.bn1(self.conv1(inputs)))
+        outputs = F.relu(self.bn2(self.conv2(outputs)))
+        return F.relu(self.bn3(self.conv3(outputs)) + self.downsample(inputs))
 
 
 class ResNet50(AveragingClassifier):
@@ -119,20 +111,27 @@ class ResNet50(AveragingClassifier):
         self.conv1 = nn.Conv2d(in_channels, 64, kernel, stride, padding=kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, padding=1)
-        self.layer1 = _bottlenecks(64, 64, 3, 1)
-        self.layer2 = _bottlenecks(256, 128, 4, 2)
-        self.layer3 = _bottlenecks(512, 256, 6, 2)
-        self.layer4 = _bottlenecks(1024, 512, 3, 2)
+        self.layer1 = _group(Bottleneck, 64, 64, 3)
+        self.layer2 = _group(Bottleneck, 256, 128, 4, 2)
+        self.layer3 = _group(Bottleneck, 512, 256, 6, 2)
+        self.layer4 = _group(Bottleneck, 1024, 512, 3, 2)
         self.fc = head(self.feature_dim, num_classes)
         initialize_he(self, "fan_out")
 
     def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
-        maps: Tensor = self.maxpool(torch.relu(self.bn1(self.conv1(inputs))))
-        for group in (self.layer1, self.layer2, self.layer3, self.layer4):
-            maps = group(maps)
-        return maps
+        pooled = self.maxpool(F.relu(self.bn1(self.conv1(inputs))))
+        return _through(pooled, self.layer1, self.layer2, self.layer3, self.layer4)
 
 
-def _bottlenecks(incoming: int, width: int, blocks: int, stride: int) -> nn.Sequential:
-    first = Bottleneck(incoming, width, stride)
-    return nn.Sequential(first, *(Bottleneck(width * _EXPANSION, width, 1) for _ in range(blocks - 1)))
+def _group(
+    block: type[BasicBlock] | type[Bottleneck], incoming: int, width: int, blocks: int, stride: int = 1
+) -> nn.Sequential:
+    """So many blocks, the first of which has the stride."""
+    rest = (block(width * block.expansion, width, 1) for _ in range(blocks - 1))
+    return nn.Sequential(block(incoming, width, stride), *rest)
+
+
+def _through(maps: Tensor, *groups: nn.Module) -> Tensor:
+    for group in groups:
+        maps = group(maps)
+    return maps

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.models.classifier import Classifier, Head, normalized_convolution
+from hardsight.models.classifier import Classifier, EmbeddingClassifier, Head, convolutions
 from hardsight.names import check_name
 
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
@@ -85,7 +85,7 @@ def lenet_2d(num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear
     return LeNet(num_classes, in_channels, head, feature_dim=2)
 
 
-class DigitsCNN(Classifier):
+class DigitsCNN(EmbeddingClassifier):
     """Three 3x3 convolutions with batch normalization, two poolings, 64 features: 40,506 parameters at 10 classes.
 
     For grey images of 8x8 pixels. The features are a linear layer's output, so that they may point anywhere.
@@ -97,17 +97,6 @@ class DigitsCNN(Classifier):
     def __init__(self, num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear) -> None:
         super().__init__()
         self.input_shape = (in_channels, 8, 8)
-        self.convolutions = nn.Sequential(
-            *normalized_convolution(in_channels, 16, 3),
-            *normalized_convolution(16, 32, 3),
-            nn.MaxPool2d(2),
-            *normalized_convolution(32, 64, 3),
-            nn.MaxPool2d(2),
-        )
+        self.convolutions = convolutions(in_channels, 16, 32, nn.MaxPool2d(2), 64, nn.MaxPool2d(2))
         self.embedding = nn.Linear(64 * 2 * 2, self.feature_dim)
         self.linear = head(self.feature_dim, num_classes)
-
-    def forward_features(self, inputs: Float[Tensor, "batch channels 8 8"]) -> Float[Tensor, "batch 64"]:
-        """The last convolution's 2x2 maps, mapped linearly to 64 features."""
-        features: Tensor = self.embedding(self.convolutions(inputs).flatten(1))
-        return features

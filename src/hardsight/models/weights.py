@@ -55,13 +55,10 @@ def first_mismatch(model: nn.Module, tensors: Mapping[str, Tensor]) -> str | Non
         if tensors[name].shape != tensor.shape:
             return f"{name} has the shape {list(tensors[name].shape)} instead of {list(tensor.shape)}"
         if tensor.is_floating_point() and not tensors[name].is_floating_point():
-            return f"{name} holds {_kind(tensors[name])} instead of {_kind(tensor)}"
+            held, wanted = (str(one.dtype).removeprefix("torch.") for one in (tensors[name], tensor))
+            return f"{name} holds {held} instead of {wanted}"
     unknown = next((name for name in tensors if name not in expected), None)
     return f"{unknown} belongs to another network" if unknown else None
-
-
-def _kind(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 # Where trainers put the weights inside a checkpoint, and what wrappers put before the names.
@@ -79,16 +76,11 @@ def load_weights(model: nn.Module, path: Path | str, without: Sequence[str] = ()
     # Wrappers lie in wrappers, in either order: a compiled model in a distributed one, or that one compiled.
     while True:
         fitting = {name: tensor for name, tensor in tensors.items() if not name.startswith(passed_over)}
-        prefix = _shared_prefix(tensors)
+        prefix = next((one for one in _PREFIXES if tensors and all(name.startswith(one) for name in tensors)), None)
         if first_mismatch(model, fitting) is None or prefix is None:
             break
         tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     _fill(model, fitting, f"weights must fit the model; in {path}")
-
-
-def _shared_prefix(tensors: Mapping[str, Tensor]) -> str | None:
-    """What a wrapper put before every name, or None."""
-    return next((prefix for prefix in _PREFIXES if tensors and all(name.startswith(prefix) for name in tensors)), None)
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:

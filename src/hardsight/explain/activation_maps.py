@@ -7,8 +7,7 @@ serves the whole batch.
 
 import functools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -58,7 +57,15 @@ def grad_cam(
         leaf, logits = _forward(model, images, name, module, head)
         activations = _spatial(leaf.detach(), name, reshape, images)
         score = logits.gather(1, as_classes(classes, logits).unsqueeze(1)).sum()
-        gradients = _gradients(score, leaf, name, reshape)
+        gradients = _gradients(score, leaf, name)
+        if reshape is not None:
+            gradients = reshape(gradients)
+            # Many transformers classify by one token: after the last attention no other changes a logit.
+            if not bool(gradients.any()):
+                raise ValueError(
+                    "layer must be one whose maps change the logits, in a transformer before the last attention; "
+                    f"those of {name!r} change none"
+                )
         with full_precision(activations):
             weights = gradients.mean((2, 3))
             maps = torch.einsum("nc,nchw->nhw", weights, widen(activations)).relu()
@@ -80,104 +87,74 @@ def rescale(maps: Float[Tensor, "batch height width"]) -> Float[Tensor, "batch h
     return above / torch.where(peak == 0, 1.0, peak)
 
 
-class _Start:
-    """Where the graph starts: the output of the layer's latest run, cut off from what came before."""
+def _forward(
+    model: nn.Module, images: Tensor, name: str, module: nn.Module, head: str | None
+) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
+    """The layer's output, and the logits as a function of it alone: the graph starts at the layer's latest run."""
+    leaf: Tensor | None = None
 
-    def __init__(self) -> None:
-        self.leaf: Tensor | None = None
-
-    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> Any:
+    def cut_off(module: nn.Module, inputs: Any, output: Any) -> Any:
+        nonlocal leaf
         tensor = first_tensor(output)
         if tensor is None or not tensor.is_floating_point():
             return None
         # The model runs without gradients until here; the caller's context takes the switch back.
         torch.set_grad_enabled(True)
         # A tensor made in inference mode can only be copied.
-        tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
-        self.leaf = tensor.requires_grad_(True)
+        leaf = (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
         # A copy goes on: the next layer may work in place, which a leaf does not allow and the map must not see.
-        passed = self.leaf.clone()
+        passed = leaf.clone()
         if isinstance(output, Tensor):
             return passed
         # A named tuple is made by `_make`, a plain one or a list by its type.
         return getattr(type(output), "_make", type(output))((passed, *output[1:]))
 
-
-@contextmanager
-def _starting_at(module: nn.Module) -> Iterator[_Start]:
-    start = _Start()
-    handle = module.register_forward_hook(start)
+    handle = module.register_forward_hook(cut_off)
     try:
-        yield start
+        with evaluating(model), observe(model, head) as seen, taking(model, images):
+            model(images)
     finally:
         handle.remove()
-
-
-def _forward(
-    model: nn.Module, images: Tensor, name: str, module: nn.Module, head: str | None
-) -> tuple[Tensor, Float[Tensor, "batch classes"]]:
-    """The layer's output, and the logits as a function of it alone."""
-    with evaluating(model), observe(model, head) as seen, _starting_at(module) as start, taking(model, images):
-        model(images)
-    if start.leaf is None:
+    if leaf is None:
         raise ValueError(f"layer must run in the model's forward and give a tensor; {name!r} does not")
-    return start.leaf, seen.logits
+    return leaf, seen.logits
 
 
 def _spatial(
     activations: Tensor, name: str, reshape: Reshape | None, images: Tensor
 ) -> Float[Tensor, "batch channels h w"]:
     maps = activations if reshape is None else reshape(activations)
-    hint = ""
+    (height, width), hint = images.shape[2:], ""
     if reshape is None and maps.ndim == 3:
         hint = "; pass reshape=tokens_to_maps for tokens"
-    elif reshape is None and maps.ndim == 4 and _channels_last(maps, images):
-        hint = ", channels last; pass reshape=lambda maps: maps.permute(0, 3, 1, 2)"
-    elif maps.ndim == 4 and maps.shape[2] * maps.shape[3] > 1:
-        return maps
+    elif maps.ndim == 4:
+        first, second, third = maps.shape[1:]
+        # The first two sides have the images' proportions, and the last two have not.
+        if reshape is None and first > 1 and first * width == second * height and second * width != third * height:
+            hint = ", channels last; pass reshape=lambda maps: maps.permute(0, 3, 1, 2)"
+        elif second * third > 1:
+            return maps
     raise ValueError(
         "layer must have spatial maps, [samples, channels, height, width] of more than one place; "
         f"{name!r} has {list(maps.shape)}{hint}"
     )
 
 
-def _channels_last(maps: Tensor, images: Tensor) -> bool:
-    """Whether the first two sides of the maps have the images' proportions and the last two have not."""
-    (height, width), (first, second, third) = images.shape[2:], maps.shape[1:]
-    return first > 1 and first * width == second * height and second * width != third * height
-
-
-def _scaled_slopes(score: Tensor, leaf: Tensor) -> Tensor | None:
-    """The derivative of the score in the leaf, at least float32; None where there is none.
+def _gradients(score: Tensor, leaf: Tensor, name: str) -> Tensor:
+    """The derivative of the score in the leaf, at least float32.
 
     A mean over many places makes slopes that float16 rounds to zero: the score is scaled up on the way back, as far as
     nothing overflows.
     """
     scales = _SCALES if torch.float16 in (score.dtype, leaf.dtype) else (1.0,)
-    for scale in scales:
+    for scale in scales if score.requires_grad else ():
         start = torch.full_like(score, scale)
         (slopes,) = torch.autograd.grad(score, leaf, start, retain_graph=scale > 1, allow_unused=True)
         if slopes is None:
-            return None
-        if scale == 1 or bool(slopes.isfinite().all()):
             break
-    return widen(slopes) / scale
-
-
-def _gradients(score: Tensor, leaf: Tensor, name: str, reshape: Reshape | None) -> Float[Tensor, "batch channels h w"]:
-    gradients = _scaled_slopes(score, leaf) if score.requires_grad else None
-    if gradients is None:
-        raise ValueError(f"layer must come before the head, with gradients on between them; {name!r} does not")
-    if reshape is None:
-        return gradients
-    gradients = reshape(gradients)
-    # Many transformers classify by one token: after the last attention no other changes a logit.
-    if not bool(gradients.any()):
-        raise ValueError(
-            "layer must be one whose maps change the logits, in a transformer before the last attention; "
-            f"those of {name!r} change none"
-        )
-    return gradients
+        if scale == 1 or bool(slopes.isfinite().all()):
+            return widen(slopes) / scale
+    raise ValueError(f"layer must come before the head, with gradients on between them; {name!r} does not")
 
 
 def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:

@@ -8,12 +8,11 @@ back onto the baseline, and a large area is better (Petsiuk et al. 2018, RISE).
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hardsight.explain.activation_maps import resize
@@ -48,7 +47,10 @@ def pointing_game(maps: Tensor, masks: Tensor, *, tolerance: float = 0.0) -> Flo
     maps, masks = _checked(maps, masks)
     inside = masks >= 0.5
     if tolerance > 0:
-        inside = _squared_distance(inside) <= _squared(tolerance, maps.shape[1:])
+        # No two places are farther apart than the corners. Squares of distances are whole numbers: a tolerance just
+        # below one, as a root's square is, means it.
+        farthest, squared = sum(side * side for side in maps.shape[1:]), tolerance * tolerance
+        inside = _squared_distance(inside) <= (farthest if squared >= farthest else math.floor(squared * (1 + 1e-12)))
     largest = maps == maps.amax((1, 2), keepdim=True)
     return (largest & inside).sum((1, 2)) / largest.sum((1, 2))
 
@@ -90,15 +92,6 @@ def _squared_distance(inside: Tensor) -> Int[Tensor, "batch height width"]:
     across = torch.minimum(columns - before, behind - columns).square()
     nearest = [(across + (rows - row).square().unsqueeze(1)).amin(1) for row in rows.unbind()]
     return torch.stack(nearest, 1)
-
-
-def _squared(tolerance: float, size: Sequence[int]) -> int:
-    """The largest squared distance within the tolerance: no two places of a picture are farther apart than its corners.
-
-    Squares of distances are whole numbers: a tolerance just below one, as a root's square is, means it.
-    """
-    farthest = sum(side * side for side in size)
-    return farthest if tolerance * tolerance >= farthest else math.floor(tolerance * tolerance * (1 + 1e-12))
 
 
 def _checked(maps: Tensor, masks: Tensor) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
@@ -196,9 +189,11 @@ def _curve(
 ) -> Curve:
     maps = _checked_steps(images, maps, steps, batch_size)
     ground = _ground(images, baseline)
-    ranks = _ranks(maps)
-    places = ranks[0].numel()
-    taken = torch.linspace(0, places, steps + 1, dtype=torch.float64).round().long().to(images.device)
+    # 0 for the largest place of each map, 1 for the next; ties in reading order.
+    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
+    places = torch.arange(order.shape[1], device=maps.device)
+    ranks = torch.empty_like(order).scatter_(1, order, places.expand_as(order)).view_as(maps)
+    taken = torch.linspace(0, len(places), steps + 1, dtype=torch.float64).round().long().to(images.device)
     with evaluating(model), observe(model, head) as seen:
 
         def logits(pictures: Tensor) -> Tensor:
@@ -207,33 +202,16 @@ def _curve(
             return widen(seen.logits)
 
         whole = torch.cat([logits(part) for part in images.split(batch_size)])
-        chosen = as_classes(classes, whole)
-        found = torch.cat(
-            [
-                logits(torch.where(important == keep_important, images[rows], ground[rows]))
-                .softmax(1)
-                .gather(1, chosen[rows, None])
-                for rows, important in _pictures(ranks, taken, batch_size)
-            ]
-        )
-    shares = (taken / places).to(found.dtype)
-    return Curve(shares, found.reshape(len(images), len(taken)))
-
-
-def _pictures(
-    ranks: Int[Tensor, "batch h w"], taken: Int[Tensor, "steps"], batch_size: int
-) -> Iterator[tuple[Int[Tensor, "part"], Bool[Tensor, "part 1 h w"]]]:
-    """Every image at every step, `batch_size` at a time: which images, and which of their places are taken."""
-    for part in torch.arange(len(ranks) * len(taken), device=ranks.device).split(batch_size):
-        rows = part // len(taken)
-        yield rows, (ranks[rows] < taken[part % len(taken), None, None]).unsqueeze(1)
-
-
-def _ranks(maps: Float[Tensor, "batch h w"]) -> Int[Tensor, "batch h w"]:
-    """0 for the largest place of each map, 1 for the next; ties in reading order."""
-    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
-    places = torch.arange(order.shape[1], device=maps.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, places).view_as(maps)
+        chosen, found = as_classes(classes, whole), []
+        # Every image at every step, `batch_size` at a time.
+        for part in torch.arange(len(ranks) * len(taken), device=ranks.device).split(batch_size):
+            rows = part // len(taken)
+            important = (ranks[rows] < taken[part % len(taken), None, None]).unsqueeze(1)
+            seen_now = logits(torch.where(important == keep_important, images[rows], ground[rows]))
+            found.append(seen_now.softmax(1).gather(1, chosen[rows, None]))
+    probabilities = torch.cat(found)
+    shares = (taken / len(places)).to(probabilities.dtype)
+    return Curve(shares, probabilities.reshape(len(images), len(taken)))
 
 
 def _ground(images: Tensor, baseline: str | Tensor) -> Tensor:
@@ -260,12 +238,15 @@ def _blurred(images: Tensor) -> Tensor:
     bell = bell / bell.sum()
     # Weights that fall outside the picture are left out, and the others made up to 1: no dark rim.
     planes = images.flatten(0, 1).unsqueeze(1)
-    return (_filtered(planes, bell) / _filtered(torch.ones_like(planes[:1]), bell)).view_as(images)
-
-
-def _filtered(planes: Tensor, bell: Tensor) -> Tensor:
-    down = F.conv2d(planes, bell.view(1, 1, -1, 1), padding=(_BLUR_REACH, 0))
-    return F.conv2d(down, bell.view(1, 1, 1, -1), padding=(0, _BLUR_REACH))
+    blurred, weights = (
+        F.conv2d(
+            F.conv2d(each, bell.view(1, 1, -1, 1), padding=(_BLUR_REACH, 0)),
+            bell.view(1, 1, 1, -1),
+            padding=(0, _BLUR_REACH),
+        )
+        for each in (planes, torch.ones_like(planes[:1]))
+    )
+    return (blurred / weights).view_as(images)
 
 
 def _checked_steps(images: Tensor, maps: Tensor, steps: int, batch_size: int) -> Float[Tensor, "batch h w"]:

@@ -222,7 +222,8 @@ def t_sne(
     With the metric "angle" neighbours are found among the directions (by chords, which grow with the angle), with
     "euclidean" among the features as they are.
     """
-    points = _points(features, metric)
+    check_features(features)
+    points = _as_points(widen(features.detach()), metric).cpu().numpy()
     check_count("dimensions", dimensions, "coordinates of each sample")
     if len(features) < 2:
         raise ValueError("features must be at least 2 samples for a view of their neighbours; got 1")
@@ -251,7 +252,8 @@ def umap(
     metric: str = "angle",
 ) -> Float[Tensor, "samples dimensions"]:
     """umap-learn's UMAP of the features (McInnes et al. 2018); the same for the same seed. `metric` as in `t_sne`."""
-    points = _points(features, metric)
+    check_features(features)
+    points = _as_points(widen(features.detach()), metric).cpu().numpy()
     check_count("dimensions", dimensions, "coordinates of each sample")
     if not 2 <= neighbours < len(features):
         raise ValueError(f"neighbours must lie in [2, {len(features)}), below the number of samples; got {neighbours}")
@@ -264,11 +266,6 @@ def umap(
         n_components=dimensions, n_neighbors=neighbours, min_dist=min_distance, random_state=seed, n_jobs=1
     ).fit_transform(points)
     return torch.from_numpy(view).to(features.device, torch.float32)
-
-
-def _points(features: Tensor, metric: str) -> Float[np.ndarray, "samples dim"]:
-    check_features(features)
-    return _as_points(widen(features.detach()), metric).cpu().numpy()
 
 
 def _as_points(features: Float[Tensor, "samples dim"], metric: str) -> Float[Tensor, "samples dim"]:

@@ -52,9 +52,6 @@ def taking(model: nn.Module, images: Tensor) -> Iterator[None]:
 
 def check_size(size: Any, expected: str = "(height, width)") -> None:
     """A size is two whole numbers."""
-    if (
-        not isinstance(size, tuple | list)
-        or len(size) != 2
-        or any(not isinstance(one, Integral) or one < 1 for one in size)
-    ):
+    wrong = not isinstance(size, tuple | list) or any(not isinstance(one, Integral) or one < 1 for one in size)
+    if wrong or len(size) != 2:
         raise ValueError(f"size must be {expected}, 1 or more each; got {size!r}")

@@ -5,20 +5,19 @@ import math
 import pytest
 import torch
 
-from hardsight.kernels.rescaled_cross_entropy import RowStatistics
-from hardsight.losses.rescaling import let_go, log_weight, rescaled_gradient
+from hardsight.losses.rescaled_rows import let_go, log_weight, rescaled_gradient
 
 # How far the label's logit stands above the others' log-sum-exp: from p = 3e-35 to 1 - p = 3e-35.
 LEADS = (-80.0, -20.0, -1.0, 0.0, 1.0, 20.0, 80.0)
-ROWS = RowStatistics(torch.tensor(LEADS) + 3.0, torch.full((len(LEADS),), 3.0))
+LOG_P, LOG_REST = (torch.nn.functional.logsigmoid(sign * torch.tensor(LEADS)) for sign in (1, -1))
 
 
 def weights(beta: float, lam: float, transform: str) -> torch.Tensor:
-    return log_weight(ROWS.log_p, ROWS.log_rest, beta, lam, transform)
+    return log_weight(LOG_P, LOG_REST, beta, lam, transform)
 
 
 def held(epsilon: float) -> torch.Tensor:
-    return let_go(torch.ones(len(LEADS), 1), ROWS.log_rest, epsilon).squeeze(1)
+    return let_go(torch.ones(len(LEADS), 1), LOG_REST, epsilon).squeeze(1)
 
 
 def share(lead: float) -> float:
@@ -32,7 +31,7 @@ def test_weights_follow_the_formula(beta: float, lam: float) -> None:
     for transform, want in (("exp", arguments), ("identity", arguments.log())):
         got = weights(beta, lam, transform).double()
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
-    without_logs = (beta * ROWS.log_p.exp() ** lam * (1 - ROWS.log_p.exp())).log()
+    without_logs = (beta * LOG_P.exp() ** lam * (1 - LOG_P.exp())).log()
     assert not torch.allclose(without_logs, weights(beta, lam, "identity")), "a lead of 20 must tell"
 
 

@@ -82,7 +82,6 @@ automatic = {
     "automatic": (None, {}),
     "automatic, emphasised": (0.4, {}),
     "automatic, by weights": (0.4, {"reduction": "weight"}),
-    "automatic, bounded": (0.4, {"bounded": True}),
 }
 for name, (rate, options) in automatic.items():
     step = Step(AutomaticRescaling(5, **options).double(), 5)
@@ -198,7 +197,7 @@ def reports(in_two_processes: Callable[[str], list[dict[str, str]]]) -> list[dic
     return in_two_processes(SCRIPT)
 
 
-AUTOMATIC = [f"automatic{form}" for form in ("", ", emphasised", ", by weights", ", bounded")]
+AUTOMATIC = [f"automatic{form}" for form in ("", ", emphasised", ", by weights")]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hardsight import training
-from hardsight.losses.automatic import AutomaticRescaling, halfway, printed_knobs
+from hardsight.losses.automatic import AutomaticRescaling, between_cross_entropy_and_mae, halfway
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training import between_epochs
 from hardsight.training.config import TrainingConfig
@@ -30,11 +30,9 @@ def objective(sizes: Any = None, **changes: Any) -> Any:
     return make_objective(config(**changes), sizes or Sizes(64, 10, 100))
 
 
-def loop(
-    problem: Any, small: Any, folder: Path, epochs: int = 6, lr: float = 0.05, as_printed: bool = True, **options: Any
-) -> training.Loop:
+def loop(problem: Any, small: Any, folder: Path, epochs: int = 6, lr: float = 0.05, **options: Any) -> training.Loop:
     model = small(dropout=0.0)
-    loss = AutomaticRescaling(3, warm_up=epochs // 3, as_printed=as_printed)
+    loss = AutomaticRescaling(3, warm_up=epochs // 3)
     return training.Loop(
         model,
         problem.loader(),
@@ -88,13 +86,12 @@ def test_decided_after_the_warm_up_and_recorded(problem: Any, small: Any, tmp_pa
     assert [row["estimated_noise_rate"] is None for row in rows] == [True] + [False] * 5
     rate = rows[-1]["estimated_noise_rate"]
     assert rate == pytest.approx(float(loss.rate))
-    expected = printed_knobs(rate, 3)
-    assert expected is not None, f"15 % of the labels are wrong; estimated {rate}"
-    assert (rows[1]["beta"], rows[1]["lam"]) == pytest.approx(expected, rel=1e-6)
+    assert rate > 0.1, "15 % of the labels are wrong"
+    assert (rows[1]["beta"], rows[1]["lam"]) in [between_cross_entropy_and_mae(lam) for lam in (0.5, 1.0)]
 
 
 def test_lambda_rises_from_a_half_to_one(problem: Any, small: Any, tmp_path: Path) -> None:
-    loop(problem, small, tmp_path, epochs=12, lr=0.3, as_printed=False).run()
+    loop(problem, small, tmp_path, epochs=12, lr=0.3).run()
     rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
     assert 0.1 < rows[3]["estimated_noise_rate"] < 0.5, "15 % of the labels are wrong"
     known = [row["train_accuracy"] > halfway(rows[3]["estimated_noise_rate"], 3) for row in rows]
@@ -116,21 +113,19 @@ def test_lambda_waits_for_the_warm_up_and_for_most_images(problem: Any, small: A
     assert lams == [0.5, 0.5, 0.5, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("as_printed", [True, False])
-def test_without_noise_cross_entropy_stays(problem: Any, small: Any, tmp_path: Path, as_printed: bool) -> None:
+def test_without_noise_cross_entropy_stays(problem: Any, small: Any, tmp_path: Path) -> None:
     clean = problem._replace(labels=problem.clean)
-    made = loop(clean, small, tmp_path, epochs=15, lr=0.3, as_printed=as_printed)
+    made = loop(clean, small, tmp_path, epochs=15, lr=0.3)
     made.run()
     rows = pq.read_table(tmp_path / "epochs.parquet").to_pylist()
     assert rows[-1]["estimated_noise_rate"] < 0.1
     assert rows[-1].get("beta") is None
-    assert rows[0].get("lam") == (None if as_printed else 0.5)
+    assert rows[0]["lam"] == 0.5
 
 
-@pytest.mark.parametrize("as_printed", [True, False])
-def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_path: Path, as_printed: bool) -> None:
+def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_path: Path) -> None:
     def made(folder: str, **options: Any) -> training.Loop:
-        return loop(problem, small, tmp_path / folder, lr=0.2, as_printed=as_printed, **options)
+        return loop(problem, small, tmp_path / folder, lr=0.2, **options)
 
     whole = made("whole").run()
     broken = made("broken", steps=training.Steps(checkpoint_every=4)).stepwise()
@@ -145,7 +140,7 @@ def test_interrupted_and_resumed_is_the_same_bits(problem: Any, small: Any, tmp_
 
 
 def test_a_collapsed_epoch_is_answered_with_cross_entropy(problem: Any, small: Any) -> None:
-    loss = AutomaticRescaling(3, as_printed=True)
+    loss = AutomaticRescaling(3)
     network = Network(small(), training.Objective(loss))
     loss.decide(0.2, accuracy=0.6)
     device, samples = torch.device("cpu"), problem.loader(shuffle=False)
@@ -156,25 +151,21 @@ def test_a_collapsed_epoch_is_answered_with_cross_entropy(problem: Any, small: A
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("as_printed", "epochs", "lr"), [(True, 6, 0.05), (False, 12, 0.3)])
-def test_a_captured_step_follows_the_decision(
-    problem: Any, small: Any, as_printed: bool, epochs: int, lr: float
-) -> None:
+def test_a_captured_step_follows_the_decision(problem: Any, small: Any) -> None:
     """The epochs after the decision must differ from those without one although the graph was recorded before it."""
     from hardsight.training.capture import CapturedStep
 
-    warm_up, losses = epochs // 3, {}
-    # Cross-entropy for ever, or lam = 1/2.
-    undecided = None if as_printed else AutomaticRescaling(3, warm_up=99)
-    if undecided is not None:
-        undecided.decide(0.15)
-    for kind, loss in (("auto", AutomaticRescaling(3, warm_up=warm_up, as_printed=as_printed)), ("plain", undecided)):
+    epochs, warm_up, losses = 12, 4, {}
+    # lam stays 1/2.
+    undecided = AutomaticRescaling(3, warm_up=99)
+    undecided.decide(0.15)
+    for kind, loss in (("auto", AutomaticRescaling(3, warm_up=warm_up)), ("plain", undecided)):
         model = small(dropout=0.0).cuda()
         made = training.Loop(
             model,
             problem.loader(device="cuda", drop_last=True),
             loss,
-            torch.optim.SGD(model.parameters(), lr=lr),
+            torch.optim.SGD(model.parameters(), lr=0.3),
             epochs=epochs,
             samples=problem.loader(device="cuda", shuffle=False),
             device="cuda",

@@ -46,7 +46,7 @@ def emphasised():
     made = losses.AutomaticRescaling(5)
     made.decide(0.4, accuracy=0.5)
     made.rise(0.5)
-    assert made.knobs == (4.0, 1.0)
+    assert made.emphasis == (4.0, 1.0)
     return made
 
 

@@ -23,15 +23,12 @@ def rescaled_linear_cross_entropy(
     bias: Float[Tensor, "classes"] | None,
     labels: Integer[Tensor, "samples"],
     sample_weight: Float[Tensor, "samples"] | None,
-    normaliser: Tensor | float | None,
-    settings: tuple[int, float, float, float, bool, str],
     *,
-    log_divisor: Callable[[Tensor], Tensor] | None = None,
+    settings: tuple[int, float, float, float, bool, str],
+    normaliser: Tensor | float | None,
+    log_divisor: Callable[[Tensor], Tensor] | None,
 ) -> Float[Tensor, ""]:
-    """`losses.linear_gradient_rescaling`; settings: ignore_index, beta, lam, epsilon, whether exp, reduction.
-
-    `log_divisor` turns the log of this process's sum of weights into the log of what the gradient is divided by.
-    """
+    """`losses.linear_gradient_rescaling`; the settings are those of `rescaled_cross_entropy`."""
     features, weight = same_precision((features, weight))
     _, beta, lam, _, exponential, _ = settings
     # Weights relative to the largest there can be; where that is out of reach, to the middle of their range in logs.

@@ -17,11 +17,8 @@ from hardsight import distributed
 from hardsight.derivatives import applied, once_differentiable, trace_of, wants_gradient
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.inputs import as_rows, reduce
-from hardsight.losses.rescaling import (
-    GradientRescaling,
-    rescale,
-    rescaled_gradient,
-)
+from hardsight.losses.rescaled_rows import rescale, rescaled_gradient
+from hardsight.losses.rescaling import GradientRescaling
 
 
 class AccumulatedRescaling:

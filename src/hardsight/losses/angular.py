@@ -12,7 +12,7 @@ from hardsight.kernels.angular_cross_entropy import angular_cross_entropy
 from hardsight.kernels.dispatch import Fused, chooses_fused, same_precision
 from hardsight.losses.entropy import cross_entropy
 from hardsight.losses.inputs import check_range, check_reduction, check_weight, labels_of, reduce, weight_of
-from hardsight.losses.registry import register
+from hardsight.losses.registry import LossModule, register
 
 
 def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 1.0) -> Float[Tensor, "*batch classes"]:
@@ -112,45 +112,24 @@ class AngularLinear(nn.Module):
         return f"dim={self.dim}, classes={self.classes}, scale={float(self.scale.detach()):g}"
 
 
-class AVHLoss(nn.Module):
+class AVHLoss(LossModule, of=avh_loss, fixed={"recompute": False}, kept=("scale",)):
     """`avh_loss` with its own class weights, an `AngularLinear` head: forward(features, labels)."""
 
     def __init__(
-        self,
-        dim: int,
-        classes: int,
-        scale: float = 10.0,
-        *,
-        learnable_scale: bool = False,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        fused: Fused = "auto",
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        self.fused = fused
+        self, dim: int, classes: int, scale: float = 10.0, *, learnable_scale: bool = False,
+        generator: torch.Generator | None = None, **settings: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**settings)
         self.head = AngularLinear(dim, classes, scale, learnable_scale=learnable_scale, generator=generator)
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
 
     def forward(self, features: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return avh_loss(
-            features,
-            self.head.weight,
-            target,
-            self.head.scale,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            fused=self.fused,
-        )
+        return self.call(features, self.head.weight, target, self.head.scale, sample_weight=sample_weight)
 
 
 register(
     "avh",
-    lambda n: AVHLoss(n.dim, n.classes),
+    AVHLoss,
     "−log softmax_y s(π−θ)",
     "Chen et al., ICML 2020, Eq. 5 (its −log is missing in print)",
-    takes="features",
     class_rows=("head.weight",),
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from hardsight import distributed
 from hardsight.geometry import widen
@@ -12,12 +12,11 @@ from hardsight.losses.inputs import (
     check_floating,
     check_labels,
     check_range,
-    check_reduction,
     flat_weight,
     reduce,
     within_squares,
 )
-from hardsight.losses.registry import register
+from hardsight.losses.registry import LossModule, register
 
 
 def center_loss(
@@ -57,7 +56,7 @@ def updated_centers(
     return centers - (rate * (counts * centers - sums) / (1 + counts)).to(centers.dtype)
 
 
-class CenterLoss(nn.Module):
+class CenterLoss(LossModule, of=center_loss):
     """`center_loss` with its centres, which a forward pass in training mode also updates: forward(features, labels).
 
     The centres are a buffer: saved with the state, left alone by the optimiser. They start at zero. A sample of weight
@@ -67,32 +66,16 @@ class CenterLoss(nn.Module):
     centers: Tensor
 
     def __init__(
-        self,
-        dim: int,
-        classes: int,
-        rate: float = 0.5,
-        *,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        across_processes: bool = True,
-        process_group: Any = None,
-    ) -> None:
-        super().__init__()
+        self, dim: int, classes: int, rate: float = 0.5, *, across_processes: bool = True, process_group: Any = None,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**settings)
         self.rate = check_range(rate, "rate", 0.0, 1.0)
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
         self.across_processes, self.process_group = across_processes, process_group
         self.register_buffer("centers", torch.zeros(classes, dim))
 
     def forward(self, features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        loss = center_loss(
-            features,
-            labels,
-            self.centers,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        loss = self.call(features, labels, self.centers, sample_weight=sample_weight)
         if self.training and torch.is_grad_enabled():
             if sample_weight is not None:
                 # What does not count does not draw its centre either.
@@ -131,11 +114,10 @@ def _check(
 
 register(
     "center",
-    lambda n: CenterLoss(n.dim, n.classes),
+    CenterLoss,
     "½ ‖x − c_y‖²",
     "Wen et al., ECCV 2016",
     best_at_label=False,
     class_rows=("centers",),
-    takes="features",
     soft_targets=False,
 )

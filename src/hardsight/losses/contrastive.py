@@ -14,12 +14,13 @@ value and the averaged gradient are those of one process; with `across_processes
 Pairs across the parts of an accumulated batch do not exist: accumulate whole batches, or gather features first.
 """
 
+import functools
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from hardsight import distributed
 from hardsight.derivatives import wants_gradient
@@ -35,11 +36,12 @@ from hardsight.losses.inputs import (
     weight_of,
     within_squares,
 )
-from hardsight.losses.registry import register
+from hardsight.losses.registry import LossModule, Positive, checked, register
 from hardsight.losses.terms import Over
 
 PAIRS = ("halves", "all")
 ODD = ("refuse", "drop_last")
+MarginRadians = Annotated[float, functools.partial(check_range, low=0.0, high=math.pi, open_low=True)]
 
 
 class _Pairs(NamedTuple):
@@ -50,10 +52,11 @@ class _Pairs(NamedTuple):
     weight: Float[Tensor, "pairs"]
 
 
+@checked
 def amc_loss(
     features: Tensor,
     pair_labels: Tensor,
-    margin_radians: float = 0.5,
+    margin_radians: MarginRadians = 0.5,
     *,
     pairs: str = "halves",
     odd: str = "refuse",
@@ -70,7 +73,6 @@ def amc_loss(
     a batch that has no halves: "refuse", or "drop_last", which leaves out its last sample. A pair's weight is the
     product of its samples'; a pair with an ignored label does not count.
     """
-    check_range(margin_radians, "margin_radians", 0.0, math.pi, open_low=True)
     check_reduction(reduction)
     _check_pairs(pairs, odd)
     labels, shape = _labels(features, pair_labels), (len(features),)
@@ -110,11 +112,12 @@ def _gathered(features: Tensor, labels: Tensor, weight: Tensor, group: Any) -> t
     return first, second, third
 
 
+@checked
 def contrastive_loss(
     features: Tensor,
     pair_labels: Tensor,
     *,
-    margin: float = 1.0,
+    margin: Positive = 1.0,
     per_dimension: bool = False,
     pairs: str = "halves",
     odd: str = "refuse",
@@ -129,7 +132,6 @@ def contrastive_loss(
     With `per_dimension` the distance is divided by sqrt(dim): its square is the mean over the dimensions, and margin
     and weight mean the same for features of any width.
     """
-    check_range(margin, "margin", 0.0, open_low=True)
     batch = _pairs(features, pair_labels, pairs, odd, sample_weight, ignore_index, across_processes, process_group)
     near = within_squares(batch.features)
     if pairs == "halves":
@@ -143,22 +145,14 @@ def contrastive_loss(
     return reduce(_contrast(distance, batch.neighbours, margin), reduction, weight=batch.weight)
 
 
-class _PairLoss(nn.Module):
-    def __init__(
-        self,
-        *,
-        pairs: str = "halves",
-        odd: str = "refuse",
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        across_processes: bool = True,
-        process_group: Any = None,
-    ) -> None:
-        super().__init__()
-        _check_pairs(pairs, odd)
-        self.pairs, self.odd, self.ignore_index = pairs, odd, ignore_index
-        self.reduction = check_reduction(reduction)
-        self.across_processes, self.process_group = across_processes, process_group
+class _PairLoss(LossModule):
+    pairs: str
+    odd: str
+    across_processes: bool
+    process_group: Any
+
+    def check(self) -> None:
+        _check_pairs(self.pairs, self.odd)
 
     @property
     def mean_over(self) -> Over:
@@ -167,59 +161,16 @@ class _PairLoss(nn.Module):
             return "processes" if self.reduction == "mean" else "step"
         return "samples" if self.reduction == "mean" else "nothing"
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "pairs": self.pairs,
-            "odd": self.odd,
-            "reduction": self.reduction,
-            "ignore_index": self.ignore_index,
-            "across_processes": self.across_processes,
-            "process_group": self.process_group,
-        }
+    def forward(self, features: Tensor, pair_labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return self.call(features, pair_labels, sample_weight=sample_weight)
 
 
-class AMCLoss(_PairLoss):
+class AMCLoss(_PairLoss, of=amc_loss):
     """`amc_loss` as a module: forward(features, logits) with predictions, forward(features, labels) with the truth."""
 
-    def __init__(self, margin_radians: float = 0.5, *, fused: Fused = "auto", **options: Any) -> None:
-        super().__init__(**options)
-        self.fused = fused
-        self.margin_radians = check_range(margin_radians, "margin_radians", 0.0, math.pi, open_low=True)
 
-    def forward(self, features: Tensor, pair_labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return amc_loss(
-            features,
-            pair_labels,
-            margin_radians=self.margin_radians,
-            sample_weight=sample_weight,
-            fused=self.fused,
-            **self._options(),
-        )
-
-    def extra_repr(self) -> str:
-        return f"margin_radians={self.margin_radians}, pairs={self.pairs!r}"
-
-
-class ContrastiveLoss(_PairLoss):
+class ContrastiveLoss(_PairLoss, of=contrastive_loss):
     """`contrastive_loss` as a module: forward(features, logits) or forward(features, labels)."""
-
-    def __init__(self, margin: float = 1.0, *, per_dimension: bool = False, **options: Any) -> None:
-        super().__init__(**options)
-        self.margin = check_range(margin, "margin", 0.0, open_low=True)
-        self.per_dimension = per_dimension
-
-    def forward(self, features: Tensor, pair_labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return contrastive_loss(
-            features,
-            pair_labels,
-            margin=self.margin,
-            per_dimension=self.per_dimension,
-            sample_weight=sample_weight,
-            **self._options(),
-        )
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}, per_dimension={self.per_dimension}, pairs={self.pairs!r}"
 
 
 def _upper(matrix: Float[Tensor, "batch batch"], batch: _Pairs) -> Float[Tensor, "pairs"]:
@@ -286,45 +237,17 @@ def _check_pairs(pairs: str, odd: str) -> None:
         raise ValueError(f"odd must be one of {', '.join(ODD)}; got {odd!r}")
 
 
-register(
-    "amc",
-    lambda n: AMCLoss(),
-    "θ² for neighbours, max(0, m−θ)² for others",
-    "Choi et al., CVPR-W 2020, Eq. 2",
-    high=math.pi**2,
-    takes="features",
-    soft_targets=False,
-    pairs=True,
-    best_at_label=False,
-)
-register(
-    "amc_all_pairs",
-    lambda n: AMCLoss(pairs="all"),
-    "the same over every two samples",
-    "Choi et al., CVPR-W 2020, Eq. 2",
-    high=math.pi**2,
-    takes="features",
-    soft_targets=False,
-    pairs=True,
-    best_at_label=False,
-)
-register(
-    "contrastive",
-    lambda n: ContrastiveLoss(),
-    "d² for neighbours, max(0, m−d)² for others",
-    "Choi et al., CVPR-W 2020, Eq. 1",
-    takes="features",
-    soft_targets=False,
-    pairs=True,
-    best_at_label=False,
-)
-register(
-    "contrastive_all_pairs",
-    lambda n: ContrastiveLoss(pairs="all"),
-    "the same over every two samples",
-    "Choi et al., CVPR-W 2020, Eq. 1",
-    takes="features",
-    soft_targets=False,
-    pairs=True,
-    best_at_label=False,
-)
+for _name, _kind, _formula, _high, _source in (
+    ("amc", AMCLoss, "θ² for neighbours, max(0, m−θ)² for others", math.pi**2, "Choi et al., CVPR-W 2020, Eq. 2"),
+    (
+        "contrastive",
+        ContrastiveLoss,
+        "d² for neighbours, max(0, m−d)² for others",
+        math.inf,
+        "Choi et al., CVPR-W 2020, Eq. 1",
+    ),
+):
+    _laws: dict[str, Any] = {"high": _high, "soft_targets": False, "pairs": True, "best_at_label": False}
+    register(_name, _kind, _formula, _source, **_laws)
+    every = "the same over every two samples"
+    register(f"{_name}_all_pairs", _kind, every, _source, options=lambda sizes: {"pairs": "all"}, **_laws)

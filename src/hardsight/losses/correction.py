@@ -6,6 +6,7 @@ Forward and Backward (Patrini et al., 2017) take the matrix as known or estimate
 """
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,72 +15,86 @@ from torch import Tensor, nn
 from hardsight.geometry import full_precision
 from hardsight.losses.inputs import (
     Rows,
-    as_rows,
     bounded,
     check_floating,
     check_labels,
     check_range,
-    check_reduction,
     sum_slack,
 )
-from hardsight.losses.registry import LogitLoss, on_rows, register
+from hardsight.losses.registry import LossModule, Sizes, on_rows, register
 
 
 @on_rows
 def forward_correction_loss(rows: Rows, transition: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
-    """Cross-entropy of the noisy class's probability, -log (p T)_y. At least 0; T = identity is CCE."""
+    """Cross-entropy of the noisy class's probability, -log (p T)_y. At least 0; T = identity is CE."""
     check_transition(transition)
     _check_classes(rows, transition)
     return _forward(rows, _log_transition(transition.to(rows.logits.dtype)))
 
 
-def backward_correction_loss(
-    logits: Tensor,
-    target: Tensor,
-    transition: Float[Tensor, "classes classes"],
-    *,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Float[Tensor, "..."]:
+def _backward(rows: Rows, inverse: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
+    _check_classes(rows, inverse)
+    inverse = inverse.to(rows.logits.dtype)
+    if rows.probabilities is None:
+        coefficients = inverse[rows.labels]
+    else:
+        with full_precision(inverse):
+            coefficients = rows.probabilities @ inverse
+    # Coefficients of both signs: of infinities there would be no sum.
+    log_p = bounded(rows.log_softmax(), torch.finfo(rows.logits.dtype).max * 1e-6)
+    return -(coefficients * log_p).sum(-1)
+
+
+@on_rows
+def backward_correction_loss(rows: Rows, transition: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
     """Sum over j of T^-1[y, j] (-log p_j): its mean over noisy labels is the clean cross-entropy.
 
-    Unbounded on both sides: a single sample's loss may be negative. T = identity is CCE.
+    Unbounded on both sides: a single sample's loss may be negative. T = identity is CE.
     """
     check_transition(transition)
-    return _backward(logits, target, _inverse(transition), sample_weight, ignore_index, reduction)
+    return _backward(rows, _inverse(transition))
 
 
-class ForwardCorrection(LogitLoss):
+_corrected_by_inverse = on_rows(_backward)
+
+
+class ForwardCorrection(LossModule, of=forward_correction_loss):
     """`forward_correction_loss` with its matrix, which is saved with the state."""
 
-    function = staticmethod(forward_correction_loss)
     transition: Tensor
 
-    def __init__(self, transition: Tensor, *, reduction: str = "mean", ignore_index: int = -100) -> None:
+    def __init__(self, transition: Tensor, **settings: Any) -> None:
         check_transition(transition)
-        super().__init__(reduction=reduction, ignore_index=ignore_index, transition=transition.detach().clone())
+        super().__init__(**settings)
+        self.register_buffer("transition", transition.detach().clone())
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return self.call(logits, target, self.transition, sample_weight=sample_weight)
 
 
-class BackwardCorrection(nn.Module):
+class BackwardCorrection(LossModule, of=_corrected_by_inverse):
     """`backward_correction_loss` with its matrix and the inverse, saved with the state."""
 
     transition: Tensor
     inverse: Tensor
 
-    def __init__(self, transition: Tensor, *, reduction: str = "mean", ignore_index: int = -100) -> None:
-        super().__init__()
+    def __init__(self, transition: Tensor, **settings: Any) -> None:
         check_transition(transition)
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
+        super().__init__(**settings)
         self.register_buffer("transition", transition.detach().clone())
         self.register_buffer("inverse", _inverse(self.transition))
 
     def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return _backward(logits, target, self.inverse, sample_weight, self.ignore_index, self.reduction)
+        return self.call(logits, target, self.inverse, sample_weight=sample_weight)
 
 
-class SAdaptation(nn.Module):
+def _adapted_loss(rows: Rows, scores: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
+    """Forward correction by the matrix whose rows are softmaxes."""
+    _check_classes(rows, scores)
+    return _forward(rows, torch.log_softmax(scores.to(rows.logits.dtype), dim=-1))
+
+
+class SAdaptation(LossModule, of=on_rows(_adapted_loss)):
     """Forward correction whose matrix is learnt: row i of T is the softmax of row i of `scores`.
 
     It starts at `initial` (an estimate, see `transition_from_predictions`), or at 1 - noise_rate on the diagonal and
@@ -88,15 +103,9 @@ class SAdaptation(nn.Module):
     """
 
     def __init__(
-        self,
-        classes: int,
-        noise_rate: float = 0.1,
-        *,
-        initial: Tensor | None = None,
-        reduction: str = "mean",
-        ignore_index: int = -100,
+        self, classes: int, noise_rate: float = 0.1, *, initial: Tensor | None = None, **settings: Any
     ) -> None:
-        super().__init__()
+        super().__init__(**settings)
         check_range(classes, "classes", 2.0)
         if initial is None:
             check_range(noise_rate, "noise_rate", 0.0, 1.0, open_low=True)
@@ -106,22 +115,17 @@ class SAdaptation(nn.Module):
             raise ValueError(f"initial must be a matrix of {classes} classes; got {len(initial)}")
         # A zero would be a score of minus infinity, which nothing could move.
         self.scores = nn.Parameter(initial.detach().clone().clamp_min(1e-6).log())
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
 
     @property
     def transition(self) -> Float[Tensor, "classes classes"]:
         return torch.softmax(self.scores, dim=-1)
 
     def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=self.ignore_index)
-        _check_classes(rows, self.scores)
-        log_transition = torch.log_softmax(self.scores.to(rows.logits.dtype), dim=-1)
-        return rows.reduce(_forward(rows, log_transition), self.reduction)
+        return self.call(logits, target, self.scores, sample_weight=sample_weight)
 
 
 def check_transition(transition: Tensor) -> None:
-    """Refuse what is not a square matrix of probabilities whose rows sum to 1."""
+    """Raise for what is not a square matrix of probabilities whose rows sum to 1."""
     check_floating(transition, "transition")
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
         raise ValueError(f"transition must be a square matrix; got shape {list(transition.shape)}")
@@ -156,27 +160,6 @@ def _log_transition(transition: Float[Tensor, "classes classes"]) -> Float[Tenso
     return torch.where(possible.any(0), logs, math.log(torch.finfo(transition.dtype).tiny))
 
 
-def _backward(
-    logits: Tensor,
-    target: Tensor,
-    inverse: Tensor,
-    sample_weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-) -> Tensor:
-    rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
-    _check_classes(rows, inverse)
-    inverse = inverse.to(rows.logits.dtype)
-    if rows.probabilities is None:
-        coefficients = inverse[rows.labels]
-    else:
-        with full_precision(inverse):
-            coefficients = rows.probabilities @ inverse
-    # Coefficients of both signs: of infinities there would be no sum.
-    log_p = bounded(rows.log_softmax(), torch.finfo(rows.logits.dtype).max * 1e-6)
-    return rows.reduce(-(coefficients * log_p).sum(-1), reduction)
-
-
 def _inverse(transition: Tensor) -> Tensor:
     inverse, failure = torch.linalg.inv_ex(transition.double())
     if not torch.compiler.is_compiling() and transition.device.type == "cpu" and failure.item():
@@ -188,30 +171,6 @@ def _inverse(transition: Tensor) -> Tensor:
 def _check_classes(rows: Rows, transition: Tensor) -> None:
     if len(transition) != rows.logits.shape[-1]:
         raise ValueError(f"transition must have the logits' {rows.logits.shape[-1]} classes; got {len(transition)}")
-
-
-register(
-    "forward_correction",
-    lambda n: ForwardCorrection(noisy_transition(n.classes)),
-    "−log (pT)_y",
-    "Patrini et al., CVPR 2017",
-    class_squares=("transition",),
-)
-register(
-    "backward_correction",
-    lambda n: BackwardCorrection(noisy_transition(n.classes)),
-    "−Σ_j T⁻¹_yj log p_j",
-    "Patrini et al., CVPR 2017",
-    low=-math.inf,
-    class_squares=("transition", "inverse"),
-)
-register(
-    "s_adaptation",
-    lambda n: SAdaptation(n.classes),
-    "−log (pT)_y, T learnt",
-    "Goldberger & Ben-Reuven, ICLR 2017",
-    class_squares=("scores",),
-)
 
 
 def noisy_transition(classes: int, rate: float = 0.3) -> Float[Tensor, "classes classes"]:
@@ -257,3 +216,33 @@ def transition_from_labels(
     counts = torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
     totals = counts.sum(-1, keepdim=True)
     return torch.where(totals == 0, torch.eye(classes, device=counts.device), counts / totals.clamp_min(1))
+
+
+def _symmetric(sizes: Sizes) -> dict[str, Tensor]:
+    return {"transition": noisy_transition(sizes.classes)}
+
+
+register(
+    "forward_correction",
+    ForwardCorrection,
+    "−log (pT)_y",
+    "Patrini et al., CVPR 2017",
+    options=_symmetric,
+    class_squares=("transition",),
+)
+register(
+    "backward_correction",
+    BackwardCorrection,
+    "−Σ_j T⁻¹_yj log p_j",
+    "Patrini et al., CVPR 2017",
+    options=_symmetric,
+    low=-math.inf,
+    class_squares=("transition", "inverse"),
+)
+register(
+    "s_adaptation",
+    SAdaptation,
+    "−log (pT)_y, T learnt",
+    "Goldberger & Ben-Reuven, ICLR 2017",
+    class_squares=("scores",),
+)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hardsight import distributed
 from hardsight.geometry import widen
 from hardsight.losses.inputs import Rows, as_rows, bounded, check_range, check_reduction
-from hardsight.losses.registry import LogitLoss, on_rows, register
+from hardsight.losses.registry import LossModule, on_rows, register
 
 
 def self_paced_weights(
@@ -54,24 +54,18 @@ def mentornet_weights(
     return torch.where(progress <= burn_in, 1.0, paced)
 
 
-class SelfPaced(LogitLoss):
+class SelfPaced(LossModule, of=self_paced_loss):
     """`self_paced_loss` with its threshold in the state; `advance()` lets harder samples in."""
 
-    function = staticmethod(self_paced_loss)
     threshold: Tensor
 
-    def __init__(
-        self,
-        threshold: float = 1.0,
-        growth: float = 1.3,
-        *,
-        linear: bool = False,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-    ) -> None:
-        start = torch.tensor(check_range(threshold, "threshold", 0.0, open_low=True))
-        super().__init__(reduction=reduction, ignore_index=ignore_index, threshold=start, linear=linear)
+    def __init__(self, threshold: float = 1.0, growth: float = 1.3, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.register_buffer("threshold", torch.tensor(check_range(threshold, "threshold", 0.0, open_low=True)))
         self.growth = check_range(growth, "growth", 1.0)
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return self.call(logits, target, threshold=self.threshold, sample_weight=sample_weight)
 
     def advance(self) -> None:
         """Multiply the threshold by `growth`, once an epoch or as often as the pace asks."""
@@ -140,22 +134,6 @@ def _cross_entropy(rows: Rows) -> Float[Tensor, "rows"]:
     return bounded(-rows.expected(rows.log_softmax()), torch.finfo(rows.logits.dtype).max)
 
 
-register(
-    "self_paced",
-    lambda n: SelfPaced(threshold=4.0),
-    "−v log p_y, v = 1(−log p_y < threshold)",
-    "Kumar et al., NeurIPS 2010",
-    best_at_label=False,
-)
-register(
-    "mentornet_pd",
-    lambda n: MentorNetPD(),
-    "−v log p_y, v by MentorNet's predefined curriculum",
-    "Jiang et al., ICML 2018",
-    best_at_label=False,
-)
-
-
 def local_intrinsic_dimensionality(
     features: Float[Tensor, "samples dim"], *, neighbours: int = 20
 ) -> Float[Tensor, "samples"]:
@@ -186,12 +164,12 @@ def local_intrinsic_dimensionality(
 
 @on_rows
 def d2l_loss(rows: Rows, *, alpha: Tensor | float) -> Float[Tensor, "rows"]:
-    """Cross-entropy to alpha target + (1 - alpha) predicted class. At least 0; alpha = 1 is CCE."""
+    """Cross-entropy to alpha target + (1 - alpha) predicted class. At least 0; alpha = 1 is CE."""
     log_p = rows.log_softmax()
     return -alpha * rows.expected(log_p) - (1 - alpha) * log_p.amax(-1)
 
 
-class D2L(LogitLoss):
+class D2L(LossModule, of=d2l_loss):
     """`d2l_loss` with its alpha: forward(logits, labels), and `end_epoch(mean LID, share of training done)`.
 
     Until the LID rises more than two standard deviations above the mean of the last `window` epochs, alpha is 1; from
@@ -200,24 +178,25 @@ class D2L(LogitLoss):
     neighbours). Everything is in the state.
     """
 
-    function = staticmethod(d2l_loss)
     alpha: Tensor
     recent: Tensor
     smallest: Tensor
     epochs_seen: Tensor
     turned: Tensor
 
-    def __init__(
-        self, *, first_epochs: int = 5, window: int = 5, reduction: str = "mean", ignore_index: int = -100
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index, alpha=torch.tensor(1.0))
+    def __init__(self, *, first_epochs: int = 5, window: int = 5, **settings: Any) -> None:
+        super().__init__(**settings)
         check_range(first_epochs, "first_epochs", 0.0)
         check_range(window, "window", 2.0)
         self.first_epochs, self.window = first_epochs, window
+        self.register_buffer("alpha", torch.tensor(1.0))
         self.register_buffer("recent", torch.zeros(window))
         self.register_buffer("smallest", torch.tensor(math.inf))
         self.register_buffer("epochs_seen", torch.tensor(0))
         self.register_buffer("turned", torch.tensor(False))
+
+    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        return self.call(logits, target, alpha=self.alpha, sample_weight=sample_weight)
 
     def end_epoch(self, lid: Tensor | float, progress: float) -> bool:
         """Take in an epoch's mean LID (0 counts as the epoch before); returns whether this is the turning point.
@@ -247,8 +226,18 @@ class D2L(LogitLoss):
 
 
 register(
-    "d2l",
-    lambda n: D2L(),
-    "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)",
-    "Ma et al., ICML 2018",
+    "self_paced",
+    SelfPaced,
+    "−v log p_y, v = 1(−log p_y < threshold)",
+    "Kumar et al., NeurIPS 2010",
+    options=lambda sizes: {"threshold": 4.0},
+    best_at_label=False,
 )
+register(
+    "mentornet_pd",
+    MentorNetPD,
+    "−v log p_y, v by MentorNet's predefined curriculum",
+    "Jiang et al., ICML 2018",
+    best_at_label=False,
+)
+register("d2l", D2L, "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)", "Ma et al., ICML 2018")

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardsight.losses.inputs import check_floating, check_range
-from hardsight.losses.rescaling import Transform, check_rescaling, log_weight
+from hardsight.losses.rescaled_rows import Transform, check_rescaling, log_weight
 
 _GRID = 4097
 

@@ -1,4 +1,4 @@
-"""Cross-entropy, the yardstick of this room, and its relatives: label smoothing, spherical and Taylor softmax."""
+"""Cross-entropy, what others are compared with, and its relatives: label smoothing, spherical and Taylor softmax."""
 
 import torch
 from jaxtyping import Float
@@ -47,11 +47,7 @@ LabelSmoothing = module_of(cross_entropy, "LabelSmoothing", label_smoothing=0.1)
 SphericalSoftmaxLoss = spherical_softmax_loss.module
 TaylorSoftmaxLoss = taylor_softmax_loss.module
 register(
-    "label_smoothing",
-    lambda sizes: LabelSmoothing(),
-    "−Σ ((1−ε) y + ε/C) log p",
-    "Szegedy et al., CVPR 2016",
-    best_at_label=False,
+    "label_smoothing", LabelSmoothing, "−Σ ((1−ε) y + ε/C) log p", "Szegedy et al., CVPR 2016", best_at_label=False
 )
 
 

@@ -223,10 +223,9 @@ def _prior_divergence(
 
 register(
     "joint_optimisation",
-    lambda n: JointOptimisation(n.samples, n.classes),
+    JointOptimisation,
     "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
     "Tanaka et al., CVPR 2018",
-    needs_ids=True,
     best_at_label=False,
     class_rows=("prior",),
 )

@@ -5,6 +5,7 @@ arccos can spoil a gradient: all four are finite for aligned, opposite and zero 
 """
 
 import math
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Integer
@@ -15,23 +16,31 @@ from hardsight.losses.inputs import (
     as_rows,
     check_labels,
     check_range,
-    check_reduction,
     check_weight,
 )
-from hardsight.losses.registry import register
+from hardsight.losses.registry import LossModule, NotNegative, checked, register
 
 MARGINS = ("normface", "cosface", "arcface", "sphereface")
 
 
+def _check_scale(value: float | None, name: str) -> None:
+    if value is not None:
+        check_range(value, name, 0.0, open_low=True)
+
+
+Scale = Annotated[float | None, _check_scale]
+
+
+@checked
 def margin_loss(
     features: Tensor,
     weight: Tensor,
     labels: Tensor,
     *,
     kind: str,
-    scale: float | None,
+    scale: Scale,
     margin: float | int = 0.0,
-    annealing: float = 0.0,
+    annealing: NotNegative = 0.0,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
@@ -92,8 +101,7 @@ class CosineLinear(nn.Module):
         self, dim: int, classes: int, scale: float | None = 30.0, *, generator: torch.Generator | None = None
     ) -> None:
         super().__init__()
-        if scale is not None:
-            check_range(scale, "scale", 0.0, open_low=True)
+        _check_scale(scale, "scale")
         self.scale = scale
         self.weight = nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim))
 
@@ -106,99 +114,56 @@ class CosineLinear(nn.Module):
         return f"{self.weight.shape[1]}, {self.weight.shape[0]}, scale={self.scale}"
 
 
-class MarginLoss(nn.Module):
+class MarginLoss(LossModule):
     """A loss of the margin family with its own class weights: forward(features, labels)."""
 
     kind: str
+    scale: float | None
+    margin: float | int
+    annealing: float
 
     def __init__(
-        self,
-        dim: int,
-        classes: int,
-        *,
-        scale: float | None,
-        margin: float | int = 0.0,
-        annealing: float = 0.0,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        generator: torch.Generator | None = None,
+        self, dim: int, classes: int, *given: Any, generator: torch.Generator | None = None, **settings: Any
     ) -> None:
-        super().__init__()
-        if scale is not None:
-            check_range(scale, "scale", 0.0, open_low=True)
-        _check_margin(self.kind, margin)
-        self.scale, self.margin, self.annealing = scale, margin, check_range(annealing, "annealing", 0.0)
+        super().__init__(*given, **settings)
         self.weight = nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim))
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
+
+    def check(self) -> None:
+        _check_margin(self.kind, self.margin)
 
     def forward(self, features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return margin_loss(
-            features,
-            self.weight,
-            labels,
-            kind=self.kind,
-            scale=self.scale,
-            margin=self.margin,
-            annealing=self.annealing,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        return self.call(features, self.weight, labels, sample_weight=sample_weight)
 
     def extra_repr(self) -> str:
-        return f"{self.weight.shape[1]}, {self.weight.shape[0]}, scale={self.scale}, margin={self.margin}"
+        return f"{self.weight.shape[1]}, {self.weight.shape[0]}, {super().extra_repr()}"
 
 
-class NormFace(MarginLoss):
+class NormFace(MarginLoss, of=margin_loss, fixed={"kind": "normface", "margin": 0.0, "annealing": 0.0}, scale=30.0):
     """Cross-entropy on s cos(angle) (Wang et al., 2017)."""
 
-    kind = "normface"
 
-    def __init__(self, dim: int, classes: int, scale: float = 30.0, **options: object) -> None:
-        super().__init__(dim, classes, scale=scale, **options)  # type: ignore[arg-type]
-
-
-class CosFace(MarginLoss):
+class CosFace(MarginLoss, of=margin_loss, fixed={"kind": "cosface", "annealing": 0.0}, scale=64.0, margin=0.35):
     """Cross-entropy with s (cos(angle) - m) at the label (Wang et al., 2018)."""
 
-    kind = "cosface"
 
-    def __init__(self, dim: int, classes: int, scale: float = 64.0, margin: float = 0.35, **options: object) -> None:
-        super().__init__(dim, classes, scale=scale, margin=margin, **options)  # type: ignore[arg-type]
-
-
-class ArcFace(MarginLoss):
+class ArcFace(MarginLoss, of=margin_loss, fixed={"kind": "arcface", "margin": 0.5, "annealing": 0.0}, scale=64.0):
     """Cross-entropy with s cos(angle + m) at the label (Deng et al., 2019)."""
 
-    kind = "arcface"
-
     def __init__(
-        self, dim: int, classes: int, scale: float = 64.0, margin_radians: float = 0.5, **options: object
+        self, dim: int, classes: int, scale: float = 64.0, margin_radians: float = 0.5, **settings: Any
     ) -> None:
-        check_range(margin_radians, "margin_radians", 0.0, math.pi)
-        super().__init__(dim, classes, scale=scale, margin=margin_radians, **options)  # type: ignore[arg-type]
+        super().__init__(dim, classes, scale, **settings)
+        self.margin = check_range(margin_radians, "margin_radians", 0.0, math.pi)
 
 
-class SphereFace(MarginLoss):
+class SphereFace(MarginLoss, of=margin_loss, fixed={"kind": "sphereface"}, scale=None, margin=4):
     """Cross-entropy with |x| psi(angle) at the label, a margin that multiplies the angle (Liu et al., 2017).
 
     `annealing` is the paper's lambda, set to a large value first and lowered during training to 5.
     """
 
-    kind = "sphereface"
-
-    def __init__(
-        self,
-        dim: int,
-        classes: int,
-        margin: int = 4,
-        *,
-        annealing: float = 0.0,
-        scale: float | None = None,
-        **options: object,
-    ) -> None:
-        super().__init__(dim, classes, scale=scale, margin=margin, annealing=annealing, **options)  # type: ignore[arg-type]
+    def __init__(self, dim: int, classes: int, margin: int = 4, **settings: Any) -> None:
+        super().__init__(dim, classes, margin=margin, **settings)
 
 
 def _check_margin(kind: str, margin: float | int) -> None:
@@ -232,39 +197,10 @@ def _sine(x: Float[Tensor, "*batch dim"], y: Float[Tensor, "*batch dim"]) -> Flo
     return torch.where(one_is_zero, 1.0, apart * together / 2)
 
 
-register(
-    "normface",
-    lambda n: NormFace(n.dim, n.classes),
-    "−log softmax_y s cos θ",
-    "Wang et al., ACM MM 2017",
-    class_rows=("weight",),
-    takes="features",
-    soft_targets=False,
-)
-register(
-    "cosface",
-    lambda n: CosFace(n.dim, n.classes),
-    "s(cos θ_y − m) at the label",
-    "Wang et al., CVPR 2018",
-    class_rows=("weight",),
-    takes="features",
-    soft_targets=False,
-)
-register(
-    "arcface",
-    lambda n: ArcFace(n.dim, n.classes),
-    "s cos(θ_y + m) at the label",
-    "Deng et al., CVPR 2019",
-    class_rows=("weight",),
-    takes="features",
-    soft_targets=False,
-)
-register(
-    "sphereface",
-    lambda n: SphereFace(n.dim, n.classes),
-    "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k",
-    "Liu et al., CVPR 2017",
-    class_rows=("weight",),
-    takes="features",
-    soft_targets=False,
-)
+for _name, _kind, _formula, _source in (
+    ("normface", NormFace, "−log softmax_y s cos θ", "Wang et al., ACM MM 2017"),
+    ("cosface", CosFace, "s(cos θ_y − m) at the label", "Wang et al., CVPR 2018"),
+    ("arcface", ArcFace, "s cos(θ_y + m) at the label", "Deng et al., CVPR 2019"),
+    ("sphereface", SphereFace, "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k", "Liu et al., CVPR 2017"),
+):
+    register(_name, _kind, _formula, _source, class_rows=("weight",), soft_targets=False)

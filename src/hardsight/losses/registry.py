@@ -6,17 +6,19 @@
     GCELoss = gce_loss.module
 
 The function makes one loss per row of logits; callers give logits and target, and `sample_weight`, `ignore_index` and
-`reduction` as everywhere. A loss with a state of its own is a class, put into the registry by `register`. The docs'
-table and the shared law tests read `LOSSES`, which is complete when `hardsight.losses` is imported.
+`reduction` as everywhere. Of a loss of another kind the module is a `LossModule` of its public function, put into the
+registry by `register`. The docs' table and the shared law tests read `LOSSES`, which is complete once
+`hardsight.losses` is imported.
 """
 
 import functools
 import inspect
 import math
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,6 +30,8 @@ Share = Annotated[float, functools.partial(check_range, low=0.0, high=1.0)]
 PositiveShare = Annotated[float, functools.partial(check_range, low=0.0, high=1.0, open_low=True)]
 NotNegative = Annotated[float, functools.partial(check_range, low=0.0)]
 Positive = Annotated[float, functools.partial(check_range, low=0.0, open_low=True)]
+# Of every module, whose function checks it where it reduces.
+_REDUCTION = {"reduction": lambda value, name: check_reduction(value)}
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,10 @@ class LossEntry:
     make: Callable[[Sizes], nn.Module]
     formula: str
     source: str
+    takes: str  # the first argument of forward: "logits" or "features"
+    needs_ids: bool  # forward(..., ids=) names the samples
     low: float = 0.0
     high: float = math.inf
-    takes: str = "logits"  # or "features": the first argument of forward
-    needs_ids: bool = False  # forward(..., ids=) names the samples
     soft_targets: bool = True  # class probabilities are accepted as well as indices
     pairs: bool = False  # one loss a pair, not a sample
     best_at_label: bool = True  # the more the labelled class leads, the smaller the loss
@@ -62,18 +66,38 @@ class LossEntry:
 LOSSES: dict[str, LossEntry] = {}
 
 
-def register(name: str, make: Callable[[Sizes], nn.Module], formula: str, source: str, **laws: Any) -> None:
-    """Put a loss into the registry."""
+def register(
+    name: str,
+    kind: "type[nn.Module]",
+    formula: str,
+    source: str,
+    *,
+    options: Callable[[Sizes], dict[str, Any]] = lambda sizes: {},
+    **laws: Any,
+) -> None:
+    """Put a module into the registry: made with its defaults, with `options`, and with the sizes that it asks for.
+
+    A constructor asks for a size by a parameter without default of the name dim, classes or num_samples.
+    """
     if name in LOSSES:
         raise ValueError(f"name must be new to the registry of losses; got {name!r} twice")
-    LOSSES[name] = LossEntry(name, make, formula, source, **laws)
+    parameters = inspect.signature(kind).parameters.values()
+    asked = {one.name for one in parameters if one.default is one.empty}
+
+    def make(sizes: Sizes) -> nn.Module:
+        known: dict[str, Any] = {"dim": sizes.dim, "classes": sizes.classes, "num_samples": sizes.samples}
+        return kind(**({key: value for key, value in known.items() if key in asked} | options(sizes)))
+
+    first, *others = list(inspect.signature(kind.forward).parameters)[1:]
+    takes = "features" if first == "features" else "logits"
+    LOSSES[name] = LossEntry(name, make, formula, source, takes, **{"needs_ids": "ids" in others} | laws)
 
 
 @runtime_checkable
 class LossFunction(Protocol):
     """A loss on logits: called with logits, target and the settings by name."""
 
-    module: "type[LogitLoss]"
+    module: "type[LossModule]"
 
     def __call__(
         self,
@@ -87,24 +111,29 @@ class LossFunction(Protocol):
     ) -> Tensor: ...
 
 
-# What every loss on logits takes around its settings.
-_SHARED = {
-    name: inspect.Parameter(name, kind, default=default, annotation=annotation)
-    for name, kind, default, annotation in (
-        ("logits", inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty, Tensor),
-        ("target", inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty, Tensor),
-        ("sample_weight", inspect.Parameter.KEYWORD_ONLY, None, Tensor | None),
-        ("ignore_index", inspect.Parameter.KEYWORD_ONLY, -100, int),
-        ("reduction", inspect.Parameter.KEYWORD_ONLY, "mean", str),
-    )
-}
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+# What a call brings; all else that has a default is a setting of the module.
+_OF_A_CALL = ("sample_weight", "normaliser", "kept")
+_LAST = ("reduction", "ignore_index")
+
+
+def checked(function: Function) -> Function:
+    """The function, which first runs the checks that its parameters' annotations bring."""
+    checks, names = _checks_of(function), list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def public(*given: Any, **named: Any) -> Tensor:
+        for name, value in [*zip(names, given, strict=False), *named.items()]:
+            if name in checks:
+                checks[name](value, name)
+        return function(*given, **named)
+
+    return cast(Function, public)
 
 
 def on_rows(per_row: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A public loss on logits from a function that gives the losses of the rows."""
-    checks = _checks_of(per_row)
 
-    @functools.wraps(per_row)
     def public(
         logits: Tensor,
         target: Tensor,
@@ -114,20 +143,20 @@ def on_rows(per_row: Callable[..., Tensor]) -> Callable[..., Tensor]:
         reduction: str = "mean",
         **settings: Any,
     ) -> Float[Tensor, "..."]:
-        for name, value in settings.items():
-            _checked(checks, name, value)
         rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
-        return rows.reduce(per_row(rows, *given, **settings), reduction)
+        return rows.reduce(checked_rows(rows, *given, **settings), reduction)
 
-    _, *settings = inspect.signature(per_row).parameters.values()
-    plain = [one.replace(annotation=getattr(one.annotation, "__origin__", one.annotation)) for one in settings]
-    first, last = list(_SHARED.values())[:2], list(_SHARED.values())[2:]
-    public.__signature__ = inspect.Signature([*first, *plain, *last], return_annotation=Tensor)  # type: ignore[attr-defined]
+    checked_rows = checked(per_row)
+    logits, target, _, *shared, _ = inspect.signature(public).parameters.values()
+    _, *own = inspect.signature(per_row).parameters.values()
+    functools.update_wrapper(public, per_row)
+    every = [logits, target, *map(_plain, own), *shared]
+    public.__signature__ = inspect.Signature(every, return_annotation=Tensor)  # type: ignore[attr-defined]
     return public
 
 
 def loss(
-    name: str, module: str, formula: str, source: str, *, fixed: Mapping[str, Any] | None = None, **laws: Any
+    name: str, module: str, formula: str, source: str, *, fixed: dict[str, Any] | None = None, **laws: Any
 ) -> Callable[[Callable[..., Tensor]], LossFunction]:
     """A public loss, its module and its row of the registry from a function that gives the losses of the rows.
 
@@ -136,80 +165,116 @@ def loss(
 
     def define(per_row: Callable[..., Tensor]) -> LossFunction:
         public = on_rows(per_row)
-        made = module_of(public, module, fixed)
-        public.module = made  # type: ignore[attr-defined]
-        register(name, lambda sizes: made(), formula, source, **laws)
+        public.module = module_of(public, module, fixed)  # type: ignore[attr-defined]
+        register(name, public.module, formula, source, **laws)  # type: ignore[attr-defined]
         return cast(LossFunction, public)
 
     return define
 
 
 def module_of(
-    public: Callable[..., Tensor], name: str, fixed: Mapping[str, Any] | None = None, /, **defaults: Any
-) -> "type[LogitLoss]":
-    """The module of a loss: `defaults` differ from the function's, and `fixed` settings are not offered."""
-    fixed = fixed or {}
-    offered = [
-        one.replace(kind=one.POSITIONAL_OR_KEYWORD, default=defaults.get(one.name, one.default))
-        for one in inspect.signature(public).parameters.values()
-        if one.name not in (*_SHARED, *fixed) and one.default is not one.empty
-    ]
-    shared = [_SHARED["reduction"], _SHARED["ignore_index"]]
-    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature([this, *offered, *shared])
-    checks = _checks_of(inspect.unwrap(public))
-
-    def construct(self: LogitLoss, *given: Any, **named: Any) -> None:
-        bound = signature.bind(self, *given, **named)
-        bound.apply_defaults()
-        settings = {key: value for key, value in bound.arguments.items() if key != "self"}
-        LogitLoss.__init__(self, **{key: _checked(checks, key, value) for key, value in settings.items()}, **fixed)
-
-    construct.__signature__ = signature  # type: ignore[attr-defined]
-    chosen = "".join(f", {key}={value!r}" for key, value in {**defaults, **fixed}.items())
-    doc = f"`{public.__name__}` as a module{chosen}."
-    body = {"__init__": construct, "__doc__": doc, "__module__": public.__module__, "function": staticmethod(public)}
-    return type(name, (LogitLoss,), body)
+    public: Callable[..., Tensor], name: str, fixed: dict[str, Any] | None = None, /, **defaults: Any
+) -> "type[LossModule]":
+    """The module of a loss on logits: `defaults` differ from the function's, and `fixed` settings are not offered."""
+    chosen = "".join(f", {key}={value!r}" for key, value in {**defaults, **(fixed or {})}.items())
+    body = {"__doc__": f"`{public.__name__}` as a module{chosen}.", "__module__": public.__module__}
+    return types.new_class(
+        name, (LossModule,), {"of": public, "fixed": fixed, **defaults}, lambda space: space.update(body)
+    )
 
 
-class LogitLoss(nn.Module):
-    """A loss on logits as a module: its `function`, called with the settings kept as attributes, tensors as buffers."""
+class LossModule(nn.Module):
+    """A loss as a module: its function, called with the settings kept as attributes, tensors as buffers.
 
-    function: Callable[..., Tensor]
+    `class GCELoss(LossModule, of=gce_loss)` takes whatever the function has defaults for, but settings that are `fixed`
+    and those that the module has `kept` to give them itself; other defaults may be named. A constructor of its own
+    hands the settings on as **settings. What the annotations do not check, `check` does.
+    """
 
-    def __init__(self, *, reduction: str = "mean", ignore_index: int = -100, **settings: Any) -> None:
+    function: ClassVar[Callable[..., Tensor]]
+    settings: ClassVar[inspect.Signature] = inspect.Signature()
+    fixed: ClassVar[dict[str, Any]] = {}
+    reduction: str
+    ignore_index: int
+
+    def __init_subclass__(
+        cls,
+        of: Callable[..., Tensor] | None = None,
+        fixed: dict[str, Any] | None = None,
+        kept: tuple[str, ...] = (),
+        **defaults: Any,
+    ) -> None:
+        super().__init_subclass__()
+        if of is None:
+            return
+        cls.function, cls.fixed = staticmethod(of), fixed or {}
+        offered = [
+            _plain(one).replace(kind=one.POSITIONAL_OR_KEYWORD, default=defaults.get(one.name, one.default))
+            for one in inspect.signature(of).parameters.values()
+            if one.name in defaults
+            or (one.default is not one.empty and one.name not in (*_OF_A_CALL, *cls.fixed, *kept))
+        ]
+        offered.sort(key=lambda one: _LAST.index(one.name) + 1 if one.name in _LAST else 0)
+        cls.settings = inspect.Signature(offered)
+        _say_what_is_taken(cls, offered)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__()
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
-        self._settings = tuple(settings)
-        for name, value in settings.items():
+        bound = self.settings.bind(*given, **named)
+        bound.apply_defaults()
+        checks = _REDUCTION | _checks_of(inspect.unwrap(type(self).function))
+        for name, value in (bound.arguments | self.fixed).items():
+            if name in checks:
+                checks[name](value, name)
             if isinstance(value, Tensor):
                 self.register_buffer(name, value)
             else:
                 setattr(self, name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Raise where settings do not go together."""
 
     def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return type(self).function(
-            logits,
-            target,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            **{name: getattr(self, name) for name in self._settings},
-        )
+        return self.call(logits, target, sample_weight=sample_weight)
+
+    def call(self, *given: Any, **named: Any) -> Tensor:
+        """The function of these arguments and the settings."""
+        kept = {name: getattr(self, name) for name in (*self.settings.parameters, *self.fixed)}
+        return type(self).function(*given, **named, **kept)
 
     def extra_repr(self) -> str:
-        settings = [f"{name}={getattr(self, name)!r}" for name in self._settings if name not in self._buffers]
-        return ", ".join([*settings, f"reduction={self.reduction!r}"])
+        names = [name for name in self.settings.parameters if name not in (*self._buffers, "ignore_index")]
+        shown = {name: getattr(self, name) for name in names}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
 
 
-def _checks_of(per_row: Callable[..., Tensor]) -> dict[str, Callable[..., Any]]:
-    """The check that each setting's annotation brings."""
-    hints = typing.get_type_hints(per_row, include_extras=True)
+def _say_what_is_taken(kind: type[LossModule], offered: list[inspect.Parameter]) -> None:
+    """Give a loss's constructor the signature of what it takes: its own parameters and the settings."""
+    inherited = kind.__init__
+
+    @functools.wraps(inherited)
+    def construct(self: LossModule, *given: Any, **named: Any) -> None:
+        inherited(self, *given, **named)
+
+    # That of a base has its own settings in it; the function behind it has not.
+    parameters = list(inspect.signature(inspect.unwrap(inherited)).parameters.values())
+    own = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    if len(own) > 1 and all(one.kind != one.VAR_POSITIONAL for one in parameters):
+        offered = [one.replace(kind=one.KEYWORD_ONLY) for one in offered]
+    named = {one.name for one in own}
+    every = sorted([*own, *(one for one in offered if one.name not in named)], key=lambda one: one.kind)
+    construct.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    kind.__init__ = construct  # type: ignore[method-assign]
+
+
+def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
+    """The parameter without its check: of the type that it has."""
+    kind = parameter.annotation
+    return parameter.replace(annotation=kind.__origin__ if typing.get_origin(kind) is Annotated else kind)
+
+
+def _checks_of(function: Callable[..., Tensor]) -> dict[str, Callable[..., Any]]:
+    """The check that each parameter's annotation brings."""
+    hints = typing.get_type_hints(function, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items() if typing.get_origin(hint) is Annotated}
-
-
-def _checked(checks: dict[str, Callable[..., Any]], name: str, value: Any) -> Any:
-    if name in checks:
-        checks[name](value, name)
-    return value

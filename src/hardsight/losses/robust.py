@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from hardsight import distributed
-from hardsight.losses.inputs import Rows, as_rows, bounded, check_ids, check_range, check_reduction
-from hardsight.losses.registry import NotNegative, PositiveShare, Share, loss, module_of, register
+from hardsight.losses.inputs import Rows, as_rows, bounded, check_ids
+from hardsight.losses.registry import LossModule, NotNegative, PositiveShare, Share, checked, loss, module_of, register
 
 
 def _check_log_of_zero(value: float, name: str) -> None:
@@ -107,12 +107,7 @@ SymmetricCrossEntropy = symmetric_cross_entropy.module
 FocalLoss = focal_loss.module
 SoftBootstrapping = bootstrapping_loss.module
 HardBootstrapping = module_of(bootstrapping_loss, "HardBootstrapping", {"hard": True}, beta=0.8)
-register(
-    "bootstrapping_hard",
-    lambda sizes: HardBootstrapping(),
-    "−β log p_y − (1−β) log max p",
-    "Reed et al., ICLR-W 2015",
-)
+register("bootstrapping_hard", HardBootstrapping, "−β log p_y − (1−β) log max p", "Reed et al., ICLR-W 2015")
 
 
 def box_cox(log_p: Tensor, q: float) -> Tensor:
@@ -148,16 +143,13 @@ def entropy(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
     return -(log_p.exp() * _at_least_finite(log_p)).sum(-1)
 
 
-def check_q(q: float) -> float:
-    return check_range(q, "q", 0.0, 1.0, open_low=True)
-
-
+@checked
 def truncated_gce_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    q: float = 0.7,
-    k: float = 0.5,
+    q: PositiveShare = 0.7,
+    k: PositiveShare = 0.5,
     kept: Bool[Tensor, "..."] | None = None,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
@@ -167,8 +159,6 @@ def truncated_gce_loss(
 
     With `kept`, a flag a sample, the flag decides instead of p > k: the other half of the alternation.
     """
-    check_q(q)
-    check_range(k, "k", 0.0, 1.0, open_low=True)
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
     log_p = rows.at_label(rows.log_softmax())
     if kept is not None and kept.numel() != len(log_p):
@@ -177,30 +167,23 @@ def truncated_gce_loss(
     return rows.reduce(torch.where(followed, box_cox(log_p, q), (1 - k**q) / q), reduction)
 
 
-class TruncatedGCELoss(nn.Module):
+class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
     """`truncated_gce_loss` as a module; with `num_samples`, the alternation over a table of that many samples.
 
     With the table: forward(logits, labels, ids=ids), and at the end of an epoch that prunes `prune(ids, logits,
     labels)` for every batch, then `end_pruning()`, which brings the processes together. The table is in the state.
     """
 
+    k: float
     kept: Tensor
     votes: Tensor
 
     def __init__(
-        self,
-        q: float = 0.7,
-        k: float = 0.5,
-        num_samples: int | None = None,
-        *,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        process_group: Any = None,
-    ) -> None:
-        super().__init__()
-        self.q, self.k = check_q(q), check_range(k, "k", 0.0, 1.0, open_low=True)
-        self.reduction = check_reduction(reduction)
-        self.ignore_index, self.process_group = ignore_index, process_group
+        self, q: float = 0.7, k: float = 0.5, num_samples: int | None = None, *, process_group: Any = None,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(q, k, **settings)
+        self.process_group = process_group
         self.has_table = num_samples is not None
         if num_samples is not None:
             self.register_buffer("kept", torch.ones(num_samples, dtype=torch.bool))
@@ -215,22 +198,13 @@ class TruncatedGCELoss(nn.Module):
         *,
         ids: Integer[Tensor, "..."] | None = None,
     ) -> Tensor:
-        if self.has_table and ids is None:
-            raise ValueError("ids must name the samples when the loss holds a table (num_samples); got None")
         kept = None
-        if ids is not None and self.has_table:
+        if self.has_table:
+            if ids is None:
+                raise ValueError("ids must name the samples when the loss holds a table (num_samples); got None")
             samples = logits.select(min(1, logits.ndim - 1), 0).numel()
             kept = self.kept[check_ids(ids, samples, len(self.kept))]
-        return truncated_gce_loss(
-            logits,
-            labels,
-            q=self.q,
-            k=self.k,
-            kept=kept,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        return self.call(logits, labels, kept=kept, sample_weight=sample_weight)
 
     @torch.no_grad()
     def prune(self, ids: Integer[Tensor, "..."], logits: Tensor, labels: Tensor) -> None:
@@ -255,24 +229,22 @@ class TruncatedGCELoss(nn.Module):
         self.votes.fill_(-1)
         return self.kept.float().mean()
 
-    def extra_repr(self) -> str:
-        return f"q={self.q}, k={self.k}"
-
 
 register(
     "truncated_gce",
-    lambda n: TruncatedGCELoss(),
+    TruncatedGCELoss,
     "(1 − max(p_y, k)^q)/q",
     "Zhang & Sabuncu, NeurIPS 2018",
     high=(1 - 0.5**0.7) / 0.7,
+    needs_ids=False,
     soft_targets=False,
 )
 register(
     "truncated_gce_pruned",
-    lambda n: TruncatedGCELoss(num_samples=n.samples),
+    TruncatedGCELoss,
     "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
     "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
+    options=lambda sizes: {"num_samples": sizes.samples},
     high=1 / 0.7,
-    needs_ids=True,
     soft_targets=False,
 )

@@ -80,7 +80,7 @@ def _emphasis(
     if row["epoch"] >= loss.warm_up:
         loss.rise(row["train_accuracy"])
     said: Row = {"estimated_noise_rate": float(loss.rate)} if loss.decided else {}
-    return said | ({} if loss.knobs is None else loss.knobs._asdict())
+    return said | ({} if loss.emphasis is None else loss.emphasis._asdict())
 
 
 def _look(network: Network, samples: Iterable[Any], device: torch.device) -> Iterator[_Looked]:

@@ -15,8 +15,14 @@ def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | N
 
 def check_shapes(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
     """As `check_features_and_weight`, without a look at the values of the features."""
-    check_matrix("features", features, "[samples, dim]")
+    check_layout(features, weight, bias)
     check_head(weight, bias)
+
+
+def check_layout(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """As `check_features_and_weight`, without a look at any value, which would wait for a GPU."""
+    check_matrix("features", features, "[samples, dim]")
+    _check_head_layout(weight, bias)
     if features.shape[1] != weight.shape[1]:
         raise ValueError(
             f"features and weight must have the same dim; got features {_shape(features)} and weight {_shape(weight)}"
@@ -25,16 +31,21 @@ def check_shapes(features: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 def check_head(weight: Tensor, bias: Tensor | None = None) -> None:
     """Weight is [C, D] floats and finite with C >= 2, bias is [C] and finite."""
+    _check_head_layout(weight, bias)
+    check_finite("weight", weight)
+    if bias is not None:
+        check_finite("bias", bias)
+
+
+def _check_head_layout(weight: Tensor, bias: Tensor | None) -> None:
     check_matrix("weight", weight, "[classes, dim]")
     if weight.shape[0] < 2:
         raise ValueError(f"weight must have a row for each of at least 2 classes; got {_shape(weight)}")
-    check_finite("weight", weight)
     if bias is None:
         return
     check_tensor("bias", bias)
     if bias.shape != weight.shape[:1]:
         raise ValueError(f"bias must have one number for each class {_shape(weight[:, 0])}; got {_shape(bias)}")
-    check_finite("bias", bias)
 
 
 def check_features(features: Tensor, name: str = "features") -> None:

@@ -165,12 +165,3 @@ def test_without_power_an_impossible_label_has_its_weight(device: str) -> None:
         _, got = gradient(fused, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
         _, want = gradient(plainly, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
         torch.testing.assert_close(got, want)
-
-
-def test_a_transform_of_ones_own_goes_the_way_of_the_named_ones(device: str) -> None:
-    logits, labels, weight = draw((5, 300), torch.float32, device)
-    for name, function in (("exp", torch.exp), ("identity", lambda argument: argument)):
-        want_value, want = gradient(fused, logits, labels, transform=name, sample_weight=weight)
-        value, got = gradient(fused, logits, labels, transform=function, sample_weight=weight)
-        torch.testing.assert_close(got, want, atol=1e-7, rtol=1e-4)
-        torch.testing.assert_close(value, want_value)

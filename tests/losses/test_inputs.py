@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import hardsight as hs
 import hardsight.losses
-from hardsight import kernels, losses
+from hardsight import losses
 from hardsight.losses import LOSSES, CrossEntropy, GCELoss, LabelSmoothing, cross_entropy, gce_loss
 from hardsight.losses.registry import Sizes
 
@@ -161,7 +161,6 @@ WITHOUT_DIM = {
     "arcface": lambda features, labels: losses.ArcFace(0, 2)(features, labels),
     "lid": lambda features, labels: losses.local_intrinsic_dimensionality(features, neighbours=1),
     "linear": lambda features, labels: losses.linear_gradient_rescaling(features, features[:2], None, labels),
-    "kernel, scores": lambda features, labels: kernels.angular_scores(features, features[:2], labels),
     "angles": lambda features, labels: hs.angle_between(features, features),
 }
 

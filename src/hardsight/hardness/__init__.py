@@ -24,6 +24,7 @@ from hardsight.hardness.dynamics import dynamics_scores  # noqa: F401 (the modul
 from hardsight.hardness.registry import SCORES, Score, get_score, model_scores, register
 from hardsight.hardness.scoring import DEFAULT_SCORES, score
 from hardsight.hardness.several_passes import variance_of_gradients  # noqa: F401 (likewise)
+from hardsight.hardness.summary import summarise
 
 __all__ = [
     "DEFAULT_SCORES",
@@ -48,4 +49,5 @@ __all__ = [
     "prototype_angle",
     "register",
     "score",
+    "summarise",
 ]

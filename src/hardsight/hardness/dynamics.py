@@ -5,13 +5,14 @@ A sample that was never recorded has no score: its entry is NaN. Epochs are numb
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import hardsight.hardness.definitions  # noqa: F401 (it registers the scores that are followed over training)
 from hardsight.hardness.mixture import small_loss_mixture
 from hardsight.hardness.registry import SCORES, Score, get_score, register
 
@@ -50,26 +51,24 @@ def choose_dynamics_scores(names: Iterable[str]) -> list[Score]:
     return chosen
 
 
-def mean_of(measure: str, aggregates: Aggregates) -> Tensor:
-    """Average of a measure over the epochs in which the sample was seen."""
+def _mean_of(measure: str, aggregates: Aggregates) -> Tensor:
     return _recorded(aggregates, aggregates[f"{measure}_mean"])
 
 
-def last_of(measure: str, aggregates: Aggregates) -> Tensor:
-    """A measure's value in the last epoch in which the sample was seen."""
-    return _recorded(aggregates, aggregates[f"{measure}_last"])
+def _register_over_training(name: str, title: str, source: str, measure: str, which: Literal["mean", "last"]) -> None:
+    """A score of a model, averaged over the epochs in which the sample was seen, or in the last of them."""
+    one = SCORES[measure]
+
+    @register(
+        name, title, source=source, larger_is_harder=one.larger_is_harder, low=one.low, high=one.high,
+        measures=(measure,),
+    )  # fmt: skip
+    def over_training(aggregates: Aggregates) -> Tensor:
+        return _recorded(aggregates, aggregates[f"{measure}_{which}"])
 
 
-@register("avh_mean", "AVH, mean", measures=("avh",), source=_AVH, larger_is_harder=True, high=1.0)
-def avh_mean(aggregates: Aggregates) -> Tensor:
-    """AVH averaged over the epochs. In [0, 1]; larger is harder."""
-    return mean_of("avh", aggregates)
-
-
-@register("avh_last", "AVH, last epoch", measures=("avh",), source=_AVH, larger_is_harder=True, high=1.0)
-def avh_last(aggregates: Aggregates) -> Tensor:
-    """AVH in the last epoch. In [0, 1]; larger is harder."""
-    return last_of("avh", aggregates)
+_register_over_training("avh_mean", "AVH, mean", _AVH, "avh", "mean")
+_register_over_training("avh_last", "AVH, last epoch", _AVH, "avh", "last")
 
 
 @register(
@@ -85,67 +84,16 @@ def avh_slope(aggregates: Aggregates) -> Tensor:
     return _recorded(aggregates, torch.where(spread > 0, slope, 0.0))
 
 
-@register(
-    "angular_margin_mean", "Angular margin (radians), mean", measures=("angular_margin",), source=_ANGLE,
-    larger_is_harder=False, low=-math.pi, high=math.pi,
-)  # fmt: skip
-def angular_margin_mean(aggregates: Aggregates) -> Tensor:
-    """Angular margin (radians) averaged over the epochs. In [-pi, pi]; larger is easier."""
-    return mean_of("angular_margin", aggregates)
-
-
-@register(
-    "angular_margin_last", "Angular margin (radians), last epoch", measures=("angular_margin",), source=_ANGLE,
-    larger_is_harder=False, low=-math.pi, high=math.pi,
-)  # fmt: skip
-def angular_margin_last(aggregates: Aggregates) -> Tensor:
-    """Angular margin (radians) in the last epoch. In [-pi, pi]; larger is easier."""
-    return last_of("angular_margin", aggregates)
-
-
-@register(
-    "aum", "Area under the margin", measures=("margin",), source="Pleiss et al. 2020, Eq. 2", larger_is_harder=False,
-    low=-math.inf,
-)  # fmt: skip
-def area_under_margin(aggregates: Aggregates) -> Tensor:
-    """Logit margin averaged over the epochs (Pleiss et al. 2020). Larger is easier; mislabelled ones are negative."""
-    return mean_of("margin", aggregates)
-
-
-@register(
-    "margin_last", "Logit margin, last epoch", measures=("margin",), source="Pleiss et al. 2020, Eq. 1",
-    larger_is_harder=False, low=-math.inf,
-)  # fmt: skip
-def margin_last(aggregates: Aggregates) -> Tensor:
-    """Logit margin in the last epoch. Larger is easier."""
-    return last_of("margin", aggregates)
-
-
-@register(
-    "loss_mean", "Loss area: cross-entropy (nats), mean", measures=("loss",),
-    source="mean over training, as in Huang et al. 2019", larger_is_harder=True,
-)  # fmt: skip
-def loss_mean(aggregates: Aggregates) -> Tensor:
-    """Cross-entropy averaged over the epochs: the area under the loss curve, per epoch. Larger is harder."""
-    return mean_of("loss", aggregates)
-
-
-@register(
-    "loss_last", "Cross-entropy (nats), last epoch", measures=("loss",), source="-log of the model confidence",
-    larger_is_harder=True,
-)  # fmt: skip
-def loss_last(aggregates: Aggregates) -> Tensor:
-    """Cross-entropy in the last epoch. Larger is harder."""
-    return last_of("loss", aggregates)
-
-
-@register(
-    "confidence_mean", "Confidence (data map)", measures=("confidence",), source=_DATA_MAPS, larger_is_harder=False,
-    high=1.0,
-)  # fmt: skip
-def confidence_mean(aggregates: Aggregates) -> Tensor:
-    """Probability of the label averaged over the epochs (data maps). In [0, 1]; larger is easier."""
-    return mean_of("confidence", aggregates)
+_MARGIN = "Angular margin (radians)"
+_register_over_training("angular_margin_mean", f"{_MARGIN}, mean", _ANGLE, "angular_margin", "mean")
+_register_over_training("angular_margin_last", f"{_MARGIN}, last epoch", _ANGLE, "angular_margin", "last")
+_register_over_training("aum", "Area under the margin", "Pleiss et al. 2020, Eq. 2", "margin", "mean")
+_register_over_training("margin_last", "Logit margin, last epoch", "Pleiss et al. 2020, Eq. 1", "margin", "last")
+_register_over_training(
+    "loss_mean", "Loss area: cross-entropy (nats), mean", "mean over training, as in Huang et al. 2019", "loss", "mean"
+)
+_register_over_training("loss_last", "Cross-entropy (nats), last epoch", "-log of the model confidence", "loss", "last")
+_register_over_training("confidence_mean", "Confidence (data map)", _DATA_MAPS, "confidence", "mean")
 
 
 @register(
@@ -171,7 +119,7 @@ def aleatoric(aggregates: Aggregates) -> Tensor:
 
     As mean p (1 - mean p) - variance: right to a float32's rounding of 1, about 1e-7.
     """
-    mean = mean_of("confidence", aggregates)
+    mean = _mean_of("confidence", aggregates)
     return (mean * (1 - mean) - epistemic(aggregates)).clamp(min=0.0)
 
 
@@ -196,16 +144,10 @@ def agreement(aggregates: Aggregates) -> Tensor:
 
     In [1 / classes, 1]; larger is easier.
     """
-    return mean_of("agreement", aggregates)
+    return _mean_of("agreement", aggregates)
 
 
-@register(
-    "el2n_mean", "EL2N, mean", measures=("el2n",), source="Paul et al. 2021, Definition 2, over training",
-    larger_is_harder=True, high=math.sqrt(2),
-)  # fmt: skip
-def el2n_mean(aggregates: Aggregates) -> Tensor:
-    """EL2N averaged over all epochs. In [0, sqrt(2)]; larger is harder."""
-    return mean_of("el2n", aggregates)
+_register_over_training("el2n_mean", "EL2N, mean", "Paul et al. 2021, Definition 2, over training", "el2n", "mean")
 
 
 @register(
@@ -266,7 +208,7 @@ def second_split_forgetting(aggregates: Aggregates) -> Tensor:
 )  # fmt: skip
 def small_loss_gaussian(aggregates: Aggregates) -> Tensor:
     """Share of the high one of two Gaussians fitted to mean losses (Li et al. 2020). In [0, 1]; larger is harder."""
-    return small_loss_mixture(loss_mean(aggregates), "gaussian")
+    return small_loss_mixture(_mean_of("loss", aggregates), "gaussian")
 
 
 @register(
@@ -275,7 +217,7 @@ def small_loss_gaussian(aggregates: Aggregates) -> Tensor:
 )  # fmt: skip
 def small_loss_beta(aggregates: Aggregates) -> Tensor:
     """Share of the high one of two Betas fitted to mean losses (Arazo et al. 2019). In [0, 1]; larger is harder."""
-    return small_loss_mixture(loss_mean(aggregates), "beta")
+    return small_loss_mixture(_mean_of("loss", aggregates), "beta")
 
 
 @register("detector", "Learned noise detector", source="Jia et al. 2023", larger_is_harder=True, high=1.0)

@@ -48,9 +48,13 @@ def summarise(
     *,
     parts: Iterable[Part] = ("predicted", "angles", "logits", "spread"),
     chunk: int | None = None,
+    fused: bool = True,
 ) -> ClassSummary:
-    """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk."""
-    if features.device.type == "cuda" and features.dtype in _HALVES and "rank" not in parts:
+    """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk.
+
+    Fused, where a GPU serves half precision, one kernel gives the same; not `fused` is its definition, of any type.
+    """
+    if fused and features.device.type == "cuda" and features.dtype in _HALVES and "rank" not in parts:
         # Imported here: registering the kernels costs more than all else that scoring on a CPU imports.
         from hardsight.kernels.angular_scores import serves
 

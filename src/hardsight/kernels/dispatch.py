@@ -38,7 +38,7 @@ def chooses_fused(fused: Fused, *tensors: Tensor, unless: str | None = None) -> 
         return True
     if fused is True:
         raise ValueError(
-            f"fused must be 'auto' or False where no kernel can run ({unless or _obstacle(*tensors)}); got True"
+            f"fused must be 'auto' or False where no kernel can run ({unless or explain_obstacle(*tensors)}); got True"
         )
     return False
 
@@ -62,7 +62,7 @@ def _is_transformed(*tensors: Tensor) -> bool:
     return any(torch._C._functorch.is_functorch_wrapped_tensor(one) for one in tensors)
 
 
-def _obstacle(*tensors: Tensor) -> str:
+def explain_obstacle(*tensors: Tensor) -> str:
     """Why Triton does not serve these tensors."""
     devices, dtypes = ({str(getattr(one, name)) for one in tensors} for name in ("device", "dtype"))
     if not _TRITON_IS_INSTALLED:

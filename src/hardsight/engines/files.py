@@ -37,7 +37,7 @@ from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
 from hardsight.records import atomic_path
-from hardsight.validation import check_finite, check_labels, check_shapes
+from hardsight.validation import check_finite, check_head, check_labels, check_shapes
 
 HEAD_KEY = b"hardsight.head"
 ENDINGS = (".npz", ".safetensors", ".parquet")
@@ -120,7 +120,7 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
         arrays |= {name: value for name, value in _read(Path(head)).items() if name in ("weight", "bias")}
     missing = [name for name in ("features", "weight") if arrays.get(name) is None]
     if missing:
-        hint = "; give the head's file with --head-file" if missing == ["weight"] and head is None else ""
+        hint = "; give the head's file with --head" if missing == ["weight"] and head is None else ""
         if "logits" in arrays:
             hint = "; logits alone have no angles: hardsight.hardness scores them, and hardsight audit takes the table"
         elif "probabilities" in arrays:
@@ -138,6 +138,17 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
         common = functools.reduce(torch.promote_types, given)
         weight, bias = weight.to(common), None if bias is None else bias.to(common)
     return FeatureFile(stored, weight, bias, labels, ids)
+
+
+def read_head(path: Path | str) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of a linear head, in a file of arrays of these names."""
+    arrays = _read(Path(path))
+    weight, bias = (_in_memory(arrays.get(name)) for name in ("weight", "bias"))
+    if weight is None:
+        holds = ", ".join(name[:100] for name in arrays) or "nothing"
+        raise ValueError(f"head must be a file that holds weight, and bias where there is one; {path} holds {holds}")
+    check_head(weight, bias)
+    return weight, bias
 
 
 def _stored(array: StoredArray) -> StoredFeatures:
@@ -286,38 +297,55 @@ def _read_parquet(path: Path) -> dict[str, Any]:
     return arrays | _head_of(schema, path)
 
 
-def _refuse_gaps(name: str, missing: int, rows: int, path: Path) -> None:
+def _refuse_gaps(name: str, missing: int, rows: int, path: object) -> None:
     if missing:
         raise ValueError(f"column {name!r} of {path} must be filled; {missing} of {rows} are null")
 
 
 def _listed(file: Parquet, path: Path, rows: int) -> StoredFeatures:
     """The column of lists as a matrix; every list has the length of the first."""
-    kind = file.schema.field("features").type
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise ValueError(f"column 'features' of {path} must be a list of numbers for each sample; it is {kind}")
+    field = file.schema.field("features")
+    check_lists(field, path)
     if rows == 0:
         raise ValueError(f"{path} must hold at least one sample; it holds none")
-    first = next(_matrices(path, None), None)
+    first = next(_matrices(path, field, None), None)
     if first is None or not first.shape[1]:
         raise ValueError(f"column 'features' of {path} must have at least one number per sample; it has none")
-    return StoredFeatures((rows, first.shape[1]), first.dtype, lambda _: _matrices(path, first.shape[1]))
+    return StoredFeatures((rows, first.shape[1]), first.dtype, lambda _: _matrices(path, field, first.shape[1]))
 
 
-def _matrices(path: Path, length: int | None) -> Iterator[Tensor]:
+def _matrices(path: Path, field: pa.Field, length: int | None) -> Iterator[Tensor]:
     """Some rows of the features after others."""
     with Parquet(path) as file:
         for batch in file.batches(["features"]):
-            column = batch.column(0)
-            values = column.flatten()
-            _refuse_gaps("features", column.null_count, len(column), path)
-            if values.null_count:
-                raise ValueError(f"column 'features' of {path} must be filled; {values.null_count} numbers are null")
-            lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-            if len(lengths) > 1 or length not in (None, *lengths):
-                raise ValueError(f"column 'features' of {path} must have lists of one length; they differ")
-            yield _tensor(values.to_numpy()).reshape(len(column), lengths[0])
+            yield matrix_of(batch.column(0), field, path, length)
+
+
+def is_bfloat16(field: pa.Field) -> bool:
+    """Whether a column's lists hold bfloat16, which Arrow does not know: 16 bits each, and a word in the metadata."""
+    return field.type.value_type == pa.uint16() and (field.metadata or {}).get(b"dtype") == b"bfloat16"
+
+
+def check_lists(field: pa.Field, path: object) -> None:
+    """The column holds a list of numbers for each sample."""
+    kind = field.type
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise ValueError(f"column {field.name!r} of {path} must be a list of numbers for each sample; it is {kind}")
+
+
+def matrix_of(column: pa.Array, field: pa.Field, path: object, length: int | None = None) -> Tensor:
+    """Lists of one length, `length` where that is known, as a matrix."""
+    values = column.flatten()
+    _refuse_gaps(field.name, column.null_count, len(column), path)
+    if values.null_count:
+        raise ValueError(f"column {field.name!r} of {path} must be filled; {values.null_count} numbers are null")
+    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+    if len(lengths) > 1 or length not in (None, *lengths):
+        raise ValueError(f"column {field.name!r} of {path} must have lists of one length; they differ")
+    numbers = values.to_numpy(zero_copy_only=False)
+    flat = _tensor(numbers.view(np.int16)).view(torch.bfloat16) if is_bfloat16(field) else _tensor(numbers)
+    return flat.reshape(len(column), *(lengths or [length or 0]))
 
 
 def _tensor(values: np.ndarray) -> Tensor:

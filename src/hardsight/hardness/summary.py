@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hardsight.geometry import (
@@ -17,7 +18,6 @@ from hardsight.geometry import (
     angle_between,
     angle_of_cosine,
     angle_of_cosine_,
-    angles_to_classes,
     directions,
     norms,
     widen,
@@ -34,7 +34,9 @@ _FEATURE_ELEMENTS = 2**25
 # Elements of a weight that is copied to save a pass over every chunk: 64 MiB.
 _COPIED_ELEMENTS = 2**24
 # Norms outside this range might overflow or vanish in a float32 product or its reciprocal.
-_SAFE_NORMS = (1e-12, 1e12)
+SAFE_NORMS = (1e-12, 1e12)
+# Elements of the vectors of pairs that are measured together, and a multiple of what any processor's register holds.
+_PAIR_ELEMENTS, _REGISTERS = 2**22, 64
 # Beside a bias this many times as large, a product keeps too few digits for an angle.
 _LARGE_BIAS = 8.0
 _HALVES = (torch.bfloat16, torch.float16)
@@ -232,20 +234,34 @@ def _summarise_angles(features: Tensor, weight: Tensor, labels: Tensor, cosines:
     label_angle = angle_of_cosine(label_cosine)
     aligned = (label_cosine.abs() > NEARLY_PARALLEL).nonzero().squeeze(1)
     if len(aligned):
-        label_angle[aligned] = angle_between(features[aligned], weight[labels[aligned]])
+        label_angle[aligned] = _angles_of_pairs(features, weight, aligned, labels[aligned])
 
     # The labelled class leaves the row: -2 never is the largest cosine, and 0 adds a known pi/2 to the sum.
     nearest = cosines.scatter_(1, column, -2.0).amax(1)
     farthest = cosines.scatter_(1, column, 0.0).amin(1)
     nearest_other = angle_of_cosine(nearest)
-    angle_sum = angle_of_cosine_(cosines).sum(1) - math.pi / 2
     # Also the rows where rounding pushed a cosine past 1, whose arccos is no number.
     rows = ((nearest > NEARLY_PARALLEL) | (farthest < -NEARLY_PARALLEL)).nonzero().squeeze(1)
+    remeasured = cosines[rows]
+    angle_sum = angle_of_cosine_(cosines).sum(1) - math.pi / 2
     if len(rows):
-        exact = angles_to_classes(features[rows], weight)
+        exact = angle_of_cosine(remeasured)
+        at, classes = (remeasured.abs() > NEARLY_PARALLEL).nonzero().unbind(1)
+        exact[at, classes] = _angles_of_pairs(features, weight, rows[at], classes)
         nearest_other[rows] = exact.scatter_(1, column[rows], math.inf).amin(1)
         angle_sum[rows] = exact.scatter_(1, column[rows], 0.0).sum(1)
     return {"label_angle": label_angle, "angle_sum": angle_sum + label_angle, "nearest_other_angle": nearest_other}
+
+
+def _angles_of_pairs(features: Tensor, weight: Tensor, rows: Tensor, classes: Tensor) -> Tensor:
+    """`angle_between` of some pairs, each the same to the bit whichever others are measured with it.
+
+    Torch rounds the last few atan2 of a vector, which fill no register, otherwise than those before.
+    """
+    fill = (0, -len(rows) % _REGISTERS)
+    block = max(1, _PAIR_ELEMENTS // (_REGISTERS * features.shape[1])) * _REGISTERS
+    pairs = zip(F.pad(rows, fill).split(block), F.pad(classes, fill).split(block), strict=True)
+    return torch.cat([angle_between(features[row], weight[one]) for row, one in pairs])[: len(rows)]
 
 
 def _inverse(values: Tensor) -> Tensor:
@@ -255,7 +271,7 @@ def _inverse(values: Tensor) -> Tensor:
 
 def _norms_are_safe(values: Tensor, vectors: Tensor) -> bool:
     """Whether all are in the safe range, or 0 because the vector is, not because its squares vanished."""
-    low, high = _SAFE_NORMS
+    low, high = SAFE_NORMS
     zero = values == 0
     safe = bool((zero | ((values > low) & (values < high))).all())
     return safe and not (bool(zero.any()) and bool(vectors[zero].any()))

@@ -178,16 +178,14 @@ def test_bad_files_and_options(tmp_path: Path) -> None:
     out = ("-o", tmp_path / "scores.parquet")
     path = write(tmp_path / "f.npz")
     refused(run(tmp_path / "none.npz", *out), "is not there", tmp_path)
-    refused(run(tmp_path, *out), "is a folder: score its images by --model and --data", tmp_path)
+    refused(run(tmp_path, *out), "images are scored by --model and --data", tmp_path)
     refused(run(path, "-o", tmp_path / "scores.csv"), "--output must end in .parquet", tmp_path)
     refused(run(path, *out, "--score", "avhh"), "did you mean 'avh'?", tmp_path)
-    refused(run(*out), "give either a FILE of features, or --model and --data", tmp_path)
-    refused(run(path, *out, "--model", "hf:x"), "give either a FILE of features, or --model and --data", tmp_path)
+    refused(run(*out), "give either FEATURES", tmp_path)
+    refused(run(path, *out, "--model", "hf:x"), "give either FEATURES", tmp_path)
     for option in (("--unlabelled",), ("--size", "8"), ("--split", "val"), ("--head", "fc"), ("--num-classes", "3")):
         refused(run(path, *out, *option), f"{option[0]} belongs to --model and --data", tmp_path)
-    refused(
-        run("--model", "hf:x", "--data", tmp_path, *out, "--head-file", path), "--head-file belongs to a FILE", tmp_path
-    )
+    refused(run("--model", "hf:x", "--data", tmp_path, *out, "--engine", "ray"), "--engine belongs to shards", tmp_path)
     path.write_bytes(path.read_bytes()[:100])
     refused(run(path, *out), "is truncated or is not an .npz file", tmp_path)
 
@@ -264,3 +262,20 @@ def test_flags_take_the_place_of_a_processor_that_was_not_saved(photos: Path, ti
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["assumed"] == {}
     assert "assumed: --mean 0.485" in run(*words, "-o", tmp_path / "taken.parquet").stdout
+
+
+def test_shards_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for at in range(2):
+        write(tmp_path / "in" / f"{at}.parquet")
+    head, out = write(tmp_path / "head.npz"), tmp_path / "out"
+    common = (f"{tmp_path}/in/*.parquet", "--head", head, "--out", out, "--score", "avh")
+    result = run(*common, "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert (said["samples"], said["shards"], said["scored_before"], said["classes"]) == (18, 2, 0, 3)
+    assert pq.read_table(out / "1.parquet").column_names == ["id", "label", "predicted", "avh"]
+    assert "2 of the shards were scored before" in run(*common).stdout
+    refused(run(tmp_path / "in", "--out", out), "--head", tmp_path)
+    refused(run(*common, "--engine", "spark"), '--engine must be "local" or "ray"', tmp_path)
+    refused(run(*common, "--size", "224"), "--size belongs to --model and --data", tmp_path)

@@ -108,7 +108,7 @@ def test_a_small_parquet_of_1_gib_is_refused_before_it_is_unpacked(
 ) -> None:
     path = column_of_1_gib(tmp_path / "f.parquet")
     assert path.stat().st_size < MIB
-    answer = ended("score", path, "--head-file", tmp_path / "head.npz", "-o", tmp_path / "s.parquet")
+    answer = ended("score", path, "--head", tmp_path / "head.npz", "-o", tmp_path / "s.parquet")
     assert answer.code == 2, answer.said
     assert "f.parquet" in answer.said
     assert answer.peak < honest + 256 * MIB
@@ -253,7 +253,7 @@ def test_scoring_features_takes_memory_that_does_not_grow_with_them(
             column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dim)
             pq.write_table(pa.table({"features": column}), path, compression="none", use_dictionary=False)
         del values
-        answer = ended("score", path, "--head-file", tmp_path / "head.npz", "-o", tmp_path / "s.parquet")
+        answer = ended("score", path, "--head", tmp_path / "head.npz", "-o", tmp_path / "s.parquet")
         assert answer.code == 0, answer.said
         peaks.append(answer.peak)
     assert peaks[1] - peaks[0] < 60 * MIB, peaks

@@ -63,7 +63,7 @@ def _(folder: Path) -> list[str]:
         {"features": (member("'<f4'", "(4194304, 64)"), GIB), "weight": (member("'<f4'", "(0, 64)"), 0)},
     )
     np.savez(folder / "head.npz", weight=HEAD)
-    return [*SCORE, "f.npz", "--head-file", "head.npz"]
+    return [*SCORE, "f.npz", "--head", "head.npz"]
 
 
 @bomb("an npz of 50 members of zeros")
@@ -79,7 +79,7 @@ def _(folder: Path) -> list[str]:
     ids = {"ids": (member("'<U1'", f"({rows},)"), 4 * rows), "weight": (member("'<f4'", "(0, 1)"), 0)}
     zeros(folder / "f.npz", ids | {"features": (member("'<f4'", f"({rows}, 1)"), 4 * rows)})
     np.savez(folder / "head.npz", weight=HEAD[:, :1])
-    return [*SCORE, "f.npz", "--head-file", "head.npz"]
+    return [*SCORE, "f.npz", "--head", "head.npz"]
 
 
 @bomb("an npz that promises 10^12 rows")
@@ -127,7 +127,7 @@ def _(folder: Path) -> list[str]:
     column = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1 << 28, np.float32)), 64)
     pq.write_table(pa.table({"features": column}), folder / "f.parquet", compression="zstd")
     np.savez(folder / "head.npz", weight=HEAD)
-    return [*SCORE, "f.parquet", "--head-file", "head.npz"]
+    return [*SCORE, "f.parquet", "--head", "head.npz"]
 
 
 @bomb("a Parquet file with one long list")
@@ -137,7 +137,7 @@ def _(folder: Path) -> list[str]:
     )
     pq.write_table(pa.table({"features": lists}), folder / "f.parquet", compression="zstd")
     np.savez(folder / "head.npz", weight=HEAD)
-    return [*SCORE, "f.parquet", "--head-file", "head.npz"]
+    return [*SCORE, "f.parquet", "--head", "head.npz"]
 
 
 @bomb("a Parquet head of zeros")

@@ -222,7 +222,7 @@ WORLDS: dict[str, World] = {
     "features": World(
         features,
         [[*SCORE, name] for name in ("f.npz", "c.npz", "f.safetensors")]
-        + [[*SCORE, name, "--head-file", "head.npz"] for name in ("f.parquet", "g.parquet")],
+        + [[*SCORE, name, "--head", "head.npz"] for name in ("f.parquet", "g.parquet")],
     ),
     "photos": World(
         photos,

@@ -1,4 +1,4 @@
-"""`hardsight score`: scores of features in a file, or of a user's own model and images, as Parquet."""
+"""`hardsight score`: scores of features in a file or in shards, or of a user's own model and images, as Parquet."""
 
 import warnings
 from pathlib import Path
@@ -14,10 +14,20 @@ _SCORES = ("avh", "confidence", "norm", "angular_margin", "margin", "loss", "el2
 
 
 def score(
-    file: Annotated[
-        Path | None, typer.Argument(help="Features, weight and labels in a .npz, .safetensors or .parquet file.")
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FEATURES]",
+            help="Features: a file (npz, safetensors, parquet) with weight and labels; or shards, a folder or a glob, "
+            "local, s3:// or gs://.",
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The Parquet file to write.")] = Path("scores.parquet"),
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "--out", "-o", help="File to write; of shards a folder. [default: scores.parquet, scores]"
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -42,10 +52,8 @@ def score(
     ] = None,
     unlabelled: Annotated[bool, typer.Option("--unlabelled", help="Score against the predicted class.")] = False,
     head: Annotated[
-        str | None, typer.Option("--head", help="Name of the last linear layer, where it is not clear.")
-    ] = None,
-    head_file: Annotated[
-        Path | None, typer.Option("--head-file", help="Weight and bias (.npz, .safetensors) for a FILE without them.")
+        str | None,
+        typer.Option("--head", help="File of weight and bias, for features; a model's last linear layer, for images."),
     ] = None,
     scores: Annotated[list[str] | None, typer.Option("--score", help="A score to compute; may be repeated.")] = None,
     size: Annotated[str | None, typer.Option("--size", help="Input size: 224, or 224x192 (height x width).")] = None,
@@ -63,8 +71,15 @@ def score(
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at a time.")] = 64,
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Threads that decode images; 0: one a core, 8 at most.")
+        int,
+        typer.Option("--workers", min=0, help="Processes for shards [1]; threads for images. [one a core, 8 at most]"),
     ] = 0,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="Where shards are scored: local, or ray, on a cluster.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option("--address", help="Of the Ray cluster. [default: this machine]")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score every sample: how hard it is, by the angle to its class and by the usual scores.
@@ -73,20 +88,21 @@ def score(
 
         hardsight score features.npz -o scores.parquet
 
+        hardsight score shards/ --head head.safetensors --out scores/ --workers 4
+
         hardsight score --model hf:my-vit --data photos/ -o scores.parquet
 
         hardsight score --model timm:resnet50 --weights mine.safetensors --num-classes 7 --data photos/
     """
-    with one_sentence("size", "mean", "std", "interpolation", "weights", "num_classes", "device", scores="--score"):
+    told = ("size", "mean", "std", "interpolation", "weights", "num_classes", "device", "workers", "engine", "head")
+    with one_sentence(*told, scores="--score", output="--out"):
         from hardsight.hardness.scoring import choose_scores
         from hardsight.records import check_writable, write_table
 
-        # Before the work, not after it.
-        check_writable(_parquet(output))
         chosen = tuple(scores or _SCORES)
         choose_scores(chosen)
-        if (file is None) == (model is None and data is None):
-            raise ValueError("give either a FILE of features, or --model and --data")
+        if (source is None) == (model is None and data is None):
+            raise ValueError("give either FEATURES, a file or shards, or --model and --data")
         flags = {
             "size": _size(size),
             "mean": _numbers("mean", mean),
@@ -95,20 +111,38 @@ def score(
         }
         assumed: dict[str, Any] = {}
         notes: list[str] = []
-        if file is not None and file.is_dir():
-            raise ValueError(f"FILE must hold features, and {file} is a folder: score its images by --model and --data")
-        if file is not None:
+        of_images = {"layout": layout, "split": split, "classes": classes, "weights": weights,
+                     "num-classes": num_classes, **flags}  # fmt: skip
+        of_shards = {"engine": engine, "address": address}
+        if source is not None:
+            _check_not_given("--model and --data", of_images)
+        if source is not None and _are_shards(source):
+            from hardsight.engines.shards import score_shards
+
+            if head is None:
+                raise ValueError(
+                    f"--head, a file of weight and bias, must be given for shards of features, as in {source}; images "
+                    "are scored by --model and --data"
+                )
+            found = score_shards(
+                source, output or Path("scores"), head, chosen, workers=workers or 1, labelled=not unlabelled,
+                device=_device(device), engine=engine or "local", address=address,
+            )  # fmt: skip
+            _print_shards(found, chosen, as_json)
+            return
+        _check_not_given("shards", of_shards)
+        # Before the work, not after it.
+        target = _parquet(Path(output or "scores.parquet"))
+        check_writable(target)
+        if source is not None:
             from hardsight.engines.files import score_file
 
-            of_data = {"layout": layout, "split": split, "classes": classes, "unlabelled": unlabelled or None}
-            of_model = {"weights": weights, "num-classes": num_classes, "head": head, "device": device}
-            _check_not_given("--model and --data", {**of_data, **of_model, **flags})
-            table = score_file(file, chosen, head=head_file)
+            _check_not_given("--model and --data, or shards", {"device": device, "unlabelled": unlabelled or None})
+            table = score_file(source, chosen, head=head)
         else:
             from hardsight.engines.images import open_images, score_images
             from hardsight.engines.model_spec import load_model
 
-            _check_not_given("a FILE of features", {"head-file": head_file})
             if model is None or data is None:
                 raise ValueError("--model and --data belong together; give both")
             if classes is not None and unlabelled:
@@ -134,8 +168,8 @@ def score(
                     origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
                 )
             notes = [str(one.message) for one in warned]
-        write_table(output, table)
-    _print(table, output, assumed, notes, as_json)
+        write_table(target, table)
+    _print(table, target, assumed, notes, as_json)
 
 
 def _check_not_given(belongs_to: str, options: dict[str, Any]) -> None:
@@ -143,6 +177,31 @@ def _check_not_given(belongs_to: str, options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"--{name} belongs to {belongs_to}; leave it out here")
+
+
+def _are_shards(source: str) -> bool:
+    """Whether this is a folder, a glob or an address, and no file."""
+    if Path(source).exists():
+        return Path(source).is_dir()
+    return "://" in source or source.endswith("/") or bool(set(source) & set("*?["))
+
+
+def _print_shards(found: Any, scores: tuple[str, ...], as_json: bool) -> None:
+    share = None if found.agreeing is None else found.agreeing / max(1, found.rows - found.unusable)
+    if as_json:
+        said = {"output": str(found.output), "samples": found.rows, "classes": found.classes, "shards": found.shards}
+        said |= {"hardness_against": found.against, "agreement": share, "without_scores": found.unusable}
+        say_json(said | {"scored_before": found.shards - found.made, "scores": list(scores)})
+        return
+    samples = f"{found.rows:,} samples in {found.shards:,} shards"
+    say(f"{samples}, {found.classes:,} classes, scored against the {found.against}")
+    if share is not None:
+        say(f"the head agrees with {share:.1%} of the labels")
+    if found.unusable:
+        say(f"{found.unusable:,} samples hold NaN or infinity and have no scores")
+    if found.made < found.shards:
+        say(f"{found.shards - found.made:,} of the shards were scored before")
+    say(f"scores: {found.output}")
 
 
 def _print(table: Any, output: Path, assumed: dict[str, Any], notes: list[str], as_json: bool) -> None:

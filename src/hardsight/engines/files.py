@@ -345,7 +345,8 @@ def matrix_of(column: pa.Array, field: pa.Field, path: object, length: int | Non
         raise ValueError(f"column {field.name!r} of {path} must have lists of one length; they differ")
     numbers = values.to_numpy(zero_copy_only=False)
     flat = _tensor(numbers.view(np.int16)).view(torch.bfloat16) if is_bfloat16(field) else _tensor(numbers)
-    return flat.reshape(len(column), *(lengths or [length or 0]))
+    fixed = field.type.list_size if pa.types.is_fixed_size_list(field.type) else 0
+    return flat.reshape(len(column), *(lengths or [length or fixed]))
 
 
 def _tensor(values: np.ndarray) -> Tensor:

@@ -21,11 +21,11 @@ LABELS, IDS = ("label", "labels"), ("id", "ids")
 class Scorer:
     """Called with a batch, it gives the batch without its features, with `predicted` and a column for each score.
 
-    A batch is a pyarrow Table or RecordBatch, or a dictionary of arrays: what `map_batches` of Ray Data hands out, Daft,
-    and a loop of one's own. `head` is a file of weight and bias, or these tensors. `label` (or `labels`) is the column of
-    classes; without it, or with `labelled=False`, hardness is measured against the predicted class. Samples whose
-    features hold NaN or infinity get null in a Table, and NaN (-1 for `predicted`) in a dictionary. A sample's scores
-    are the same to the bit in batches of any size.
+    A batch is a pyarrow Table or RecordBatch, or a dictionary of arrays, as `map_batches` of Ray Data, Daft and any
+    loop of one's own have them. `head` is a file of weight and bias, or these tensors. `label` (or `labels`) is the
+    column of classes; without it, or with `labelled=False`, hardness is measured against the predicted class. Samples
+    whose features hold NaN or infinity get null in a Table, and NaN (-1 for `predicted`) in a dictionary. A sample's
+    scores are the same to the bit in batches of any size.
 
     >>> scorer = Scorer((torch.eye(2), None), ("avh",))
     >>> scorer({"features": np.eye(2, dtype=np.float32), "label": np.array([0, 1])})["avh"].tolist()

@@ -64,7 +64,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Shard:
-    """One file: its name below the source, its size and time of change; how many rows it has, and how many come before."""
+    """One file: its name below the source, size and time of change; how many rows it has, and how many come before."""
 
     name: str
     size: int
@@ -86,9 +86,7 @@ class Rows(NamedTuple):
     ids: pa.Array | None
 
 
-def find_shards(
-    address: str | Path, filesystem: pafs.FileSystem | None = None
-) -> tuple[Source, list[Shard], Layout]:
+def find_shards(address: str | Path, filesystem: pafs.FileSystem | None = None) -> tuple[Source, list[Shard], Layout]:
     """The shards of a folder or a glob in the order of their names, and their layout; one that differs is an error.
 
     `address` is a path, or a URI as `s3://bucket/folder` or `gs://bucket/part-*.parquet`; with a `filesystem`, a path

@@ -130,7 +130,7 @@ def score_shards(
     address: str | None = None,
     progress: bool | None = None,
 ) -> Scored:
-    """Score every shard of a folder or a glob into the folder `output`, one file of scores for each; what is there stays.
+    """Score every shard of a folder or a glob: one file of scores for each in `output`; those that are there stay.
 
     `source` is local, `s3://…` or `gs://…`, or a path in a `filesystem` of pyarrow; `head` a file of weight and bias.
     `workers` processes share the machine's processors. With `engine="ray"` the shards are scored on the cluster at
@@ -238,7 +238,7 @@ def is_finished(job: Job, shard: Shard) -> bool:
         if mark.get(name) != value:
             raise ValueError(
                 f"shard {shard.name} of {job.source.address} has changed since it was scored, {name} from "
-                f"{str(mark.get(name))[:80]} to {str(value)[:80]}: remove {path} to score it again, or give another folder"
+                f"{str(mark.get(name))[:80]} to {str(value)[:80]}: remove {path} to score it again"
             )
     return True
 
@@ -246,7 +246,9 @@ def is_finished(job: Job, shard: Shard) -> bool:
 def read_mark(path: Path) -> dict[str, Any]:
     """What a file of scores says it is of, and how many of its samples have no scores."""
     try:
-        said = json.loads((pq.read_metadata(path).metadata or {})[_MARK])
+        # Opened here: pyarrow takes a colon for an address.
+        with path.open("rb") as file:
+            said = json.loads((pq.read_metadata(file).metadata or {})[_MARK])
         return said if isinstance(said, dict) else {}
     except FileNotFoundError:
         raise
@@ -324,7 +326,8 @@ def _read_ahead(rows: Iterator[Rows]) -> Iterator[Rows]:
     def put(item: Rows | BaseException | None) -> None:
         while not stop.is_set():
             with contextlib.suppress(queue.Full):
-                return ready.put(item, timeout=0.1)
+                ready.put(item, timeout=0.1)
+                return
 
     def read() -> None:
         try:

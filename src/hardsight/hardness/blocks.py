@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hardsight.geometry import widen
+from hardsight.hardness.columns import Part
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import scores_of_summary
 from hardsight.hardness.summary import SAFE_NORMS, Head, summarise_chunk
@@ -52,9 +53,10 @@ def score_rows(
 
 
 def _in_blocks(features: Tensor, head: Head, labels: Tensor | None, chosen: Sequence[Score]) -> dict[str, Tensor]:
-    rows, parts = block_rows(len(head.weight)), parts_of(chosen) | {"predicted"}
+    rows = block_rows(len(head.weight))
+    parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
     columns: dict[str, Tensor] = {}
-    for start in range(0, len(features), rows):
+    for start in range(0, max(1, len(features)), rows):
         place = slice(start, start + rows)
         given = None if labels is None else _filled(labels[place], rows)
         summary = summarise_chunk(_filled(features[place], rows), head, given, parts)

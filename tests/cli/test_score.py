@@ -183,7 +183,7 @@ def test_bad_files_and_options(tmp_path: Path) -> None:
     refused(run(path, *out, "--score", "avhh"), "did you mean 'avh'?", tmp_path)
     refused(run(*out), "give either FEATURES", tmp_path)
     refused(run(path, *out, "--model", "hf:x"), "give either FEATURES", tmp_path)
-    for option in (("--unlabelled",), ("--size", "8"), ("--split", "val"), ("--head", "fc"), ("--num-classes", "3")):
+    for option in (("--unlabelled",), ("--size", "8"), ("--split", "val"), ("--num-classes", "3")):
         refused(run(path, *out, *option), f"{option[0]} belongs to --model and --data", tmp_path)
     refused(run("--model", "hf:x", "--data", tmp_path, *out, "--engine", "ray"), "--engine belongs to shards", tmp_path)
     path.write_bytes(path.read_bytes()[:100])

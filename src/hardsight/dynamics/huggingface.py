@@ -15,7 +15,7 @@ our own; a hook removes them before the model's forward, which needs no change.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -86,17 +86,36 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str | bytes)
 
 
-class RecorderCallback(TrainerCallback):
-    """Records what the head computes in every training step; `recorder.table()` afterwards has the scores.
+@runtime_checkable
+class Recording(Protocol):
+    """What a callback ends, saves and loads: a `Recorder`, or several as one."""
 
-    Its state is saved beside every checkpoint, as `dynamics.pt` (of process 1 `dynamics-1.pt`, ...), and read again
-    when training resumes from one in the same output folder; from another folder, load it into the recorder first.
+    @property
+    def started(self) -> bool: ...
+
+    def end_epoch(self) -> None: ...
+
+    def discard_epoch(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class RecordingCallback(TrainerCallback):
+    """Ends the epochs of a recording, and saves it beside every checkpoint; `watch` of a subclass records the steps.
+
+    The files are `dynamics.pt` (of process 1 `dynamics-1.pt`, ...), read again when training resumes from a checkpoint
+    in the same output folder; from another folder, load the recording first.
     """
 
-    def __init__(self, recorder: Recorder, *, head: str | None = None) -> None:
-        self.recorder, self.head = recorder, head
+    def __init__(self, recorder: Recording) -> None:
+        self.recorder = recorder
         self._open = ExitStack()
-        self._carried: tuple[Tensor, Tensor] | None = None
+
+    def watch(self, model: nn.Module, hooks: ExitStack) -> None:
+        """Register the hooks on the model, to be removed with the stack."""
+        raise NotImplementedError
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -106,17 +125,8 @@ class RecorderCallback(TrainerCallback):
             raise ValueError("remove_unused_columns must be False, or the Trainer drops the ids; got True")
         if state.global_step > 0:
             self._load(_file(args, state, args.process_index), _file(args, state, 0))
-        model = kwargs["model"]
         self._open.close()
-        self._open.callback(model.register_forward_pre_hook(self._take_out, with_kwargs=True).remove)
-        seen = self._open.enter_context(observe(model, self.head))
-
-        def record(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if self._carried is not None and module.training:
-                self.recorder.update_seen(*self._carried, seen)
-            self._carried = None
-
-        self._open.callback(model.register_forward_hook(record).remove)
+        self.watch(kwargs["model"], self._open)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -149,6 +159,29 @@ class RecorderCallback(TrainerCallback):
         if saved != own:
             # More processes than before: finished epochs are equal in all, an unfinished one is not.
             self.recorder.discard_epoch()
+
+
+class RecorderCallback(RecordingCallback):
+    """Records what the head computes in every training step; `recorder.table()` afterwards has the scores."""
+
+    recorder: Recorder
+
+    def __init__(self, recorder: Recorder, *, head: str | None = None) -> None:
+        super().__init__(recorder)
+        self.head = head
+        self._carried: tuple[Tensor, Tensor] | None = None
+
+    def watch(self, model: nn.Module, hooks: ExitStack) -> None:
+        """Register the hooks on the model, to be removed with the stack."""
+        hooks.callback(model.register_forward_pre_hook(self._take_out, with_kwargs=True).remove)
+        seen = hooks.enter_context(observe(model, self.head))
+
+        def record(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            if self._carried is not None and module.training:
+                self.recorder.update_seen(*self._carried, seen)
+            self._carried = None
+
+        hooks.callback(model.register_forward_hook(record).remove)
 
     def _take_out(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ids, labels = kwargs.pop(ID, None), kwargs.pop(LABEL, None)

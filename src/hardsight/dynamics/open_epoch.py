@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hardsight.dynamics.epoch_sums import EpochSums, EpochValues, Layout
-from hardsight.dynamics.measures import Cosines, measure
+from hardsight.dynamics.measures import Cosines, Measured, measure
 from hardsight.validation import check_integers, check_tensor
 
 # Logits buffered: on a CPU they should fit its last cache (4 MiB), on a GPU a launch should be worth it.
@@ -207,3 +207,7 @@ class OpenEpoch:
         rows, labels = self.epoch_sums.rows_of(batch.ids, batch.labels, self.layout.num_classes)
         measured = measure(batch.logits, labels, self.layout.measures, batch.cosines, consume=consume, scratch=scratch)
         self.epoch_sums.add(rows, labels, measured, self.process)
+
+    def add(self, ids: Tensor, labels: Tensor, measured: Measured) -> None:
+        """Add a batch that is measured already."""
+        self.epoch_sums.add(*self.epoch_sums.rows_of(ids, labels, self.layout.num_classes), measured, self.process)

@@ -16,7 +16,7 @@ from hardsight import distributed
 from hardsight.dynamics.aggregates import Aggregates
 from hardsight.dynamics.epoch_sums import REPEATS, Layout, add_processes, agree, empty_share
 from hardsight.dynamics.history import PHASES, History
-from hardsight.dynamics.measures import ANGULAR, Cosines, measures_of
+from hardsight.dynamics.measures import ANGULAR, Cosines, Measured, measures_of
 from hardsight.dynamics.open_epoch import Batch, check_batch, check_norms, check_values
 from hardsight.dynamics.recorded_epochs import RecordedEpochs, check_state
 from hardsight.dynamics.tables import scores_table
@@ -135,7 +135,7 @@ class Recorder:
         check_batch(ids, logits, labels, self.num_classes)
         recorded = self._recorded
         if recorded is None:
-            recorded = self._start(logits, features_norm is not None)
+            recorded = self._start(logits.shape[1], logits.device, angular=features_norm is not None)
         elif self._may_move:
             recorded = self._move(recorded, logits.device)
         if recorded.angular or features_norm is not None or weight_norm is not None:
@@ -149,6 +149,21 @@ class Recorder:
             norms = (self._here(features_norm), self._here(weight_norm))
             cosines = Cosines(*norms, None if bias is None else self._here(bias))
         recorded.open_epoch.put(Batch(ids, logits, labels, cosines))
+
+    def update_measured(self, ids: Tensor, labels: Tensor, measured: Measured) -> None:
+        """Record one batch of measures made elsewhere, in the order of `measures`; `num_classes` must be known."""
+        if self._recorded is None:
+            self._may_move = False
+            self._start(self.num_classes or 0, ids.device, angular=True)
+        recorded = self._begun()
+        values = [self._here(one) for one in measured.values]
+        here = Measured(values, self._here(measured.correct), self._here(measured.sound))
+        recorded.open_epoch.add(self._here(ids, torch.int64), self._here(labels, torch.int64), here)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What the scores that were asked for are made of."""
+        return measures_of(dynamics_scores() if self._asked is None else self._asked)
 
     def update_seen(self, ids: Tensor, labels: Tensor, seen: Seen) -> None:
         """Record one batch that `observe(model)` captured, before the optimizer's step changes the head.
@@ -278,16 +293,16 @@ class Recorder:
         known = dynamics_scores() if self._asked is None else self._asked
         return [score for score in known if measured.issuperset(score.measures or ())]
 
-    def _start(self, logits: Tensor, angular: bool) -> RecordedEpochs:
+    def _start(self, classes: int, device: torch.device, *, angular: bool) -> RecordedEpochs:
         if self.history is not None and self.history.count(PHASES[0]):
             raise ValueError(
                 f"history must be a new folder, or be resumed by load_state_dict or Recorder.from_history; "
                 f"{self.history.folder} holds {self.history.count(PHASES[0])} epochs already"
             )
-        measures = measures_of(dynamics_scores() if self._asked is None else self._asked)
+        measures = self.measures
         if self._asked is None and not angular:
             measures = tuple(name for name in measures if name not in ANGULAR)
-        return self._begin(Layout(self.num_samples, logits.shape[1], measures), self.device or logits.device)
+        return self._begin(Layout(self.num_samples, classes, measures), self.device or device)
 
     def _begin(self, layout: Layout, device: torch.device, state: Mapping[str, Any] | None = None) -> RecordedEpochs:
         recorded = RecordedEpochs(

@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# For the demo's page, and to explore its samples.
+DEMO_EXTRAS := report,explore
 # Any tests of one file or name: make test TESTS="tests/test_geometry.py"
 TESTS ?=
 
@@ -56,7 +58,7 @@ define install
 endef
 
 $(VENV)/.demo: pyproject.toml constraints.txt
-	$(call install,report,the rest,a minute or two)
+	$(call install,$(DEMO_EXTRAS),the rest,a minute or two)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

@@ -6,7 +6,7 @@ there until the page can be used; for brushes dragged over three histograms, the
 hand to the frame that shows it; from a brush let go to the gallery; and the memory of the server (resident, and the
 part that is its own: the columns are mapped files, which count as resident too).
 
-    python benchmarks/explore.py [--rows 1281167] [--drags 3]
+    python benchmarks/explore.py [--rows 1281167] [--drags 3] [--save]
 """
 
 import argparse
@@ -171,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_281_167])
     parser.add_argument("--drags", type=int, default=3)
+    parser.add_argument("--save", action="store_true", help="record what is measured in benchmarks/results")
     chosen = parser.parse_args()
     device = torch.device("cpu")
     record = about("explore", device, numpy=np.__version__, pyarrow=pa.__version__)
@@ -180,7 +181,8 @@ def main() -> None:
             found = measure(rows, chosen.drags, Path(folder))
         record["tables"].append(found)
         print(found)
-    print(save(record, device).name)
+    if chosen.save:
+        print(save(record, device).name)
 
 
 if __name__ == "__main__":

@@ -80,3 +80,4 @@ def _print(result: "DemoResult") -> None:
     say(f"page   {result.report or why_no_page()}")
     say(f"record {result.folder}")
     say(f"next   hardsight audit {quote(str(result.folder))}")
+    say(f"look   hardsight explore {quote(str(result.folder))}")

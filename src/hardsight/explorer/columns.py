@@ -310,9 +310,13 @@ def _as_class(column: pa.Array) -> pa.Array:
 
 
 def _read(file: Parquet | Shards, name: str) -> pa.Array:
-    column = file.read([name]).column(0).combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    """A column in one piece; read some rows after others, for what is kept of a row is far less than what it takes."""
+    kind = file.schema.field(name).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    # The offsets of shorter text end at two gigabytes.
+    kind = pa.large_string() if pa.types.is_string(kind) else kind
+    pieces = [batch.column(0).cast(kind) for batch in file.batches([name])]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
 
 
 def _write(path: Path, arrays: dict[str, pa.Array]) -> None:

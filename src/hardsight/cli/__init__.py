@@ -22,6 +22,7 @@ from hardsight.cli.explore import explore
 from hardsight.cli.printing import BAD_INPUT, one_sentence, say
 from hardsight.cli.report import report
 from hardsight.cli.score import score
+from hardsight.cli.score_text import score_text
 from hardsight.cli.train import runs, train
 from hardsight.stopping import signals_raised, stop_said
 
@@ -80,7 +81,7 @@ def app_with(found: Iterable[EntryPoint]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
-    for command in (demo, score, audit, explore, align, train, runs, adapt, report, bench):
+    for command in (demo, score, score_text, audit, explore, align, train, runs, adapt, report, bench):
         app.command()(command)
     app.add_typer(data_app, name="data")
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}

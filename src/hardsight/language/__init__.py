@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hardsight.language.columns import TokenCollator, number_tokens, with_reference_loss, with_weights
 from hardsight.language.scoring import TOKEN_SCORES, score_tokens
+from hardsight.language.weights import TokenLoss, weights_by_rank, weights_by_rescaling, weights_by_threshold
 
 if TYPE_CHECKING:
     from hardsight.language.recording import TokenDynamics, TokenRecorderCallback, record
@@ -19,10 +20,14 @@ __all__ = [
     "TOKEN_SCORES",
     "TokenCollator",
     "TokenDynamics",
+    "TokenLoss",
     "TokenRecorderCallback",
     "number_tokens",
     "record",
     "score_tokens",
+    "weights_by_rank",
+    "weights_by_rescaling",
+    "weights_by_threshold",
     "with_reference_loss",
     "with_weights",
 ]

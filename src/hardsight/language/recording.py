@@ -74,7 +74,12 @@ class TokenDynamics:
         A token that does not follow the one before it in its own document, as at a seam of packed ones, is left out.
         """
         if head.causal:
-            before, numbers, labels, features = numbers[:, :-1], numbers[:, 1:].contiguous(), labels[:, 1:], features[:, :-1]
+            before, numbers, labels, features = (
+                numbers[:, :-1],
+                numbers[:, 1:].contiguous(),
+                labels[:, 1:],
+                features[:, :-1],
+            )
             follows = numbers == before + 1
         else:
             follows = torch.ones_like(numbers, dtype=torch.bool)

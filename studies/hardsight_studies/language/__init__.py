@@ -1,0 +1,1 @@
+"""Studies of texts: noise planted among documents, and people's ratings of texts."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hardsight.report import samples_shown, write_report
-from hardsight.report.numbers import number, range_text
+from hardsight.report.numbers import number
 
 Maker = Callable[..., Path]
 HOSTILE = [
@@ -182,7 +182,7 @@ def test_the_page_says_what_the_record_holds(digits_record: Path, digits_page: s
     assert flipped == 359
     assert f"{wrong[:flipped].mean():.1%}" in words
     assert f"{len(wrong):,}" in words
-    assert "1/10 = 0.1" in words
+    assert "1/10" in words
     agreed = [
         i for i, given, said in zip(table["id"], table["label"], table["predicted"], strict=True) if given == said
     ]
@@ -232,7 +232,7 @@ def test_recorded_results_outweigh_recomputed_ones(ranked_by: dict, make_record:
         results={"test_accuracy": 0.875, "label_issues": issues},
     )
     words = _Page(_read(write_report(folder))).words
-    for text in ("0.1234", "0.4321", "0.9", "87.5%", "ranked by cross-entropy loss"):
+    for text in ("0.1234", "0.4321", "0.9", "87.5%", "ranked by Cross-entropy loss"):
         assert text in words
 
 
@@ -260,7 +260,7 @@ def test_the_same_record_gives_the_same_bytes(digits_record: Path, digits_page: 
         ({"id": ["a", "b"], "label": ["x", None], "predicted": ["x", "y"], "mystery": [1.0, 2.0]}, "x"),
         ({"id": ["a", "b"], "predicted": [3, 4], "avh": [0.1, 0.4]}, "Hardness by class"),
         ({"id": [1, 2], "label": [0, 1], "clean_label": [0, 1], "avh": [0.1, 0.4]}, "0 of these 2"),
-        ({"id": [1, 2], "label": [0, 1], "expected": [1, 1], "suspicion": [0.1, 0.4]}, "ranked by suspicion"),
+        ({"id": [1, 2], "label": [0, 1], "expected": [1, 1], "suspicion": [0.1, 0.4]}, "ranked by Suspicion"),
     ],
 )
 def test_thin_records_still_make_a_page(make_record: Maker, columns: dict | None, expected: str) -> None:
@@ -285,7 +285,6 @@ def test_many_samples_and_classes_make_a_small_page(make_record: Maker) -> None:
     words = _check_harmless(page).words
     assert len(page) < 2_000_000
     assert "30 hardest of 1,000 classes" in words
-    assert "Each hexagon counts" in words
 
 
 def test_of_many_scores_the_best_are_drawn_and_all_are_listed(make_record: Maker) -> None:
@@ -297,7 +296,7 @@ def test_of_many_scores_the_best_are_drawn_and_all_are_listed(make_record: Maker
     assert len(drawn) == 12
     assert "Angular visual hardness" in drawn
     assert all(f"<code>{name}</code>" in page for name in scores)
-    assert "12 most important of 21" in page
+    assert "12 of 21" in page
 
 
 def test_a_long_class_name_is_cut_on_its_card_and_one_without_letters_is_its_number(make_record: Maker) -> None:
@@ -375,24 +374,6 @@ def test_numbers_have_four_figures() -> None:
     assert [number(value) for value in (None, float("nan"), float("inf"), 0.123456, 3)] == ["", "", "", "0.1235", "3"]
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        ("[0, 1]", "0 … 1"),
-        ("[-3.14159, 3.14159]", "−π … π"),
-        ("[0, 1.41421]", "0 … √2"),
-        ("[-inf, inf]", "−∞ … ∞"),
-        ("[0, inf)", "0 … ∞"),
-        ("[0, 2.30259]", "0 … 2.303"),
-        ("[0, log C]", "[0, log C]"),
-        ("any", "any"),
-        (None, ""),
-    ],
-)
-def test_a_range_is_written_as_a_person_writes_it(written: str | None, shown: str) -> None:
-    assert range_text(written) == shown
-
-
 def test_a_suspicion_has_as_many_figures_on_every_card(make_record: Maker) -> None:
     columns = {"id": [1, 2, 3], "label": [0, 1, 0], "avh": [0.3, 0.2, 0.1], "suspicion": [1.0, 0.99, 0.0]}
     page = _read(write_report(make_record(columns)))
@@ -434,7 +415,7 @@ def test_an_estimate_from_one_look_is_not_said_twice(make_record: Maker) -> None
     assert "labels are suspects:" in words
     assert "probably wrong" not in words
     assert "labels the model disagrees with" not in words
-    assert "ranked by suspicion (" in words
+    assert "ranked by Suspicion (" in words
     issues = {"estimated": 1, "estimate": "confident_joint"}
     words = _check_harmless(_read(write_report(make_record(columns, results={"label_issues": issues})))).words
     assert "labels are probably wrong" in words
@@ -456,9 +437,6 @@ def test_a_recorder_alone_expects_nothing_and_the_page_says_so(make_record: Make
     columns = {"id": [1, 2, 3], "label": [0, 1, 1], "avh": [0.6, 0.1, 0.7], "suspicion": [0.5, 0.0, 1.0]}
     words = _check_harmless(_read(write_report(make_record(columns)))).words
     assert "first 3 of 3 samples" in words
-    assert "are among them" in words
-    predicted = columns | {"predicted": [0, 1, 1]}
-    assert "are among them" not in _check_harmless(_read(write_report(make_record(predicted)))).words
 
 
 def test_samples_never_learned_are_counted_apart_from_forgotten_ones(make_record: Maker) -> None:
@@ -478,7 +456,6 @@ def test_a_sample_without_a_label_is_no_suspect(make_record: Maker, nothing: int
     for untrue in ("Suspected", "disagrees", "Given and predicted", "flipped", str(nothing)):
         assert untrue not in none
     assert "Hardest samples" in none
-    assert "model gives each class" in none
 
     labels = pa.array([nothing, 1, 1, nothing], pa.int64())
     clean = pa.array([0, 1, 0, 0], pa.int64())
@@ -487,7 +464,6 @@ def test_a_sample_without_a_label_is_no_suspect(make_record: Maker, nothing: int
     assert re.findall(r"id (\d+)<", suspects) == ["11", "12"]
     assert "the first 2 of 2 samples" in suspects
     assert "1 of these 2 were" in suspects
-    assert "at chance is 0.5," in some
 
 
 def test_samples_shown_are_those_of_the_page(make_record: Maker) -> None:
@@ -501,18 +477,6 @@ def test_samples_shown_are_those_of_the_page(make_record: Maker) -> None:
 def test_a_class_chart_needs_a_number(make_record: Maker) -> None:
     page = _read(write_report(make_record({"id": [1, 2], "label": [0, 1], "avh": [np.nan, np.nan]})))
     assert "Hardness by class" not in page
-
-
-def test_the_words_for_the_plane_are_those_of_its_drawing(make_record: Maker) -> None:
-    values = np.linspace(0, 1, 3000)
-    few = np.where(values < 0.5, values, np.nan)
-    for avh, words, said in (
-        (few, "one point a sample", "Each point is one sample"),
-        (values, "hexagons that count the samples", "Each hexagon counts"),
-    ):
-        page = _read(write_report(make_record({"id": np.arange(3000), "confidence": values, "avh": avh})))
-        assert f'aria-label="Angular visual hardness against Model confidence, {words}."' in page
-        assert said in page
 
 
 def test_hardness_against_the_prediction_makes_no_label_suspect(make_record: Maker) -> None:

@@ -1,6 +1,6 @@
 """The page of an alignment: its head and its sections, made from alignment.json alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +70,6 @@ def filled_alignment(results: Results) -> list[Filled]:
     return filled(SECTIONS, results)
 
 
-def _strengths_text(results: Results, scores: Any) -> str:
-    text = (
-        "Every score is turned so that right is agreement: a hardness that rises where people's answers fall counts "
-        "as positive."
-    )
-    if results["resamples"]:
-        text += f" Lines are {100 * results['level']:g} % bootstrap intervals (whole samples drawn again)."
-    if any(score["given_correctness"] for score in scores):
-        text += (
-            ' "Given correctness" holds fixed whether the model was right: what the score knows of people beyond that.'
-        )
-    return text
-
-
 def _strengths(results: Results, scores: Any) -> list[Block]:
     words = f"Correlation of each score with {results['human']['title']}, with intervals"
     columns = [
@@ -114,14 +100,6 @@ def _coefficient(found: Mapping[str, Any] | None) -> str | Cell:
     return Cell(decimals(found["coefficient"]), beside=interval and f"({interval})", below=below)
 
 
-def _joint_text(results: Results, scores: Any) -> str:
-    return (
-        "Darker cells hold more samples, in logarithmic steps. The dashed line is the median of the score within each "
-        "bin of the human column: where it slopes, the score follows people. Scores are scaled linearly to [0, 1]."
-        + _strongest(scores)
-    )
-
-
 def _joint(results: Results, scores: Any) -> list[Block]:
     human, edges = results["human"]["title"], results["bins"]["edges"]
     return [
@@ -135,15 +113,13 @@ def _joint(results: Results, scores: Any) -> list[Block]:
 
 
 def _comparisons_text(results: Results, pairs: Any) -> str:
-    text = (
+    reason = next((f' "no test": {pair["reason"]}.' for pair in pairs if pair.get("reason")), "")
+    return (
         "All scores are measured on the same samples, so their correlations depend on each other: Steiger's and Meng, "
         "Rosenthal and Rubin's tests allow for that, Fisher's (for independent samples, as the AVH paper used it) does "
-        f'not. p-values are two-sided; "Holm" is Meng\'s p adjusted for all {len(pairs)} pairs.'
+        f"not; for Kendall's coefficient the interval decides. p-values are two-sided; \"Holm\" is Meng's p adjusted "
+        f"for all {len(pairs)} pairs, of which at most {figures.MOST_PAIRS} are drawn.{reason}"
     )
-    reason = next((pair["reason"] for pair in pairs if pair.get("reason")), "")
-    text += " For Kendall's coefficient the interval decides." if results["method"] == "kendall" else ""
-    text += f' "no test": {reason}.' if reason else ""
-    return text + (f" The first {figures.MOST_PAIRS} pairs are drawn." if len(pairs) > figures.MOST_PAIRS else "")
 
 
 def _comparisons(results: Results, pairs: Any) -> list[Block]:
@@ -174,15 +150,6 @@ def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
     return Cell(decimals(test["statistic"]), below=f"p = {p_text(test['p_value'])}".replace("= <", "<") + holm)
 
 
-def _bins_text(results: Results, bins: Any) -> str:
-    text = (
-        f"{METHOD_NAMES[results['method']]} within each bin (the upper edge belongs to the next bin, the last bin "
-        "holds both). A score that only separates the easiest from the hardest shows no correlation here."
-    )
-    none = "" if _measured(bins["groups"]) else " No bin holds enough samples that vary."
-    return text + _strongest(results["scores"]) + none
-
-
 def _bins(results: Results, bins: Any) -> list[Block]:
     blocks: list[Block] = []
     if _measured(bins["groups"]):
@@ -192,37 +159,12 @@ def _bins(results: Results, bins: Any) -> list[Block]:
     return [*blocks, _table(results, bins["groups"], "Bin")]
 
 
-def _classes_text(results: Results, groups: Groups) -> str:
-    many = len(groups[results["scores"][0]["name"]]) > MOST_CLASSES
-    return (
-        f"{METHOD_NAMES[results['method']]} within each class, in the order of the strongest score"
-        f"{f'; the first {MOST_CLASSES} are drawn' if many else ''}. A dash: too few samples, or no variation."
-    )
-
-
-def _coarse_text(results: Results, groups: Groups) -> str:
-    method = METHOD_NAMES[results["method"]]
-    return f"{method} within each coarse class; the table begins with those of most fine classes."
-
-
 def _within(results: Results, groups: Groups, what: str) -> list[Block]:
     drawn = figures.draw_groups(results["scores"], groups)
     picture = Picture(
         "coarse" if "coarse" in what else "classes", drawn, f"Correlation of each score within each {what}", wide=True
     )
     return [picture, _table(results, groups, what.capitalize())]
-
-
-def _agreement_text(results: Results, agreement: Any) -> str:
-    return (
-        f"{METHOD_NAMES[results['method']]} between the scores, all turned the same way. Kendall's W over all of them "
-        f"is {decimals(agreement['w'])}: 1 where all rank alike, about {decimals(1 / len(results['scores']))} where "
-        "they have nothing in common."
-    )
-
-
-def _agreement(results: Results, agreement: Any) -> list[Block]:
-    return [Picture("agreement", figures.draw_agreement(agreement), "Rank correlations between the scores")]
 
 
 def _made_text(results: Results, shown: Any) -> str:
@@ -235,10 +177,6 @@ def _made_text(results: Results, shown: Any) -> str:
     else:
         parts.append("No intervals were asked for.")
     return " ".join([*filter(None, parts), "All numbers are in alignment.json."])
-
-
-def _strongest(scores: Sequence[Any]) -> str:
-    return f" The {figures.MOST_PANELS} strongest are drawn." if len(scores) > figures.MOST_PANELS else ""
 
 
 def _measured(groups: Groups | None) -> Groups | None:
@@ -303,27 +241,78 @@ def _disagreements(side: str, harder: str) -> Section[Results]:
     return Section(f"{side}-harder", harder, when, text, draw)
 
 
+def _by_method(text: str) -> Callable[[Results, Any], str]:
+    """A text that begins with the name of the coefficient."""
+    return lambda results, groups: METHOD_NAMES[results["method"]] + text
+
+
 SECTIONS: list[Section[Results]] = [
-    Section("strengths", "Agreement with people", lambda it: it["scores"], _strengths_text, _strengths),
-    Section("joint", "People against each score", lambda it: it["scores"], _joint_text, _joint, "plots"),
+    Section(
+        "strengths",
+        "Agreement with people",
+        lambda it: it["scores"],
+        lambda it, scores: (
+            "Every score is turned so that right is agreement: a hardness that rises where people's answers fall "
+            f"counts as positive. Lines are {100 * it['level']:g} % bootstrap intervals, where they were asked for "
+            '(whole samples drawn again). "Given correctness" holds fixed whether the model was right: what the score '
+            "knows of people beyond that."
+        ),
+        _strengths,
+    ),
+    Section(
+        "joint",
+        "People against each score",
+        lambda it: it["scores"],
+        lambda it, scores: (
+            "Darker cells hold more samples, in logarithmic steps. The dashed line is the median of the score within "
+            "each bin of the human column: where it slopes, the score follows people. Scores are scaled linearly to "
+            f"[0, 1]; the {min(len(scores), figures.MOST_PANELS)} strongest are drawn."
+        ),
+        _joint,
+        "plots",
+    ),
     Section("comparisons", "Which score agrees better", lambda it: it["comparisons"], _comparisons_text, _comparisons),
     _disagreements("people", "Harder for people than for the strongest score"),
     _disagreements("model", "Harder for the strongest score than for people"),
-    Section("bins", "Bins of the human column", lambda it: it["bins"], _bins_text, _bins),
+    Section(
+        "bins",
+        "Bins of the human column",
+        lambda it: it["bins"],
+        _by_method(
+            " within each bin (the upper edge belongs to the next bin, the last bin holds both). A score that only "
+            "separates the easiest from the hardest shows no correlation here."
+        ),
+        _bins,
+    ),
     Section(
         "classes",
         "Classes",
         lambda it: _measured(it["classes"]),
-        _classes_text,
+        _by_method(
+            f" within each class, in the order of the strongest score; at most {MOST_CLASSES} are drawn. A dash: too "
+            "few samples, or no variation."
+        ),
         lambda it, groups: _within(it, groups, "class"),
     ),
     Section(
         "coarse",
         "Coarse classes",
         lambda it: _measured(it["coarse"]),
-        _coarse_text,
+        _by_method(" within each coarse class; the table begins with those of most fine classes."),
         lambda it, groups: _within(it, groups, "coarse class"),
     ),
-    Section("agreement", "Agreement between scores", lambda it: it["agreement"], _agreement_text, _agreement),
+    Section(
+        "agreement",
+        "Agreement between scores",
+        lambda it: it["agreement"],
+        lambda it, agreement: (
+            f"{METHOD_NAMES[it['method']]} between the scores, all turned the same way. Kendall's W over all of them "
+            f"is {decimals(agreement['w'])}: 1 where all rank alike, about {decimals(1 / len(it['scores']))} where "
+            "they have nothing in common."
+        ),
+        lambda it, agreement: [
+            Picture("agreement", figures.draw_agreement(agreement), "Rank correlations between the scores")
+        ],
+    ),
     Section("made", "How this was made", lambda it: True, _made_text, lambda results, shown: []),
 ]

@@ -10,7 +10,6 @@ from hardsight.report.numbers import Histogram
 from hardsight.report.reading import Score
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _COLOURS, _DASHES, _MARKS = (BLUE, RED, GREEN, PURPLE), ("-", "--", "-.", ":"), "os^D"
@@ -18,7 +17,7 @@ _COLOURS, _DASHES, _MARKS = (BLUE, RED, GREEN, PURPLE), ("-", "--", "-.", ":"), 
 _LINES = [(_COLOURS[at % 4], _DASHES[(at + at // 4) % 4], _MARKS[at // 4]) for at in range(16)]
 GROUP_COLOURS = {"all": BLUE, "intact": BLUE, "flipped": RED}
 
-# Beyond this many points single marks hide each other and weigh megabytes; hexagons count them instead.
+# Beyond this many points single marks hide each other and weigh megabytes.
 MOST_POINTS = 2500
 # A matrix or a bar chart with more classes than this can no longer be read.
 MOST_CLASSES = 30
@@ -28,57 +27,48 @@ def draw_histogram(score: Score, counted: Histogram) -> "Figure":
     """Share of each group in each bin of a score: flipped ones dashed, so that they differ in print."""
     with drawing(3.7, 2.5) as figure:
         axes = figure.axes[0]
-        fill_histogram(axes, score, counted)
+        for name in sorted(counted.counts, reverse=True):
+            colour, shares, dash = (
+                GROUP_COLOURS[name],
+                counted.shares(name),
+                (0, (4, 1.5)) if name == "flipped" else "-",
+            )
+            # An outline over a pale filling: two groups stay visible where they overlap, also without colour.
+            axes.stairs(shares, counted.edges, fill=True, color=colour, alpha=0.28, linewidth=0)
+            label = f"{name} ({int(counted.counts[name].sum()):,})"
+            axes.stairs(shares, counted.edges, color=colour, linestyle=dash, linewidth=1.5, label=label)
+        if len(counted.counts) > 1:
+            # Room above the highest bin, so that the legend hides none.
+            axes.set_ylim(0, 1.25 * axes.dataLim.y1)
+            axes.legend(loc="upper right", ncols=2, handlelength=1.6, columnspacing=1.2)
         axes.set_title(score.title)
+        axes.set_xlabel(_axis_label(score))
+        axes.set_ylabel("share of group" if len(counted.counts) > 1 else "share of samples")
+        axes.grid(False, axis="x")
+        axes.locator_params(axis="x", nbins=5)
     return figure
-
-
-def fill_histogram(axes: "Axes", score: Score, counted: Histogram) -> None:
-    """Draw a histogram into axes that exist."""
-    for name in sorted(counted.counts, reverse=True):
-        colour, shares = GROUP_COLOURS[name], counted.shares(name)
-        # An outline over a pale filling: two groups stay visible where they overlap, also without colour.
-        axes.stairs(shares, counted.edges, fill=True, color=colour, alpha=0.28, linewidth=0)
-        axes.stairs(
-            shares,
-            counted.edges,
-            color=colour,
-            linestyle=(0, (4, 1.5)) if name == "flipped" else "-",
-            linewidth=1.5,
-            label=f"{name} ({int(counted.counts[name].sum()):,})",
-        )
-    if len(counted.counts) > 1:
-        # Room above the highest bin, so that the legend hides none.
-        axes.set_ylim(0, 1.25 * axes.dataLim.y1)
-        axes.legend(loc="upper right", ncols=2, handlelength=1.6, columnspacing=1.2)
-    axes.set_xlabel(_axis_label(score))
-    axes.set_ylabel("share of group" if len(counted.counts) > 1 else "share of samples")
-    axes.grid(False, axis="x")
-    axes.locator_params(axis="x", nbins=5)
-
-
-def drawn_as_points(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether the pairs of finite values are few enough for a mark each."""
-    return int((np.isfinite(x) & np.isfinite(y)).sum()) <= MOST_POINTS
 
 
 def draw_plane(
     across: Score, x: np.ndarray, up: Score, y: np.ndarray, groups: Mapping[str, np.ndarray], chance: float | None
 ) -> "Figure":
-    """One score against another: points where they are few, hexagons that count where they are many."""
-    finite = np.isfinite(x) & np.isfinite(y)
-    shown = {name: mask & finite for name, mask in (groups or {"all": finite}).items() if (mask & finite).any()}
-    few = drawn_as_points(x, y)
-    with drawing(8.6, 4.4, panels=1 if few else max(1, len(shown))) as figure:
-        if few:
-            _points(figure.axes[0], x, y, shown)
-        else:
-            _hexagons(figure.axes, x, y, shown, _extent(x[finite], y[finite]))
-        for axes in figure.axes:
-            axes.set_xlabel(f"{across.title} ({across.reading})")
-            if chance is not None:
-                axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
-        figure.axes[0].set_ylabel(f"{up.title} ({up.reading})")
+    """One score against another, a point per sample; of very many samples some, spread over the table."""
+    finite = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    rows = finite[np.linspace(0, len(finite) - 1, min(len(finite), MOST_POINTS)).astype(int)]
+    with drawing(8.6, 4.4) as figure:
+        axes = figure.axes[0]
+        for name, mask in (groups or {"all": np.ones(len(x), bool)}).items():
+            shown = rows[mask[rows]]
+            # Another mark beside the other colour: the groups differ in grey, too.
+            mark, label = "^" if name == "flipped" else "o", f"{name} ({len(shown):,})"
+            (points,) = axes.plot(x[shown], y[shown], mark, color=GROUP_COLOURS[name], label=label)
+            points.set(markersize=3.4, alpha=0.55, markeredgewidth=0)
+        if groups:
+            axes.legend(loc="upper right", markerscale=1.8)
+        axes.set_xlabel(f"{across.title} ({across.reading})")
+        axes.set_ylabel(f"{up.title} ({up.reading})")
+        if chance is not None:
+            axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
     return figure
 
 
@@ -150,35 +140,3 @@ def draw_confusion(given: Any, predicted: Any, counts: Any, names: Sequence[str]
 
 def _axis_label(score: Score) -> str:
     return {"harder": "harder →", "easier": "← harder"}.get(score.direction or "", score.name)
-
-
-def _points(axes: "Axes", x: np.ndarray, y: np.ndarray, groups: Mapping[str, np.ndarray]) -> None:
-    for name, mask in groups.items():
-        # Another mark beside the other colour: the groups differ in grey, too.
-        mark, size = ("^", 3.6) if name == "flipped" else ("o", 3.2)
-        label = f"{name} ({int(mask.sum()):,})"
-        colour = GROUP_COLOURS[name]
-        axes.plot(x[mask], y[mask], mark, color=colour, markersize=size, alpha=0.55, markeredgewidth=0, label=label)
-    if len(groups) > 1:
-        axes.legend(loc="upper right", markerscale=1.8)
-
-
-def _extent(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float]:
-    sides = []
-    for values in (x, y):
-        low, high = float(values.min()), float(values.max())
-        sides += [low, high] if high > low else [low - 0.5, high + 0.5]
-    return sides[0], sides[1], sides[2], sides[3]
-
-
-def _hexagons(
-    panels: Sequence["Axes"], x: np.ndarray, y: np.ndarray, groups: Mapping[str, np.ndarray], extent: Any
-) -> None:
-    from matplotlib.colors import ListedColormap, to_rgb
-
-    size = (48, 24) if len(groups) == 1 else (26, 22)
-    for axes, (name, mask) in zip(panels, groups.items(), strict=True):
-        # One hue that fades to nothing works on a light and on a dark page; few steps keep the file small.
-        fading = ListedColormap([(*to_rgb(GROUP_COLOURS[name]), alpha) for alpha in np.linspace(0.12, 1.0, 10)])
-        axes.hexbin(x[mask], y[mask], gridsize=size, extent=extent, bins="log", mincnt=1, cmap=fading, linewidths=0)
-        axes.set_title(f"{name}: {int(mask.sum()):,} samples (log density)", fontsize=9)

@@ -1,7 +1,6 @@
 """The statistics of the page as functions of numpy arrays, without values that are not finite; numbers as text."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -98,20 +97,3 @@ def pair_counts(
 def number(value: float | int | None) -> str:
     """Four significant digits; nothing for a value that is missing or not finite."""
     return "" if value is None or not math.isfinite(value) else f"{value:.4g}"
-
-
-def range_text(written: str | None) -> str:
-    """A range as a column describes it, `[-3.14159, inf]`, in mathematical notation; any other text as it is."""
-    sides = re.fullmatch(r"\[(\S+), (\S+)[\])]", written or "")
-    try:
-        return " … ".join(map(_bound, sides.groups())) if sides else written or ""
-    except ValueError:
-        return written or ""
-
-
-def _bound(written: str) -> str:
-    value = float(written)
-    for exact, text in ((math.pi, "π"), (math.sqrt(2), "√2"), (math.inf, "∞")):
-        if f"{abs(value):.6g}" == f"{exact:.6g}":
-            return ("−" if value < 0 else "") + text
-    return number(value).replace("-", "−")

@@ -76,48 +76,30 @@ def _notices(view: PageView) -> list[str]:
 
 def _tiles(view: PageView) -> list[tuple[str, str]]:
     """The numbers at the top of the page, each with its meaning."""
-    found = []
-    counts_disagreements = _counts_disagreements(view)
+    found, ranking, agreed = [], view.ranking_line, view.issues.get("agreed") or 0
+    accuracy, flipped = view.run.section("results").get("test_accuracy"), view.wrong
+    by_disagreement = view.issues.get("estimate") == "disagreement" and view.estimated == view.disagreements
     if view.estimated is not None and view.suspects is not None:
-        found.append((f"{view.estimated:,}", _meaning_of_estimate(view, counts_disagreements)))
-    accuracy = view.run.section("results").get("test_accuracy")
+        if flipped is not None:
+            meaning = f"labels are probably wrong; {view.suspects_found:,} of them were really flipped"
+        elif by_disagreement:
+            meaning = "labels are suspects: the model disagrees with them, and is itself wrong about some"
+        elif is_number(agreed) and view.estimated and agreed >= view.estimated / 4:
+            # Worth a notice from a quarter of the suspects on.
+            meaning = f"labels are suspects; the trained model agrees with {agreed:,} of them by now"
+        else:
+            meaning = "labels are probably wrong"
+        found.append((f"{view.estimated:,}", meaning))
+    elif flipped is not None and view.suspects is not None and flipped.any():
+        wrong = int(flipped.sum())
+        found.append((f"{view.suspects_found / wrong:.1%}", f"of the first {wrong:,} suspects were really flipped"))
     if is_number(accuracy):
         found.append((f"{accuracy:.1%}", "test accuracy"))
-    ranking = view.ranking_line
     if ranking is not None and ranking.auroc is not None:
-        found.append(
-            (f"{ranking.auroc:.3f}", f"AUROC of the suspects' ranking, by {ranking.score.name}; chance is 0.5")
-        )
-    if view.estimated is None and view.wrong is not None and view.suspects is not None:
-        flipped = int(view.wrong.sum())
-        if flipped:
-            found.append(
-                (f"{view.suspects_found / flipped:.1%}", f"of the first {flipped:,} suspects were really flipped")
-            )
-    elif view.wrong is None and view.confusion is not None and not counts_disagreements:
+        meaning = f"AUROC of the suspects' ranking, by {ranking.score.name}; chance is 0.5"
+        found.append((f"{ranking.auroc:.3f}", meaning))
+    if flipped is None and view.confusion is not None and not by_disagreement:
         found.append((f"{view.disagreements:,}", "labels the model disagrees with"))
     epochs = 0 if view.run.epochs is None else view.run.epochs.num_rows
-    if view.samples.exists:
-        found.append((f"{view.samples.rows:,}", "samples"))
-    found += [(f"{count:,}", name) for count, name in ((view.classes, "classes"), (epochs, "epochs")) if count]
-    return found
-
-
-def _meaning_of_estimate(view: PageView, counts_disagreements: bool) -> str:
-    agreed = view.issues.get("agreed")
-    if counts_disagreements:
-        return "labels are suspects: the model disagrees with them, and is itself wrong about some"
-    if view.wrong is not None:
-        return f"labels are probably wrong; {view.suspects_found:,} of them were really flipped"
-    # Worth a notice from a quarter of the suspects on.
-    if isinstance(agreed, int) and view.estimated and agreed >= view.estimated / 4:
-        return f"labels are suspects; the trained model agrees with {agreed:,} of them by now"
-    return "labels are probably wrong"
-
-
-def _counts_disagreements(view: PageView) -> bool:
-    """Whether the estimate is no more than the number of disagreements with one prediction of each sample."""
-    by_disagreement = view.issues.get("estimate") == "disagreement"
-    return (
-        by_disagreement and view.wrong is None and view.confusion is not None and view.estimated == view.disagreements
-    )
+    counts = ((view.samples.rows, "samples"), (view.classes, "classes"), (epochs, "epochs"))
+    return found + [(f"{count:,}", name) for count, name in counts if count]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from hardsight.report import figures
 from hardsight.report.gallery import PageView, Ranking
-from hardsight.report.numbers import Histogram, number, range_text
+from hardsight.report.numbers import Histogram, number
 from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, shortened
 from hardsight.report.reading import Score
 from hardsight.report.rounds import ROUNDS
@@ -19,12 +19,10 @@ _LONGEST_VALUE = 300
 
 
 def _suspects_text(view: PageView, ranking: Ranking) -> str:
-    expects = " → label the model expects" if any(card.expected for card in ranking.cards) else ""
-    reading = "larger is more suspicious" if ranking.score.name == "suspicion" else ranking.score.reading
     text = (
-        f"Given label{expects}: {_held(ranking)} ranked by {_in_a_sentence(ranking.score)} ({reading}). Decide "
-        "with the buttons, or with the keys k, r, d and u on a card; Enter shows it large. What you decide is "
-        "downloaded as actions.csv, for hardsight audit --apply."
+        f"Given label → label the model expects: {_held(ranking)} ranked by {ranking.score.title} "
+        f"({ranking.score.reading}). Decide with the buttons, or with the keys k, r, d and u on a card; Enter shows it "
+        "large. What you decide is downloaded as actions.csv, for hardsight audit --apply."
     )
     if view.wrong is not None:
         right = sum(bool(card.flipped) for card in ranking.cards)
@@ -33,17 +31,12 @@ def _suspects_text(view: PageView, ranking: Ranking) -> str:
 
 
 def _hardest_text(view: PageView, ranking: Ranking) -> str:
-    text = f"{_held(ranking).capitalize()} ranked by {_in_a_sentence(ranking.score)}: {ranking.score.reading}"
+    text = f"{_held(ranking).capitalize()} ranked by {ranking.score.title}: {ranking.score.reading}"
     text += _chance(view, ranking.score)
     if view.samples.against_predictions:
         return text + " It is measured against the model's own prediction; labels are not used."
     if view.agreed is not None:
-        text += (
-            " Only samples whose label the model agrees with: most are hard to see rather than wrongly labelled; the "
-            "others are among the suspects above."
-        )
-    elif "label" in view.labels.codes and "predicted" not in view.labels.codes:
-        text += " What the model predicts is not recorded, so wrongly labelled samples are among them."
+        text += " Only samples whose label the model agrees with: most are hard to see rather than wrongly labelled."
     return text
 
 
@@ -56,15 +49,12 @@ def _held(ranking: Ranking) -> str:
 
 
 def _histograms_text(view: View, histograms: list[tuple[Score, Histogram]]) -> str:
-    text = "Each curve shows which share of its group falls into each bin."
+    text = (
+        f"Each curve shows which share of its group falls into each bin, outliers in the outermost one; "
+        f"{len(histograms)} of {len(view.drawable)} scores."
+    )
     if view.wrong is not None:
-        text += (
-            " The further apart the flipped (dashed) and the intact labels are, the better a score finds wrong labels."
-        )
-    if len(histograms) < len(view.drawable):
-        text += f" The {len(histograms)} most important of {len(view.drawable)} scores; the table below lists all."
-    if any(counted.below or counted.above for _, counted in histograms):
-        text += " Outliers are counted in the outermost bin."
+        text += " The further apart flipped (dashed) and intact labels are, the better a score finds wrong labels."
     return text
 
 
@@ -79,36 +69,30 @@ def _histograms(view: View, histograms: list[tuple[Score, Histogram]]) -> list[B
 
 
 def _plane_text(view: View, plane: Plane) -> str:
-    few = figures.drawn_as_points(plane.x, plane.y)
-    level = f"1/{view.classes:,} = {1 / view.classes:.3g}" if view.classes else "not known"
     return (
-        f"{'Each point is one sample.' if few else 'Each hexagon counts the samples in it.'} "
-        "Top left is hard and unsure, bottom right easy and sure; away from the diagonal the angle says something "
-        f"that the probability does not. The dotted line is AVH's chance level, {level}."
+        f"At most {figures.MOST_POINTS:,} samples spread over the table, a point each. Top left is hard and unsure, "
+        "bottom right easy and sure; away from the diagonal the angle says something that the probability does not. "
+        "The dotted line is AVH's chance level, one over the number of classes."
     )
 
 
 def _plane(view: View, plane: Plane) -> list[Block]:
     chance = 1 / view.classes if view.classes else None
-    few = figures.drawn_as_points(plane.x, plane.y)
-    words = f"{plane.up.title} against {plane.across.title}, "
-    words += "one point a sample." if few else "hexagons that count the samples."
+    words = f"{plane.up.title} against {plane.across.title}, one point per sample."
     return [Picture("plane", figures.draw_plane(*plane, view.groups, chance), words, wide=True)]
 
 
 def _scores_text(view: View, lines: list[ScoreLine]) -> str:
     text = "What each score column of the table holds, and in which direction to read it."
     if any(line.auroc is not None for line in lines):
-        share = _share_flipped(view)
-        text = "How well each score ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance"
-        text += f"; average precision at chance is {share:.3g}, the share of flipped labels." if share else "."
-        text += " The marked row ranks the suspects above." if view.ranking_line else ""
+        text += (
+            " How well it ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance; average precision at "
+            "chance is the share of flipped labels. The marked row ranks the suspects above."
+        )
     if "never_learned" in view.samples and "forgotten" in view.samples:
         # Some scores combine the two in one number.
         never, forgotten = (int((view.samples.values(name) > 0).sum()) for name in ("never_learned", "forgotten"))
-        text += (
-            f" Over the training {never:,} samples were never learned, and {forgotten:,} were learned and forgotten."
-        )
+        text += f" Over the training {never:,} samples were never learned, {forgotten:,} were learned and forgotten."
     return text
 
 
@@ -117,7 +101,7 @@ def _scores(view: View, lines: list[ScoreLine]) -> list[Block]:
     columns = [
         Column("Score", [Cell(line.score.title, code=line.score.name) for line in lines], "name"),
         Column("Larger is", [line.score.direction or "?" for line in lines], ""),
-        Column("Range", [range_text(line.score.range) for line in lines], "range"),
+        Column("Range", [line.score.range or "" for line in lines], "range"),
         Column("AUROC", [number(line.auroc) for line in lines]),
         Column("Average precision", [number(line.average_precision) for line in lines]),
         Column("Smallest", [number(smallest) for smallest, _, _ in quantiles]),
@@ -151,27 +135,16 @@ def _curves(view: View, columns: dict[str, np.ndarray]) -> list[Block]:
 
 def _classes_text(view: View, by_class: ClassMeans) -> str:
     score, shown = by_class.score, int((by_class.counts > 0).sum())
-    samples = "that carry each label" if "label" in view.labels.codes else "that the model gives each class"
-    text = f"{score.title}: mean over the samples {samples}, hardest class first ({score.reading})"
-    text += f"; the {figures.MOST_CLASSES} hardest of {shown:,} classes" if shown > figures.MOST_CLASSES else ""
-    return text + _chance(view, score)
+    return (
+        f"{score.title}: mean over the samples of each class, hardest class first ({score.reading}); the "
+        f"{min(shown, figures.MOST_CLASSES)} hardest of {shown:,} classes{_chance(view, score)}"
+    )
 
 
 def _classes(view: View, by_class: ClassMeans) -> list[Block]:
     chance = 1 / view.classes if view.classes and by_class.score.name in AVH else None
     drawn = figures.draw_classes(by_class.score, view.labels.names, by_class.counts, by_class.means, chance)
     return [Picture("classes", drawn, f"Mean {by_class.score.title} by class, hardest class first.", wide=True)]
-
-
-def _confusion_text(view: View, pairs: Confusion) -> str:
-    if len(view.labels.names) > figures.MOST_CLASSES:
-        return (
-            "The pairs of classes that the model and the labels disagree on most often; a row shows its samples above."
-        )
-    return (
-        "Rows are the given labels, columns the model's; the diagonal (blue) is agreement, the rest (orange) is not. "
-        "The table lists the most frequent disagreements. A cell, or a row of the table, shows its samples above."
-    )
 
 
 def _confusion(view: View, pairs: Confusion) -> list[Block]:
@@ -195,10 +168,6 @@ def _confusion(view: View, pairs: Confusion) -> list[Block]:
     return blocks
 
 
-def _table_text(view: PageView, cards: Any) -> str:
-    return f"Every sample that this page holds, suspects first; {view.samples.path.name} holds the rest."
-
-
 def _table(view: PageView, cards: Any) -> list[Block]:
     held = list(cards.values())
     columns = [
@@ -214,12 +183,6 @@ def _table(view: PageView, cards: Any) -> list[Block]:
         Column("reasons", [card.reasons for card in held], "reasons"),
     ]
     return [Table("Table of samples", columns, tall=True, search=True)]
-
-
-def _run_text(view: View, shown: bool) -> str:
-    if view.run.section("versions"):
-        return "What is needed to run it again: configuration, seed and versions."
-    return "What was read, and how."
 
 
 def _run(view: View, shown: bool) -> list[Block]:
@@ -267,10 +230,24 @@ SECTIONS: list[Section[PageView]] = [
     ),
     Section("classes", "Hardness by class", lambda view: view.by_class, _classes_text, _classes),
     Section(
-        "confusion", "Given and predicted labels", lambda view: view.confusion, _confusion_text, _confusion, "beside"
+        "confusion",
+        "Given and predicted labels",
+        lambda view: view.confusion,
+        lambda view, pairs: (
+            "Rows are the given labels, columns the model's; the table lists the most frequent disagreements. A cell, "
+            "or a row of the table, shows its samples above."
+        ),
+        _confusion,
+        "beside",
     ),
-    Section("samples", "Table of samples", lambda view: view.cards, _table_text, _table),
-    Section("run", "How this run was made", lambda view: True, _run_text, _run, "columns"),
+    Section(
+        "samples",
+        "Table of samples",
+        lambda view: view.cards,
+        lambda view, cards: f"Every sample that this page holds; {view.samples.path.name} holds the rest.",
+        _table,
+    ),
+    Section("run", "How this run was made", lambda view: True, lambda view, shown: "", _run, "columns"),
 ]
 
 
@@ -279,19 +256,6 @@ def _chance(view: View, score: Score) -> str:
     if score.name not in AVH or not view.classes:
         return "."
     return f"; AVH's chance level is 1/{view.classes:,} = {1 / view.classes:.3g}."
-
-
-def _in_a_sentence(score: Score) -> str:
-    """A score's title inside a sentence: `EL2N` stays, `Entropy` becomes `entropy`."""
-    return score.title if score.title[1:2].isupper() else score.title[:1].lower() + score.title[1:]
-
-
-def _share_flipped(view: View) -> float | None:
-    flipped, samples = view.issues.get("flipped"), view.issues.get("samples")
-    if is_number(flipped) and is_number(samples) and samples:
-        return float(flipped / samples)
-    known = sum(int(group.sum()) for group in view.groups.values())
-    return None if view.wrong is None else float(view.wrong.sum() / known)
 
 
 def is_number(value: Any) -> bool:

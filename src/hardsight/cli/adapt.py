@@ -58,7 +58,7 @@ def adapt(
 ) -> None:
     """Train on a labelled domain, adapt to one without labels by self-training, and leave a record.
 
-    Started again, it goes on after the last complete round.
+    Started again, it goes on after the last complete epoch.
 
     Examples:
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, Protocol, runtime_checkable
 
 import pyarrow as pa
 import torch
@@ -31,7 +31,7 @@ from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError, Progress, Watch
 from hardsight.training.record import Details, Row, RunRecord, failure_recorded
 from hardsight.training.schedules import Plan, Position, Steps
-from hardsight.training.step import make_step
+from hardsight.training.step import connect, make_step
 
 P = ParamSpec("P")
 
@@ -65,16 +65,31 @@ class Fitted:
         return f"<Fitted: {', '.join(parts)}>"
 
 
+@runtime_checkable
+class Memory(Protocol):
+    """What is kept in the checkpoints of a training beside its own state."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
 @dataclass(frozen=True)
 class Hooks:
     """What else is done on the way.
 
     `after_epoch(epoch, row)`: with every epoch's numbers, epochs counted from 1; what it puts into the row is written
     with them. `measure(model)`: at the end, with the network that is evaluated; what it returns joins the results.
+    `start()`: before the first epoch, and not where a training goes on. `before_epoch(done)`: with the number of epochs
+    that are done; where it returns a larger one, the epochs up to that are left out. `memory` is kept in the
+    checkpoints.
     """
 
     after_epoch: Callable[[int, Row], None] | None = None
     measure: Callable[[nn.Module], Mapping[str, Any]] | None = None
+    start: Callable[[], None] | None = None
+    before_epoch: Callable[[int], int | None] | None = None
+    memory: Memory | None = None
 
 
 @dataclass
@@ -186,11 +201,6 @@ class Loop:
         """The model that is evaluated: the average of the weights where one is kept."""
         return self.step.average.model if self.step.average is not None else self.model
 
-    def start_at(self, epoch: int) -> None:
-        """Begin after that many epochs, which someone else has seen to."""
-        self.counters.step = epoch * self.feed.steps()
-        self.step.meter.steps.fill_(self.counters.step)
-
     def run(self) -> Fitted:
         """Train to the end."""
         steps = self.stepwise()
@@ -211,13 +221,12 @@ class Loop:
         try:
             with alone, failure_recorded(self.record, self.folder, resume=self.resume):
                 self._begin()
+                connect(self.step)
                 yield from self._train()
                 return self._finish()
         finally:
             self.step.network.close()
-            # The average, where one is kept, is a copy of the network as it was while it trained.
-            for network in (self.model, self.evaluated):
-                own_batch_statistics(network)
+            own_batch_statistics(self.model)
 
     # -----------------------------------------------------------------------------------------------------------------
     # From the first step to the last.
@@ -238,6 +247,8 @@ class Loop:
             else:
                 self.record.begin(**self.details)
                 self._forget_earlier()
+        if not resumed and self.hooks.start is not None:
+            self.hooks.start()
 
     def _forget_earlier(self) -> None:
         """Remove what an earlier run measured: a record holds numbers of one run only."""
@@ -255,9 +266,20 @@ class Loop:
         with self.progress:
             while self.counters.step < self.epochs * per_epoch:
                 epoch, done = divmod(self.counters.step, per_epoch)
+                if done == 0 and self._left_out(epoch):
+                    continue
                 yield from self._train_epoch(epoch, done, per_epoch)
                 self._close_epoch(epoch + 1)
                 self.save(within_epoch=False)
+
+    def _left_out(self, epoch: int) -> bool:
+        """Whether the hook before this epoch goes on with a later one; its end counts as that of the training."""
+        to = None if self.hooks.before_epoch is None else self.hooks.before_epoch(epoch)
+        if to is None or to <= epoch:
+            return False
+        self.counters.step = to * self.feed.steps()
+        self.step.meter.steps.fill_(self.counters.step)
+        return True
 
     def _finish(self) -> Fitted:
         table, results = None, self.counters.results()
@@ -352,10 +374,14 @@ class Loop:
         if not counts.numel():
             return
         for sentence in self.watch.epoch(row, counts, self.step.network.objective.loss, row["learning_rate"]):
-            self.counters.notes.append(sentence)
-            self.progress.note(sentence)
-            with together():
-                self.record.note(sentence)
+            self.note(sentence)
+
+    def note(self, sentence: str) -> None:
+        """Say what a person should know, and keep it in the record."""
+        self.counters.notes.append(sentence)
+        self.progress.note(sentence)
+        with together():
+            self.record.note(sentence)
 
     # -----------------------------------------------------------------------------------------------------------------
     # Numbers that are not finite.
@@ -402,6 +428,7 @@ class Loop:
             "watch": self.watch.state_dict(),
             "within_epoch": within_epoch,
             "processes": rank_and_count()[1],
+            "memory": None if self.hooks.memory is None else self.hooks.memory.state_dict(),
         }
         own = self.step.own_state() | {"random": random_states(), "feed": self.feed.state_dict()}
         self.checkpoints.save(counters.step, self.model.state_dict(), shared, own)
@@ -423,6 +450,8 @@ class Loop:
         for part, (saved, ours) in began.items():
             if saved != ours:
                 raise ValueError(f"{path} must be continued as it began: {part} was {saved} there; got {ours}")
+        if self.hooks.memory is not None:
+            self.hooks.memory.load_state_dict(shared["memory"])
         self.model.load_state_dict(weights)
         self.step.load_states(shared, own)
         self.counters = Counters(

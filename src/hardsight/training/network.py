@@ -216,6 +216,14 @@ def check_buffers(model: nn.Module) -> None:
         )
 
 
+@torch.no_grad()
+def same_weights(network: nn.Module) -> None:
+    """Let all processes begin with the weights of the first one."""
+    if several():
+        for tensor in (*network.parameters(), *network.buffers()):
+            dist.broadcast(tensor, 0)
+
+
 def data_parallel(network: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:
     """The network in several processes: gradients are averaged, buffers are left to those who fill them alike."""
     ids = [device] if device.type == "cuda" else None

@@ -55,10 +55,12 @@ class Details:
     config: Mapping[str, Any] | None = None
     class_names: Sequence[str] = ()
     preprocessing: Mapping[str, Any] | None = None
+    kind: str = "training"
 
     def as_dict(self, name: str, device: torch.device) -> dict[str, Any]:
         """As `RunRecord` takes them; `name` is that of a run without one of its own."""
         found: dict[str, Any] = {
+            "kind": self.kind,
             "name": self.name or name,
             "seed": self.seed,
             "config": dict(self.config or {}),

@@ -20,7 +20,7 @@ from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.terms import label_count
 from hardsight.training.checkpoints import load_optimizer
 from hardsight.training.feed import IGNORED, Batch
-from hardsight.training.network import Network, WeightAverage, data_parallel, share_batch_statistics
+from hardsight.training.network import Network, WeightAverage, data_parallel, same_weights, share_batch_statistics
 from hardsight.training.objectives import Part, Share
 from hardsight.training.progress import Meter
 from hardsight.training.schedules import Plan, Position, Steps
@@ -267,7 +267,7 @@ def make_step(
     batch_size: int = 1024,
     recorder: Any = None,
 ) -> Step:
-    """The step of a network, shared between the processes where there are several."""
+    """The step of a network; `connect` it where several processes take it."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise ValueError("model must have a parameter that takes a gradient; it has none")
     device, steps = next(network.parameters()).device, steps or Steps()
@@ -278,14 +278,11 @@ def make_step(
         _check_parts(network)
     if steps.accumulate > 1:
         _accumulated(network, steps.accumulate)
-    call: nn.Module = network
-    if several():
-        share_batch_statistics(network)
-        call = data_parallel(network, device)
+    same_weights(network)
     precision = steps.precision_on(device)
     return Step(
         network,
-        call=call,
+        call=network,
         optimizer=optimizer,
         meter=Meter(device, batch_size),
         precision=precision,
@@ -294,6 +291,13 @@ def make_step(
         average=None if steps.average_decay is None else WeightAverage(network.model, steps.average_decay),
         recorder=recorder,
     )
+
+
+def connect(step: Step) -> None:
+    """Let all processes take the step as one: gradients are averaged, and statistics run over the whole batch."""
+    if several():
+        share_batch_statistics(step.network)
+        step.call = data_parallel(step.network, next(step.network.parameters()).device)
 
 
 def _given(part: object) -> str:

@@ -63,7 +63,7 @@ class SelfTraining:
     makes one of parameters; in the rounds its learning rate is multiplied by `rate_in_rounds`. `augmentation` of
     images; left out, shifts by up to a fourteenth of the width. `when_empty`: what to do when a round selects nothing,
     with the last model kept: "stop", or "go_on" with the next portion. `precision` and `capture` as in
-    `training.Session`.
+    `training.Steps`.
 
     >>> SelfTraining("cbst", rounds=9).portions()
     [0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.5, 0.5]
@@ -157,7 +157,7 @@ class SelfTraining:
         """Train `model` in place; `source` and `target` are sets in memory, of images or of points.
 
         `test`: labelled samples of the target domain that are not trained on. With `folder` the run leaves a record
-        and, started again, goes on after the last complete round, to the same bits. `say` is told what happens, a
+        and, started again, goes on after the last complete epoch, to the same bits. `say` is told what happens, a
         sentence at a time; `after_round` gets each row of `rounds`. `head` names the last linear layer where a model
         leaves a choice.
         """

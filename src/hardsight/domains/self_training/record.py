@@ -6,7 +6,7 @@ selected.parquet              every selected sample of every round, and whether 
 samples.parquet               the target at the end; its scores are against the predictions, not against a label
 thumbnails.parquet            samples that this selector selects, rightly, and CBST does not
 source/                       the record of the source training
-checkpoint/                   model and optimiser after the last complete round
+checkpoint/                   after the last epoch, as of every training, and what was selected then
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,6 +58,23 @@ def write_rounds(folder: Path, rows: Sequence[Mapping[str, Any]], selected: Sequ
     records.write_table(folder / "rounds.parquet", pa.Table.from_pylist(list(rows), pa.schema(fields)))
     if selected:
         records.write_table(folder / "selected.parquet", pa.concat_tables(selected))
+
+
+def clear_rounds(folder: Path) -> None:
+    """Remove what an earlier run in this folder left."""
+    for name in TABLES:
+        (folder / f"{name}.parquet").unlink(missing_ok=True)
+
+
+def read_selected(folder: Path, rows: int) -> list[pa.Table]:
+    """The first so many rows of `selected.parquet`, which may hold the look of an epoch that was not completed."""
+    path = folder / "selected.parquet"
+    if not path.is_file():
+        return []
+    try:
+        return [records.read_table(path).slice(0, rows)]
+    except ValueError as damage:
+        raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
 
 
 def selected_table(

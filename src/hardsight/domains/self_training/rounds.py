@@ -4,7 +4,6 @@ The order of an epoch is drawn from (seed, epoch) and has the same length in eve
 selected: a captured step stays valid, and any epoch can be made without those before it.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +25,7 @@ from hardsight.training.evaluation import share
 Statistics = dict[str, Any]
 
 
-class _Mixing(EpochLoader):
+class Mixing(EpochLoader):
     """Batches of source samples, then target samples, in fixed shares; what is labelled -1 never comes."""
 
     def mix(
@@ -46,15 +45,9 @@ class _Mixing(EpochLoader):
         whole = self.batch_size
         self.target_rows = None if target_share is None else min(whole - 1, max(1, round(target_share * whole)))
         self.steps = steps
-        self.before_epoch: Callable[[int], None] = lambda epoch: None
 
     def __len__(self) -> int:
         return self.steps
-
-    def set_epoch(self, epoch: int) -> None:
-        """Start at the beginning of `epoch`; first the labels may be made anew."""
-        super().set_epoch(epoch)
-        self.before_epoch(epoch)
 
     def assign(self, target_labels: Int64[Tensor, "targets"]) -> None:
         """Give the target these labels, in place: a captured step reads them where they are."""
@@ -80,11 +73,11 @@ class _Mixing(EpochLoader):
         return EpochPlan(epoch, order.to(self.device), Draws(*(column.to(self.device) for column in draws)))
 
 
-class MixedPictures(_Mixing, DeviceLoader):
+class MixedPictures(Mixing, DeviceLoader):
     """Mixed batches of uint8 images."""
 
 
-class MixedRows(_Mixing, RowBatches):
+class MixedRows(Mixing, RowBatches):
     """Mixed batches of points or features."""
 
 
@@ -95,12 +88,12 @@ def plain_batches(data: ArrayDataset, labels: Tensor, batch_size: int, **options
     return loader
 
 
-def mixed_batches(source: ArrayDataset, target: ArrayDataset, batch_size: int, **options: Any) -> "_Mixing":
+def mixed_batches(source: ArrayDataset, target: ArrayDataset, batch_size: int, **options: Any) -> Mixing:
     """Batches of both domains, the source's rows first, the target without labels yet; `mix` them before use."""
     images = torch.cat([source.images, target.images])
     labels = torch.cat([source.labels, torch.full((len(target),), -1)])
     kind: Any = MixedPictures if images.ndim == 4 else MixedRows
-    mixing: _Mixing = kind(images, labels, None, batch_size, **options)
+    mixing: Mixing = kind(images, labels, None, batch_size, **options)
     return mixing
 
 
@@ -112,12 +105,10 @@ class Look(NamedTuple):
     norms: Float[Tensor, "samples"]
 
 
-def fitting_head(
-    model: nn.Module, batches: EpochLoader, device: torch.device, head: str | None, num_classes: int
-) -> str:
-    """The head's name, from one forward: angles need it, and a step that knows it is captured as it is.
+def head_of(model: nn.Module, batches: EpochLoader, device: torch.device, head: str | None, num_classes: int) -> str:
+    """The head's name, from one forward pass; rejects a model that does not fit the samples or their classes.
 
-    A model that does not fit the samples or their classes is refused.
+    Angles need it, and a step that knows it is captured as it is.
     """
     images, _, _ = next(iter(batches))
     with evaluating(model.to(device)), observe(model, head) as seen:

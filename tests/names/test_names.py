@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 
 from hardsight import datasets, models
@@ -11,7 +9,7 @@ from hardsight.names import check_name, nearest_names, unknown_name
 from hardsight.training.config import TrainingConfig
 
 REGISTRIES = {
-    "configuration": [field.name for field in dataclasses.fields(TrainingConfig)],
+    "configuration": list(TrainingConfig.model_fields),
     "datasets": datasets.names(),
     "degradations": DEGRADATIONS,
     "losses": LOSSES,

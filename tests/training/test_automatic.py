@@ -14,14 +14,13 @@ from hardsight.training import between_epochs
 from hardsight.training.config import TrainingConfig
 from hardsight.training.network import Network
 from hardsight.training.objectives import clip_of, make_objective
-from hardsight.training.reading import build
 
 AUTO = {"name": "gr", "options": {"beta": "auto", "lam": "auto"}}
 
 
 def config(**changes: Any) -> TrainingConfig:
     tree = {"data": {"name": "digits"}, "model": {"name": "digits_cnn"}, "epochs": 6, "loss": AUTO}
-    return build(TrainingConfig, tree | changes)
+    return TrainingConfig(**(tree | changes))
 
 
 def objective(sizes: Any = None, **changes: Any) -> Any:

@@ -1,222 +1,200 @@
 """A training as a configuration: typed, complete, and written into the record as it is.
 
-The tables of the TOML file are the dataclasses below; a key left out has the default that stands here.
+The tables of the TOML file are the classes below; a key left out has the default that is given here.
 """
 
-import dataclasses
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
 
 from hardsight.hardness.scoring import choose_scores
 from hardsight.names import check_name
+from hardsight.training.reading import Named, Number, Settings, Whole
 from hardsight.training.schedules import PLANS, Steps
 
-# What torch's generators take.
-_LARGEST_SEED = 2**63 - 1
 # Far above every batch: the numbers of its samples alone are held at once.
 _LARGEST_BATCH = 2**24
 
 
-@dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Named):
     """Which data, and what happens to each training image.
 
     `train` and `test` name splits; `test_name` another data set to test on (CIFAR-10N has no test set: CIFAR-10's).
     Where there is no test split apart from the training set ("all" holds every split), the share `held_out` of the
-    training set is kept for it. `limit`: the first so many samples of each set. `shrink`: average squares of so many
-    pixels a side. `options` go to the reader of the training set.
+    training set is kept for it.
     """
 
-    name: Annotated[str, "data set, or folder"]
-    root: Annotated[str | None, "its folder; left out, below $HARDSIGHT_DATA"] = None
-    train: Annotated[str | None, "split to train on"] = None
-    test: Annotated[str | None, "split to test on"] = None
-    test_name: Annotated[str | None, "another data set to test on"] = None
-    held_out: Annotated[float, "share kept for testing where no split lies apart"] = 0.2
-    limit: Annotated[int | None, "the first so many samples of each set"] = None
-    shrink: Annotated[int, "average squares of so many pixels a side"] = 1
-    options: Annotated[dict[str, Any], "for the reader of the training set"] = field(default_factory=dict)
-    batch_size: Annotated[int, "of all processes together"] = 128
-    test_batch_size: Annotated[int, "of evaluation"] = 512
-    drop_last: Annotated[bool, "leave out a last batch that is not full"] = False
-    class_balanced: Annotated[tuple[int, ...] | None, "[classes, images of each] in every batch"] = None
-    shift: Annotated[int, "largest random shift (pixels)"] = 0
-    flip: Annotated[bool, "mirror each image half of the time"] = False
-    fill: Annotated[Literal["zero", "edge", "reflect"], "what a shift leaves empty"] = "zero"
-    noise_std: Annotated[float, "of Gaussian noise on the normalised image"] = 0.0
-
-    def __post_init__(self) -> None:
-        _at_least(1, batch_size=self.batch_size, test_batch_size=self.test_batch_size, shrink=self.shrink)
-        _at_least(1, limit=self.limit)
-        _at_least(0, shift=self.shift, noise_std=self.noise_std)
-        for name in ("batch_size", "test_batch_size"):
-            if getattr(self, name) > _LARGEST_BATCH:
-                raise ValueError(f"{name} must be at most {_LARGEST_BATCH}; got {getattr(self, name)}")
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out must lie in (0, 1), the share kept for testing; got {self.held_out!r}")
-        if self.class_balanced is not None and len(self.class_balanced) != 2:
-            raise ValueError(f"class_balanced must be [classes, images of each]; got {list(self.class_balanced)}")
+    name: str = Field(description="data set, or folder")
+    root: str | None = Field(default=None, description="its folder; left out, below $HARDSIGHT_DATA")
+    train: str | None = Field(default=None, description="split to train on")
+    test: str | None = Field(default=None, description="split to test on")
+    test_name: str | None = Field(default=None, description="another data set to test on")
+    held_out: Number = Field(default=0.2, gt=0, lt=1, description="share kept for testing where no split lies apart")
+    limit: Whole | None = Field(default=None, ge=1, description="the first so many samples of each set")
+    shrink: Whole = Field(default=1, ge=1, description="average squares of so many pixels a side")
+    options: dict[str, Any] = Field(default_factory=dict, description="for the reader of the training set")
+    batch_size: Whole = Field(default=128, ge=1, le=_LARGEST_BATCH, description="of all processes together")
+    test_batch_size: Whole = Field(default=512, ge=1, le=_LARGEST_BATCH, description="of evaluation")
+    drop_last: bool = Field(default=False, description="leave out a last batch that is not full")
+    class_balanced: list[Whole] | None = Field(
+        default=None, min_length=2, max_length=2, description="[classes, images of each] in every batch"
+    )
+    shift: Whole = Field(default=0, ge=0, description="largest random shift (pixels)")
+    flip: bool = Field(default=False, description="mirror each image half of the time")
+    fill: Literal["zero", "edge", "reflect"] = Field(default="zero", description="what a shift leaves empty")
+    noise_std: Number = Field(default=0.0, ge=0, description="of Gaussian noise on the normalised image")
 
 
-@dataclass(frozen=True)
-class NoiseConfig:
+class NoiseConfig(Settings):
     """Which training labels are made wrong. `column` names people's labels in the data for `kind = "human"`."""
 
-    kind: Annotated[
-        Literal["none", "symmetric", "pairwise", "within_groups", "lookalikes", "human"],
-        "which training labels are made wrong",
-    ] = "none"
-    rate: Annotated[float, "share of labels to change"] = 0.0
-    exact: Annotated[bool, "change exactly that share"] = False
-    column: Annotated[str | None, "people's labels in the data, for human"] = None
-    seed: Annotated[int | None, "of the noise; left out, the training's"] = None
+    kind: Literal["none", "symmetric", "pairwise", "within_groups", "lookalikes", "human"] = Field(
+        default="none", description="which training labels are made wrong"
+    )
+    rate: Number = Field(default=0.0, ge=0, le=1, description="share of labels to change")
+    exact: bool = Field(default=False, description="change exactly that share")
+    column: str | None = Field(default=None, description="people's labels in the data, for human")
+    seed: Whole | None = Field(default=None, ge=0, description="of the noise; left out, the training's")
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
-            raise ValueError(f"rate must lie in [0, 1], the share of labels to change; got {self.rate!r}")
+    @model_validator(mode="after")
+    def _check(self) -> "NoiseConfig":
         if self.rate and self.kind in ("none", "human"):
             raise ValueError(f"kind must be symmetric, say, where a rate is given, {self.rate!r}; got {self.kind!r}")
-        _check_seed(self.seed)
+        return self
 
 
-@dataclass(frozen=True)
-class ModelConfig:
-    """A network by name, its own options, and its head; `weights`: a safetensors file to start from.
+class ModelConfig(Named):
+    """A network by name, its own options, and its head.
 
     The head is linear, "angular" (logits s(pi - angle): cross-entropy is the AVH loss) or "cosine", which the margin
     losses train.
     """
 
-    name: Annotated[str, "network"]
-    head: Annotated[
-        Literal["linear", "angular", "cosine"], "angular: cross-entropy is the AVH loss; cosine: for margin losses"
-    ] = "linear"
-    weights: Annotated[str | None, "safetensors file to start from"] = None
-    options: Annotated[dict[str, Any], "of the network"] = field(default_factory=dict)
+    name: str = Field(description="network")
+    head: Literal["linear", "angular", "cosine"] = Field(
+        default="linear", description="angular: cross-entropy is the AVH loss; cosine: for margin losses"
+    )
+    weights: str | None = Field(default=None, description="safetensors file to start from")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the network")
 
 
-@dataclass(frozen=True)
-class LossConfig:
+class LossConfig(Named):
     """A loss by name and its options."""
 
-    name: Annotated[str, "loss on logits"] = "cross_entropy"
-    options: Annotated[dict[str, Any], "of the loss"] = field(default_factory=dict)
+    name: str = Field(default="cross_entropy", description="loss on logits")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the loss")
 
 
-@dataclass(frozen=True)
-class FeatureLossConfig:
-    """A loss on features beside the loss; `weight` at full ramp, `pairs` by the model's predictions or the labels."""
+class FeatureLossConfig(Named):
+    """A loss on features beside the loss; `pairs` compares the model's predictions or the labels."""
 
-    name: Annotated[str, "loss on features beside the loss; none without this table"]
-    weight: Annotated[float, "at full ramp"] = 1.0
-    pairs: Annotated[Literal["predictions", "labels"], "whose labels a loss on pairs compares"] = "predictions"
-    options: Annotated[dict[str, Any], "of the loss"] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _at_least(0, weight=self.weight)
+    name: str = Field(description="loss on features beside the loss; none without this table")
+    weight: Number = Field(default=1.0, ge=0, description="at full ramp")
+    pairs: Literal["predictions", "labels"] = Field(
+        default="predictions", description="whose labels a loss on pairs compares"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="of the loss")
 
 
-@dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Named):
     """SGD, Adam or AdamW. The betas are Adam's, the momentum SGD's."""
 
-    name: Annotated[Literal["sgd", "adam", "adamw"], "optimiser"] = "sgd"
-    lr: Annotated[float, "learning rate"] = 0.1
-    momentum: Annotated[float, "of SGD"] = 0.9
-    nesterov: Annotated[bool, "of SGD"] = False
-    weight_decay: Annotated[float, "of all parameters"] = 5e-4
-    beta1: Annotated[float, "of Adam"] = 0.9
-    beta2: Annotated[float, "of Adam"] = 0.999
-
-    def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ValueError(f"lr must be positive; got {self.lr!r}")
+    name: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="optimiser")
+    lr: Number = Field(default=0.1, gt=0, description="learning rate")
+    momentum: Number = Field(default=0.9, description="of SGD")
+    nesterov: bool = Field(default=False, description="of SGD")
+    weight_decay: Number = Field(default=5e-4, description="of all parameters")
+    beta1: Number = Field(default=0.9, description="of Adam")
+    beta2: Number = Field(default=0.999, description="of Adam")
 
 
-@dataclass(frozen=True)
-class ScheduleConfig:
+class ScheduleConfig(Settings):
     """How the learning rate changes, or a paper's preset instead of everything else.
 
     `ramp_up` and `ramp_down` are Gaussian: the first also weighs the feature loss, the second takes Adam's beta1 down
-    to `last_beta1`. `unit` is what milestones, warm-up and ramps are counted in. `stretch` multiplies a preset's ramps.
+    to `last_beta1`.
     """
 
-    kind: Annotated[Literal["constant", "steps", "cosine"], "how the learning rate changes"] = "constant"
-    milestones: Annotated[list[int], "of steps: when the rate changes"] = field(default_factory=list)
-    factor: Annotated[float, "what each milestone multiplies the rate by"] = 0.1
-    unit: Annotated[Literal["epoch", "step"], "of milestones, warm-up and ramps"] = "epoch"
-    warm_up: Annotated[int, "length of the linear warm-up"] = 0
-    final: Annotated[float, "of cosine: share of the rate at the end"] = 0.0
-    ramp_up: Annotated[int, "length of a Gaussian ramp, of the feature loss too"] = 0
-    ramp_down: Annotated[int, "length of a Gaussian ramp at the end"] = 0
-    last_beta1: Annotated[float | None, "of Adam, after the ramp down"] = None
-    preset: Annotated[str | None, "amc-paper or amc-script, instead of all above"] = None
-    stretch: Annotated[float, "multiplies the ramps of a preset"] = 1.0
+    kind: Literal["constant", "steps", "cosine"] = Field(
+        default="constant", description="how the learning rate changes"
+    )
+    milestones: list[Whole] = Field(default_factory=list, description="of steps: when the rate changes")
+    factor: Number = Field(default=0.1, ge=0, description="what each milestone multiplies the rate by")
+    unit: Literal["epoch", "step"] = Field(default="epoch", description="of milestones, warm-up and ramps")
+    warm_up: Whole = Field(default=0, ge=0, description="length of the linear warm-up")
+    final: Number = Field(default=0.0, ge=0, description="of cosine: share of the rate at the end")
+    ramp_up: Whole = Field(default=0, ge=0, description="length of a Gaussian ramp, of the feature loss too")
+    ramp_down: Whole = Field(default=0, ge=0, description="length of a Gaussian ramp at the end")
+    last_beta1: Number | None = Field(default=None, description="of Adam, after the ramp down")
+    preset: str | None = Field(default=None, description="amc-paper or amc-script, instead of all above")
+    stretch: Number = Field(default=1.0, gt=0, description="multiplies the ramps of a preset")
 
-    def __post_init__(self) -> None:
-        _at_least(0, warm_up=self.warm_up, ramp_up=self.ramp_up, ramp_down=self.ramp_down)
-        _at_least(0, factor=self.factor, final=self.final)
+    @model_validator(mode="after")
+    def _check(self) -> "ScheduleConfig":
         if self.preset is not None:
             check_name("preset", self.preset, PLANS)
-        if not self.stretch > 0:
-            raise ValueError(f"stretch must be positive; got {self.stretch!r}")
         if self.kind == "steps" and not self.milestones:
             raise ValueError("milestones must be given for a schedule of steps")
+        return self
 
 
-@dataclass(frozen=True)
-class RecordConfig:
-    """What the record holds. `fit_every`: epochs between measurements of the fit to right and wrong labels."""
+class RecordConfig(Settings):
+    """What the record holds."""
 
-    scores: Annotated[list[str], "of every training sample at the end"] = field(
-        default_factory=lambda: ["avh", "confidence", "norm"]
+    scores: list[str] = Field(
+        default_factory=lambda: ["avh", "confidence", "norm"], description="of every training sample at the end"
     )
-    dynamics: Annotated[bool, "record every sample in every step"] = True
-    history: Annotated[bool, "keep its measures of every epoch"] = False
-    fit_every: Annotated[int, "epochs between measurements of the fit to right and wrong labels; 0: at the end"] = 0
-    checkpoint_every: Annotated[int | None, "steps between checkpoints, beside each epoch's"] = None
-    tracker: Annotated[str | None, "of accelerate, by name"] = None
+    dynamics: bool = Field(default=True, description="record every sample in every step")
+    history: bool = Field(default=False, description="keep its measures of every epoch")
+    fit_every: Whole = Field(
+        default=0, ge=0, description="epochs between measurements of the fit to right and wrong labels; 0: at the end"
+    )
+    checkpoint_every: Whole | None = Field(
+        default=None, ge=1, description="steps between checkpoints, beside each epoch's"
+    )
+    tracker: str | None = Field(default=None, description="of accelerate, by name")
 
-    def __post_init__(self) -> None:
-        _at_least(0, fit_every=self.fit_every)
-        _at_least(1, checkpoint_every=self.checkpoint_every)
+    @model_validator(mode="after")
+    def _check(self) -> "RecordConfig":
         if self.scores:
             choose_scores(self.scores)
+        return self
 
 
-@dataclass(frozen=True)
-class TrainingConfig:
-    """One training. `folder` left out: runs/NAME."""
+class TrainingConfig(Settings):
+    """One training."""
 
     data: DataConfig
     model: ModelConfig
-    epochs: Annotated[int, "passes over the training set"]
-    name: Annotated[str, "of the run"] = "training"
-    folder: Annotated[str | None, "of the record; left out, runs/NAME"] = None
-    seed: Annotated[int, "of weights, order and augmentation"] = 0
-    loss: LossConfig = field(default_factory=LossConfig)
+    epochs: Whole = Field(ge=1, description="passes over the training set")
+    name: str = Field(default="training", description="of the run")
+    folder: str | None = Field(default=None, description="of the record; left out, runs/NAME")
+    seed: Whole = Field(default=0, ge=0, description="of weights, order and augmentation")
+    loss: LossConfig = LossConfig()
     feature_loss: FeatureLossConfig | None = None
-    noise: NoiseConfig = field(default_factory=NoiseConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    record: RecordConfig = field(default_factory=RecordConfig)
-    precision: Annotated[Literal["auto", "float32", "bf16", "fp16"], "auto: bf16 on CUDA, else float32"] = "auto"
-    capture: Annotated[bool, "on CUDA, compile and replay the step"] = True
-    channels_last: Annotated[bool | None, "layout of convolutions; left out, on CUDA"] = None
-    accumulate: Annotated[int, "batches of one step"] = 1
-    clip: Annotated[float | None, "largest norm of the gradient"] = None
-    average_decay: Annotated[float | None, "evaluate an exponential average of the weights"] = None
-    device: Annotated[str | None, "cpu or cuda:0, say; left out, a GPU where there is one"] = None
+    noise: NoiseConfig = NoiseConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    record: RecordConfig = RecordConfig()
+    precision: Literal["auto", "float32", "bf16", "fp16"] = Field(
+        default="auto", description="auto: bf16 on CUDA, else float32"
+    )
+    capture: bool = Field(default=True, description="on CUDA, compile and replay the step")
+    channels_last: bool | None = Field(default=None, description="layout of convolutions; left out, on CUDA")
+    accumulate: Whole = Field(default=1, description="batches of one step")
+    clip: Number | None = Field(default=None, description="largest norm of the gradient")
+    average_decay: Number | None = Field(default=None, description="evaluate an exponential average of the weights")
+    device: str | None = Field(default=None, description="cpu or cuda:0, say; left out, a GPU where there is one")
 
-    def __post_init__(self) -> None:
-        _at_least(1, epochs=self.epochs)
-        self.steps()  # refuses what no step can be
-        _check_seed(self.seed)
+    @model_validator(mode="after")
+    def _check(self) -> "TrainingConfig":
+        self.steps()  # rejects what no step can be
         if not self.name:
             raise ValueError("name must not be empty: it names the run's folder")
         if self.optimizer.name == "sgd" and (self.schedule.preset or self.schedule.last_beta1 is not None):
             raise ValueError("optimizer.name must be adam or adamw for a schedule of beta1; got 'sgd'")
+        return self
 
     def steps(self) -> Steps:
         """How the steps are taken."""
@@ -237,15 +215,4 @@ class TrainingConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values: what the record holds."""
-        return dataclasses.asdict(self)
-
-
-def _at_least(least: int, **values: float | int | None) -> None:
-    for name, value in values.items():
-        if value is not None and value < least:
-            raise ValueError(f"{name} must be at least {least}; got {value!r}")
-
-
-def _check_seed(seed: int | None) -> None:
-    if seed is not None and not 0 <= seed <= _LARGEST_SEED:
-        raise ValueError(f"seed must lie in [0, {_LARGEST_SEED}]; got {seed!r}")
+        return self.model_dump()

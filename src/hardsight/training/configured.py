@@ -177,7 +177,7 @@ def make_recorder(config: TrainingConfig, sets: Sets, device: torch.device, fold
 class Tracker:
     """Logs one row an epoch under the tracker's own folder in the run, `RUN/NAME`."""
 
-    def __init__(self, name: str, folder: Path, config: Any) -> None:
+    def __init__(self, name: str, folder: Path, config: TrainingConfig) -> None:
         try:
             from accelerate import PartialState
             from accelerate.tracking import LOGGER_TYPE_TO_CLASS
@@ -206,9 +206,9 @@ class Tracker:
         self.tracker.finish()
 
 
-def _plain(config: Any) -> dict[str, Any]:
+def _plain(config: TrainingConfig) -> dict[str, Any]:
     """Trackers keep one level of plain values."""
-    settings = flat(dataclasses.asdict(config))
+    settings = flat(config.as_dict())
     return {
         key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in settings.items()
     }

@@ -1,10 +1,6 @@
-"""TOML into typed dataclasses: every key known, every value of its type, and an error that names the key.
-
-A table that has a name may be written as its name alone: `loss = "gr"` is `loss = { name = "gr" }`.
-"""
+"""TOML into settings: every key known, every value of its type and in its bounds, and an error that names the key."""
 
 import contextlib
-import dataclasses
 import json
 import re
 import tomllib
@@ -12,18 +8,62 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from hardsight.files import read_text
-from hardsight.names import check_name, nearest_names, unknown_name
+from hardsight.names import nearest_names, unknown_name
 
-Settings = TypeVar("Settings")
 _LARGEST_TOML, _MOST_PARTS = 1 << 20, 100
-# What torch computes with: a float32's largest number, and a counter's.
-_LARGEST_FLOAT, _LARGEST_INT = 3e38, 2**63 - 1
+# What torch computes with: a counter's largest number, and a float32's.
+_LARGEST: dict[type, float] = {int: 2**63 - 1, float: 3e38}
 
 
-def read_settings(kind: type[Settings], path: Path | str, changes: Iterable[str] = ()) -> Settings:
+def _not_too_large(value: Any) -> Any:
+    if abs(value) > _LARGEST[type(value)]:
+        raise PydanticCustomError(f"{type(value).__name__}_too_large", "too large")
+    return value
+
+
+Whole = Annotated[int, AfterValidator(_not_too_large)]
+Number = Annotated[float, AfterValidator(_not_too_large)]
+_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Settings(BaseModel):
+    """A table of a configuration: its fields are the keys, their descriptions what a key means.
+
+    What cannot be one raises a ValueError of one sentence, from a file and from Python alike.
+    """
+
+    model_config = _STRICT
+
+    def __init__(self, /, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as problem:
+            raise ValueError(_sentence(problem, type(self))) from None
+
+    # Tables inside are then checked by pydantic itself, which says where in the whole an error is.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+
+class Named(Settings):
+    """A table that may be written as its name alone: `loss = "gr"` is `loss = { name = "gr" }`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
+
+Kind = TypeVar("Kind", bound=Settings)
+
+
+def read_settings(kind: type[Kind], path: Path | str, changes: Iterable[str] = ()) -> Kind:
     """The settings of a TOML file with `key=value` changes on top; keys of tables are written with dots."""
     try:
         tree = tomllib.loads(_plain_toml(read_text(path, _LARGEST_TOML)))
@@ -32,7 +72,7 @@ def read_settings(kind: type[Settings], path: Path | str, changes: Iterable[str]
         raise ValueError(f"{path} must be a TOML file: {problem}") from None
     for change in changes:
         apply_change(tree, change)
-    return build(kind, tree)
+    return kind(**tree)
 
 
 def _plain_toml(text: str) -> str:
@@ -71,96 +111,89 @@ def _value(text: str) -> Any:
 
 @contextlib.contextmanager
 def about(key: str) -> Iterator[None]:
-    """What is refused inside is said of this key of the configuration."""
+    """What is rejected inside is said of this key of the configuration."""
     try:
         yield
-    except (ValueError, TypeError) as refusal:
-        raise ValueError(f"{key}: {refusal}") from None
-
-
-def build(kind: type[Settings], tree: Mapping[str, Any], prefix: str = "") -> Settings:
-    """The dataclass from a tree of plain values; unknown keys are refused with the nearest known one."""
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for key in tree:
-        if key not in fields:
-            raise _unknown_key(key, fields, prefix)
-    given = {key: typed(hints[key], value, f"{prefix}{key}") for key, value in tree.items()}
-    for name, field in fields.items():
-        if name not in given and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{prefix}{name} must be given")
-    try:
-        return kind(**given)
-    except ValueError as refusal:
-        raise ValueError(f"{prefix}{refusal}") from None
-
-
-def _unknown_key(key: str, known: Mapping[str, Any], prefix: str) -> ValueError:
-    """The refusal of a key; one that is like none may be an option that lacks its table."""
-    table = f"a key of {prefix.removesuffix('.')}" if prefix else "a key of the configuration"
-    refusal = unknown_name(table, key, known, "keys")
-    if key == "split" and {"train", "test"} <= known.keys():
-        return ValueError(f"{refusal}: splits are chosen by {prefix}train and {prefix}test")
-    if "options" in known and not nearest_names(key, known):
-        return ValueError(f"{refusal}: options are written {prefix}options.{key}")
-    return refusal
+    except (ValueError, TypeError) as problem:
+        raise ValueError(f"{key}: {problem}") from None
 
 
 def typed(hint: Any, value: Any, key: str) -> Any:
-    """The value as a setting of type `hint`; refuses any other, naming the key."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if dataclasses.is_dataclass(hint):
-        if isinstance(value, str) and any(field.name == "name" for field in dataclasses.fields(hint)):
-            value = {"name": value}
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{key} must be a table; got {value!r}")
-        return build(hint, value, f"{key}.")  # type: ignore[arg-type]
-    if origin in (typing.Union, types.UnionType):
-        return _one_of_several(arguments, value, key)
-    if origin is typing.Literal:
-        check_name(key, value, arguments)
-        return value
-    if origin in (list, tuple):
-        if not isinstance(value, list):
-            raise ValueError(f"{key} must be a list; got {value!r}")
-        items = [typed(arguments[0], item, f"{key}[{index}]") for index, item in enumerate(value)]
-        return items if origin is list else tuple(items)
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{key} must be a table; got {value!r}")
-        return dict(value)
-    return _plain(hint, value, key)
+    """The value as a setting of this type; the error of any other names the key."""
+    bounded = {int: Whole, float: Number}.get(hint, hint)
+    try:
+        return TypeAdapter(bounded, config=_STRICT).validate_python(value)
+    except ValidationError as problem:
+        raise ValueError(_sentence(problem, None, key)) from None
 
 
-def _one_of_several(arguments: tuple[Any, ...], value: Any, key: str) -> Any:
-    refusals = []
-    for argument in arguments:
-        if argument is type(None):
-            if value is None:
-                return None
-            continue
-        try:
-            return typed(argument, value, key)
-        except ValueError as refusal:
-            refusals.append(refusal)
-    raise refusals[0]
+_MUST_BE = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "int_too_large": "a whole number of at most 63 bits",
+    "finite_number": "a finite number of at most 3e+38",
+    "float_too_large": "a finite number of at most 3e+38",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("greater than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+    "too_short": ("a list of at least", "min_length"),
+    "too_long": ("a list of at most", "max_length"),
+}
 
 
-_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+def _sentence(problem: ValidationError, kind: type[Settings] | None, root: str = "") -> str:
+    """What is wrong first, in our words: the key, what it must be, what was given."""
+    errors = problem.errors(include_url=False)
+    error = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    place, given, context = error["loc"], error["input"], error.get("ctx", {})
+    key = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    key = key.removeprefix(".")
+    if error["type"] == "extra_forbidden":
+        assert kind is not None
+        return _unknown_key(str(place[-1]), _table(kind, place[:-1]), key.rpartition(".")[0])
+    if error["type"] == "missing":
+        return f"{key} must be given"
+    if error["type"] == "value_error":
+        return f"{key}.{context['error']}" if key else str(context["error"])
+    if error["type"] == "literal_error":
+        return str(unknown_name(key, given, re.findall(r"'([^']*)'", context["expected"])))
+    if error["type"] in _BOUNDS:
+        words, bound = _BOUNDS[error["type"]]
+        return f"{key} must be {words} {context[bound]:.12g}; got {given!r}"
+    must = _MUST_BE.get(error["type"])
+    shown = repr(given)[:100]
+    return f"{key} must be {must}; got {shown}" if must else f"{key}: {error['msg']}; got {shown}"
 
 
-def _plain(hint: Any, value: Any, key: str) -> Any:
-    if hint is Any:
-        return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ValueError(f"{key} must be {_WORDS.get(hint, hint.__name__)}; got {value!r}")
-    if hint is float and not abs(value) <= _LARGEST_FLOAT:
-        raise ValueError(f"{key} must be a finite number of at most {_LARGEST_FLOAT:g}; got {value!r}")
-    if hint is int and not abs(value) <= _LARGEST_INT:
-        raise ValueError(f"{key} must be a whole number of at most 63 bits; got {str(value)[:100]}")
-    return value
+def _table(kind: type[Settings], place: tuple[int | str, ...]) -> Mapping[str, FieldInfo]:
+    """The fields of the table at that place."""
+    for part in place:
+        inner = _table_of(kind.model_fields[str(part)].annotation)
+        assert inner is not None
+        kind = inner
+    return kind.model_fields
+
+
+def _table_of(hint: Any) -> type[Settings] | None:
+    return next((one for one in _alternatives(hint) if isinstance(one, type) and issubclass(one, Settings)), None)
+
+
+def _unknown_key(key: str, known: Mapping[str, Any], table: str) -> str:
+    """What is said of an unknown key; one that is like none may be an option that lacks its table."""
+    said = str(unknown_name(f"a key of {table or 'the configuration'}", key, known, "keys"))
+    if key == "split" and {"train", "test"} <= known.keys():
+        return f"{said}: splits are chosen by {table}.train and {table}.test"
+    if "options" in known and not nearest_names(key, known):
+        return f"{said}: options are written {table}.options.{key}"
+    return said
 
 
 class Key(NamedTuple):
@@ -172,20 +205,17 @@ class Key(NamedTuple):
     meaning: str
 
 
-def keys_of(kind: type, prefix: str = "") -> list[Key]:
-    """Every key that a file of these settings may have, keys of tables with dots, in the order of the dataclasses.
-
-    The meaning is the text of the field's `Annotated` type.
-    """
+def keys_of(kind: type[Settings], prefix: str = "") -> list[Key]:
+    """Every key that a file of these settings may have, keys of tables with dots, in the order of the fields."""
     found: list[Key] = []
-    hints, plain = typing.get_type_hints(kind, include_extras=True), typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        table = next((one for one in _alternatives(plain[field.name]) if dataclasses.is_dataclass(one)), None)
-        if isinstance(table, type):
-            found += keys_of(table, f"{prefix}{field.name}.")
+    for name, field in kind.model_fields.items():
+        table = _table_of(field.annotation)
+        if table is not None:
+            found += keys_of(table, f"{prefix}{name}.")
             continue
-        meaning = next(iter(getattr(hints[field.name], "__metadata__", ())), "")
-        found.append(Key(f"{prefix}{field.name}", _as_text(plain[field.name]), _default(field), meaning))
+        value = None if field.is_required() else field.get_default(call_default_factory=True)
+        default = "required" if field.is_required() else "" if value is None else json.dumps(value)
+        found.append(Key(f"{prefix}{name}", _as_text(field.annotation), default, field.description or ""))
     return found
 
 
@@ -194,26 +224,21 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
     return tuple(one for one in typing.get_args(hint) if one is not type(None)) if several else (hint,)
 
 
+_WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "table"}
+
+
 def _as_text(hint: Any) -> str:
     """The type as it is written in TOML."""
     parts = []
     for one in _alternatives(hint):
         origin, arguments = typing.get_origin(one), typing.get_args(one)
-        if origin is typing.Literal:
+        if origin is Annotated:
+            parts.append(_as_text(arguments[0]))
+        elif origin is typing.Literal:
             parts.append(", ".join(arguments))
-        elif origin in (list, tuple):
+        elif origin is list:
             items = _as_text(arguments[0])
             parts.append(f"list of {items if items == 'text' else items + 's'}")
         else:
-            parts.append("table" if origin is dict else _WORDS[one].removeprefix("a "))
+            parts.append(_WORDS[origin or one])
     return " or ".join(parts)
-
-
-def _default(field: "dataclasses.Field[Any]") -> str:
-    if field.default is not dataclasses.MISSING:
-        value = field.default
-    elif field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
-    else:
-        return "required"
-    return "" if value is None else json.dumps(value)

@@ -22,7 +22,7 @@ from hardsight.records import read_run
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import loop_of, train
 from hardsight.training.progress import NonFiniteLossError
-from hardsight.training.reading import build, put
+from hardsight.training.reading import put
 from hardsight.training.record import RunRecord
 from hardsight.training.together import run_together
 
@@ -122,7 +122,7 @@ def _with_settings(config: dict[str, Any], run: Run, place: Path) -> TrainingCon
     tree = copy.deepcopy(config)
     for key, value in run.settings.items():
         put(tree, key, value)
-    return build(TrainingConfig, tree | {"folder": str(place), "name": run.name})
+    return TrainingConfig(**(tree | {"folder": str(place), "name": run.name}))
 
 
 def run_sweep(

@@ -14,7 +14,6 @@ from hardsight.training import Fitted, Loop, run_together
 from hardsight.training import Hooks as LoopHooks
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import loop_of
-from hardsight.training.reading import build
 from hardsight.training.record import Row as EpochRow
 from hardsight_studies.engine.clock import EpochWatch, Options
 from hardsight_studies.engine.grid import Run
@@ -82,7 +81,7 @@ def train(runs: Sequence[Run], options: Options, hooks: Hooks | None = None) -> 
 def config_of(run: Run) -> TrainingConfig:
     """The configuration of a run, every key checked."""
     try:
-        return build(TrainingConfig, {**run.config, "folder": str(run.folder), "name": run.name})
+        return TrainingConfig(**{**run.config, "folder": str(run.folder), "name": run.name})
     except ValueError as refusal:
         raise ValueError(f"{run.name}: {refusal}") from None
 

@@ -7,11 +7,12 @@ from hardsight.training import reading, schedules
 from hardsight.training.config import TrainingConfig
 from hardsight.training.configured import train
 from hardsight.training.evaluation import Samples
-from hardsight.training.loop import Fitted, Hooks, Loop, fit
+from hardsight.training.loop import Loop, fit
 from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import read_settings
 from hardsight.training.record import Details
+from hardsight.training.results import Fitted, Hooks
 from hardsight.training.schedules import PLANS, Plan, Position, Steps
 from hardsight.training.sweeps import Run, grid, list_runs, run_sweep, sweep
 from hardsight.training.together import run_together

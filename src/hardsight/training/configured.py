@@ -21,10 +21,11 @@ from hardsight.training.checkpoints import check_fits, read_tensors
 from hardsight.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from hardsight.training.data import Sets, load_sets, make_loaders
 from hardsight.training.evaluation import Samples
-from hardsight.training.loop import Fitted, Hooks, Loop
+from hardsight.training.loop import Loop
 from hardsight.training.objectives import clip_of, cosine_head, make_objective
 from hardsight.training.reading import about
 from hardsight.training.record import Details, flat
+from hardsight.training.results import Fitted, Hooks
 from hardsight.training.schedules import (
     PLANS,
     Plan,

@@ -1,15 +1,12 @@
 """The loop: epochs of steps, evaluation after each, checkpoints between, and a record that follows them."""
 
 import contextlib
-import inspect
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, runtime_checkable
+from typing import Any
 
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
@@ -30,110 +27,13 @@ from hardsight.training.network import check_buffers, make_network, own_batch_st
 from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError, Progress, Watch
 from hardsight.training.record import Details, Row, RunRecord, failure_recorded
+from hardsight.training.results import Counters, Fitted, Hooks
 from hardsight.training.schedules import Plan, Position, Steps
 from hardsight.training.step import connect, make_step
 
-P = ParamSpec("P")
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a training gives back. `evaluated` is the average of the weights where one is kept.
-
-    `notes`: one sentence for each sign that the training went wrong.
-    """
-
-    model: nn.Module
-    evaluated: nn.Module
-    epochs: list[Row]
-    results: dict[str, Any]
-    samples: pa.Table | None
-    folder: Path | None
-    notes: list[str]
-
-    def __repr__(self) -> str:
-        """A summary: the network, epochs, last numbers, where the record is; its weights and tables are not printed."""
-        parts = [type(self.model).__name__, f"{len(self.epochs)} epochs"]
-        parts += [
-            f"{name.replace('_', ' ')} {100 * value:.2f} %"
-            for name, value in self.results.items()
-            if name.endswith("accuracy") and isinstance(value, int | float)
-        ]
-        parts += [] if self.samples is None else [f"{self.samples.num_rows} scored samples"]
-        parts += [] if self.folder is None else [f"record in {self.folder}"]
-        parts += [f"note: {note}" for note in self.notes]
-        return f"<Fitted: {', '.join(parts)}>"
-
-
-@runtime_checkable
-class Memory(Protocol):
-    """What is kept in the checkpoints of a training beside its own state."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What else is done on the way.
-
-    `after_epoch(epoch, row)`: with every epoch's numbers, epochs counted from 1; what it puts into the row is written
-    with them. `measure(model)`: at the end, with the network that is evaluated; what it returns joins the results.
-    `start()`: before the first epoch, and not where a training goes on. `before_epoch(done)`: with the number of epochs
-    that are done; where it returns a larger one, the epochs up to that are left out. `memory` is kept in the
-    checkpoints.
-    """
-
-    after_epoch: Callable[[int, Row], None] | None = None
-    measure: Callable[[nn.Module], Mapping[str, Any]] | None = None
-    start: Callable[[], None] | None = None
-    before_epoch: Callable[[int], int | None] | None = None
-    memory: Memory | None = None
-
-
-@dataclass
-class Counters:
-    """How far a training is, and what it has measured so far."""
-
-    step: int = 0
-    seconds: float = 0.0
-    rows: list[Row] = field(default_factory=list)
-    best_epoch: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def best_accuracy(self) -> float:
-        """Best test accuracy so far; -inf before the first."""
-        return self.rows[self.best_epoch - 1]["test_accuracy"] if self.best_epoch else -math.inf
-
-    def results(self) -> dict[str, Any]:
-        """Last and best test accuracy, the epoch of the best, and the last row's other accuracies and losses."""
-        last = self.rows[-1] if self.rows else {}
-        results: dict[str, Any] = {name: value for name, value in last.items() if name.endswith(("accuracy", "loss"))}
-        if self.best_epoch:
-            results |= {"test_accuracy_best": self.best_accuracy, "best_epoch": self.best_epoch}
-        return results
-
 
 class Loop:
-    """A training, not started; `run()` trains. `fit(...)` equals `Loop(...).run()`.
-
-    `model`: any classifier; it is trained for `epochs` passes over `batches`, on `device` (a GPU where there is one).
-    `batches`: (images, labels) or (images, labels, ids), as many in every epoch as their length says. `loss`: a
-    function or module of (logits, labels), cross-entropy by default, or an `Objective` with a loss on features beside
-    it. `optimizer`: SGD with 0.1, momentum 0.9 and weight decay 5e-4 unless given. `plan`: its schedules. `steps`: how
-    each step is taken.
-
-    `test`: batches to evaluate on after every epoch; best and last accuracy are both reported. `samples`: the training
-    set without augmentation, whose samples are scored at the end; `Samples` says what is known of it. `recorder`: a
-    `Recorder`, fed with every sample of every step. `head` names the last linear layer where a model leaves a choice.
-
-    `folder`: where the record and the checkpoints go, one after every epoch. Started again the training goes on from
-    the last one, unless `resume` is False, and ends with the same bits on the same device. `details`: what the record
-    says of the run. `hooks`: functions called on the way. A loss that is no finite number stops the training
-    (`NonFiniteLossError`). `progress`: None shows a bar on a terminal and lines elsewhere.
-    """
+    """A training, not started; `run()` trains. The parameters are those of `fit`."""
 
     def __init__(
         self,
@@ -469,14 +369,65 @@ def _check_not_empty(**batches: Iterable[Any] | None) -> None:
             raise ValueError(f"{name} must hold at least one batch; got none")
 
 
-def _run_at_once(loop: Callable[P, Loop]) -> Callable[P, Fitted]:
-    def fit(*given: P.args, **options: P.kwargs) -> Fitted:
-        return loop(*given, **options).run()
+def fit(
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss: Callable[..., Tensor] | Objective | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    epochs: int,
+    plan: Plan | None = None,
+    steps: Steps | None = None,
+    test: Iterable[Any] | None = None,
+    samples: Samples | Iterable[Any] | None = None,
+    recorder: Any = None,
+    head: str | None = None,
+    folder: Path | str | None = None,
+    resume: bool = True,
+    details: Details | None = None,
+    hooks: Hooks | None = None,
+    progress: bool | None = None,
+    device: torch.device | str | None = None,
+) -> Fitted:
+    """Train a model.
 
-    fit.__doc__ = f"Train: `Loop(...).run()`, and what `Loop` takes.\n\n{loop.__doc__}"
-    fit.__signature__ = inspect.signature(loop).replace(return_annotation=Fitted)  # type: ignore[attr-defined]
-    return fit
+    What is trained:
+        `model`: any classifier; `head` names its last linear layer where it leaves a choice.
+        `batches`: (images, labels) or (images, labels, ids), as many in every epoch as their length says.
+        `loss`: a function or module of (logits, labels), cross-entropy by default, or an `Objective`, which can have a
+        loss on features beside it. One that is no finite number stops the training (`NonFiniteLossError`).
+        `optimizer`: by default SGD with a learning rate of 0.1, momentum 0.9 and weight decay 5e-4.
+        `epochs`: passes over `batches`. `plan`: how rates and weights change. `steps`: how each step is taken.
 
+    What is measured:
+        `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
+        `samples`: the training set without augmentation, whose samples are scored at the end; `Samples` says what is
+        known of it. `recorder`: a `Recorder`, fed with every sample of every step.
 
-# The parameters are written once, those of `Loop`; a type checker sees them here too.
-fit = _run_at_once(Loop)
+    What is left:
+        `folder`: where the record and the checkpoints go, one after every epoch. Started again, the training goes on
+        from the last one, unless `resume` is False, and ends with the same bits on the same device.
+        `details`: what the record says of the run.
+
+    `hooks`: functions called on the way. `progress`: None shows a bar on a terminal and lines elsewhere. `device`: by
+    default a GPU where there is one.
+    """
+    return Loop(
+        model,
+        batches,
+        loss,
+        optimizer,
+        epochs=epochs,
+        plan=plan,
+        steps=steps,
+        test=test,
+        samples=samples,
+        recorder=recorder,
+        head=head,
+        folder=folder,
+        resume=resume,
+        details=details,
+        hooks=hooks,
+        progress=progress,
+        device=device,
+    ).run()

@@ -17,8 +17,9 @@ from hardsight.training.checkpoints import (
     restore_device_random_states,
     restore_random_states,
 )
-from hardsight.training.loop import Fitted, Loop
+from hardsight.training.loop import Loop
 from hardsight.training.progress import NonFiniteLossError
+from hardsight.training.results import Fitted
 
 
 def run_together(loops: Sequence[Loop], *, end_round: Callable[[], None] | None = None) -> list[Fitted]:

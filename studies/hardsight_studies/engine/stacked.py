@@ -18,8 +18,9 @@ from hardsight.distributed import rank_and_count
 from hardsight.geometry import widen
 from hardsight.training.capture import RECOMPILE_LIMIT, Replay
 from hardsight.training.feed import Batch, Place, ResidentBatches
-from hardsight.training.loop import Fitted, Loop
+from hardsight.training.loop import Loop
 from hardsight.training.objectives import Losses, Part
+from hardsight.training.results import Fitted
 from hardsight.training.step import Step
 from hardsight.training.together import run_together
 

@@ -25,7 +25,7 @@ from hardsight.training.together import run_together
 BATCH = 128
 
 
-def make_session(
+def make_loop(
     name: str, samples: int, epochs: int, *, seed: int = 0, capture: bool = True, images=None
 ) -> training.Loop:
     """A training as `hardsight train` would set it up for CIFAR-10."""
@@ -70,7 +70,7 @@ def rate(rows: list[dict], samples: int) -> float:
     return used / min(row["seconds"] for row in (rows[1:] or rows))
 
 
-def host_microseconds(loop: Session, replays: int = 50) -> float:
+def host_microseconds(loop: training.Loop, replays: int = 50) -> float:
     """What one replay of the whole step costs the host, while the device still works on earlier ones."""
     graph = loop.take_step.graph
     loop.take_step.source.position.zero_()  # back to the first batch of the epoch
@@ -83,7 +83,7 @@ def host_microseconds(loop: Session, replays: int = 50) -> float:
     return 1e6 * host / replays
 
 
-def plain_rate(loop: Session, replays: int = 300) -> float:
+def plain_rate(loop: training.Loop, replays: int = 300) -> float:
     """The same compiled network, forward, cross-entropy, backward and SGD on one fixed batch, as a graph."""
     captured = loop.take_step
     assert isinstance(captured, CapturedStep)
@@ -122,14 +122,14 @@ def measure(name: str, samples: int, epochs: int) -> dict:
     began = time.perf_counter()
     row: dict = {"network": name, "batch": BATCH}
     if torch.cuda.is_available():
-        loop = make_session(name, samples, epochs)
+        loop = make_loop(name, samples, epochs)
         row["whole"] = round(rate(loop.run().epochs, samples))
         row["captured"] = loop.take_step.graph is not None
         row["host us a replay"] = round(host_microseconds(loop))
         row["plain"] = round(plain_rate(loop))
         row["whole over plain"] = round(row["whole"] / row["plain"], 3)
         samples, epochs = 12_800, 2
-    uncaptured = make_session(name, samples, epochs, capture=False).run()
+    uncaptured = make_loop(name, samples, epochs, capture=False).run()
     row["uncaptured"] = round(rate(uncaptured.epochs, samples))
     row["seconds of this row"] = round(time.perf_counter() - began, 1)
     return row
@@ -139,8 +139,8 @@ def measure_together(name: str, cells: int, samples: int, epochs: int, *, stacke
     """Images a second of all cells together, and over one alone in the same run."""
     began = time.perf_counter()
     images = random_images(samples).to("cuda" if torch.cuda.is_available() else "cpu")
-    alone = rate(make_session(name, samples, epochs, images=images).run().epochs, samples)
-    loops = [make_session(name, samples, epochs, seed=seed, images=images) for seed in range(cells)]
+    alone = rate(make_loop(name, samples, epochs, images=images).run().epochs, samples)
+    loops = [make_loop(name, samples, epochs, seed=seed, images=images) for seed in range(cells)]
     fitted = run_stacked(loops) if stacked else run_together(loops)
     used = samples // BATCH * BATCH
     seconds = [sum(row["seconds"] for row in one.epochs[1:]) / max(1, epochs - 1) for one in fitted]

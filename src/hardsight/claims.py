@@ -1,4 +1,4 @@
-"""Who works on what, among any number of processes on any number of machines that share a folder.
+"""Claims on work, among any number of processes on any number of machines that share a folder.
 
 A claim is a file that only one process can make. Its owner keeps touching it; a claim whose owner is dead, or has not
 touched it for long, is taken over. Taking over is a rename, which only one process can win.
@@ -28,13 +28,13 @@ _held: contextvars.ContextVar[frozenset[Path]] = contextvars.ContextVar("held", 
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse a folder in which a living process trains: the two would write over each other's record."""
+    """Reject a folder in which a living process trains: the two would write over each other's record."""
     place = folder.absolute()
     if place in _held.get():
         yield
         return
     with contextlib.ExitStack() as held:
-        # The claim makes the folder; a training that is refused must not leave it behind.
+        # The claim makes the folder; a training that is rejected must not leave it behind.
         held.callback(_remove_if_empty, folder)
         with together():
             mine = True

@@ -75,7 +75,7 @@ def run_demo(
 ) -> DemoResult:
     """Train on noisy digits, record every sample, rank the suspicious labels, leave a record and a page in `folder`.
 
-    An earlier demo's record there is written over; any other is refused, and so is a folder that is in use.
+    An earlier demo's record there is written over; any other is rejected, and so is a folder that is in use.
     """
     folder = Path(folder)
     if not 0 <= seed < 2**63:
@@ -86,7 +86,7 @@ def run_demo(
     record = RunRecord(folder)
     # A demo always begins from the start: no folder is named in which it could go on.
     with alone_in(folder), failure_recorded(record, None):
-        _refuse_to_overwrite(folder)
+        _check_folder(folder)
         say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
         fitted = _train(folder, train, test, clean, config, seed, progress)
         assert fitted.samples is not None
@@ -108,7 +108,7 @@ def run_demo(
     )
 
 
-def _refuse_to_overwrite(folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     path = folder / "run.json"
     try:
         held = records.read_json(path) if path.is_file() else None

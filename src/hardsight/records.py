@@ -50,7 +50,7 @@ _SKIPPED = b"skipped"
 
 
 def check_writable(path: Path | str) -> None:
-    """Refuse, before the work, a path that could not be written after it; nothing is made."""
+    """Reject, before the work, a path that could not be written after it; nothing is created."""
     path = Path(path).absolute()
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

@@ -30,7 +30,7 @@ def adapt(
     source_epochs: Annotated[
         int | None, typer.Option(help="Epochs on the source alone, first. [default: 1000 steps, at least 3 epochs]")
     ] = None,
-    regenerate: Annotated[str, typer.Option(help="Make pseudo-labels anew every `round` or `epoch`.")] = "round",
+    regenerate: Annotated[str, typer.Option(help="Make pseudo-labels again every `round` or `epoch`.")] = "round",
     portion: Annotated[float, typer.Option(help="Share of each predicted class to label in the first round.")] = 0.20,
     portion_step: Annotated[float, typer.Option(help="What each round adds to it.")] = 0.05,
     portion_cap: Annotated[float, typer.Option(help="What it may grow to.")] = 0.50,
@@ -52,7 +52,7 @@ def adapt(
         Path | None, typer.Option("--output", "-o", help="Folder of the record. [default: runs/adapt-SOURCE-TARGET]")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew instead of going on where it stopped.")
+        bool, typer.Option("--restart", help="Start over instead of going on where it stopped.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

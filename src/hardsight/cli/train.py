@@ -27,7 +27,7 @@ def train(
         list[str] | None, typer.Option("--set", help="Change one key, as often as wanted: --set optimizer.lr=0.05")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew instead of going on where it stopped.")
+        bool, typer.Option("--restart", help="Start over instead of going on where it stopped.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""One domain to test on, the others to train and validate on; what cannot be asked of a set of domains is refused."""
+"""One domain to test on, the others to train and validate on."""
 
 import dataclasses
 from dataclasses import dataclass

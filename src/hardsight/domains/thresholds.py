@@ -21,7 +21,7 @@ class Thresholds(NamedTuple):
 
 
 def check_portion(portion: float, name: str = "portion") -> None:
-    """Refuse a portion outside (0, 1]."""
+    """Reject a portion outside (0, 1]."""
     if not 0 < portion <= 1:
         raise ValueError(f"{name} must lie in (0, 1], the share of target samples to pseudo-label; got {portion!r}")
 

@@ -1,6 +1,6 @@
-"""What losses with a memory do between epochs: pruning, new labels, a wider curriculum, a new emphasis.
+"""Losses with a memory between epochs: pruning, new labels, a wider curriculum, a new emphasis.
 
-Each follows its paper's timing, as shares of the training, because the papers' numbers of epochs differ from ours.
+Each keeps its paper's timing as a share of the training, because the papers train for other numbers of epochs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ class _Looked(NamedTuple):
 
 
 def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.device, row: Row, epochs: int) -> Row:
-    """Let the loss do what it does after the epoch of `row`; returns what it has to say about the epoch."""
+    """Let the loss do what it does after the epoch of `row`; returns what it adds to the row."""
     loss, epoch = network.objective.loss, int(row["epoch"])
     progress = epoch / epochs
     if isinstance(loss, SelfPaced):
@@ -68,7 +68,7 @@ def end_epoch(network: Network, samples: Iterable[Any] | None, device: torch.dev
 def _emphasis(
     loss: AutomaticRescaling, network: Network, samples: Iterable[Any], device: torch.device, row: Row, epochs: int
 ) -> Row:
-    """Choose the emphasis by the noise, raise it, look out for a collapse afterwards; the row says what is in force."""
+    """Choose the emphasis by the noise, raise it, and watch for a collapse; returns the emphasis in force."""
     if loss.decided:
         loss.watch(row["train_accuracy"])
     elif row["epoch"] == max(1, min(loss.warm_up, epochs // 3)):
@@ -93,9 +93,9 @@ def _look(network: Network, samples: Iterable[Any], device: torch.device) -> Ite
 
 
 def _check_finite(what: str, finite: Tensor, epoch: int) -> None:
-    """Stop where the trained network gives samples no numbers, although the loss was one all along.
+    """Stop where evaluation gives no finite numbers although the loss was finite.
 
-    The statistics of a batch may keep it finite where those that evaluation uses do not.
+    The statistics of a batch may keep the loss finite where the running statistics do not.
     """
     lost = int((~finite).sum())
     if lost:
@@ -106,7 +106,7 @@ def _check_finite(what: str, finite: Tensor, epoch: int) -> None:
 
 
 def _dimensionality(network: Network, samples: Iterable[Any], device: torch.device, epoch: int) -> float:
-    """Mean local intrinsic dimensionality of the features of samples drawn anew each epoch; any processes agree."""
+    """Mean local intrinsic dimensionality of the features of samples drawn again each epoch, the same for any number of processes."""
     images, turns = _drawn(samples, device, epoch)
     own: list[Tensor] = []
     if len(turns):

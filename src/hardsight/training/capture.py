@@ -34,7 +34,7 @@ def can_capture(step: Step, accumulate: int, processes: int) -> bool:
 
 
 def make_capturable(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Keep on the device what a replay must read anew, the learning rate above all; call before any step."""
+    """Keep on the device what each replay must read, the learning rate above all; call before any step."""
     for group in optimizer.param_groups:
         group["fused"], group["foreach"] = True, False
         if "capturable" in group:
@@ -46,7 +46,7 @@ def make_capturable(optimizer: torch.optim.Optimizer, device: torch.device) -> N
 class Replay:
     """A step as a function of tensors alone: taken a few times as it is, then replayed from its graph.
 
-    `held` gives what a graph holds as constants; when that changes, the graph is recorded anew.
+    `held` gives what a graph holds as constants; when that changes, the graph is recorded again.
     """
 
     def __init__(self, body: Callable[[], None], held: Callable[[], Any]) -> None:

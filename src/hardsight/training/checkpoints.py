@@ -103,10 +103,10 @@ class Checkpoints:
             _check_whole(path, "model.safetensors", *states)
             return read_tensors(path / "model.safetensors"), read_state(path / "shared"), read_state(own)
         except ValueError as damage:
-            raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
+            raise ValueError(f"{path} is damaged and cannot be continued: {damage}; start over") from None
 
     def clear(self) -> None:
-        """Remove every checkpoint: a run that begins anew must not be continued from an earlier one's."""
+        """Remove every checkpoint: a run that starts over must not be continued from an earlier one's."""
         with together():
             if self.rank == 0 and self.folder.is_dir():
                 for path in list(self.folder.iterdir()):
@@ -133,7 +133,7 @@ class Checkpoints:
 
 
 def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | str, kind: str = "model") -> None:
-    """Refuse the state of another module, naming the first tensor that does not fit; `kind` is what it is."""
+    """Reject the state of another module, naming the first tensor that does not fit; `kind` is what the module is."""
     wanted, must = module.state_dict(), f"{source} must hold the weights of this {kind}"
     for name, tensor in wanted.items():
         if name not in state:
@@ -225,7 +225,7 @@ def _checksum(path: Path) -> str:
 
 
 def _check_whole(folder: Path, *names: str) -> None:
-    """Refuse files that are not as they were written; checkpoints of earlier versions do not say how that was."""
+    """Reject files that have changed since they were written; checkpoints of earlier versions have no checksums."""
     if not (folder / _CHECKSUMS).is_file():
         return
     written = records.read_json(folder / _CHECKSUMS)
@@ -248,7 +248,7 @@ def _discard(path: Path) -> None:
             gone.unlink()
 
 
-# One-key objects of the JSON that stand for what JSON has not; a plain dictionary never starts with a `$`.
+# One-key objects of the JSON for what JSON has not; a plain dictionary never starts with a `$`.
 _TENSOR, _TUPLE, _PAIRS = "$tensor", "$tuple", "$pairs"
 
 
@@ -281,7 +281,7 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
 
 
 def own_copy(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU in memory of its own: safetensors refuses tensors that share memory, as tied weights do."""
+    """The tensor on the CPU in memory of its own: safetensors rejects tensors that share memory, as tied weights do."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 

@@ -30,7 +30,7 @@ class DataConfig(Named):
     train: str | None = Field(default=None, description="split to train on")
     test: str | None = Field(default=None, description="split to test on")
     test_name: str | None = Field(default=None, description="another data set to test on")
-    held_out: Number = Field(default=0.2, gt=0, lt=1, description="share kept for testing where no split lies apart")
+    held_out: Number = Field(default=0.2, gt=0, lt=1, description="share kept for testing where there is no test split")
     limit: Whole | None = Field(default=None, ge=1, description="the first so many samples of each set")
     shrink: Whole = Field(default=1, ge=1, description="average squares of so many pixels a side")
     options: dict[str, Any] = Field(default_factory=dict, description="for the reader of the training set")

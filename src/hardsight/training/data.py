@@ -65,7 +65,7 @@ def load_sets(config: TrainingConfig) -> Sets:
 
 
 def _check_labelled(**sets: datasets.ArrayDataset) -> None:
-    """Refuse samples labelled -1, which a loss would meet as a class: public test sets often withhold their labels."""
+    """Reject samples labelled -1, which a loss would take for a class: public test sets often withhold their labels."""
     for key, one in sets.items():
         unknown = int((one.labels < 0).sum())
         if unknown:
@@ -76,7 +76,7 @@ def _check_labelled(**sets: datasets.ArrayDataset) -> None:
 
 
 def _check_limit(train: datasets.ArrayDataset, limit: int) -> None:
-    """Refuse the beginning of a set that lies in order of its classes, where it is all of one."""
+    """Reject the beginning of a set sorted by class, where it holds one class alone."""
     first = train.labels[:limit].unique()
     if limit > 1 and len(first) == 1 and len(train.labels.unique()) > 1:
         only = train.class_names[int(first)]
@@ -84,7 +84,7 @@ def _check_limit(train: datasets.ArrayDataset, limit: int) -> None:
 
 
 def _check_classes(train: tuple[str, ...], test: tuple[str, ...], data: DataConfig) -> None:
-    """Refuse a test set whose labels count other classes; another data set may call the same ones by other names."""
+    """Reject a test set with other classes; another data set may have other names for the same ones."""
     if len(train) != len(test):
         where = "data.test" if data.test_name is None else "data.test_name"
         raise ValueError(f"{where} must have the classes of the training set, {len(train)}; got {len(test)}")
@@ -207,7 +207,7 @@ def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, ch
             world_size=world,
             **common,
         )
-    # The same memory: the set lies on the device once.
+    # The same memory: the set is on the device once.
     samples = DeviceLoader(train.images, sets.labels, train.ids, seed=config.seed, **plain)
     test = DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain)
     return Loaders(train, samples, test, {"size": list(train.images.shape[-2:]), "mean": mean, "std": std})

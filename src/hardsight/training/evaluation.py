@@ -1,4 +1,4 @@
-"""Looking at a model without changing it: accuracy on a test set, and every training sample's scores.
+"""Evaluate a model without changing it: accuracy on a test set, and every training sample's scores.
 
 Several processes share the batches (batch i goes to process i modulo their number) and add up.
 """
@@ -164,10 +164,10 @@ def _nullable(values: Tensor) -> pa.Array:
 
 @dataclass(frozen=True)
 class Samples:
-    """The training set as it is, without augmentation, and what is known of it.
+    """The training set without augmentation, and what is known about it.
 
-    `scores` of every sample are taken at the end. `clean_labels` maps an id to its true label; where it is known, the
-    accuracy on the corrupted, intact, clean and noisy labels is taken too, after the last epoch and after every
+    `scores` are computed for every sample at the end. `clean_labels` maps an id to its true label; with them, the
+    accuracy on the corrupted, intact, clean and noisy labels is measured too, after the last epoch and after every
     `fit_every` epochs. `paths`: the file of each id, written beside its scores; `skipped`: files that could not be
     read, for the table.
     """
@@ -181,7 +181,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         if self.scores:
-            choose_scores(self.scores)  # refuses unknown ones now, not after the last epoch
+            choose_scores(self.scores)  # rejects unknown ones now, not after the last epoch
 
     def due(self, epoch: int, epochs: int) -> bool:
         """Whether the accuracies are taken after this epoch."""

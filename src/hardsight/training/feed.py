@@ -61,7 +61,7 @@ class Feed:
         self.batches, self.device, self.accumulate = batches, device, accumulate
         # Set by who makes the batches itself, inside a captured step: places are handed out instead of batches.
         self.places = False
-        self._stands: tuple[int, int] | None = None
+        self._position: tuple[int, int] | None = None
         # A loader that Accelerate prepared has these methods also where the loader inside it has not.
         inside = getattr(batches, "base_dataloader", batches)
         self._positioned = hasattr(inside, "state_dict") and hasattr(inside, "load_state_dict")
@@ -92,7 +92,7 @@ class Feed:
         loader.set_epoch(number)
         plan = loader.plan(number)
         for index in range(done, len(loader)):
-            self._stands = (number, index + 1) if index + 1 < len(loader) else (number + 1, 0)
+            self._position = (number, index + 1) if index + 1 < len(loader) else (number + 1, 0)
             yield [Place(loader, plan, index)]
 
     def _begun(self, number: int) -> Iterator[Any]:
@@ -130,14 +130,14 @@ class Feed:
 
     def state_dict(self) -> dict[str, Any]:
         loader = self.batches.state_dict() if self._positioned else None  # type: ignore[attr-defined]
-        if loader is not None and self._stands is not None:
-            loader |= dict(zip(("epoch", "batches"), self._stands, strict=True))
+        if loader is not None and self._position is not None:
+            loader |= dict(zip(("epoch", "batches"), self._position, strict=True))
         # Between epochs a plain loader's own generator is all there is to remember.
         return {"loader": loader, "start": self._start, "own": None if self._positioned else self._random()["own"]}
 
     def load_state_dict(self, state: dict[str, Any], *, within_epoch: bool) -> None:
         if self._positioned:
-            # Between epochs too: a loader may count them by itself, and refuse to go on with other data.
+            # Between epochs too: a loader may count them by itself, and reject other data.
             self.batches.load_state_dict(state["loader"])  # type: ignore[attr-defined]
         elif within_epoch:
             self._start = state["start"]

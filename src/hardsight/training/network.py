@@ -104,7 +104,8 @@ class Network(nn.Module):
 class WeightAverage:
     """A copy of the model whose parameters follow: average = decay x average + (1 - decay) x weights, each step.
 
-    Buffers (running statistics) are copied, not averaged: they are averages already.
+    Buffers (running statistics) are copied, not averaged: they are averages already. torch's `AveragedModel` does the
+    same, but copies a counter to the device at every update, which a CUDA graph cannot record.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -186,7 +187,7 @@ class SharedStatistics:
         mean = totals[:-1] / count
         # Deviations from the common mean, not a difference of squares: nothing cancels.
         variance = sum_with_gradient((rows - mean.unsqueeze(1)).square().sum(1)) / count
-        # One value alone has no spread; torch refuses it, but to know would be to wait for the device.
+        # One value alone has no spread; torch rejects it, but checking here would wait for the device.
         _follow(self, mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
         normal = (rows - mean.unsqueeze(1)) * torch.rsqrt(variance + self.eps).unsqueeze(1)
         if self.affine:
@@ -197,7 +198,7 @@ class SharedStatistics:
 
 @torch.no_grad()
 def check_buffers(model: nn.Module) -> None:
-    """Refuse a model whose buffers differ between the processes: each would evaluate its own, and one be saved."""
+    """Reject a model whose buffers differ between the processes: each would evaluate its own, and only one is saved."""
     named = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point() and buffer.numel()}
     if not named or not several():
         return

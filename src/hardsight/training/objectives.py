@@ -198,13 +198,13 @@ def make_loss(name: str, options: dict[str, Any], sizes: Sizes, key: str) -> nn.
 
 def _automatic(options: dict[str, Any], sizes: Sizes, key: str) -> AutomaticRescaling:
     """Gradient rescaling that chooses beta and lam; both, because its rule gives pairs."""
-    chosen = {knob: options.get(knob, "auto") for knob in ("beta", "lam")}
+    chosen = {name: options.get(name, "auto") for name in ("beta", "lam")}
     if set(chosen.values()) != {"auto"}:
-        given = ", ".join(f"{knob} = {value!r}" for knob, value in chosen.items())
+        given = ", ".join(f"{name} = {value!r}" for name, value in chosen.items())
         raise ValueError(f'{key}.options must have both beta and lam "auto" or neither; got {given}')
     others = {option: value for option, value in options.items() if option not in chosen}
-    # Beta and lam are known too, so that a slip of the pen is answered with them.
-    known = _parameters(AutomaticRescaling) | {knob: _parameters(GradientRescaling)[knob] for knob in chosen}
+    # Beta and lam are known too, so that a misspelt option is answered with them.
+    known = _parameters(AutomaticRescaling) | {name: _parameters(GradientRescaling)[name] for name in chosen}
     _check_options(others, known, "automatic gradient rescaling", key)
     with about(f"{key}.options"):
         return AutomaticRescaling(**({"classes": sizes.classes} | others))

@@ -1,6 +1,6 @@
-"""What is known while it trains: sums of the epoch on the device, what a person sees, signs that it goes wrong.
+"""Progress of a training: sums of the epoch on the device, what a person sees, signs that it goes wrong.
 
-`Meter` looks at no value, so a step never waits for the device; the host asks when an epoch or an interval ends.
+`Meter` reads no value, so a step never waits for the device; the host asks when an epoch or an interval ends.
 """
 
 import math
@@ -169,7 +169,7 @@ class Meter:
         return first, ids[ids >= 0].tolist()
 
     def begin_epoch(self) -> None:
-        """Start the sums anew."""
+        """Set the sums to zero."""
         for total in (self.loss, self.correct, self.count, self.classes):
             total.zero_()
 
@@ -188,7 +188,7 @@ class Meter:
 
 # An epoch at chance is a beginning, several are a sign: an epoch of a small set is a few steps.
 PATIENCE = 5
-# Above chance is what lies this many standard deviations above it.
+# Above chance means so many standard deviations above it.
 _DEVIATIONS = 2
 # A class with fewer labels may well be predicted for none of them.
 _LEAST_LABELS = 5
@@ -196,7 +196,7 @@ _NAMED = 5
 
 
 class Watch:
-    """Looks at every epoch's predictions of the training, and says once what a person should know."""
+    """Looks at every epoch's predictions on the training set; says once what a person should know."""
 
     def __init__(self, class_names: Sequence[str] = ()) -> None:
         self.class_names = class_names

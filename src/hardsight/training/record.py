@@ -48,7 +48,7 @@ _PACKAGES = ("torch", "numpy", "safetensors", "pyarrow", "hardsight")
 
 @dataclass(frozen=True)
 class Details:
-    """What a record says of its run. `preprocessing`: what was done to the images, for who uses the weights later."""
+    """What a record says about its run. `preprocessing`: how images become input, for using the weights later."""
 
     name: str | None = None
     seed: int | None = None
@@ -92,7 +92,7 @@ class RunRecord:
         self._write()
 
     def check_same_run(self, config: Mapping[str, Any]) -> None:
-        """Refuse to go on with another configuration than the record's, naming the first key that differs."""
+        """Reject another configuration than the record's, naming the first key that differs."""
         earlier = (self._read() or {}).get("config")
         if not earlier or not config:
             return
@@ -101,11 +101,11 @@ class RunRecord:
             if key not in _MAY_DIFFER and ours.get(key) != theirs.get(key):
                 raise ValueError(
                     f"{self.folder} holds a run with {key} = {theirs.get(key)!r}; got {ours.get(key)!r}: "
-                    "choose another folder, or begin anew (--restart, or resume=False)"
+                    "choose another folder, or start over (--restart, or resume=False)"
                 )
 
     def go_on(self, **details: Any) -> None:
-        """Take up a record that was begun earlier: when it began, and on which commit, stays."""
+        """Continue a record that was begun earlier; its date and commit stay."""
         earlier = self._read()
         if earlier is None:
             self.begin(**details)
@@ -144,7 +144,7 @@ class RunRecord:
             records.write_table(self.folder / "samples.parquet", table)
 
     def note(self, sentence: str) -> None:
-        """Keep what a person should know of the run; what was said before an interruption is not said twice."""
+        """Keep what a person should know about the run, each sentence once."""
         notes = self.details.setdefault("notes", [])
         if sentence not in notes:
             notes.append(sentence)
@@ -174,10 +174,10 @@ class RunRecord:
 
 @contextlib.contextmanager
 def failure_recorded(record: RunRecord, folder: Path | None, *, resume: bool = True) -> Iterator[None]:
-    """What stops a training, from inside or outside, is written to its record before it goes on to the caller.
+    """Write what stops a training to its record before the caller gets it.
 
-    `folder`: where the training writes, which every process knows and only the first one's record does. What stops it
-    from outside gets a note that says how to go on; `resume`: whether this training would have gone on itself.
+    `folder`: where the training writes; the records of other processes than the first have none. An interruption gets
+    a note that says how to go on; `resume`: whether this training would have gone on itself.
     """
     try:
         with lost_process_named():
@@ -260,7 +260,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Commit of the checkout that this library lies in; None where it was installed.
+    """Commit of the checkout that holds this library; None where it was installed.
 
     Read from git's own files: git itself would run what the configuration of a folder names.
     """

@@ -21,7 +21,7 @@ Unit = Literal["epoch", "step"]
 
 @dataclass(frozen=True)
 class Position:
-    """Where a training stands before a step: steps done so far, steps in an epoch, epochs in all."""
+    """The position of a training before a step: steps done so far, steps in an epoch, epochs in all."""
 
     step: int
     steps_per_epoch: int

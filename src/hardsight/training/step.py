@@ -1,7 +1,7 @@
-"""One optimiser step: everything a batch causes on the device, without a look at a value.
+"""One optimiser step: everything a batch causes on the device, without reading a value.
 
 Forward, loss, backward, update, weight average, sums of the epoch and the recorder: one function of tensors, so that
-it runs as it stands on any device and can be captured whole on a GPU (see `capture`).
+it runs unchanged on any device and can be captured whole on a GPU (see `capture`).
 """
 
 import contextlib
@@ -162,7 +162,7 @@ class Step:
         return parts
 
     def _check_reached(self) -> None:
-        """Refuse a parameter without gradient: averages that wait for its gradient are never taken."""
+        """Reject a parameter without gradient: the average over the processes would wait for it for ever."""
         for name, parameter in self.network.named_parameters():
             if parameter.requires_grad and parameter.grad is None:
                 raise ValueError(
@@ -212,7 +212,7 @@ class Step:
 
 
 def _check_parts(network: Network) -> None:
-    """Refuse a loss whose value for a batch cannot be put together from those of its parts."""
+    """Reject a loss whose value for a batch cannot be computed from those of its parts."""
     for loss in network.objective.modules():
         weight = loss.weight if isinstance(loss, nn.CrossEntropyLoss) else None
         if weight is not None and loss.label_smoothing and bool((weight == 0).any()):

@@ -18,9 +18,9 @@ from hardsight.names import unknown_name
 
 
 def target_labels(source: ArrayDataset, target: ArrayDataset, name: str = "target") -> Tensor:
-    """The target's labels in the source's class numbers, by class name; -1 stays. Refuses what cannot be adapted.
+    """The target's labels in the source's class numbers, by class name; -1 stays. Rejects what cannot be adapted.
 
-    `name` is what a refusal calls the target.
+    `name` is what an error calls the target.
     """
     _check_pair(source, target, name)
     there = torch.bincount(source.labels[source.labels >= 0], minlength=source.num_classes)

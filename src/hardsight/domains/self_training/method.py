@@ -53,7 +53,7 @@ class SelfTraining:
     """Self-training by `selector`, one of `SELECTORS` or your own: "avh", "cbst", "crst", ...
 
     Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target; the defaults are
-    those of CBST's public code. A round is `epochs_per_round` epochs; `regenerate` makes the labels anew before every
+    those of CBST's public code. A round is `epochs_per_round` epochs; `regenerate` makes the labels again before every
     "round" or every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the target needs,
     from 50 to 200; `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with
     `balance_classes` its pseudo-classes equally often. `source_epochs` train on the source first, left out as many as

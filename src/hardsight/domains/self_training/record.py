@@ -1,4 +1,4 @@
-"""What a self-training leaves beside the files of every training.
+"""The files of a self-training beside those of every training.
 
 run.json, epochs.parquet      as of every training; an epoch also says its round, 0 for the source
 rounds.parquet                one row a look at the target: accuracies, and the numbers of what was selected
@@ -74,7 +74,7 @@ def read_selected(folder: Path, rows: int) -> list[pa.Table]:
     try:
         return [records.read_table(path).slice(0, rows)]
     except ValueError as damage:
-        raise ValueError(f"{path} is damaged and cannot be continued: {damage}; begin anew") from None
+        raise ValueError(f"{path} is damaged and cannot be continued: {damage}; start over") from None
 
 
 def selected_table(
@@ -122,7 +122,7 @@ def worth_showing(selected: pa.Table, most: int = _THUMBNAILS) -> list[int]:
     beyond = [row for row in first.to_pylist() if row["label"] in (-1, row["pseudo_label"])]
     by_class: dict[int, dict[int, float]] = {}
     for row in sorted(beyond, key=lambda row: row["confidence"]):
-        # Where labels are made anew every epoch, a sample may be selected several times in a round.
+        # Where labels are made every epoch, a sample may be selected several times in a round.
         by_class.setdefault(row["pseudo_label"], {}).setdefault(row["id"], row["confidence"])
     turns = [(turn, sure, one) for of in by_class.values() for turn, (one, sure) in enumerate(of.items())]
     return list(dict.fromkeys(one for _, _, one in sorted(turns)))[:most]

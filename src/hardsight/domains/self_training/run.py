@@ -40,7 +40,7 @@ from hardsight.training.record import Row
 
 # Samples of one forward when the target is looked at.
 _LOOK_BATCH = 1024
-# Where the record of the source training lies in that of the adaptation.
+# The folder of the source training's record in that of the adaptation.
 _SOURCE = "source"
 
 

@@ -19,7 +19,7 @@ import torch
 import hardsight.cli
 from hardsight import claims, training
 from hardsight.dynamics.history import History
-from hardsight.training import checkpoints, configured, record
+from hardsight.training import checkpoints, from_config, record
 
 
 def full(*arguments: Any, **options: Any) -> None:
@@ -36,7 +36,7 @@ def with_hooks(*arguments: Any, **options: Any) -> training.Loop:
     return loop_of(*arguments, **options, hooks=training.Hooks(meet, meet))
 
 
-loop_of = configured.loop_of
+loop_of = from_config.loop_of
 
 
 def in_use(path: Path) -> contextlib.AbstractContextManager[bool]:
@@ -59,7 +59,7 @@ def fail(folder: Path, place: str, rank: str) -> str | None:
     """What a training whose disk is full at `place`, in the process `rank`, raises in this process."""
     config = training.read_settings(training.TrainingConfig, sys.argv[2], [f"folder={folder}"])
     broken = mock.patch.object(*PLACES[place]) if rank == os.environ["RANK"] else contextlib.nullcontext()
-    hooked = mock.patch.object(configured, "loop_of", with_hooks)
+    hooked = mock.patch.object(from_config, "loop_of", with_hooks)
     try:
         with broken, hooked:
             training.train(config, progress=False)

@@ -20,7 +20,7 @@ from hardsight.cli.printing import print_table
 from hardsight.cli.train import runs, train
 from hardsight.datasets import CIFAR100_HIERARCHY, ArrayDataset
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.training import TrainingConfig, configured, objectives, read_settings
+from hardsight.training import TrainingConfig, from_config, objectives, read_settings
 from hardsight.training.config import NoiseConfig, OptimizerConfig, ScheduleConfig
 from hardsight.training.data import Sets, load_sets, make_loaders, noisy_labels
 from hardsight.training.reading import keys_of, put
@@ -316,7 +316,7 @@ def test_a_margin_loss_trains_the_cosine_head_it_is_evaluated_with(tmp_path, nam
     fitted = training.train(TrainingConfig(**tree), progress=False)
     head = fitted.model.head
     torch.manual_seed(0)
-    drawn = configured.models.create("digits_cnn", head=head.__class__).head.weight
+    drawn = from_config.models.create("digits_cnn", head=head.__class__).head.weight
     assert not torch.allclose(head.weight, drawn, atol=1e-2)
     assert fitted.results["test_accuracy"] > 0.5
     features = torch.randn(4, 64)
@@ -327,19 +327,19 @@ def test_a_margin_loss_trains_the_cosine_head_it_is_evaluated_with(tmp_path, nam
 
 
 def test_plan_and_optimizer_are_made_as_written():
-    plan = configured.make_plan(ScheduleConfig(kind="steps", milestones=[2], unit="step", warm_up=4))
+    plan = from_config.make_plan(ScheduleConfig(kind="steps", milestones=[2], unit="step", warm_up=4))
     assert [plan.learning_rate(Position(step, 10, 1)) for step in range(5)] == pytest.approx(
         [0.25, 0.5, 0.075, 0.1, 0.1]
     )
-    falling = configured.make_plan(ScheduleConfig(ramp_down=2, last_beta1=0.5), 0.8)
+    falling = from_config.make_plan(ScheduleConfig(ramp_down=2, last_beta1=0.5), 0.8)
     assert falling.beta1(Position(0, 10, 4)) == pytest.approx(0.8)
     assert falling.beta1(Position(39, 10, 4)) == pytest.approx(0.5 + 0.3 * math.exp(-12.5 / 4))
-    tenth = configured.make_plan(ScheduleConfig(preset="amc-paper", stretch=0.1))
+    tenth = from_config.make_plan(ScheduleConfig(preset="amc-paper", stretch=0.1))
     assert tenth.feature_loss(Position(40, 10, 30)) == pytest.approx(math.exp(-5 / 4))
     assert tenth.feature_loss(Position(80, 10, 30)) == 1.0
     assert tenth.learning_rate(Position(280, 10, 30)) == pytest.approx(math.exp(-12.5 * (1 - 2 / 5) ** 2))
     weight = [torch.nn.Parameter(torch.zeros(1))]
-    made = configured.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
+    made = from_config.make_optimizer(OptimizerConfig(name="adamw", lr=0.1, beta1=0.5), weight)
     assert made.defaults["betas"] == (0.5, 0.999)
     assert isinstance(made, torch.optim.AdamW)
 

@@ -202,11 +202,11 @@ def test_pairs_are_compared_by_predictions_or_labels(problem, small):
     plain = nn.functional.cross_entropy(logits, labels)
     for pairs, compared in (("predictions", logits.argmax(1)), ("labels", labels)):
         objective = training.Objective(None, amc, feature_weight=2.0, pairs=pairs)
-        reported = objective(logits, features, labels, ids, network.Part()).reported
+        reported = objective(logits, features, labels, ids, network.BatchShare()).reported
         torch.testing.assert_close(reported, plain + 2.0 * amc(features, compared))
     # A loss that is not on pairs is always told the labels.
     center = CenterLoss(8, 3)
-    reported = training.Objective(None, center)(logits, features, labels, ids, network.Part()).reported
+    reported = training.Objective(None, center)(logits, features, labels, ids, network.BatchShare()).reported
     torch.testing.assert_close(reported, plain + CenterLoss(8, 3)(features, labels))
 
 

@@ -8,7 +8,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
 from hardsight import training
 from hardsight.training.config import DataConfig, ModelConfig, TrainingConfig
-from hardsight.training.configured import Tracker
+from hardsight.training.from_config import Tracker
 from hardsight.training.progress import Progress
 
 

@@ -5,8 +5,8 @@
 
 from hardsight.training import reading, schedules
 from hardsight.training.config import TrainingConfig
-from hardsight.training.configured import train
 from hardsight.training.evaluation import Samples
+from hardsight.training.from_config import train
 from hardsight.training.loop import Loop, fit
 from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError

@@ -106,7 +106,7 @@ def _check_finite(what: str, finite: Tensor, epoch: int) -> None:
 
 
 def _dimensionality(network: Network, samples: Iterable[Any], device: torch.device, epoch: int) -> float:
-    """Mean local intrinsic dimensionality of the features of samples drawn again each epoch, the same for any number of processes."""
+    """Mean local intrinsic dimensionality of the features of samples drawn each epoch; any processes agree."""
     images, turns = _drawn(samples, device, epoch)
     own: list[Tensor] = []
     if len(turns):

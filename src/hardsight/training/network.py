@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from hardsight.distributed import several, sum_with_gradient
 from hardsight.heads import observe
 from hardsight.models.classifier import Classifier
-from hardsight.training.objectives import Losses, Objective, Part
+from hardsight.training.objectives import BatchShare, Losses, Objective
 
 if dist.is_available():
     # DistributedDataParallel imports it when it is made, and its functions then hold the process group of that moment
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     features: Tensor | None
 
 
-_WHOLE = Part()
+_WHOLE = BatchShare()
 
 
 class Network(nn.Module):
@@ -96,7 +96,7 @@ class Network(nn.Module):
             self._hook.remove()
             self._hook = None
 
-    def forward(self, images: Tensor, labels: Tensor, ids: Tensor | None = None, part: Part = _WHOLE) -> Seen:
+    def forward(self, images: Tensor, labels: Tensor, ids: Tensor | None = None, part: BatchShare = _WHOLE) -> Seen:
         logits, features = self.look(images)
         return Seen(self.objective(logits, features, labels, ids, part), logits, features)
 

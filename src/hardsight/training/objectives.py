@@ -72,7 +72,7 @@ class Objective(nn.Module):
             self._factor = factor
 
     def forward(
-        self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "Part"
+        self, logits: Tensor, features: Tensor | None, labels: Tensor, ids: Tensor | None, part: "BatchShare"
     ) -> "Losses":
         """The loss to follow, scaled to its part of the whole step, and the loss to report, to that of its batch."""
         first, *others = (part.losses(term) for term in self._terms(logits, features, labels, ids))
@@ -105,14 +105,14 @@ class Losses(NamedTuple):
     reported: Tensor
 
 
-class Share(NamedTuple):
+class Fraction(NamedTuple):
     """How much of something a batch holds: of the whole step, times the processes; of the batches of all processes."""
 
     of_step: Tensor | float = 1.0
     of_batch: Tensor | float = 1.0
 
 
-class Part(NamedTuple):
+class BatchShare(NamedTuple):
     """How much a batch counts where it is a part of a larger one, so that a sum of means is the mean of all samples.
 
     `samples`: its share of the labelled samples; `labels` and `feature_labels`: of the labels as the loss and the loss
@@ -120,9 +120,9 @@ class Part(NamedTuple):
     `of_rows`: those of the whole step, where that has several batches.
     """
 
-    samples: Share = Share()
-    labels: Share = Share()
-    feature_labels: Share = Share()
+    samples: Fraction = Fraction()
+    labels: Fraction = Fraction()
+    feature_labels: Fraction = Fraction()
     known: Tensor | None = None
     rows: Tensor | None = None
     of_rows: Tensor | None = None
@@ -154,7 +154,7 @@ class Part(NamedTuple):
         # The mean of a batch without labels is no number, and no part of anything.
         return torch.where(share > 0, value * share, 0.0) if isinstance(share, Tensor) else value
 
-    def _share(self, over: Over) -> Share:
+    def _share(self, over: Over) -> Fraction:
         return self.labels if over == "labels" else self.samples
 
 

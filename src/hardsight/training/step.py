@@ -21,7 +21,7 @@ from hardsight.losses.terms import label_count
 from hardsight.training.checkpoints import load_optimizer
 from hardsight.training.feed import IGNORED, Batch
 from hardsight.training.network import Network, WeightAverage, data_parallel, same_weights, share_batch_statistics
-from hardsight.training.objectives import Part, Share
+from hardsight.training.objectives import BatchShare, Fraction
 from hardsight.training.progress import Meter
 from hardsight.training.schedules import Plan, Position, Steps
 
@@ -53,7 +53,7 @@ class Step:
                 self._follow(batch, part)
         self.update()
 
-    def _follow(self, batch: Batch, part: Part) -> None:
+    def _follow(self, batch: Batch, part: BatchShare) -> None:
         images, labels, ids = batch
         with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
             seen = self.call(images, labels, ids, part)
@@ -134,10 +134,10 @@ class Step:
         features_norm, weight_norm = (torch.linalg.vector_norm(rows.float(), dim=1) for rows in (features, head.weight))
         self.recorder.update(ids, logits, labels, features_norm=features_norm, weight_norm=weight_norm, bias=head.bias)
 
-    def parts(self, group: Sequence[Tensor]) -> list[Part]:
+    def parts(self, group: Sequence[Tensor]) -> list[BatchShare]:
         """How much each batch of labels counts in a step of all batches of the group, in all processes."""
         if len(group) == 1 and not several():
-            return [Part()]
+            return [BatchShare()]
         objective, processes = self.network.objective, rank_and_count()[1]
         wide = torch.float32 if group[0].device.type == "mps" else torch.float64
         # A mean runs over the samples that have a label, or over what the loss makes of them.
@@ -157,8 +157,8 @@ class Step:
         of_rows = step[3, 0] if len(group) > 1 else None
         parts = []
         for at in range(len(group)):
-            samples, labels, feature_labels = (Share(of_step[row, at], of_batch[row, at]) for row in range(3))
-            parts.append(Part(samples, labels, feature_labels, batches[0, at], rows[at], of_rows, processes))
+            samples, labels, feature_labels = (Fraction(of_step[row, at], of_batch[row, at]) for row in range(3))
+            parts.append(BatchShare(samples, labels, feature_labels, batches[0, at], rows[at], of_rows, processes))
         return parts
 
     def _check_reached(self) -> None:

@@ -20,7 +20,7 @@ from hardsight.names import visible
 from hardsight.owners import lives
 from hardsight.records import read_run
 from hardsight.training.config import TrainingConfig
-from hardsight.training.configured import loop_of, train
+from hardsight.training.from_config import loop_of, train
 from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import put
 from hardsight.training.record import RunRecord

@@ -18,7 +18,7 @@ from torch import nn
 from hardsight import records, training
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.models import Classifier
-from hardsight.training.configured import loop_of
+from hardsight.training.from_config import loop_of
 from hardsight.training.record import Row as EpochRow
 from hardsight_studies.avh import looking
 from hardsight_studies.avh.levels import STATISTICS, GroupedImages, found_at, group_statistics

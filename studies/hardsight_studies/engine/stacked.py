@@ -19,7 +19,7 @@ from hardsight.geometry import widen
 from hardsight.training.capture import RECOMPILE_LIMIT, Replay
 from hardsight.training.feed import Batch, Place, ResidentBatches
 from hardsight.training.loop import Loop
-from hardsight.training.objectives import Losses, Part
+from hardsight.training.objectives import BatchShare, Losses
 from hardsight.training.results import Fitted
 from hardsight.training.step import Step
 from hardsight.training.together import run_together
@@ -82,7 +82,7 @@ class Stack:
             _, labels, ids = batches[place]
             with torch.autocast(images.device.type, precision, enabled=precision != torch.float32):
                 losses: Losses = self.steps[place].network.objective(
-                    logits[place], features[place], labels, ids, Part()
+                    logits[place], features[place], labels, ids, BatchShare()
                 )
                 return losses
 

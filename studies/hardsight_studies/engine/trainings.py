@@ -13,7 +13,7 @@ from hardsight.dynamics import Recorder
 from hardsight.training import Fitted, Loop, run_together
 from hardsight.training import Hooks as LoopHooks
 from hardsight.training.config import TrainingConfig
-from hardsight.training.configured import loop_of
+from hardsight.training.from_config import loop_of
 from hardsight.training.record import Row as EpochRow
 from hardsight_studies.engine.clock import EpochWatch, Options
 from hardsight_studies.engine.grid import Run

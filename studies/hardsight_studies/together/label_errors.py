@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hardsight.cleaning.combined import combined_scores
 from hardsight.hardness import model_scores
 from hardsight.records import read_run
-from hardsight.training import Samples, Steps, configured, fit
+from hardsight.training import Samples, Steps, fit, from_config
 from hardsight.training.data import load_sets, make_loaders
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
@@ -121,11 +121,11 @@ def halves(run: "Run", device: torch.device) -> dict[str, float]:
     places = halved(sets.labels, run.seed)
     last = device.type == "cuda"
     for held_out, mine in (places, places[::-1]):
-        model = configured.make_model(config, sets).to(device)
+        model = from_config.make_model(config, sets).to(device)
         half = sets._replace(train=sets.train.subset(mine), labels=sets.labels[mine], test=sets.train.subset(held_out))
         loaders = make_loaders(config, half, device, channels_last=last)
-        optimizer = configured.make_optimizer(config.optimizer, model.parameters())
-        plan = configured.make_plan(config.schedule)
+        optimizer = from_config.make_optimizer(config.optimizer, model.parameters())
+        plan = from_config.make_plan(config.schedule)
         steps = Steps(channels_last=last)
         options: dict[str, Any] = {"epochs": config.epochs, "plan": plan, "steps": steps, "device": device}
         fit(model, loaders.train, None, optimizer, progress=False, **options)

@@ -20,7 +20,7 @@ from hardsight.losses.rescaling import GradientRescaling
 from hardsight.training.capture import Replay, make_capturable
 from hardsight.training.feed import Batch
 from hardsight.training.loop import Loop
-from hardsight.training.objectives import Losses, Part
+from hardsight.training.objectives import BatchShare, Losses
 from hardsight.training.step import Step
 
 # Inputs, and what the loss compares the outputs with: labels, if it is none of one's own.
@@ -161,7 +161,7 @@ class _Side:
 
     def __init__(self, step: Step, labels: Tensor, ids: Tensor) -> None:
         self.objective, self.labels, self.ids = step.network.objective, labels, ids
-        self.part: Part
+        self.part: BatchShare
         (self.part,) = step.parts([labels])
         self.reported: Tensor
 

@@ -567,7 +567,7 @@ def test_what_cannot_be_continued_leaves_the_record_as_it_was(
     path.write_bytes(b"{")
     before = (recorded.folder / "run.json").read_bytes()
     damaged = path if file.endswith("parquet") else path.parent
-    with pytest.raises(ValueError, match=rf"{damaged} is damaged and cannot be continued: .*$"):
+    with pytest.raises(ValueError, match=rf"{damaged} is damaged and cannot be continued: .*; start over$"):
         SelfTraining("avh", **QUICK).fit(small(), *domains[:2], test=domains.test, folder=recorded.folder)
     assert (recorded.folder / "run.json").read_bytes() == before
 

@@ -30,7 +30,7 @@ def test_a_bit_that_was_turned_over_is_noticed_wherever_it_is(kept: Path, tmp_pa
     data = (kept / file).read_bytes()
     for place in {0, len(data) // 2, len(data) - 1}:
         (kept / file).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        with pytest.raises(ValueError, match=rf"step-00000003 is damaged .*: {file} is not as .* written$"):
+        with pytest.raises(ValueError, match=rf"step-00000003 is damaged .*: {file} is not as .* written; start over$"):
             Checkpoints(tmp_path).load(kept)
 
 
@@ -41,14 +41,14 @@ def test_a_file_that_is_missing_is_damage(kept: Path, tmp_path: Path, file: str)
         if instead:
             # Its sum would never be done.
             (kept / file).symlink_to(instead)
-        with pytest.raises(ValueError, match=rf"step-00000003 is damaged .*: {file} is missing$"):
+        with pytest.raises(ValueError, match=rf"step-00000003 is damaged .*: {file} is missing; start over$"):
             Checkpoints(tmp_path).load(kept)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "5", "[" * 100_000])
 def test_damaged_checksums_are_damage_too(kept: Path, tmp_path: Path, text: str) -> None:
     (kept / "checksums.json").write_text(text)
-    with pytest.raises(ValueError, match=r"step-00000003 is damaged and cannot be continued: .*$"):
+    with pytest.raises(ValueError, match=r"step-00000003 is damaged and cannot be continued: .*; start over$"):
         Checkpoints(tmp_path).load(kept)
 
 
@@ -75,7 +75,7 @@ def test_a_checkpoint_from_before_there_were_checksums_is_continued(kept: Path, 
 def test_a_state_that_is_none_is_one_short_sentence(kept: Path, tmp_path: Path, skeleton: str) -> None:
     (kept / "checksums.json").unlink()
     (kept / "shared.json").write_text(skeleton)
-    with pytest.raises(ValueError, match=r"damaged and cannot be continued: .*shared\.json.*$") as refusal:
+    with pytest.raises(ValueError, match=r"damaged and cannot be continued: .*shared\.json.*; start over$") as refusal:
         Checkpoints(tmp_path).load(kept)
     assert len(str(refusal.value)) < 1000
 

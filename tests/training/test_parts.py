@@ -19,7 +19,7 @@ from hardsight.distributed import sum_over_processes
 from hardsight.training import Steps
 from hardsight.training.network import Network
 from hardsight.training.objectives import Objective
-from hardsight.training.step import make_step
+from hardsight.training.step import connect, make_step
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
@@ -99,9 +99,10 @@ def given(name, slices):
 
 
 def step_of(network, accumulate):
-    return make_step(
-        network, torch.optim.SGD(network.parameters(), lr=1.0), Steps(accumulate, precision="float32"), batch_size=19
-    )
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+    step = make_step(network, optimizer, Steps(accumulate, precision="float32"), batch_size=19)
+    connect(step)
+    return step
 
 
 def network_of(name):

@@ -248,7 +248,7 @@ def test_another_optimiser_than_the_checkpoints_is_named(problem, small, tmp_pat
 def test_a_damaged_checkpoint_is_one_sentence(problem, small, tmp_path, file):
     interrupted(problem, small, tmp_path)
     (checkpoints.Checkpoints(tmp_path).latest() / file).write_bytes(b"{")
-    with pytest.raises(ValueError, match=r"step-00000008 is damaged and cannot be continued: .*$"):
+    with pytest.raises(ValueError, match=r"step-00000008 is damaged and cannot be continued: .*; start over$"):
         run(problem, small(), tmp_path)
 
 

@@ -46,25 +46,31 @@ _LEAVE = "\nimport os\nsys.stdout.flush()\nos._exit(0)\n"
 
 
 @pytest.fixture(scope="session")
-def in_two_processes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
-    """Run a script in two processes, each given its rank and a rendezvous file; the JSON that each prints last."""
+def in_processes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], list[dict[str, Any]]]:
+    """Run a script in processes, each given its rank and a rendezvous file; the JSON that each prints last."""
 
-    def run(source: str) -> list[dict[str, Any]]:
+    def run(source: str, count: int) -> list[dict[str, Any]]:
         folder = tmp_path_factory.mktemp("gloo")
         script, rendezvous = folder / "step.py", folder / "rendezvous"
         script.write_text(source + _LEAVE)
-        pair = [
+        started = [
             subprocess.Popen(
                 [sys.executable, str(script), str(rank), str(rendezvous)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for rank in (0, 1)
+            for rank in range(count)
         ]
-        finished = [process.communicate(timeout=300) for process in pair]
-        for process, (_, errors) in zip(pair, finished, strict=True):
+        finished = [process.communicate(timeout=300) for process in started]
+        for process, (_, errors) in zip(started, finished, strict=True):
             assert process.returncode == 0, errors
         return [json.loads(output.splitlines()[-1]) for output, _ in finished]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def in_two_processes(in_processes: Callable[[str, int], list[dict[str, Any]]]) -> Callable[[str], list[dict[str, Any]]]:
+    """The same in two processes."""
+    return lambda source: in_processes(source, 2)

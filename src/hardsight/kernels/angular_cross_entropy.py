@@ -73,7 +73,7 @@ class _AngularLoss(torch.autograd.Function):
 
     @staticmethod
     @plain_when_differentiated
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, scale, labels, sample_weight, *made = saved
         each, whole = (grad, None) if grad.ndim else (None, grad)
         if not made:

@@ -46,7 +46,7 @@ class Op(Generic[Made]):
         return made
 
 
-def keeps_slopes(features: Tensor, weight: Tensor) -> bool:
+def keeps_slopes(features: Tensor, weight: Tensor) -> bool | torch.SymBool:
     """Whether slopes, one a class, wait for the backward pass instead of a gradient, one a dimension."""
     return weight.shape[0] <= features.shape[1]
 

@@ -7,12 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardsight.class_shards import ShardedHead
 from hardsight.geometry import angles_to_classes, widen
 from hardsight.kernels.angular_cross_entropy import angular_cross_entropy
 from hardsight.kernels.dispatch import Fused, chooses_fused, same_precision
 from hardsight.losses.entropy import cross_entropy
 from hardsight.losses.inputs import check_range, check_reduction, check_weight, labels_of, reduce, weight_of
 from hardsight.losses.registry import LossModule, register
+from hardsight.losses.sharded import check_not_fused, cross_entropy_of_shards, gathered_batch
 
 
 def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 1.0) -> Float[Tensor, "*batch classes"]:
@@ -26,7 +28,7 @@ def angular_logits(features: Tensor, weight: Tensor, *, scale: Tensor | float = 
 
 def avh_loss(
     features: Tensor,
-    weight: Tensor,
+    weight: Tensor | ShardedHead,
     target: Tensor,
     scale: Tensor | float = 10.0,
     *,
@@ -39,8 +41,17 @@ def avh_loss(
     """-log softmax of s (pi - angle) at the label (AVH, Eq. 5, which prints the softmax without its -log).
 
     Fused, samples x classes never lies in memory, and lengths beyond float32's squares (about 1e-19 to 1e19) count as
-    zero vectors. The gradients then wait for the backward pass, unless `recompute` has that multiply again.
+    zero vectors. The gradients then wait for the backward pass, unless `recompute` has that multiply again. With a
+    `ShardedHead` mean and sum run over all processes' samples.
     """
+    if isinstance(weight, ShardedHead):
+        check_reduction(reduction)
+        check_not_fused(fused)
+        batch = gathered_batch(weight, features, target, sample_weight, ignore_index)
+        shared = weight.share(scale) if isinstance(scale, Tensor) else scale
+        return cross_entropy_of_shards(
+            weight, angular_logits(batch.features, weight.weight, scale=shared), batch, reduction
+        )
     check_weight(features, weight)
     options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
     if not chooses_fused(fused, features, weight, unless=_obstacle(features, target)):

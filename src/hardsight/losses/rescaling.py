@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardsight import distributed
+from hardsight.class_shards import ShardedHead
 from hardsight.derivatives import wants_gradient
 from hardsight.geometry import full_precision, widen
 from hardsight.kernels.dispatch import Fused, chooses_fused
@@ -33,6 +34,7 @@ from hardsight.losses.inputs import (
 )
 from hardsight.losses.registry import LossModule, register
 from hardsight.losses.rescaled_rows import Transform, attach_gradient, check_rescaling, rescale, rescaled_gradient
+from hardsight.losses.sharded import check_not_fused, rescaled_of_shards
 from hardsight.losses.terms import Over
 
 RESCALING_REDUCTIONS = ("weight", "mean", "sum", "none")
@@ -149,17 +151,23 @@ _DEFAULTS = {name: inspect.signature(gradient_rescaling).parameters[name].defaul
 
 def linear_gradient_rescaling(
     features: Float[Tensor, "samples dim"],
-    weight: Float[Tensor, "classes dim"],
+    weight: Float[Tensor, "classes dim"] | ShardedHead,
     bias: Float[Tensor, "classes"] | None,
     labels: Tensor,
     **settings: Any,
 ) -> Float[Tensor, "..."]:
     """`gradient_rescaling` of features @ weight.T + bias; fused, those logits never lie in memory.
 
-    It takes the settings of `gradient_rescaling`, but `value` and `in_place`.
+    It takes the settings of `gradient_rescaling`, but `value` and `in_place`. A `ShardedHead` has its own bias, and all
+    processes' samples are one batch.
     """
     chosen = _Settings(**(_DEFAULTS | settings))
     chosen.check()
+    if isinstance(weight, ShardedHead):
+        check_not_fused(chosen.fused)
+        if bias is not None:
+            raise ValueError("bias must be None with a ShardedHead, which has its own; got a tensor")
+        return rescaled_of_shards(weight, features, labels, **chosen._asdict())
     check_head(features, weight, bias)
     if not chooses_fused(chosen.fused, features, weight, unless=_linear_obstacle(chosen)):
         with full_precision(features):

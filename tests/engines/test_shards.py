@@ -174,7 +174,7 @@ def test_without_labels_against_the_prediction(source: Path, tmp_path: Path) -> 
 
 def rejected(match: str, source: Path | str, output: Path, head: torch.Tensor = WEIGHT, **options: Any) -> None:
     with pytest.raises((ValueError, OSError), match=match) as told:
-        score_shards(source, output, (head, BIAS), options.pop("scores", SCORES), **options)
+        score_shards(source, output, (head, BIAS[: len(head)]), options.pop("scores", SCORES), **options)
     assert "\n" not in str(told.value)
 
 

@@ -125,7 +125,7 @@ def score(
                     "are scored by --model and --data"
                 )
             found = score_shards(
-                source, output or Path("scores"), head, chosen, workers=workers or 1, labelled=not unlabelled,
+                source, output or Path("scores"), head, chosen, workers=workers or None, labelled=not unlabelled,
                 device=_device(device), engine=engine or "local", address=address,
             )  # fmt: skip
             _print_shards(found, chosen, as_json)

@@ -49,7 +49,7 @@ _MARK = b"hardsight.shard"
 # Rows of a row group of scores; numbers of features that are read ahead, and how many pieces of them.
 _GROUP, _PIECE, _AHEAD = 1 << 17, 1 << 22, 2
 # Seconds between two looks at what other processes have done.
-_PAUSE = 0.2
+PAUSE = 0.2
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def score_shards(
     head: Path | str | tuple[Tensor, Tensor | None],
     scores: Sequence[str] = DEFAULT_SCORES,
     *,
-    workers: int = 1,
+    workers: int | None = None,
     labelled: bool = True,
     device: torch.device | str = "cpu",
     filesystem: pafs.FileSystem | None = None,
@@ -133,11 +133,13 @@ def score_shards(
     """Score every shard of a folder or a glob: one file of scores for each in `output`; those that are there stay.
 
     `source` is local, `s3://…` or `gs://…`, or a path in a `filesystem` of pyarrow; `head` a file of weight and bias.
-    `workers` processes share the machine's processors. With `engine="ray"` the shards are scored on the cluster at
-    `address` (or on this machine), and this process writes what comes back. Samples whose features hold NaN or infinity
-    have null scores, and are counted. A shard that cannot be scored ends the call; those that are finished stay.
+    `workers` processes (one by default) share the machine's processors. With `engine="ray"` the shards are scored on
+    the cluster at `address` (or on this machine), and this process writes what comes back. Samples whose features hold
+    NaN or infinity have null scores, and are counted. A shard that cannot be scored ends the call; those that are
+    finished stay.
     """
-    check_count("workers", workers, "the processes that score")
+    if workers is not None:
+        check_count("workers", workers, "the processes that score")
     if engine not in ("local", "ray"):
         raise ValueError(f'engine must be "local" or "ray"; got {engine!r}')
     job = plan(source, output, head, scores, labelled=labelled, device=device, filesystem=filesystem)
@@ -150,7 +152,7 @@ def score_shards(
 
                 score_on_ray(job, workers, address, step)
             else:
-                _score_here(job, workers, step)
+                _score_here(job, workers or 1, step)
     marks = [read_mark(job.output / shard.output) for shard in job.shards]
     for left in (job.output / _CLAIMS).glob("*"):
         release_abandoned(left)
@@ -392,7 +394,7 @@ def _share(job: Job, check: Callable[[], None], step: Callable[[int], None] = la
                 left.append(shard)
         if len(left) == len(open_ones):
             # All that is left is being scored by living processes; a dead one's claim is taken in the next round.
-            time.sleep(_PAUSE)
+            time.sleep(PAUSE)
         open_ones = left
 
 

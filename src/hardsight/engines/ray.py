@@ -5,6 +5,7 @@ need no common folder for the output. Ray starts a killed actor again, and gives
 """
 
 import contextlib
+import importlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,7 @@ def _result(ray: Any, found: Any) -> Any:
 def _cluster(address: str | None) -> Iterator[Any]:
     """Ray, connected to the cluster, or to one of this machine; a connection of the caller's is used, and kept."""
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise ImportError(
             f"engine=\"ray\" needs Ray, which does not import ({error}): pip install 'hardsight[ray]'"

@@ -70,6 +70,7 @@ def test_a_bad_shard_is_named(cluster: Any, source: Path, tmp_path: Path) -> Non
     rejected("shard part-[0-2].parquet .*labels must lie in", source, tmp_path / "o", WEIGHT[:2], engine="ray")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # Ray's own, among themselves
 def test_map_batches(cluster: Any, source: Path, expected: Path) -> None:
     import ray.data
 

@@ -94,6 +94,8 @@ def _details(scored: Scored, issues: LabelIssues) -> dict[str, Any]:
     found = {"estimated": issues.estimated, "estimate": issues.estimate, "ranked_by": list(issues.scores)}
     if issues.agreed is not None:
         found["agreed"] = issues.agreed
+    if issues.of is not None:
+        found["of"] = issues.of
     written = text_metadata(scored.table.schema)
     return {
         "name": f"audit of {scored.name}",

@@ -69,6 +69,8 @@ class LabelIssues:
     order: np.ndarray
     one_look: bool = False
     agreed: int | None = None
+    of: int | None = None
+    """How many samples were looked at, where the table lists only the most suspicious."""
 
     def __repr__(self) -> str:
         ranked = f"ranked by {', '.join(self.scores)}"

@@ -101,8 +101,12 @@ def audit(
         from hardsight.cleaning.auditing import of_opened
         from hardsight.cleaning.opening import Options, holds_images, open_source, output_of
         from hardsight.cleaning.scored import Scored
+        from hardsight.engines.statistics import is_score_shards
 
         folder = output or output_of(source)
+        if is_score_shards(source):
+            _audit_shards(source, folder, scores, estimate, top, as_json)
+            return
         # Of a table or a run these say where its pictures are.
         own = data is None and holds_images(source)
         place = (layout, split) if own else (None, None)
@@ -134,6 +138,31 @@ def audit(
         say(f"left out: {len(left_out):,} samples, first {first['id']}: {first['reason']}; --json names all")
     if page and not pictured and why_no_page() is None and (wanted := _data_options(scored)):
         say(f"pictures: none, the images were not found: add {wanted}")
+
+
+def _audit_shards(source: Path, folder: Path, scores: list[str] | None, estimate: str, top: int, as_json: bool) -> None:
+    """Score shards may be of any number of samples: the most suspicious are listed, and the page is left out."""
+    from hardsight.cleaning.audit_folder import write_audit
+    from hardsight.cleaning.sharded import find_issues_of_shards
+
+    if scores and len(scores) > 1:
+        raise ValueError(f"--score must name one column of score shards; got {', '.join(scores)}")
+    scored, issues = find_issues_of_shards(source, scores[0] if scores else None, estimate)
+    write_audit(folder, scored, issues)
+    if as_json:
+        said = _summary(scored, issues, folder, "left out", top, None)
+        say_json(said | {"samples": issues.of, "listed": issues.table.num_rows})
+        return
+    rows = [
+        [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
+        for row in _rows(issues, scored, top)
+    ]
+    print_table("most suspicious first", ("rank", "sample", "label", "expected", "suspicion", "reasons"), rows)
+    say(
+        f"about {issues.estimated:,} of {issues.of:,} labels are probably wrong, by {issues.estimate}; ranked by "
+        f"{issues.scores[0]}"
+    )
+    say(f"the {issues.table.num_rows:,} most suspicious are in {folder}")
 
 
 def _data_options(scored: Any) -> str | None:

@@ -16,7 +16,8 @@ import torch
 
 from hardsight.claims import claim
 from hardsight.engines.scorer import Scorer as Scorer
-from hardsight.engines.shards import PAUSE, Job, Shard, claim_of, is_finished, tables_of, write_scores
+from hardsight.engines.shard_files import Shard
+from hardsight.engines.shards import PAUSE, Job, claim_of, is_finished, tables_of, write_scores
 
 # Seconds that a cluster has to answer.
 _PATIENCE = 10

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from machine import about, save
 
-from hardsight.language import TOKEN_SCORES, score_tokens
+from hardsight.language import TOKEN_SCORES, TokenDynamics, score_tokens
+from hardsight.language.head import language_head
 
 # Width, layers, vocabulary, documents and length.
 SHAPES = {
@@ -73,6 +75,47 @@ def scoring(rounds: int) -> dict[str, Any]:
     return found
 
 
+def recording(rounds: int) -> dict[str, Any]:
+    """The share of a training step (forward, backward, AdamW) that recording adds, by shape and what is recorded."""
+    found = {}
+    for title, (width, layers, vocabulary, documents, length) in SHAPES.items():
+        model = model_of(width, layers, vocabulary).train()
+        head, seen = language_head(model), []
+        head.linear.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[0].detach()))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        ids = torch.randint(vocabulary, (documents, length), generator=torch.Generator().manual_seed(0))
+        numbers = torch.arange(ids.numel()).view_as(ids)
+        starts = np.arange(documents + 1) * length
+        recorders = {
+            "every 16th token": TokenDynamics(starts, vocabulary),
+            "every token": TokenDynamics(starts, vocabulary, tokens=True),
+        }
+        shares: dict[str, list[float]] = {name: [] for name in recorders}
+        steps = []
+        for turn in range(rounds + 1):
+            began = time.process_time()
+            loss = model(ids, labels=ids).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            step = time.process_time() - began
+            features = seen.pop()
+            for name, dynamics in recorders.items():
+                began = time.process_time()
+                dynamics.update(numbers, ids, features, head)
+                if turn:
+                    shares[name].append((time.process_time() - began) / step)
+            if turn:
+                steps.append(step)
+        for name, values in shares.items():
+            low, *_, high = statistics.quantiles(values, n=10)
+            found[f"{title}: {name}"] = {
+                "share": statistics.median(values), "p10": low, "p90": high, "seconds": statistics.median(steps),
+            }  # fmt: skip
+            print(title, name, found[f"{title}: {name}"], flush=True)
+    return found
+
+
 def main() -> None:
     """Measure and print; write where asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -83,6 +126,7 @@ def main() -> None:
     device = torch.device("cpu")
     record = about("language", device, transformers=transformers.__version__)
     record["scoring"] = scoring(options.rounds)
+    record["recording"] = recording(options.rounds)
     print(json.dumps(record, indent=2))
     if options.save:
         print(f"written to {save(record, device)}")

@@ -446,3 +446,26 @@ def test_outputs_that_name_their_logits(kind: Callable) -> None:
     with hs.observe(model) as seen:
         model(torch.randn(5, 4))
     assert seen.name == "main"
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_sequence_classifiers_that_take_one_token(padded: bool) -> None:
+    """GPT-2 computes logits of every token and returns those of the last: that token is the sample."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=50, n_embd=16, n_layer=1, n_head=2, n_positions=32, num_labels=3, pad_token_id=0, bos_token_id=1,
+        eos_token_id=2,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.GPT2ForSequenceClassification(config).eval()
+    ids = torch.randint(3, 50, (4, 9), generator=torch.Generator().manual_seed(0))
+    if padded:
+        ids[1, 6:] = 0
+    with hs.observe(model) as seen:
+        for _ in range(2):
+            out = model(ids, attention_mask=(ids != 0).long())
+            torch.testing.assert_close(seen.features @ seen.weight.T, out.logits)
+        assert seen.name == "score"
+        seen.features.sum().backward()
+    assert model.transformer.wte.weight.grad is not None

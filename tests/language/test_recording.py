@@ -1,5 +1,11 @@
 """Real, tiny trainings by Trainer and SFTTrainer: every token's numbers are its own, however batches are made."""
 
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -206,3 +212,41 @@ def test_resumed_equals_uninterrupted(tmp_path) -> None:
     resumed = run(tmp_path / "cut", resume=str(tmp_path / "cut" / "checkpoint-3"))
     for one in ("documents", "tokens"):
         assert getattr(whole, one).table().equals(getattr(resumed, one).table())
+
+
+def test_two_processes_record_as_one(tmp_path) -> None:
+    """Packed documents over two processes: each token once, its own numbers, and both hold the same."""
+    pytest.importorskip("trl")
+    script = """
+        import sys
+        import torch
+        from datasets import Dataset
+        import trl
+        from hardsight.language import number_tokens, record
+        from tests.language import test_recording as here
+
+        rows = [{**row, "labels": row["input_ids"]} for row in here.corpus()]
+        dataset, starts = number_tokens(Dataset.from_list(rows))
+        here.OPTIONS["ddp_backend"] = "gloo"
+        trainer = here.sft(sys.argv[1], trl.pack_dataset(dataset, 16, "bfd"), "bfd")
+        dynamics = record(trainer, starts, tokens=True)
+        trainer.train()
+        rank = torch.distributed.get_rank()
+        torch.save(dynamics.state_dict(), f"{sys.argv[1]}/state-{rank}.pt")
+        assert torch.distributed.get_world_size() == 2
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(script))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(tmp_path / "script.py"), str(tmp_path)], capture_output=True, text=True, check=False,
+        env=environment, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    states = [torch.load(tmp_path / f"state-{rank}.pt", weights_only=True) for rank in (0, 1)]
+    for name, value in states[0]["tokens"]["aggregates"].items():
+        assert torch.equal(value, states[1]["tokens"]["aggregates"][name]), name
+    dynamics = TokenDynamics(np.concatenate([[0], np.cumsum(LENGTHS)]), 50, tokens=True)
+    dynamics.load_state_dict(states[0])
+    check_tokens_are_their_own(dynamics, "llama, untied")

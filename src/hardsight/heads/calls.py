@@ -42,7 +42,9 @@ def maker_of(outputs: list[Tensor], calls: list[Call], candidates: dict[str, nn.
     if makers:
         return makers[0].name
     same_shape = {call.name for call in calls if call.output.shape == outputs[0].shape}
-    for fitting in (same_shape, {call.name for call in calls if _with_fewer_rows(outputs[:1], call) is not None}):
+    fewer_rows = {call.name for call in calls if _with_fewer_rows(outputs[:1], call) is not None}
+    of_a_token = {call.name for call in calls if token_taken(outputs[:1], call) is not None}
+    for fitting in (same_shape, fewer_rows, of_a_token):
         if len(fitting) == 1:
             return fitting.pop()
     if not calls:
@@ -59,6 +61,19 @@ def check_only_one(outputs: list[Tensor], call: Call, weight: Tensor) -> None:
             f"model must end in a linear layer; its only one, {call.name!r} {list(weight.shape)}, makes no output of "
             f"shape {list(others[0].shape)}: score features and weight, or say head={call.name!r} if it is the head"
         )
+
+
+def token_taken(outputs: list[Tensor], call: Call) -> Call | None:
+    """The call at one token of each sample, whose logits are the model's output: GPT-2 classifies by the last one."""
+    wanted = call.output.shape[:1] + call.output.shape[2:]
+    for output in outputs if call.output.ndim == 3 else ():
+        if output.shape == wanted:
+            same = (call.logits.detach() == output.detach().unsqueeze(1)).all(2)
+            if bool(same.any(1).all()):
+                # Of several equal ones the first: what differs in no logit has the same features.
+                sample, token = torch.arange(len(same), device=same.device), same.int().argmax(1)
+                return call._replace(features=call.features[sample, token], logits=call.logits[sample, token])
+    return None
 
 
 def only_view(outputs: list[Tensor], calls: list[Call]) -> Call:

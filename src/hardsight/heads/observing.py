@@ -20,6 +20,7 @@ from hardsight.heads.calls import (
     only_view,
     outputs_of,
     tensors_in,
+    token_taken,
 )
 from hardsight.heads.candidates import candidates_of, known_head, unwrap
 from hardsight.validation import may_look
@@ -190,7 +191,8 @@ class _Hooks:
             self.guessed = False
         if own:
             # A head shared by several branches is called for each: the one whose logits the model gives counts.
-            self.show(self.choose(tensors, own) if tensors else own[-1])
+            taken = token_taken(tensors, own[-1])
+            self.show(taken or (self.choose(tensors, own) if tensors else own[-1]))
         elif not self.found:
             raise ValueError(f"head must be a layer that the model calls; {self.seen._name!r} was not in this forward")
 

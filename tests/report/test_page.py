@@ -529,3 +529,19 @@ def test_a_self_training_shows_its_rounds(make_record: Maker) -> None:
     assert "Test accuracy" not in shown, "of no column that was not measured"
     (folder / "rounds.parquet").unlink()
     assert 'id="rounds"' not in write_report(folder).read_text()
+
+
+def test_a_table_of_texts_has_a_page_with_its_tokens_coloured(tmp_path: Path) -> None:
+    fields = [("document", pa.int64()), ("start", pa.int32()), ("end", pa.int32()), ("loss", pa.float32())]
+    tokens = pa.table([[7, 7, 7], [0, 4, 6], [3, 5, 15], [0.1, 0.2, 9.0]], schema=pa.schema(fields))
+    pq.write_table(tokens, tmp_path / "tokens.parquet")
+    text = pa.field("text", pa.string(), metadata={"kind": "shown"})
+    schema = pa.schema([("id", pa.int64()), text, ("loss", pa.float64())], {"tokens file": "tokens.parquet"})
+    table = pa.table([[3, 7], ["no tokens", "the 🐈 <script>x"], [0.5, 1.0]], schema=schema)
+    pq.write_table(table, tmp_path / "texts.parquet")
+    path = write_report(tmp_path / "texts.parquet")
+    assert path == tmp_path / "texts.html"
+    page = _read(path)
+    assert "the 🐈 &lt;script&gt;x" in re.sub("</?span.*?>", "", page.partition('class="cards')[2])
+    assert re.findall(r'<span class="tenth9">(.*?)</span>', page) == ["&lt;script&gt;x"]
+    assert "no tokens" in _check_harmless(page).words

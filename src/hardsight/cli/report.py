@@ -9,9 +9,10 @@ from hardsight.cli.printing import AsJson, one_sentence, say, say_json
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run record, the one that holds run.json.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run record, or a Parquet table of scores.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write the page. [default: RUN/report.html]")
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write the page. [default: RUN/report.html, TABLE.html]"),
     ] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Also save each figure as RUN/figures/NAME.png.")] = False,
     as_json: AsJson = False,

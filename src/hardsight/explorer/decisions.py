@@ -95,7 +95,8 @@ class Decisions:
         A run that has estimated how many labels are wrong has as many suspects.
         """
         known, most = self.columns.all, self.columns.rows
-        order = next((name for name in ("rank", "suspicion") if name in known and known[name].role == "number"), None)
+        numbers = [one.name for one in self.columns.of("number") if one.name != "rank" or one.kind != "score"]
+        order = next((name for name in ("rank", "suspicion") if name in numbers), None)
         if "issue" in known and known["issue"].values:
             wanted = self.columns.array("issue") == [*known["issue"].values, "true"].index("true")
         elif "kinds" in known and "mislabelled" in known["kinds"].values:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -9,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from hardsight.cleaning.action_list import COLUMNS, guarded
+from hardsight.files.tokens import Tokens, pieces, tokens_of
 from hardsight.report.reading import Score, thumbnails
 from hardsight.report.view import View
 
@@ -27,7 +29,8 @@ class Card:
     """One sample; `flipped` is None where the truth is not known, `values` are its scores in the table's order.
 
     `place` is its row in the page's table; `classes` are the codes of its given, expected and predicted class; `line`
-    is its line of the action list as JSON, with the action and the new label to be filled in.
+    is its line of the action list as JSON, with the action and the new label to be filled in. `pieces` are those of a
+    text whose tokens have scores, each with the tenth of all tokens that it is in, the hardest last; -1 between tokens.
     """
 
     place: int
@@ -40,6 +43,7 @@ class Card:
     path: str = ""
     reasons: str = ""
     shown: tuple[tuple[str, str], ...] = ()
+    pieces: tuple[tuple[str, int], ...] = ()
     kinds: tuple[str, ...] = ()
     picture: str = ""
     classes: tuple[int, int, int] = (0, 0, 0)
@@ -126,6 +130,8 @@ class PageView(View):
         paths, reasons = (samples.texts(name, rows) for name in ("path", "reasons"))
         shown = [(name, samples.texts(name, rows)) for name in samples.shown]
         kinds, pictures = samples.kinds(rows), thumbnails(self.run.folder, self.ids)
+        texts = dict(shown).get("text", [])
+        cut = _pieces(tokens_of(samples.path, samples.schema), ids, texts, self.hardness)
         suspicion = samples.score("suspicion")
         suspicions = samples.values("suspicion")[rows] if suspicion else np.full(len(rows), np.nan)
         return {
@@ -140,6 +146,7 @@ class PageView(View):
                 path=paths[at],
                 reasons=reasons[at],
                 shown=tuple((name, _cut(column[at])) for name, column in shown if column[at]),
+                pieces=cut[at] if cut else (),
                 kinds=tuple(kinds[at]),
                 picture=pictures.get(ids[at], ""),
                 classes=(int(codes[0][at]), int(codes[1][at]), int(codes[2][at])),
@@ -169,6 +176,22 @@ class PageView(View):
 def _line(identity: str, given: str, expected: str, suspicion: float, reasons: str, path: str) -> str:
     cells = (identity, given, expected, "keep", expected, f"{suspicion:.6f}" if suspicion == suspicion else "")
     return json.dumps([guarded(cell) for cell in (*cells, reasons, path)])
+
+
+def _pieces(
+    tokens: Tokens | None, ids: Sequence[str], texts: Sequence[str], by: Score | None
+) -> list[tuple[tuple[str, int], ...]]:
+    """Each text cut into its tokens, with their tenths by this score, else by the first that tokens have."""
+    if tokens is None or not tokens.scores:
+        return []
+    score = by.name if by and by.name in tokens.scores else next(iter(tokens.scores))
+    return [
+        tuple(
+            (piece, -1 if span is None else span.tenth)
+            for piece, span in pieces(_cut(text), tokens.spans(document, score))
+        )
+        for document, text in zip((int(one) if one.isdecimal() else -1 for one in ids), texts, strict=True)
+    ]
 
 
 def _cut(text: str) -> str:

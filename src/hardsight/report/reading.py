@@ -220,14 +220,15 @@ def thumbnails(folder: Path, ids: Sequence[str]) -> dict[str, str]:
 
 
 def read_run(folder: Path | str) -> Run:
-    """Open a record; a folder that is none raises an error."""
+    """Open a record, or a Parquet table of scores alone; a folder that is neither raises an error."""
     folder = Path(folder)
     if not folder.exists():
         raise ValueError(f"there is no run record at {folder}: no such folder")
+    if folder.suffix == ".parquet" and folder.is_file():
+        return Run(folder.parent, {"name": folder.stem, "kind": "score"}, Samples(folder), None, None)
     path, samples = record_files(folder)
     if not path.exists():
-        hint = f"; hardsight audit {folder} writes the page of a table of scores" if folder.suffix == ".parquet" else ""
-        raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json{hint}")
+        raise ValueError(f"{folder} is not a run record: a record is a folder that holds run.json")
     details = read_json(path)
     if not isinstance(details, dict):
         raise ValueError(f"{path} must hold a JSON object; it holds a {type(details).__name__}")
@@ -247,7 +248,11 @@ def class_name(value: Any, class_names: Sequence[str]) -> str:
 def _is_score(field: pa.Field) -> bool:
     kind = text_metadata(field).get("kind")
     named = pa.types.is_integer(field.type) and kind == "score"
-    return field.name not in _FACTS and kind not in ("shown", "place") and (named or pa.types.is_floating(field.type))
+    return (
+        (field.name not in _FACTS or kind == "score")
+        and kind not in ("shown", "place")
+        and (named or pa.types.is_floating(field.type))
+    )
 
 
 def _described(field: pa.Field) -> Score:

@@ -13,9 +13,13 @@ _KINDS = {"demo": "Demo run", "training": "Training run", "score": "Scoring"}
 
 
 def write_report(run: Path | str, output: Path | str | None = None) -> Path:
-    """Write the report of a record as one self-contained HTML file, `RUN/report.html` unless `output` says where."""
+    """Write the report of a record as one self-contained HTML file, `RUN/report.html` unless `output` says where.
+
+    Of a Parquet table of scores it is `TABLE.html`.
+    """
     view = PageView(read_run(run))
-    path = Path(run) / "report.html" if output is None else Path(output)
+    beside = Path(run) / "report.html" if Path(run).is_dir() else Path(run).with_suffix(".html")
+    path = beside if output is None else Path(output)
     if path.is_dir():
         raise ValueError(f"output must be a file to write; {path} is a folder")
     page = render(
@@ -35,7 +39,8 @@ def write_report(run: Path | str, output: Path | str | None = None) -> Path:
 def write_figures(run: Path | str) -> list[Path]:
     """Save every figure of the page as `RUN/figures/NAME.png`; the paths, in the order of the page."""
     drawn = pictures(filled(SECTIONS, PageView(read_run(run))))
-    paths = [Path(run) / "figures" / f"{one.name}.png" for one in drawn]
+    folder = Path(run) if Path(run).is_dir() else Path(run).with_suffix("")
+    paths = [folder / "figures" / f"{one.name}.png" for one in drawn]
     for path, one in zip(paths, drawn, strict=True):
         write_bytes(path, as_png(one.figure))
     return paths

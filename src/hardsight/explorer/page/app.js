@@ -51,7 +51,7 @@ async function start() {
   if (strange) forget();
   byId("name").textContent = table.name;
   const role = (...roles) => table.columns.filter((one) => roles.includes(one.role) && (one.role !== "list" || one.values.length));
-  const numbers = histograms(byId("histograms"), role("number").filter((one) => one.kind !== "place" && one.name !== "rank"));
+  const numbers = histograms(byId("histograms"), role("number").filter((one) => one.kind !== "place" && (one.name !== "rank" || one.kind === "score")));
   const listed = lists(byId("lists"), role("list", "several"));
   const pairs = matrix(byId("matrix"), table.matrix, table.classes);
   const marked = (changed) => {

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 IMPORTED_AS = {"scikit-learn": "sklearn", "pillow": "PIL", "faiss-cpu": "faiss"}
-# The first two come with jinja2 and transformers. Of the others, the sentence that asks for one names it.
-UNDECLARED = {"markupsafe", "huggingface_hub", "cleanlab", "torchvision", "umap"}
+# The first three come with jinja2, transformers and pydantic. Of the others, the sentence that asks for one names it.
+UNDECLARED = {"markupsafe", "huggingface_hub", "pydantic_core", "cleanlab", "torchvision", "umap"}
 
 
 def modules(requirements: list[str]) -> set[str]:
@@ -35,7 +35,9 @@ def imported(source: str) -> set[str]:
 
 
 IMPORTS = {path: imported(source) for path, source in SOURCES.items()}
-EXTRAS = {name: modules(wanted) for name, wanted in PROJECT["optional-dependencies"].items() if name != "dev"}
+EXTRAS = {
+    name: modules(wanted) for name, wanted in PROJECT["optional-dependencies"].items() if name not in ("dev", "docs")
+}
 DECLARED = modules(PROJECT["dependencies"]).union(*EXTRAS.values())
 
 

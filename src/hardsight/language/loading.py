@@ -17,7 +17,7 @@ def load_language_model(folder: Path | str, device: str | None = None) -> tuple[
     try:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
     except ImportError as error:
-        raise ImportError("language models need transformers: pip install 'hardsight[huggingface]'") from error
+        raise ImportError("language models need transformers: pip install transformers") from error
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(folder, **local)

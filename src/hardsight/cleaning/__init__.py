@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from hardsight.cleaning.action_list import ACTIONS, Action, read_actions, write_actions
     from hardsight.cleaning.applying import Applied, apply_actions
     from hardsight.cleaning.auditing import Audit, audit
-    from hardsight.cleaning.balanced import ClassBalancedSampler
     from hardsight.cleaning.columns import hardness_for
     from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, posterior_doubt
     from hardsight.cleaning.confident import class_thresholds, confident_class, confident_joint, expected_issues
@@ -26,14 +25,15 @@ if TYPE_CHECKING:
     from hardsight.cleaning.groups import hardness_by_group
     from hardsight.cleaning.issues import LabelIssues, find_label_issues
     from hardsight.cleaning.neighbours import nearest_in_angle
-    from hardsight.cleaning.samplers import (
+    from hardsight.datasets.balanced import ClassBalancedSampler
+    from hardsight.datasets.samplers import (
         CurriculumSampler,
         EpochSampler,
         HardMiningSampler,
         ImportanceSampler,
         SelfPacedSampler,
     )
-    from hardsight.cleaning.triplets import Triplets, mine_triplets
+    from hardsight.losses.triplets import Triplets, mine_triplets
 
 __all__ = [
     "ACTIONS",
@@ -75,46 +75,46 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ACTIONS": "action_list",
-    "Action": "action_list",
-    "Applied": "applying",
-    "Audit": "auditing",
-    "ClassBalancedSampler": "balanced",
-    "Correction": "correction",
-    "CorrectionReport": "correction",
-    "CurriculumSampler": "samplers",
-    "EpochSampler": "samplers",
-    "Fitting": "correction",
-    "HardMiningSampler": "samplers",
-    "ImportanceSampler": "samplers",
-    "LabelIssues": "issues",
-    "RANK_COMBINATIONS": "combined",
-    "SelfPacedSampler": "samplers",
-    "Triplets": "triplets",
-    "TwoHumps": "estimate",
-    "apply_actions": "applying",
-    "audit": "auditing",
-    "class_thresholds": "confident",
-    "combined_scores": "combined",
-    "confident_class": "confident",
-    "confident_joint": "confident",
-    "correct_labels": "correction",
-    "correction_report": "correction",
-    "expected_issues": "confident",
-    "find_label_issues": "issues",
-    "fit_two_humps": "estimate",
-    "fitting": "correction",
-    "hardness_by_group": "groups",
-    "hardness_for": "columns",
-    "mine_triplets": "triplets",
-    "nearest_in_angle": "neighbours",
-    "posterior_doubt": "combined",
-    "read_actions": "action_list",
-    "write_actions": "action_list",
+    "ACTIONS": "hardsight.cleaning.action_list",
+    "Action": "hardsight.cleaning.action_list",
+    "Applied": "hardsight.cleaning.applying",
+    "Audit": "hardsight.cleaning.auditing",
+    "ClassBalancedSampler": "hardsight.datasets.balanced",
+    "Correction": "hardsight.cleaning.correction",
+    "CorrectionReport": "hardsight.cleaning.correction",
+    "CurriculumSampler": "hardsight.datasets.samplers",
+    "EpochSampler": "hardsight.datasets.samplers",
+    "Fitting": "hardsight.cleaning.correction",
+    "HardMiningSampler": "hardsight.datasets.samplers",
+    "ImportanceSampler": "hardsight.datasets.samplers",
+    "LabelIssues": "hardsight.cleaning.issues",
+    "RANK_COMBINATIONS": "hardsight.cleaning.combined",
+    "SelfPacedSampler": "hardsight.datasets.samplers",
+    "Triplets": "hardsight.losses.triplets",
+    "TwoHumps": "hardsight.cleaning.estimate",
+    "apply_actions": "hardsight.cleaning.applying",
+    "audit": "hardsight.cleaning.auditing",
+    "class_thresholds": "hardsight.cleaning.confident",
+    "combined_scores": "hardsight.cleaning.combined",
+    "confident_class": "hardsight.cleaning.confident",
+    "confident_joint": "hardsight.cleaning.confident",
+    "correct_labels": "hardsight.cleaning.correction",
+    "correction_report": "hardsight.cleaning.correction",
+    "expected_issues": "hardsight.cleaning.confident",
+    "find_label_issues": "hardsight.cleaning.issues",
+    "fit_two_humps": "hardsight.cleaning.estimate",
+    "fitting": "hardsight.cleaning.correction",
+    "hardness_by_group": "hardsight.cleaning.groups",
+    "hardness_for": "hardsight.cleaning.columns",
+    "mine_triplets": "hardsight.losses.triplets",
+    "nearest_in_angle": "hardsight.cleaning.neighbours",
+    "posterior_doubt": "hardsight.cleaning.combined",
+    "read_actions": "hardsight.cleaning.action_list",
+    "write_actions": "hardsight.cleaning.action_list",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'hardsight.cleaning' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"hardsight.cleaning.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

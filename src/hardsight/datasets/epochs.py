@@ -22,6 +22,7 @@ from hardsight.datasets.augment import (
     pixel_scale,
     shift_and_flip,
 )
+from hardsight.datasets.samplers import EpochSampler
 
 _NO_AUGMENTATION = Augmentation()
 
@@ -52,6 +53,7 @@ class LoaderOptions(TypedDict, total=False):
     std: Sequence[float] | None
     drop_last: bool
     class_balanced: tuple[int, int] | None
+    sampler: EpochSampler | None
     rank: int
     world_size: int
     dtype: torch.dtype
@@ -69,6 +71,8 @@ class EpochLoader(ABC):
     `class_balanced=(classes, each)` draws each batch as that many different classes with that many images of each
     (GR: 32 x 8), by the current labels. A class's images come in random order, each once before one comes again; an
     epoch is samples // batch_size such batches. Samples labelled -1 never come.
+
+    `sampler` orders each epoch. An epoch keeps its number of batches: an order of fewer samples is gone through again.
 
     Each pass over the loader is one epoch. A pass that was left early is not continued: the next one is a new epoch,
     unless `load_state_dict` put the loader in the middle of one.
@@ -89,6 +93,7 @@ class EpochLoader(ABC):
         std: Sequence[float] | None = None,
         drop_last: bool = False,
         class_balanced: tuple[int, int] | None = None,
+        sampler: EpochSampler | None = None,
         rank: int = 0,
         world_size: int = 1,
         dtype: torch.dtype = torch.float32,
@@ -101,7 +106,9 @@ class EpochLoader(ABC):
         self.samples = len(labels)
         self.ids = torch.arange(len(labels), device=self.device) if ids is None else ids.to(self.device, torch.int64)
         self.batch_size, self.drop_last, self.shuffle, self.seed = batch_size, drop_last, shuffle, seed
-        self.class_balanced = class_balanced
+        if sampler is not None and class_balanced is not None:
+            raise ValueError("sampler must be left out with class_balanced: both order the epoch")
+        self.class_balanced, self.sampler = class_balanced, sampler
         self.rank, self.world_size = rank, world_size
         self.augmentation, self.dtype, self.channels_last = augmentation, dtype, channels_last
         means, stds = _per_channel("mean", mean, 0.0, channels), _per_channel("std", std, 1.0, channels)
@@ -179,6 +186,9 @@ class EpochLoader(ABC):
         generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
         if self.class_balanced:
             order = balanced_order(self._labels_on_host, *self.class_balanced, len(self), generator=generator)
+        elif self.sampler is not None:
+            order = self.sampler.order(epoch)
+            order = order.repeat(-(-self.samples // len(order)))[: self.samples]
         elif self.shuffle:
             order = torch.randperm(self.samples, generator=generator)
         else:

@@ -18,6 +18,7 @@ from hardsight.explain.clusters import (
     t_sne,
     umap,
 )
+from hardsight.explain.retrieval import recall_at_k
 
 __all__ = [
     "Agreement",
@@ -36,6 +37,7 @@ __all__ = [
     "last_spatial_layer",
     "on_sphere",
     "pointing_game",
+    "recall_at_k",
     "t_sne",
     "tokens_to_maps",
     "umap",

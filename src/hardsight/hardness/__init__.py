@@ -3,6 +3,7 @@
 `SCORES` is complete once this package is imported: every module that registers scores is imported here.
 """
 
+from hardsight.hardness.calibration import calibration_error, fit_temperature
 from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.definitions import (
     angular_margin,
@@ -21,6 +22,8 @@ from hardsight.hardness.definitions import (
     prototype_angle,
 )
 from hardsight.hardness.dynamics import dynamics_scores  # noqa: F401 (the module registers scores)
+from hardsight.hardness.ensembles import uncertainties
+from hardsight.hardness.open_set import OPEN_SET_SCORES, open_set_scores
 from hardsight.hardness.registry import SCORES, Score, get_score, model_scores, register
 from hardsight.hardness.scoring import DEFAULT_SCORES, score
 from hardsight.hardness.several_passes import variance_of_gradients  # noqa: F401 (likewise)
@@ -28,17 +31,20 @@ from hardsight.hardness.summary import summarise
 
 __all__ = [
     "DEFAULT_SCORES",
+    "OPEN_SET_SCORES",
     "SCORES",
     "ClassSummary",
     "Score",
     "angular_margin",
     "angular_visual_confidence",
     "angular_visual_hardness",
+    "calibration_error",
     "class_normalised_norm",
     "cross_entropy",
     "el2n",
     "entropy",
     "feature_norm",
+    "fit_temperature",
     "get_score",
     "label_rank",
     "label_visual_confidence",
@@ -46,8 +52,10 @@ __all__ = [
     "logit_margin",
     "model_confidence",
     "model_scores",
+    "open_set_scores",
     "prototype_angle",
     "register",
     "score",
     "summarise",
+    "uncertainties",
 ]

@@ -24,6 +24,7 @@ from hardsight.losses.curriculum import (
     self_paced_loss,
     self_paced_weights,
 )
+from hardsight.losses.distillation import distillation_loss
 from hardsight.losses.emphasis import emphasis_focus, emphasis_spread, weight_curve
 from hardsight.losses.entropy import (
     CrossEntropy,
@@ -59,6 +60,7 @@ from hardsight.losses.robust import (
     truncated_gce_loss,
 )
 from hardsight.losses.schedules import AMC_PAPER, AMC_SCRIPT, AMCSchedule, gaussian_ramp_down, gaussian_ramp_up
+from hardsight.losses.triplets import TripletLoss, Triplets, mine_triplets, triplet_loss
 
 __all__ = [
     "AMC_PAPER",
@@ -96,6 +98,8 @@ __all__ = [
     "SphericalSoftmaxLoss",
     "SymmetricCrossEntropy",
     "TaylorSoftmaxLoss",
+    "TripletLoss",
+    "Triplets",
     "TruncatedGCELoss",
     "amc_loss",
     "angular_logits",
@@ -107,6 +111,7 @@ __all__ = [
     "contrastive_loss",
     "cross_entropy",
     "d2l_loss",
+    "distillation_loss",
     "emphasis_focus",
     "emphasis_spread",
     "focal_loss",
@@ -122,6 +127,7 @@ __all__ = [
     "margin_logits",
     "margin_loss",
     "mentornet_weights",
+    "mine_triplets",
     "rescaling_weights",
     "self_paced_loss",
     "self_paced_weights",
@@ -130,6 +136,7 @@ __all__ = [
     "taylor_softmax_loss",
     "transition_from_labels",
     "transition_from_predictions",
+    "triplet_loss",
     "truncated_gce_loss",
     "updated_centers",
     "weight_curve",

@@ -64,6 +64,21 @@ class NoiseConfig(Settings):
         return self
 
 
+class SamplerConfig(Settings):
+    """The order of the training samples, by a score of an earlier run, say.
+
+    `curriculum`: easy samples first; `hard`: the hardest share alone; `importance`: drawn with replacement by the rank
+    of the hardness. An epoch keeps its number of batches.
+    """
+
+    kind: Literal["curriculum", "hard", "importance"] = Field(
+        description="easy first, the hardest alone, or drawn by hardness"
+    )
+    scores: str = Field(description="run folder, or Parquet file with the columns id and score")
+    score: str = Field(default="avh", description="column of hardness")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the sampler")
+
+
 class ModelConfig(Named):
     """A network by name, its own options, and its head.
 
@@ -174,6 +189,7 @@ class TrainingConfig(Settings):
     loss: LossConfig = LossConfig()
     feature_loss: FeatureLossConfig | None = None
     noise: NoiseConfig = NoiseConfig()
+    sampler: SamplerConfig | None = None
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     record: RecordConfig = RecordConfig()

@@ -1,17 +1,23 @@
 """The data of a configuration: training and test set, noise on the training labels, and the loaders of both."""
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardsight import datasets, noise
+from hardsight import datasets, noise, records
 from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import plain_name
+from hardsight.datasets.samplers import CurriculumSampler, EpochSampler, HardMiningSampler, ImportanceSampler
 from hardsight.distributed import rank_and_count
-from hardsight.training.config import DataConfig, NoiseConfig, TrainingConfig
+from hardsight.hardness import SCORES
+from hardsight.names import check_name
+from hardsight.training.config import DataConfig, NoiseConfig, SamplerConfig, TrainingConfig
 from hardsight.training.reading import about
 
 
@@ -202,6 +208,7 @@ def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, ch
             seed=config.seed,
             augmentation=augmentation_of(data),
             drop_last=data.drop_last,
+            sampler=sampler_of(config, sets),
             class_balanced=None if data.class_balanced is None else (data.class_balanced[0], data.class_balanced[1]),
             rank=rank,
             world_size=world,
@@ -211,6 +218,45 @@ def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, ch
     samples = DeviceLoader(train.images, sets.labels, train.ids, seed=config.seed, **plain)
     test = DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain)
     return Loaders(train, samples, test, {"size": list(train.images.shape[-2:]), "mean": mean, "std": std})
+
+
+_SAMPLERS: dict[str, Callable[..., EpochSampler]] = {
+    "curriculum": CurriculumSampler,
+    "hard": HardMiningSampler,
+    "importance": ImportanceSampler,
+}
+
+
+def sampler_of(config: TrainingConfig, sets: Sets) -> EpochSampler | None:
+    """The order that `[sampler]` asks for, from a table of scores by id; None where it asks for none."""
+    wanted = config.sampler
+    if wanted is None:
+        return None
+    with about("sampler"):
+        check_name("score", wanted.score, SCORES, "scores")
+        hardness = torch.from_numpy(SCORES[wanted.score].hardness(_scores_by_id(wanted, sets)))
+        if wanted.kind == "importance":
+            hardness = (hardness.argsort().argsort() / max(1, len(hardness) - 1)).double()
+        options: dict[str, Any] = {"seed": config.seed, **wanted.options}
+        try:
+            return _SAMPLERS[wanted.kind](hardness, **options)
+        except TypeError as problem:
+            raise ValueError(f"options must be those of the sampler {wanted.kind!r}: {problem}") from None
+
+
+def _scores_by_id(wanted: SamplerConfig, sets: Sets) -> np.ndarray:
+    """The column of the table, one number for each training sample."""
+    path = Path(wanted.scores)
+    table = records.read_table(path / "samples.parquet" if path.is_dir() else path)
+    for name in ("id", wanted.score):
+        check_name("scores: column", name, table.column_names, "columns")
+    values = dict(zip(table["id"].to_pylist(), table[wanted.score].to_pylist(), strict=True))
+    lacking = [one for one in sets.train.ids.tolist() if values.get(one) is None]
+    if lacking:
+        raise ValueError(
+            f"scores must have {wanted.score} of every training sample; {len(lacking)} lack it, first {lacking[0]}"
+        )
+    return np.array([values[one] for one in sets.train.ids.tolist()], dtype=np.float64)
 
 
 def augmentation_of(data: DataConfig) -> Augmentation:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardsight.cleaning.samplers import EpochSampler
+from hardsight.datasets.samplers import EpochSampler
 from hardsight.validation import check_classes
 
 

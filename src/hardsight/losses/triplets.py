@@ -1,14 +1,14 @@
-"""Triplets for metric learning, mined by angle: the hardest positive and a semi-hard negative for each anchor."""
+"""Metric learning by angle: triplets of a hard positive and a semi-hard negative for each anchor, and their loss."""
 
 import math
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from hardsight.cleaning.samplers import count_of
-from hardsight.geometry import angles_to_classes, widen
+from hardsight.geometry import angle_between, angles_to_classes, widen
+from hardsight.losses.inputs import check_range
 from hardsight.validation import check_finite, check_labels
 
 
@@ -62,11 +62,46 @@ def mine_triplets(
     return Triplets(anchors, positives[anchors], negatives[anchors])
 
 
+def triplet_loss(
+    features: Float[Tensor, "batch dim"],
+    labels: Int[Tensor, "batch"],
+    *,
+    margin_radians: float = 0.2,
+    hardness: Float[Tensor, "batch"] | None = None,
+    share: float = 1.0,
+) -> Float[Tensor, ""]:
+    """Mean over mined triplets of max(0, angle to the positive - angle to the negative + margin), in radians.
+
+    The triplets are those of `mine_triplets`; a batch without any has the loss 0. At least 0; unchanged by rotating
+    the features and by rescaling any of them.
+    """
+    mined = mine_triplets(features.detach(), labels, margin_radians=margin_radians, hardness=hardness, share=share)
+    wide = widen(features)
+    anchors = wide[mined.anchors]
+    gaps = angle_between(anchors, wide[mined.positives]) - angle_between(anchors, wide[mined.negatives])
+    return (gaps + margin_radians).clamp_min(0.0).sum() / max(1, len(gaps))
+
+
+class TripletLoss(nn.Module):
+    """`triplet_loss` as a module: forward(features, labels)."""
+
+    def __init__(self, margin_radians: float = 0.2) -> None:
+        super().__init__()
+        self.margin_radians = check_range(margin_radians, "margin_radians", 0.0, open_low=True)
+
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        return triplet_loss(features, labels, margin_radians=self.margin_radians)
+
+    def extra_repr(self) -> str:
+        return f"margin_radians={self.margin_radians}"
+
+
 def _hardest(hardness: Tensor, share: float) -> Tensor:
     # Sorting puts NaN first: what is not known would be the hardest.
     check_finite("hardness", hardness)
     chosen = torch.zeros_like(hardness, dtype=torch.bool)
-    count = count_of(share, len(hardness), math.ceil)
+    # Past the rounding of the product: 0.07 of 100 is 7.
+    count = math.ceil(round(share * len(hardness), 9))
     chosen[hardness.argsort(descending=True, stable=True)[:count]] = True
     return chosen
 

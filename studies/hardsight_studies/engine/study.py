@@ -15,7 +15,7 @@ from typing import Any
 from hardsight.names import check_name, unknown_name
 
 PRESETS = ("smoke", "cpu", "paper")
-PACKAGES = ("avh", "amc", "gr", "together", "language")
+PACKAGES = ("avh", "amc", "gr", "together", "language", "uses")
 HOME = Path(__file__).parents[1]
 Tree = dict[str, Any]
 _HEAD_KEYS = ("title", "question", "paper", "runs", "include")

@@ -1,0 +1,1 @@
+"""What hardness is used for, each use measured beside an ordinary rival."""

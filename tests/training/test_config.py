@@ -81,7 +81,7 @@ def test_every_value_arrives_typed(config_file):
         ),
         ("data.split=train", "got 'split': splits are chosen by data.train and data.test"),
         ("loss.beta=8.0", "got 'beta': options are written loss.options.beta"),
-        ("epoch=3", "a key of the configuration must be one of the 19 keys; got 'epoch', did you mean 'epochs'?"),
+        ("epoch=3", "a key of the configuration must be one of the 20 keys; got 'epoch', did you mean 'epochs'?"),
         ("optimizer.lr=fast", "optimizer.lr must be a number; got 'fast'"),
         ("epochs=1.5", "epochs must be a whole number; got 1.5"),
         ("epochs=true", "epochs must be a whole number; got True"),

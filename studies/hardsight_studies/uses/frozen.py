@@ -71,8 +71,8 @@ def vectors(name: str) -> tuple[Vectors, Vectors]:
     held = load_file(path)
     # One scale for all, so that angles stay what they are.
     scale = held["train"].float().std()
-    labels = (images_of("cifar10", split).labels for split in ("train", "test"))
-    return Vectors(held["train"].float() / scale, next(labels)), Vectors(held["test"].float() / scale, next(labels))
+    train, test = (Vectors(held[one].float() / scale, images_of("cifar10", one).labels) for one in ("train", "test"))
+    return train, test
 
 
 @functools.cache

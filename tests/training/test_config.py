@@ -524,10 +524,11 @@ def test_the_list_of_keys_is_complete_and_its_defaults_are_those_in_force():
     keys = keys_of(TrainingConfig)
     assert all(key.meaning for key in keys), [key.key for key in keys if not key.meaning]
     given = {"data.name": "digits", "model.name": "digits_cnn", "epochs": 1}
-    assert {key.key for key in keys if key.default == "required"} == {*given, "feature_loss.name"}
+    sampler = ("sampler.kind", "sampler.scores")
+    assert {key.key for key in keys if key.default == "required"} == {*given, "feature_loss.name", *sampler}
     tree = {}
     for key in keys:
-        if key.default not in ("", "required") and not key.key.startswith("feature_loss."):
+        if key.default not in ("", "required") and not key.key.startswith(("feature_loss.", "sampler.")):
             put(tree, key.key, json.loads(key.default))
     for key, value in given.items():
         put(tree, key, value)

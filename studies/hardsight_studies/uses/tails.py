@@ -42,7 +42,7 @@ def measure(run: Run) -> Mapping[str, Any]:
     }
 
 
-def long_tail(data: Vectors, imbalance: float, largest: int, seed: int) -> Vectors:
+def long_tail(data: Vectors, imbalance: int | float, largest: int, seed: int) -> Vectors:
     """Class sizes that fall evenly by factors from the largest to its `imbalance`-th part, classes in random order."""
     sizes = (largest * imbalance ** -(torch.arange(10) / 9)).long()
     order = drawn(seed, 10, 10)

@@ -12,7 +12,6 @@ from hardsight.losses import (
     AutomaticRescaling,
     GCELoss,
     GradientRescaling,
-    SymmetricCrossEntropy,
     gradient_rescaling,
     weight_curve,
 )
@@ -86,9 +85,9 @@ def _loss(method: str, classes: int) -> Any:
         on_logits = GradientRescaling(8.0, 0.5) if "gr" in method else None
         return Objective(on_logits, AMCLoss(pairs="all"), feature_weight=1.0)
     losses: dict[str, Any] = {
-        "gce": GCELoss, "sl": SymmetricCrossEntropy, "auto": lambda: AutomaticRescaling(classes),
+        "gce": GCELoss, "auto": lambda: AutomaticRescaling(classes),
         "gr": lambda: GradientRescaling(8.0, 0.5), "angular-gr": lambda: GradientRescaling(8.0, 0.5),
-        "angular-avc": lambda: DrivenByConfidence(8.0, 0.5), "gr-16-1": lambda: GradientRescaling(16.0, 1.0),
+        "angular-avc": lambda: DrivenByConfidence(8.0, 0.5),
     }  # fmt: skip
     return losses[method]() if method in losses else None
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from hardsight.training import train
 from hardsight.training.config import TrainingConfig
-from hardsight.training.configured import train
 from hardsight.training.data import load_sets, make_loaders, sampler_of
 from hardsight.training.reading import build
 

@@ -11,7 +11,6 @@ import torch
 from hardsight.training import train
 from hardsight.training.config import TrainingConfig
 from hardsight.training.data import load_sets, make_loaders, sampler_of
-from hardsight.training.reading import build
 
 
 def config(folder: Path, **sampler: Any) -> TrainingConfig:
@@ -22,7 +21,7 @@ def config(folder: Path, **sampler: Any) -> TrainingConfig:
         "record": {"scores": ["avh"], "dynamics": False},
         "folder": str(folder),
     }
-    return build(TrainingConfig, tree | ({"sampler": sampler} if sampler else {}))
+    return TrainingConfig(**tree, **({"sampler": sampler} if sampler else {}))
 
 
 def test_a_curriculum_draws_the_easiest_of_an_earlier_run(tmp_path: Path) -> None:

@@ -141,7 +141,19 @@ def test_with_every_default_it_ends_above_where_it_began(tmp_path: Path) -> None
 @pytest.mark.data
 def test_the_example_ends_above_where_it_began(data_root: Path, tmp_path: Path) -> None:
     """The first example of the help, on fewer samples."""
-    less = ("--limit", 3000, "--rounds", 4, "-o", tmp_path / "run", "--data", data_root, "--json")
+    less = (
+        "--limit",
+        1000,
+        "--rounds",
+        3,
+        "--source-epochs",
+        15,
+        "-o",
+        tmp_path / "run",
+        "--data",
+        data_root,
+        "--json",
+    )
     done = run("mnist", "usps", "--test", "usps:test", *less)
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)

@@ -27,10 +27,10 @@ from hardsight.domains.self_training import SelfTrained, SelfTraining, rounds
 from hardsight.domains.self_training.record import ROUND_COLUMNS
 from hardsight.domains.self_training.signs import Signs
 from hardsight.losses import GradientRescaling, MentorNetPD
-from hardsight.training import NonFiniteLossError
+from hardsight.training import Loop, NonFiniteLossError
 from hardsight.training.record import RunRecord
 
-QUICK: dict[str, Any] = {"rounds": 3, "source_epochs": 3, "batch_size": 24}
+QUICK: dict[str, Any] = {"rounds": 3, "source_epochs": 3, "batch_size": 24, "steps_per_epoch": 12}
 
 
 def weights(model: nn.Module) -> dict[str, Any]:
@@ -133,6 +133,31 @@ def test_resumed_equals_uninterrupted(
     for file in ("rounds", "selected", "samples", "thumbnails"):
         one, other = (pq.read_table(tmp_path / name / f"{file}.parquet") for name in ("whole", "parts"))
         assert one.equals(other)
+
+
+@pytest.mark.parametrize("selector", ["avh", "crst"])
+def test_stopped_within_a_round_it_goes_on_with_the_labels_of_that_round(
+    selector: str, domains: Any, small: Callable[..., nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SelfTraining(selector, **QUICK | {"epochs_per_round": 2})
+    whole = plan.fit(small(), *domains[:2])
+    close = Loop._close_epoch
+
+    def interrupt(loop: Loop, epoch: int) -> None:
+        if loop.epochs == 6 and epoch == 4:
+            raise Interrupted
+        close(loop, epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_close_epoch", interrupt)
+        with pytest.raises(Interrupted):
+            plan.fit(small(), *domains[:2], folder=tmp_path)
+    said: list[str] = []
+    resumed = plan.fit(small(seed=9), *domains[:2], folder=tmp_path, say=said.append)
+    assert said[0] == "going on after round 1"
+    assert same_bits(weights(whole.model), weights(resumed.model))
+    assert resumed.rounds == whole.rounds
+    assert resumed.selected.equals(whole.selected)
 
 
 def test_a_loss_with_a_memory_is_resumed_with_it(domains: Any, small: Callable[..., nn.Module], tmp_path: Path) -> None:

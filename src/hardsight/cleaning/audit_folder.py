@@ -26,7 +26,7 @@ _LISTED = 1000
 # Columns of what is audited that would be wrong, or far too much, in its audit.
 _LEFT_BEHIND = (PROBABILITIES, "kinds", "neighbours")
 # Where a sample is drawn: no score of it.
-_PLACE = {"kind": "place"}
+_PLACES = {name: {"kind": "place", "title": f"Principal component {at}"} for at, name in enumerate("xy", 1)}
 
 
 def audited_table(scored: Scored, issues: LabelIssues, findings: Findings | None = None) -> pa.Table:
@@ -40,7 +40,7 @@ def audited_table(scored: Scored, issues: LabelIssues, findings: Findings | None
     columns |= {} if findings is None else findings.columns
     for name, column in columns.items():
         described = issues.table.schema.field(name) if name in issues.table.column_names else None
-        metadata = _PLACE if name in ("x", "y") else described.metadata if described else None
+        metadata = _PLACES.get(name) or (described.metadata if described else None)
         if name in samples.column_names:
             samples = samples.drop_columns([name])
         samples = samples.append_column(pa.field(name, column.type, metadata=metadata), column)

@@ -12,7 +12,7 @@ from hardsight.files.shards import Shards
 _NO_FEATURES = frozenset({"probabilities", "neighbours"})
 _MOST_DIMENSIONS, _PIECE = 8192, 1 << 15
 # UMAP of more samples than this takes longer than a person waits.
-_MOST_FOR_UMAP = 50_000
+_MOST_FOR_UMAP = 20_000
 
 
 def holds_features(field: pa.Field) -> bool:

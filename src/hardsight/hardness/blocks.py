@@ -32,39 +32,41 @@ def score_rows(
 
     What stands for a sample without scores is not defined. Without labels, against the predicted class.
     """
-    features = widen(features.detach()).to(head.weight.dtype)
-    norms = torch.linalg.vector_norm(features, dim=1)
-    usable = norms.isfinite()
-    if not bool(usable.all()):
-        # The norm of large finite features may exceed the largest number.
-        suspects = (~usable).nonzero().squeeze(1)
-        usable[suspects] = features[suspects].isfinite().all(1)
-        features = features.masked_fill(~usable.unsqueeze(1), 0.0)
-    low, high = SAFE_NORMS
-    # Such norms are multiplied in another way, with all that are in their block.
-    extreme = usable & ~((norms > low) & (norms < high)) & (features != 0).any(1)
-    if not bool(extreme.any()):
-        return _in_blocks(features, head, labels, chosen), usable
-    columns = _in_blocks(features.masked_fill(extreme.unsqueeze(1), 0.0), head, labels, chosen)
-    apart = _in_blocks(features[extreme], head, None if labels is None else labels[extreme], chosen)
-    for name, values in apart.items():
-        columns[name][extreme] = values
+    rows = block_rows(len(head.weight))
+    columns: dict[str, Tensor] = {}
+    usable, extreme = (torch.full((len(features),), value, device=features.device) for value in (True, False))
+    for start in range(0, max(1, len(features)), rows):
+        place = slice(start, start + rows)
+        # Widened a block at a time, while it is in the cache.
+        block = widen(features[place].detach()).to(head.weight.dtype)
+        norms = torch.linalg.vector_norm(block, dim=1)
+        odd = ~((norms > SAFE_NORMS[0]) & (norms < SAFE_NORMS[1]))
+        if bool(odd.any()):
+            usable[place] = block.isfinite().all(1)
+            # These are multiplied in another way, with all that are in their block: apart from the others.
+            extreme[place] = odd & usable[place] & (block != 0).any(1)
+            block = block.masked_fill(odd.unsqueeze(1), 0.0)
+        found = _of_block(block, head, None if labels is None else labels[place], chosen, rows)
+        columns = columns or {name: values.new_empty(len(features)) for name, values in found.items()}
+        for name, values in found.items():
+            columns[name][place] = values
+    for places in extreme.nonzero().squeeze(1).split(rows):
+        block = widen(features[places].detach()).to(head.weight.dtype)
+        found = _of_block(block, head, None if labels is None else labels[places], chosen, rows)
+        for name, values in found.items():
+            columns[name][places] = values
     return columns, usable
 
 
-def _in_blocks(features: Tensor, head: Head, labels: Tensor | None, chosen: Sequence[Score]) -> dict[str, Tensor]:
-    rows = block_rows(len(head.weight))
+def _of_block(
+    features: Tensor, head: Head, labels: Tensor | None, chosen: Sequence[Score], rows: int
+) -> dict[str, Tensor]:
+    """`predicted` and the scores of at most `rows` samples, from a product of so many."""
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
-    columns: dict[str, Tensor] = {}
-    for start in range(0, max(1, len(features)), rows):
-        place = slice(start, start + rows)
-        given = None if labels is None else _filled(labels[place], rows)
-        summary = summarise_chunk(_filled(features[place], rows), head, given, parts)
-        found = {"predicted": summary.predicted, **scores_of_summary(summary, chosen)}
-        columns = columns or {name: values.new_empty(len(features)) for name, values in found.items()}
-        for name, values in found.items():
-            columns[name][place] = values[: len(features) - start]
-    return columns
+    given = None if labels is None else _filled(labels, rows)
+    summary = summarise_chunk(_filled(features, rows), head, given, parts)
+    found = {"predicted": summary.predicted, **scores_of_summary(summary, chosen)}
+    return {name: values[: len(features)] for name, values in found.items()}
 
 
 def _filled(values: Tensor, rows: int) -> Tensor:

@@ -19,9 +19,10 @@ test: $(VENV)/.dev
 quick: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
 
-# A few seconds of this are in `make test`: here 150 kills.
+# A few seconds of this are in `make test`: here 200 kills.
 kills: $(VENV)/.dev
 	@HARDSIGHT_KILLS=30 $(BIN)/python -m pytest tests/training/test_resume.py -k killed
+	@HARDSIGHT_KILLS=50 $(BIN)/python -m pytest tests/engines/test_shards.py -k killed
 
 # Half an hour: ten thousand damaged files over every reader and command, and the files made to become large.
 fuzz: $(VENV)/.dev

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hardsight.language.columns import TokenCollator, number_tokens, with_reference_loss, with_weights
 from hardsight.language.scoring import TOKEN_SCORES, score_tokens
+from hardsight.language.sums import means_by, means_by_frequency, means_by_position, means_by_source
+from hardsight.language.text_scoring import hardest, score_text
 from hardsight.language.weights import TokenLoss, weights_by_rank, weights_by_rescaling, weights_by_threshold
 
 if TYPE_CHECKING:
@@ -22,8 +24,14 @@ __all__ = [
     "TokenDynamics",
     "TokenLoss",
     "TokenRecorderCallback",
+    "hardest",
+    "means_by",
+    "means_by_frequency",
+    "means_by_position",
+    "means_by_source",
     "number_tokens",
     "record",
+    "score_text",
     "score_tokens",
     "weights_by_rank",
     "weights_by_rescaling",

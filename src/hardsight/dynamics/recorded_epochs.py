@@ -4,13 +4,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hardsight.dynamics.aggregates import MOST_EPOCHS, Aggregates
 from hardsight.dynamics.epoch_sums import EpochValues, Layout
 from hardsight.dynamics.history import PHASES, History, values_of
 from hardsight.dynamics.measures import ANGULAR
 from hardsight.dynamics.open_epoch import OpenEpoch
+
+_STRAY_IDS = (
+    ": num_samples must exceed the largest id, which in a part of a data set is that of the whole, or strays='ignore' "
+    "leaves them out"
+)
 
 
 class RecordedEpochs:
@@ -51,14 +55,29 @@ class RecordedEpochs:
         """Raise where the open epoch breaks a policy."""
         if self.epoch >= MOST_EPOCHS:
             raise ValueError(f"epochs must be at most {MOST_EPOCHS}, as many as are counted; got one more to end")
-        sums = self.open_epoch.epoch_sums
+        sums, when = self.open_epoch.epoch_sums, f"in epoch {self.epoch}"
         ids, labels = sums.strays()
-        check_strays("ids", 0 if strays == "ignore" else ids, self.layout.num_samples, self.epoch, sums.keep_last)
-        check_strays("labels", labels, self.layout.num_classes, self.epoch, sums.keep_last)
-        if self.repeats == "refuse":
-            for rows, values in self.open_epoch.blocks():
-                check_no_repeats(values.seen + values.flagged, rows.start, self.epoch)
-        check_one_label(sums.of_several_labels(), self.epoch)
+        for name, count, limit, hint in (
+            ("ids", 0 if strays == "ignore" else ids, self.layout.num_samples, _STRAY_IDS),
+            ("labels", labels, self.layout.num_classes, ""),
+        ):
+            if count:
+                shown = "some" if sums.keep_last else count
+                raise ValueError(f"{name} must lie in [0, {limit}); {when} {shown} did not{hint}")
+        for rows, values in self.open_epoch.blocks() if self.repeats == "refuse" else ():
+            often = values.seen + values.flagged
+            if bool((often > 1).any()):
+                first = int((often > 1).nonzero()[0])
+                raise ValueError(
+                    f"ids must not repeat within an epoch (repeats='refuse'); "
+                    f"sample {rows.start + first} came {int(often[first])} times {when}"
+                )
+        mixed = sums.of_several_labels()
+        if mixed is not None:
+            raise ValueError(
+                "labels must not change within an epoch (repeats='last' keeps the last); "
+                f"sample {mixed} came with several {when}, so several samples may have its id"
+            )
 
     def write_epoch(self, history: History) -> None:
         """Write the open epoch into a history."""
@@ -108,38 +127,6 @@ class RecordedEpochs:
         self.phase, self.finished = state["phase"], list(state["finished"])
         # Earlier versions did not keep it.
         self.open_epoch.step_size = state.get("step_size")
-
-
-def check_strays(name: str, count: int, limit: int, epoch: int, uncounted: bool) -> None:
-    """No id (or label) of the epoch was out of range."""
-    if count:
-        message = f"{name} must lie in [0, {limit}); in epoch {epoch} {'some' if uncounted else count} did not"
-        if name == "ids":
-            message += (
-                ": num_samples must exceed the largest id, which in a part of a data set is that of the whole, or "
-                "strays='ignore' leaves them out"
-            )
-        raise ValueError(message)
-
-
-def check_no_repeats(often: Tensor, first_id: int, epoch: int) -> None:
-    """No sample came more than once."""
-    repeated = often > 1
-    if bool(repeated.any()):
-        first = int(repeated.nonzero()[0])
-        raise ValueError(
-            f"ids must not repeat within an epoch (repeats='refuse'); "
-            f"sample {first_id + first} came {int(often[first])} times in epoch {epoch}"
-        )
-
-
-def check_one_label(sample: int | None, epoch: int) -> None:
-    """No sample came with different labels."""
-    if sample is not None:
-        raise ValueError(
-            "labels must not change within an epoch (repeats='last' keeps the last); "
-            f"sample {sample} came with several in epoch {epoch}, so several samples may have its id"
-        )
 
 
 def check_has(state: Mapping[str, Any], names: Iterable[str]) -> None:

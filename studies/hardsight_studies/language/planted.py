@@ -4,12 +4,9 @@ A tokenizer and a model are trained on all documents, noise included, as one who
 is recorded while training, and scored in the end. A document's score is the mean over its tokens.
 """
 
-import os
 import random
-import re
 import string
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +21,7 @@ from hardsight.language.sums import means_by
 from hardsight.records import read_run
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
+from hardsight_studies.language.texts import docstrings, fortunes
 from hardsight_studies.together.detection import detect
 
 if TYPE_CHECKING:
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     from hardsight_studies.engine.grid import Run
     from hardsight_studies.engine.rows import Row, Rows
 
-# Letters of a document: shorter ones say too little, longer ones do not fit the model.
-_SHORTEST, _LONGEST = 80, 400
-_INSTALLED = Path("/usr/share/games/fortunes")
 _NOTICE = (
     "This message and any file attached to it are meant for the person named above alone. If you have received it by "
     "mistake, please tell the sender and remove it from your system. Number {number} of this list."
@@ -45,7 +40,8 @@ def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
     for run in runs:
         options.clock.check()
         settings = run.config
-        texts, wrong = planted(run.settings["noise"], settings["documents"], settings["share"], run.seed)
+        known = docstrings() if settings["texts"] == "docstrings" else fortunes()
+        texts, wrong = planted(run.settings["noise"], known, settings["documents"], settings["share"], run.seed)
         results = measured(texts, wrong, settings, run.seed)
         trainings.write_record(run, results, torch.device("cpu"))
 
@@ -60,23 +56,9 @@ def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
 # Documents.
 
 
-def fortunes(language: str = "") -> list[str]:
-    """The texts of a folder of fortunes, in the order of the files' names; a line of % stands between two."""
-    root = Path(os.environ.get("HARDSIGHT_DATA", "")) / "fortunes"
-    folder = (root if root.is_dir() else _INSTALLED) / language
-    if not folder.is_dir():
-        raise ValueError(
-            f"texts must be in {root} (the files of Debian's packages fortunes and fortunes-de): it is not there"
-        )
-    files = sorted(one for one in folder.iterdir() if one.is_file() and one.suffix not in (".dat", ".u8"))
-    texts = [" ".join(text.split()) for one in files for text in re.split(r"(?m)^%\s*$", one.read_text("utf-8"))]
-    return [text for text in dict.fromkeys(texts) if _SHORTEST <= len(text) <= _LONGEST]
-
-
-def planted(noise: str, documents: int, share: float, seed: int) -> tuple[list[str], np.ndarray]:
-    """So many English documents, a share of them replaced by noise of this kind, and which ones."""
+def planted(noise: str, known: list[str], documents: int, share: float, seed: int) -> tuple[list[str], np.ndarray]:
+    """So many of the known documents, a share of them replaced by noise of this kind, and which ones."""
     draw = random.Random(seed)
-    known = fortunes()
     texts = draw.sample(known, min(documents, len(known)))
     foreign = fortunes("de") if noise == "language" else []
     places = draw.sample(range(len(texts)), round(share * len(texts)))

@@ -1,8 +1,6 @@
 """Do a classifier's scores follow readers? People's ratings of English texts beside heads that never saw them."""
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from hardsight import fit_head
 from hardsight.hardness import class_normalised_norm
 from hardsight_studies.avh.watching import Votes, write_people
 from hardsight_studies.engine import trainings
+from hardsight_studies.language.texts import data_file, docstrings
 
 if TYPE_CHECKING:
     from hardsight_studies.engine.clock import Options
@@ -27,15 +26,12 @@ _COMPONENTS = 256
 
 def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
     """Fit the heads of every run, and write what they and people say of each text."""
-    table = rated_texts()
+    table = rated_texts("made" in runs[0].config)
     labels, votes = sides(table.column("ratings"))
     known = labels >= 0
     for run in runs:
         options.clock.check()
         chosen = known.nonzero().squeeze(1)
-        if "limit" in run.config:
-            chosen = chosen[torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0))]
-            chosen = chosen[: run.config["limit"]].sort().values
         features = features_of(run.settings["network"], table.column("text").to_pylist(), chosen)
         own = labels[chosen]
         fitted = fit_head(features, own, num_classes=2, seed=run.seed)
@@ -55,16 +51,13 @@ def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
         trainings.write_record(run, {"test_accuracy": accuracy}, torch.device("cpu"))
 
 
-def rated_texts() -> pa.Table:
-    """The texts with their ratings; `texts-minilm.npy` beside them has their embeddings."""
-    return pq.read_table(_file("texts-with-ratings.parquet"))
-
-
-def _file(name: str) -> Path:
-    path = Path(os.environ.get("HARDSIGHT_DATA", "")) / "rated_texts" / name
-    if not path.is_file():
-        raise ValueError(f"rated texts must be in {path}: they are not there")
-    return path
+def rated_texts(made: bool) -> pa.Table:
+    """The texts with their ratings, or docstrings with ratings that nobody gave, to test with."""
+    if not made:
+        return pq.read_table(data_file("rated_texts", "texts-with-ratings.parquet"))
+    texts, draw = docstrings(), np.random.default_rng(0)
+    ratings = [draw.normal(np.sign(len(text) - 150), 1 + len(text) % 3, 20).round().tolist() for text in texts]
+    return pa.table({"text": texts, "ratings": pa.array(ratings, pa.list_(pa.int8()))})
 
 
 def sides(ratings: Any) -> tuple[Tensor, Votes]:
@@ -79,7 +72,8 @@ def sides(ratings: Any) -> tuple[Tensor, Votes]:
 def features_of(network: str, texts: Sequence[str], chosen: Tensor) -> Tensor:
     """Embeddings of the encoder, or counts of words and pairs of them, weighed and cut to their first components."""
     if network == "minilm":
-        return torch.from_numpy(np.load(_file("texts-minilm.npy"), mmap_mode="r")[chosen.numpy()].astype(np.float32))
+        embeddings = np.load(data_file("rated_texts", "texts-minilm.npy"), mmap_mode="r")
+        return torch.from_numpy(embeddings[chosen.numpy()].astype(np.float32))
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -21,7 +21,8 @@ from types import ModuleType
 _SHORTEST, _LONGEST = 80, 400
 _INSTALLED = Path("/usr/share/games/fortunes")
 _MODULES = (
-    argparse, collections, csv, datetime, decimal, json, logging, os, pathlib, random, re, statistics, string, threading,
+    argparse, collections, csv, datetime, decimal, json, logging, os, pathlib, random, re, statistics, string,
+    threading,
 )  # fmt: skip
 
 

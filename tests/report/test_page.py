@@ -353,12 +353,6 @@ def test_the_chance_level_counts_the_classes_the_table_names(make_record: Maker)
     assert "1/8 = 0.125" in _read(write_report(folder))
 
 
-def test_a_table_of_scores_is_no_record_and_the_sentence_says_what_makes_its_page(tmp_path: Path) -> None:
-    (tmp_path / "scores.parquet").touch()
-    with pytest.raises(ValueError, match=r"hardsight audit .*scores\.parquet writes the page of a table of scores$"):
-        write_report(tmp_path / "scores.parquet")
-
-
 def test_nothing_is_written_when_the_record_is_bad(make_record: Maker, tmp_path: Path) -> None:
     folder = make_record({"id": [1], "avh": [0.1]})
     (folder / "samples.parquet").write_bytes(b"PAR1")

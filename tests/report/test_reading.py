@@ -109,8 +109,9 @@ def test_refusals_name_the_file_in_one_sentence(make_record: Maker, tmp_path: Pa
     with pytest.raises(ValueError, match=r"not a run record.*run\.json"):
         read_run(tmp_path)
     folder = make_record({"id": [1, 2], "avh": [0.1, 0.2]})
+    assert read_run(folder / "samples.parquet").name == "samples", "a table of scores alone will do"
     with pytest.raises(ValueError, match="not a run record"):
-        read_run(folder / "samples.parquet")
+        read_run(folder / "run.json")
     for text in ("{", "[1]", "\x00"):
         (folder / "run.json").write_text(text)
         with pytest.raises(ValueError, match=r"run\.json"):

@@ -252,6 +252,17 @@ def test_a_damaged_checkpoint_is_one_sentence(problem, small, tmp_path, file):
         run(problem, small(), tmp_path)
 
 
+def test_a_checkpoint_of_another_version_is_one_sentence(problem, small, tmp_path):
+    training.fit(small(), problem.loader(), epochs=1, folder=tmp_path, progress=False)
+    (path,) = (tmp_path / "checkpoint").glob("step-*")
+    state = checkpoints.read_state(path / "shared")
+    del state["objective"]
+    checkpoints.write_state(path / "shared", state)
+    (path / "checksums.json").unlink()
+    with pytest.raises(ValueError, match=r"another version.*start over$"):
+        training.fit(small(), problem.loader(), epochs=2, folder=tmp_path, progress=False)
+
+
 def test_only_what_a_run_wrote_is_ever_removed(problem, small, tmp_path):
     """A run's folder may be a project's: its hidden folders and files, and checkpoints of others, are not ours."""
     others = (".git/HEAD", ".config-settings.json", ".run.json", "checkpoint/theirs.pth", "checkpoint/.hidden/file")

@@ -339,6 +339,8 @@ class Loop:
         if path is None or self.checkpoints is None:
             return False
         weights, shared, own = self.checkpoints.load(path)
+        if "objective" not in shared:
+            raise ValueError(f"{path} was written by another version and cannot be continued; start over")
         check_fits(self.model, weights, path)
         check_fits(self.step.network.objective, shared["objective"], path, "loss")
         steps, processes = self.feed.steps(), rank_and_count()[1]

@@ -11,7 +11,8 @@ import torch
 from hardsight.cleaning import sharded
 from hardsight.cleaning.issues import find_label_issues
 from hardsight.cleaning.sharded import find_issues_of_shards
-from hardsight.engines.shards import MANIFEST, score_shards
+from hardsight.engines.shards import score_shards
+from hardsight.files.shards import MANIFEST_FILE
 from hardsight.records import read_json
 
 SIZES = (900, 5, 1300)
@@ -35,7 +36,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def whole(shards: Path) -> pa.Table:
-    tables = [pq.read_table(shards / one["output"]) for one in read_json(shards / MANIFEST)["shards"]]
+    tables = [pq.read_table(shards / one["output"]) for one in read_json(shards / MANIFEST_FILE)["shards"]]
     return pa.concat_tables(tables).combine_chunks()
 
 

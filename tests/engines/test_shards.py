@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 
 from hardsight.claims import claim
 from hardsight.engines import shards as engine
-from hardsight.engines.shards import MANIFEST, Scored, plan, score_shards
+from hardsight.engines.shards import Scored, plan, score_shards
+from hardsight.files.shards import MANIFEST_FILE
 from hardsight.hardness import score
 from hardsight.records import read_json
 
@@ -70,7 +71,9 @@ def written(folder: Path) -> dict[str, bytes]:
 
 def read(folder: Path) -> pa.Table:
     """The scores of all shards, in their order."""
-    return pa.concat_tables(pq.read_table(folder / one["output"]) for one in read_json(folder / MANIFEST)["shards"])
+    return pa.concat_tables(
+        pq.read_table(folder / one["output"]) for one in read_json(folder / MANIFEST_FILE)["shards"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +109,7 @@ def test_every_format_gives_the_scores_of_its_tensors(kind: str, dtype: torch.dt
 def test_several_processes_write_the_same_bytes(source: Path, expected: Path, tmp_path: Path) -> None:
     assert run(source, tmp_path / "out", workers=2).made == len(SIZES)
     assert written(tmp_path / "out") == written(expected)
-    assert (tmp_path / "out" / MANIFEST).read_bytes() == (expected / MANIFEST).read_bytes()
+    assert (tmp_path / "out" / MANIFEST_FILE).read_bytes() == (expected / MANIFEST_FILE).read_bytes()
     assert not (tmp_path / "out" / ".claims").exists()
 
 
@@ -180,9 +183,9 @@ def rejected(match: str, source: Path | str, output: Path, head: torch.Tensor = 
 
 def test_another_head_other_scores_and_a_folder_of_something_else(source: Path, tmp_path: Path) -> None:
     run(source, tmp_path / "out")
-    rejected(f"{MANIFEST} is of another head", source, tmp_path / "out", WEIGHT + 1)
-    rejected(f"{MANIFEST} is of another scores", source, tmp_path / "out", scores=("avh",))
-    rejected(f"{MANIFEST} is of another hardness_against", source, tmp_path / "out", labelled=False)
+    rejected(f"{MANIFEST_FILE} is of another head", source, tmp_path / "out", WEIGHT + 1)
+    rejected(f"{MANIFEST_FILE} is of another scores", source, tmp_path / "out", scores=("avh",))
+    rejected(f"{MANIFEST_FILE} is of another hardness_against", source, tmp_path / "out", labelled=False)
     rejected("output must be another folder", source, source)
     rejected("output must be a folder of this machine", source, "s3://bucket/out")  # type: ignore[arg-type]
     (tmp_path / "other").mkdir()

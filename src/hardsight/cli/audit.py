@@ -101,10 +101,10 @@ def audit(
         from hardsight.cleaning.auditing import of_opened
         from hardsight.cleaning.opening import Options, holds_images, open_source, output_of
         from hardsight.cleaning.scored import Scored
-        from hardsight.engines.statistics import is_score_shards
+        from hardsight.files.shards import is_sharded
 
         folder = output or output_of(source)
-        if is_score_shards(source):
+        if is_sharded(source):
             _audit_shards(source, folder, scores, estimate, top, as_json)
             return
         # Of a table or a run these say where its pictures are.

@@ -37,13 +37,12 @@ from hardsight.engines.files import read_head
 from hardsight.engines.scorer import Scorer
 from hardsight.engines.shard_files import Layout, Rows, Shard, Source, check_unchanged, find_shards, read_shard
 from hardsight.engines.streaming import id_column, progress_bar
+from hardsight.files.shards import KIND, MANIFEST_FILE
 from hardsight.hardness.blocks import block_rows
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.records import atomic_path, read_json, write_json
 from hardsight.validation import check_count, check_head
 
-MANIFEST = "shards.json"
-KIND = "score shards"
 _CLAIMS = ".claims"
 _MARK = b"hardsight.shard"
 # Rows of a row group of scores; numbers of features that are read ahead, and how many pieces of them.
@@ -194,19 +193,21 @@ def plan(
     manifest = job.manifest()
     earlier = _earlier(output)
     if earlier is not None:
-        _check_same_job(output / MANIFEST, earlier, manifest)
+        _check_same_job(output / MANIFEST_FILE, earlier, manifest)
     finished(job)
     if earlier != manifest:
-        write_json(output / MANIFEST, manifest)
+        write_json(output / MANIFEST_FILE, manifest)
     return job
 
 
 def _earlier(output: Path) -> Any:
-    if not (output / MANIFEST).exists():
+    if not (output / MANIFEST_FILE).exists():
         return None
-    earlier = read_json(output / MANIFEST)
+    earlier = read_json(output / MANIFEST_FILE)
     if not isinstance(earlier, dict) or earlier.get("kind") != KIND or not isinstance(earlier.get("shards"), list):
-        raise ValueError(f"{output / MANIFEST} must be a manifest of score shards; it is none: give another folder")
+        raise ValueError(
+            f"{output / MANIFEST_FILE} must be a manifest of score shards; it is none: give another folder"
+        )
     return earlier
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from hardsight.engines.shards import KIND, MANIFEST
 from hardsight.files.parquet import Parquet
+from hardsight.files.shards import MANIFEST_FILE, is_sharded, table_files
 from hardsight.records import read_json, require_column
 
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -60,31 +60,13 @@ class ScoreShards:
         return total
 
 
-def is_score_shards(folder: Path | str) -> bool:
-    """Whether a folder holds score shards."""
-    return (Path(folder) / MANIFEST).is_file()
-
-
 def open_score_shards(folder: Path | str, each: Each = map) -> ScoreShards:
     """The score shards in a folder; all must be finished."""
     folder = Path(folder)
-    if not is_score_shards(folder):
-        raise FileNotFoundError(f"score shards must be a folder with {MANIFEST}; {folder} has none")
-    manifest = read_json(folder / MANIFEST)
-    shards = manifest.get("shards") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
-    if not isinstance(shards, list) or not shards or not all(isinstance(one, dict) for one in shards):
-        raise ValueError(f"{folder / MANIFEST} must be a manifest of score shards; it is none")
-    # Names from the manifest must stay in the folder.
-    files = tuple(folder / str(one.get("output")) for one in shards)
-    if any(".." in file.parts or not file.is_relative_to(folder) for file in files):
-        raise ValueError(f"{folder / MANIFEST} must name files below its folder; it names others")
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        raise ValueError(
-            f"{folder} must be finished; the scores of {len(missing)} of {len(files)} shards are missing, first "
-            f"{missing[0].name}: run hardsight score again"
-        )
-    return ScoreShards(folder, manifest, files, each)
+    if not is_sharded(folder):
+        raise FileNotFoundError(f"score shards must be a folder with {MANIFEST_FILE}; {folder} has none")
+    manifest, *files = table_files(folder)
+    return ScoreShards(folder, read_json(manifest), tuple(files), each)
 
 
 class Orders(NamedTuple):

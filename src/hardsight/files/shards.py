@@ -11,7 +11,7 @@ from hardsight.files.plain import read_json
 from hardsight.files.refusals import RefusedError
 
 MANIFEST_FILE = "shards.json"
-_KIND = "score shards"
+KIND = "score shards"
 
 
 class Shards:
@@ -60,7 +60,7 @@ def table_files(path: Path) -> list[Path]:
         return [path]
     manifest = path / MANIFEST_FILE
     said = read_json(manifest)
-    shards = said.get("shards") if isinstance(said, dict) and said.get("kind") == _KIND else None
+    shards = said.get("shards") if isinstance(said, dict) and said.get("kind") == KIND else None
     names = [str(one.get("output")) for one in shards if isinstance(one, dict)] if isinstance(shards, list) else []
     if not names:
         raise RefusedError(f"{manifest} must name the shards of a table of scores; it names none")

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hardsight.plotting import FAINT, INK, RED, drawing
+from hardsight.losses.emphasis import critical_beta, largest_beta
+from hardsight.plotting import BLUE, FAINT, INK, RED, drawing
 from hardsight_studies.engine.figures import STYLES
 from hardsight_studies.engine.rows import Rows
 from hardsight_studies.gr.emphasis import title_of
@@ -92,3 +93,30 @@ def grid(rows: Rows) -> "Figure":
             axes.set_ylabel("last test accuracy (%)")
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure
+
+
+def bound(rows: Rows) -> "Figure":
+    """Last accuracy at every λ and β with 40 % noise, and the β above which equal probabilities are unstable."""
+    # A λ of 0.1 has no bound: the weight falls with the probability.
+    there = sorted(rows.options("lam"))
+    with drawing(5.6, 4.0) as figure:
+        (axes,) = figure.axes
+        for at, lam in enumerate(there):
+            for beta in rows.options("beta"):
+                number = rows.number("last", rate=0.4, lam=lam, beta=beta)
+                if number is not None:
+                    axes.text(at, beta, f"{100 * number.mean:.0f}", ha="center", va="center")
+        for limit, title, color in ((critical_beta, "at the start", BLUE), (largest_beta, "on the way", RED)):
+            known = [(at, value) for at, lam in enumerate(there) if (value := limit(lam, _CLASSES)) < _MOST]
+            axes.plot(*zip(*known, strict=True), color=color, label=f"unstable above, {title}")
+        axes.set_xlim(-0.6, len(there) - 0.4)
+        axes.set_ylim(0, _MOST)
+        axes.set_xticks(range(len(there)), [f"{lam:g}" for lam in there])
+        axes.set_xlabel("λ")
+        axes.set_ylabel("β")
+        axes.legend(fontsize=7, loc="upper left")
+    return figure
+
+
+# Classes of MNIST, and the end of the axis of β.
+_CLASSES, _MOST = 10, 22.0

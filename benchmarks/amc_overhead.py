@@ -1,6 +1,6 @@
 """What AMC-Loss costs a training: seconds an epoch beside cross-entropy alone, all of them in turn in one run.
 
-    python benchmarks/amc_overhead.py [--model cnn13] [--samples 51200] [--epochs 8]
+    python benchmarks/amc_overhead.py [--model cnn13] [--samples 51200] [--epochs 8] [--save]
 
 Each training takes one epoch, then the next training does, round after round; the first round compiles and is left
 out. CIFAR-sized random images, batch 128, Adam, the weight of the authors' script. The paper says 1 to 2 seconds an
@@ -82,11 +82,11 @@ def main() -> None:
     parser.add_argument("--model", default="cnn13" if on_gpu else "cnn28")
     parser.add_argument("--samples", type=int, default=51_200 if on_gpu else 1_280)
     parser.add_argument("--epochs", type=int, default=8 if on_gpu else 3)
+    parser.add_argument("--save", action="store_true", help="record what is measured in results/")
     chosen = parser.parse_args()
     record = about("amc_overhead", DEVICE)
     record |= {"model": chosen.model, "samples": chosen.samples, "batch_size": BATCH}
     found = record["losses"] = measure(chosen.model, chosen.samples, chosen.epochs)
-    path = save(record, DEVICE)
     for name, row in found.items():
         low, high = row["ratio_range"]
         extra = row["seconds"] - found["cross-entropy"]["seconds"]
@@ -94,7 +94,8 @@ def main() -> None:
             f"{name:15} {row['seconds']:8.3f} s an epoch, {100 * (row['ratio'] - 1):+6.2f} % "
             f"({100 * (low - 1):+.2f} to {100 * (high - 1):+.2f}), {extra:+.3f} s"
         )
-    print(f"written to {path.name}")
+    if chosen.save:
+        print(f"written to {save(record, DEVICE).name}")
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--save", action="store_true", help="record what is measured in results/")
     chosen = parser.parse_args()
     try:
         package, torchvision_version = _package()
@@ -111,14 +112,14 @@ def main() -> None:
     device = torch.device(chosen.device)
     record = about("grad_cam", device, **{"grad-cam": version("grad-cam"), "torchvision": torchvision_version})
     record["cases"] = {label: measure(*case, chosen.rounds, package) for label, case in cases(device).items()}
-    path = save(record, device)
     for label, found in record["cases"].items():
         mine, yours = (found["milliseconds"][who]["median"] for who in ("ours", "grad-cam"))
         print(
             f"{label:48} ours {mine:8.1f} ms, grad-cam {yours:8.1f} ms, ratio "
             f"{found['ours_over_grad_cam']['median']:.2f}, largest difference {found['largest_difference']:.1e}"
         )
-    print(f"written to {path.name}")
+    if chosen.save:
+        print(f"written to {save(record, device).name}")
 
 
 def _cifar() -> tuple[nn.Module, Tensor, str]:

@@ -132,16 +132,18 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=7)
     parser.add_argument("--baseline-epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--save", action="store_true", help="record what is measured in results/")
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
     record = about("loader", device, pillow=PIL.__version__)
     record |= measure(device, chosen.epochs, chosen.batch_size, chosen.baseline_epochs)
-    path = save(record, device)
     for setting, result in record["baseline"].items():
         print(f"DataLoader + Pillow, {setting:10} {result['median']:>12,.0f} images/s")
     for setting, result in record["tried"].items():
         print(f"DeviceLoader on {device.type:4}, {setting:11} {result['median']:>12,.0f} images/s")
-    print(f"{record['times_the_baseline']:.1f} times the better DataLoader; written to {path.name}")
+    print(f"{record['times_the_baseline']:.1f} times the better DataLoader")
+    if chosen.save:
+        print(f"written to {save(record, device).name}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What recording costs: an update against the `aum` package on a CPU, and the share of a training step on a GPU.
 
-    python benchmarks/recorder.py            # whatever this machine has
+    python benchmarks/recorder.py            # whatever this machine has; --save records it
     python benchmarks/recorder.py --cpu      # one update on 256 x 100 logits
     python benchmarks/recorder.py --gpu      # ResNet-20 at batch 128, ResNet-50 at 1,000 classes, synthetic images
 
@@ -37,25 +37,25 @@ FOUR = ("avh_mean", "aum", "loss_mean", "correctness")
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print, write where asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cpu", action="store_true", help="only the update on a CPU")
     parser.add_argument("--gpu", action="store_true", help="only the training steps on a GPU")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--save", action="store_true", help="record what is measured in results/")
     options = parser.parse_args()
     both = options.cpu == options.gpu
     if options.cpu or both:
-        finish(options.out / "recorder-cpu.json", on_cpu(options.rounds))
+        finish("recorder-cpu.json", on_cpu(options.rounds), save=options.save)
     if options.gpu or (both and torch.cuda.is_available()):
-        finish(options.out / "recorder-gpu.json", on_gpu(options.rounds))
+        finish("recorder-gpu.json", on_gpu(options.rounds), save=options.save)
 
 
-def finish(path: Path, results: dict[str, Any]) -> None:
-    """Write with hardware and versions, and print."""
-    write_json(path, {"machine": machine(), **results})
+def finish(name: str, results: dict[str, Any], *, save: bool) -> None:
+    """Print, and write with hardware and versions where asked."""
     print(json.dumps(results, indent=2))
-    print(f"written to {path}")
+    if save:
+        write_json(RESULTS / name, {"machine": machine(), **results})
 
 
 def machine() -> dict[str, Any]:

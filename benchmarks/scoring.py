@@ -8,11 +8,12 @@ features, less the scores themselves, measured in a process of its own.
 
 Wanted on CPU: at most 1.5 x the product where classes x dim dominates; at most 256 MiB.
 
-    python benchmarks/scoring.py [--device cpu|cuda] [--rounds 9] [--no-memory]
+    python benchmarks/scoring.py [--device cpu|cuda] [--rounds 9] [--no-memory] [--save]
+
+What is measured is printed; --save records it in results/scoring-DEVICE.json.
 """
 
 import argparse
-import json
 import platform
 import resource
 import statistics
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 import hardsight as hs
+from hardsight.records import write_json
 
 RESULTS = Path(__file__).parent / "results"
 SHAPES_ON_CPU = [(20_000, 128, 1_000), (20_000, 512, 1_000), (8_000, 2_048, 1_000), (2_000, 512, 21_841)]
@@ -119,6 +121,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--save", action="store_true", help="record what is measured")
     parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak:
@@ -144,8 +147,8 @@ def main() -> None:
         grown = subprocess.run([sys.executable, __file__, "--peak"], capture_output=True, text=True, check=True)
         report["extra MiB for 1,000,000 x 1,000"] = float(grown.stdout)
         print(f"extra memory for 1,000,000 samples x 1,000 classes: {float(grown.stdout):.0f} MiB")
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"scoring-{device.type}.json").write_text(json.dumps(report, indent=2) + "\n")
+    if arguments.save:
+        write_json(RESULTS / f"scoring-{device.type}.json", report)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ Ours starts from the softmax probabilities and, for AVH, the visual confidences,
 seven selections, and processor time, which a busy machine changes less, is given beside. The loop is what a first
 implementation looks like: for each class, its predicted samples' confidences as a sorted list, an element of it as the
 threshold; then each sample's class by its largest ratio. It is CBST alone, is timed once, starts from Python lists
-(making them is not counted), and must give the same labels. The results go, with hardware and versions, to
-`benchmarks/results/selection-cpu.json`.
+(making them is not counted), and must give the same labels. The results are printed; --save records them with hardware
+and versions in `benchmarks/results/selection-cpu.json`.
 """
 
 import argparse
@@ -38,14 +38,13 @@ def main() -> None:
     parser.add_argument("--portion", type=float, default=0.2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--save", action="store_true", help="record what is measured")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     results = measure(options.samples, options.classes, options.portion, options.rounds)
-    path = options.out / "selection-cpu.json"
-    write_json(path, {"machine": machine(options.threads), **results})
     print(json.dumps(results, indent=2))
-    print(f"written to {path}")
+    if options.save:
+        write_json(RESULTS / "selection-cpu.json", {"machine": machine(options.threads), **results})
 
 
 def measure(samples: int, classes: int, portion: float, rounds: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Names that a person or a file gives: refused with the known ones where they are not known, printed as they are read.
+"""Names that a person or a file gives: an unknown one raises with the known ones, and all print in one line.
 
-A refusal names the nearest where one is near, else the list.
+The error names the nearest where one is near, else the list.
 """
 
 import difflib
@@ -28,14 +28,14 @@ def visible(text: str) -> str:
 
 
 def check_name(parameter: str, given: Any, known: Iterable[Any], kind: str = "names", see: str = "") -> None:
-    """Refuse what is none of the known names; see `unknown_name`."""
+    """Raise for what is none of the known names; see `unknown_name`."""
     known = list(known)
     if given not in known:
         raise unknown_name(parameter, given, known, kind, see)
 
 
 def unknown_name(parameter: str, given: Any, known: Iterable[Any], kind: str = "names", see: str = "") -> ValueError:
-    """The error of an unknown name, one sentence; `kind` says in the plural what the names are, `see` where they stand.
+    """The error of an unknown name, one sentence; `kind` says in the plural what the names are, `see` where to look.
 
     >>> unknown_name("network", "restnet20", ["lenet", "resnet20"])
     ValueError("network must be one of lenet, resnet20; got 'restnet20', did you mean 'resnet20'?")

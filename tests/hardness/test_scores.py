@@ -1,4 +1,4 @@
-"""Known answers of the scores, the identities their papers print, and what the door refuses."""
+"""Known answers of the scores, the identities their papers print, and what is rejected."""
 
 import math
 from collections.abc import Callable
@@ -206,13 +206,13 @@ NAN[3] = math.inf
         ({"chunk": 0}, ValueError, "chunk must be at least 1"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(changed: dict[str, Any], error: type[Exception], sentence: str) -> None:
-    with pytest.raises(error, match=sentence) as refusal:
+def test_bad_input_is_rejected_in_one_sentence(changed: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence) as raised:
         hs.score(**{**GOOD, **changed})
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_the_definitions_refuse_the_same() -> None:
+def test_the_definitions_reject_the_same() -> None:
     with pytest.raises(ValueError, match="labels must lie in"):
         hs.angular_visual_hardness(GOOD["features"], GOOD["weight"], torch.tensor([0, 1, 5, 0]))
     with pytest.raises(ValueError, match=r"logits.*finite"):
@@ -227,8 +227,8 @@ def test_the_definitions_refuse_the_same() -> None:
         hardness.last_layer_grand(NAN, GOOD["features"], GOOD["labels"])
 
 
-def test_what_is_no_tensor_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The annotations, which only the tests enforce, would refuse it first.
+def test_what_is_no_tensor_is_rejected_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The annotations, which only the tests enforce, would reject it first.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     for name, value in (("features", [[1.0]]), ("weight", [[1.0]]), ("bias", [0.0, 0.0]), ("labels", [0, 1, 0, 1])):
         with pytest.raises(TypeError, match=rf"{name}.*a torch.Tensor; got list"):
@@ -304,7 +304,7 @@ def test_prototype_angles_of_degenerate_features() -> None:
     )
 
 
-def test_prototype_angles_refuse_what_has_none() -> None:
+def test_prototype_angles_reject_what_has_none() -> None:
     with pytest.raises(ValueError, match=r"features.*finite"):
         hardness.prototype_angle(torch.tensor([[1.0, math.nan]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="labels must lie in"):

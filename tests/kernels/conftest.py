@@ -86,7 +86,7 @@ def on_hopper() -> None:
 def _repair_interpreter() -> None:
     """Three faults of the interpreter of Triton 3.6, mended for the tests.
 
-    Loop bounds are arrays of one number, which NumPy 2.4 and later refuse to take for an int; a product of bfloat16
+    Loop bounds are arrays of one number, which NumPy 2.4 and later do not take for an int; a product of bfloat16
     multiplies the bits, which it holds as integers; and the larger of a number and NaN is NaN, where a GPU's is the
     number.
     """

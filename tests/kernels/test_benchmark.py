@@ -1,4 +1,4 @@
-"""`hardsight bench`: rows are appended; an unknown op and a machine without a GPU are refused in one sentence."""
+"""`hardsight bench`: rows are appended; an unknown op and a machine without a GPU are rejected in one sentence."""
 
 import csv
 import importlib.metadata
@@ -64,7 +64,7 @@ def test_variants_are_timed_in_turns_so_that_all_meet_a_cool_and_a_warm_device(m
     assert all(math.isnan(one) for one in (*found["plain"][0], found["plain"][1]))
 
 
-def test_an_unknown_op_is_refused_in_one_sentence() -> None:
+def test_an_unknown_op_is_rejected_in_one_sentence() -> None:
     code, said = run("--only", "angles")
     assert code == 2
     assert "only must be one of angular_cross_entropy, " in said

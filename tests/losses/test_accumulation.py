@@ -152,12 +152,12 @@ def test_parts_without_labels(model: nn.Module, inputs: Tensor, labels: Tensor) 
     torch.testing.assert_close(gradients(model), whole_batch(model, inputs, labels))
 
 
-def test_refuses_another_reduction(model: nn.Module) -> None:
+def test_rejects_another_reduction(model: nn.Module) -> None:
     with pytest.raises(ValueError, match="loss must have reduction 'weight' to be accumulated; got 'mean'"):
         AccumulatedRescaling(GradientRescaling(reduction="mean"), model.parameters())
 
 
-def test_the_hook_refuses_the_loss_whose_parts_do_not_add_up(model: nn.Module) -> None:
+def test_the_hook_rejects_the_loss_whose_parts_do_not_add_up(model: nn.Module) -> None:
     with pytest.raises(ValueError, match="loss must not be AutomaticRescaling, which needs the whole batch at once"):
         compute_loss_func(AutomaticRescaling(4), model)
 

@@ -85,7 +85,7 @@ def test_the_scale_is_fixed_or_learnt_under_one_name() -> None:
     assert hardsight.losses.AngularLinear is AngularLinear
 
 
-def test_refuses_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="scale must be greater than 0"):
         AngularLinear(3, 4, scale=0.0)
     with pytest.raises(ValueError, match=r"weight must be \[classes, dim\] with the features' dim 3; got \[4, 2\]"):

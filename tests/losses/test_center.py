@@ -69,7 +69,7 @@ def test_a_sample_of_weight_zero_moves_no_centre(kind: torch.dtype) -> None:
     torch.testing.assert_close(loss.centers, torch.tensor([[0.0, 0.0], [0.25, 0.25], [0.25, 0.25]]))
 
 
-def test_refuses_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"rate must lie in \[0, 1\]; got 2.0"):
         CenterLoss(2, 4, rate=2.0)
     with pytest.raises(ValueError, match=r"features must be \[batch, 2\], the centres' dim; got \[3, 5\]"):

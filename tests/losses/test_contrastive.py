@@ -99,7 +99,7 @@ def test_gradients_pull_neighbours_and_push_strangers() -> None:
 
 
 @pytest.mark.parametrize("kind", [AMCLoss, ContrastiveLoss])
-def test_an_odd_batch_is_refused_or_loses_its_last(kind: type, features: Tensor, labels: Tensor) -> None:
+def test_an_odd_batch_is_rejected_or_loses_its_last(kind: type, features: Tensor, labels: Tensor) -> None:
     with pytest.raises(ValueError, match=r"even number of samples .*leaves out the last, number 6\); got 7"):
         kind()(features[:7], labels[:7])
     dropped = kind(odd="drop_last")(features[:7], labels[:7])
@@ -124,12 +124,12 @@ def test_weights_multiply_over_a_pair(features: Tensor, labels: Tensor) -> None:
         ({"odd": "pad"}, "odd must be one of refuse, drop_last; got 'pad'"),
     ],
 )
-def test_refuses_in_one_sentence(options: dict, sentence: str) -> None:
+def test_rejects_in_one_sentence(options: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         AMCLoss(**options)
 
 
-def test_refuses_wrong_shapes() -> None:
+def test_rejects_wrong_shapes() -> None:
     with pytest.raises(ValueError, match=r"features must be \[batch, dim\] .*got shape \[4\]"):
         amc_loss(torch.zeros(4), torch.zeros(4, dtype=torch.long))
     with pytest.raises(ValueError, match="pair_labels must be 4 class indices, or logits of that many rows"):

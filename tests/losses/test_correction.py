@@ -156,12 +156,12 @@ def test_s_adaptation_starts_where_it_is_told_and_learns(logits: Tensor, labels:
         (torch.tensor([[math.nan, 1.0], [0.0, 1.0]]), "transition must hold probabilities; got nan"),
     ],
 )
-def test_refuses_what_is_no_transition_matrix(kind: type, matrix: Tensor, sentence: str) -> None:
+def test_rejects_what_is_no_transition_matrix(kind: type, matrix: Tensor, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         kind(matrix)
 
 
-def test_refuses_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="transition must be invertible"):
         BackwardCorrection(torch.full((2, 2), 0.5))
     with pytest.raises(ValueError, match="transition must have the logits' 4 classes; got 3"):
@@ -181,6 +181,6 @@ def test_a_matrix_in_half_precision_is_still_one(kind: type, generator: torch.Ge
     torch.testing.assert_close(loss.to(torch.bfloat16)(logits, labels), expected, rtol=0.01, atol=0)
 
 
-def test_a_matrix_of_integers_is_refused() -> None:
+def test_a_matrix_of_integers_is_rejected() -> None:
     with pytest.raises(TypeError, match=r"transition must be floating point; got torch.int64"):
         ForwardCorrection(torch.eye(3, dtype=torch.long))

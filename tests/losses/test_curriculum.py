@@ -86,7 +86,7 @@ def test_a_batch_without_labels_leaves_the_threshold(samples: int) -> None:
     assert loss.threshold == 0
 
 
-def test_refuses_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="growth must be at least 1"):
         SelfPaced(growth=0.5)
     with pytest.raises(ValueError, match=r"percentile must lie in \[0, 1\]; got 75.0"):

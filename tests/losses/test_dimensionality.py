@@ -65,7 +65,7 @@ def test_lid_beside_a_sample_far_away(generator: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-def test_lid_of_features_that_are_no_numbers_is_refused(value: float) -> None:
+def test_lid_of_features_that_are_no_numbers_is_rejected(value: float) -> None:
     features = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
     features[4, 1] = value
     with pytest.raises(ValueError, match=r"^features must be finite numbers; those of 1 of 9 samples are not$"):
@@ -139,7 +139,7 @@ def test_an_epoch_whose_features_are_all_alike_counts_as_the_one_before() -> Non
     assert nothing.alpha == 1
 
 
-def test_refuses_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"neighbours must lie in \[1, 4\], the other samples; got 20"):
         local_intrinsic_dimensionality(torch.zeros(5, 2))
     with pytest.raises(ValueError, match="lid must be at least 0 and finite; got nan"):

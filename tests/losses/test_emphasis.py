@@ -47,6 +47,6 @@ def test_spread_is_the_variance_and_falls_with_lam() -> None:
     assert emphasis_spread(weight_curve(p, 0.0, 0.5)) == 0
 
 
-def test_refuses_a_curve_without_a_peak() -> None:
+def test_rejects_a_curve_without_a_peak() -> None:
     with pytest.raises(ValueError, match="beta must be greater than 0"):
         emphasis_focus(0.0, 0.5)

@@ -55,7 +55,7 @@ def test_finite_where_squares_overflow() -> None:
             assert logits.grad.isfinite().all()
 
 
-def test_refuse_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"epsilon must be greater than 0 and finite; got 0.0"):
         SphericalSoftmaxLoss(0.0)
     with pytest.raises(ValueError, match=r"label_smoothing must lie in \[0, 1\]; got 1.5"):

@@ -1,4 +1,4 @@
-"""The door: what is refused, and in which words; what differs from PyTorch, and what does not."""
+"""What losses reject, and in which words; what differs from PyTorch, and what does not."""
 
 import inspect
 
@@ -23,7 +23,7 @@ def make(name: str) -> tuple[nn.Module, dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("name", LOGIT_LOSSES)
-def test_logit_losses_refuse(name: str) -> None:
+def test_logit_losses_reject(name: str) -> None:
     loss, ids = make(name)
     labels = torch.tensor([0, 1, 2, 3])
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\) or be ignore_index -100; got 5"):
@@ -58,7 +58,7 @@ def test_ids_are_one_of_the_table_for_each_sample(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FEATURE_LOSSES)
-def test_feature_losses_refuse(name: str) -> None:
+def test_feature_losses_reject(name: str) -> None:
     loss, _ = make(name)
     labels = torch.tensor([0, 1, 2, 3])
     with pytest.raises((TypeError, ValueError), match=r"floating point; got torch.int64|Float"):
@@ -166,7 +166,7 @@ WITHOUT_DIM = {
 
 
 @pytest.mark.parametrize("name", WITHOUT_DIM)
-def test_features_without_a_dim_are_refused(name: str) -> None:
+def test_features_without_a_dim_are_rejected(name: str) -> None:
     with pytest.raises(ValueError, match=r"(features|vectors) must .* at least (1|one).*\[4, 0\]"):
         WITHOUT_DIM[name](torch.zeros(4, 0), torch.tensor([0, 1, 0, 1]))
 

@@ -128,7 +128,7 @@ def test_a_prior_is_copied_and_carries_no_gradient() -> None:
     assert kept.tolist() == pytest.approx([1 / 3] * 3)
 
 
-def test_refuses_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"alpha must be at least 0 and finite; got -1.0"):
         JointOptimisation(4, 3, alpha=-1.0)
     with pytest.raises(ValueError, match="window must be at least 1"):

@@ -39,7 +39,7 @@ def bench(sizes: Sizes, batch: Callable, build: Callable, call: Callable) -> Ben
 
 
 def law_classified(names: list[str], namespace: object) -> None:
-    """Every module this room exports is made by an entry of the registry."""
+    """Every module this package exports is made by an entry of the registry."""
     sizes = Sizes(4, 3, 8)
     made = {type(entry.make(sizes)).__name__ for entry in LOSSES.values()}
     exported = {name for name in names if inspect.isclass(getattr(namespace, name))}
@@ -286,7 +286,7 @@ def law_per_sample(entry: LossEntry, bench: Bench) -> None:
 
 
 def law_state(entry: LossEntry, bench: Bench) -> None:
-    """A loss that has taken a step and one made anew with its state go on alike."""
+    """A loss that has taken a step and one made again with its state go on alike."""
     first, labels, ids = bench.batch(entry)
     module = bench.build(entry)
     bench.call(entry, module, first.requires_grad_(), labels, ids).backward()

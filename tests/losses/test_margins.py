@@ -124,7 +124,7 @@ def test_against_pytorch_metric_learning(generator: torch.Generator) -> None:
         ),
     ],
 )
-def test_refuses_in_one_sentence(make: object, sentence: str) -> None:
+def test_rejects_in_one_sentence(make: object, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()
 
@@ -138,7 +138,7 @@ def test_refuses_in_one_sentence(make: object, sentence: str) -> None:
         ("sphereface", 2.5, "margin must be an integer from 1 to 8, it multiplies the angle; got 2.5"),
     ],
 )
-def test_the_functions_refuse_what_the_modules_do(kind: str, margin: float, sentence: str) -> None:
+def test_the_functions_reject_what_the_modules_do(kind: str, margin: float, sentence: str) -> None:
     for function in (margin_logits, margin_loss):
         with pytest.raises(ValueError, match=sentence):
             function(torch.zeros(1, 2), torch.zeros(2, 2), torch.tensor([0]), kind=kind, scale=1.0, margin=margin)

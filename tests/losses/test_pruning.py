@@ -78,7 +78,7 @@ def test_pruning_minimises_over_the_flags(logits: Tensor, labels: Tensor) -> Non
         assert truncated_gce_loss(logits, labels, kept=flags, reduction="sum") >= best - 1e-12
 
 
-def test_refuses_in_one_sentence(logits: Tensor, labels: Tensor) -> None:
+def test_rejects_in_one_sentence(logits: Tensor, labels: Tensor) -> None:
     with pytest.raises(ValueError, match="ids must name the samples"):
         TruncatedGCELoss(num_samples=4)(logits, labels)
     with pytest.raises(ValueError, match="kept must hold a flag for each of the 4 samples; got 1"):

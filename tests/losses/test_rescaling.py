@@ -107,7 +107,7 @@ def test_hand_computed() -> None:
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_identities_of_equation_7(logits: Tensor, labels: Tensor, reduction: str) -> None:
-    """The identity transform with (2, 0) is CCE, with (4, 1) MAE, with (2, q) GCE."""
+    """The identity transform with (2, 0) is CE, with (4, 1) MAE, with (2, q) GCE."""
 
     def of(loss: object) -> Tensor:
         leaf = logits.clone().requires_grad_()
@@ -248,14 +248,14 @@ def test_masked_classes_get_nothing() -> None:
         ({"reduction": "median"}, "reduction must be one of weight, mean, sum, none; got 'median'"),
     ],
 )
-def test_refuses_in_one_sentence(options: dict, sentence: str) -> None:
+def test_rejects_in_one_sentence(options: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         GradientRescaling(**options)
     with pytest.raises(ValueError, match=sentence):
         gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), **options)
 
 
-def test_refuses_a_normaliser_nobody_divides_by() -> None:
+def test_rejects_a_normaliser_nobody_divides_by() -> None:
     with pytest.raises(ValueError, match="normaliser needs reduction 'weight'"):
         gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), reduction="mean", normaliser=2.0)
 
@@ -265,7 +265,7 @@ def test_weights_are_those_of_class_indices() -> None:
         rescaling_weights(torch.zeros(2, 3), torch.full((2, 3), 1 / 3))
 
 
-def test_refuses_a_negative_weight_which_would_spoil_the_whole_batch() -> None:
+def test_rejects_a_negative_weight_which_would_spoil_the_whole_batch() -> None:
     with pytest.raises(ValueError, match="sample_weight must be 0 or more throughout; got -1"):
         gradient_rescaling(torch.zeros(2, 3), torch.tensor([0, 1]), sample_weight=torch.tensor([1.0, -1.0]))
 

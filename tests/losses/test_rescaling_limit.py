@@ -80,7 +80,7 @@ def test_two_classes_have_no_limit() -> None:
 
 
 @pytest.mark.parametrize(("function", "name"), [(critical_beta, "candidates"), (largest_beta, "classes")])
-def test_what_no_training_can_have_is_refused(function, name) -> None:
+def test_what_no_training_can_have_is_rejected(function, name) -> None:
     for lam in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="lam must be at least 0 and finite"):
             function(lam, 10)

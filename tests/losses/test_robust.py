@@ -163,6 +163,6 @@ def test_focal_is_finite_where_an_ignored_row_has_its_first_class_masked_out() -
         (lambda: SymmetricCrossEntropy(log_zero=0.0), "log_zero must be negative and finite"),
     ],
 )
-def test_refuses_in_one_sentence(make: Callable[[], object], sentence: str) -> None:
+def test_rejects_in_one_sentence(make: Callable[[], object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()

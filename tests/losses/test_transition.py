@@ -48,7 +48,7 @@ def test_a_class_of_one_sample_is_as_that_sample_is_labelled() -> None:
     assert found.tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
 
-def test_refuses_in_one_sentence() -> None:
+def test_rejects_in_one_sentence() -> None:
     predictions = torch.full((4, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"quantile must lie in \[0, 1\]; got 97.0"):
         transition_from_predictions(predictions, quantile=97.0)

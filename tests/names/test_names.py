@@ -94,7 +94,7 @@ def test_many_names_are_listed_only_where_none_is_near_and_hundreds_never():
     )
 
 
-def test_a_known_name_passes_and_another_is_refused():
+def test_a_known_name_passes_and_another_is_rejected():
     check_name("fruit", "pear", {"apple": 1, "pear": 2})
     with pytest.raises(ValueError, match=r"^fruit must be one of apple, pear; got \['pear'\]"):
         check_name("fruit", ["pear"], {"apple": 1, "pear": 2})

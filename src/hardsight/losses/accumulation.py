@@ -121,7 +121,7 @@ def compute_loss_func(
     weights, any other loss is summed and divided by `num_items_in_batch`. `average_tokens_across_devices` must be
     that of the `TrainingArguments` (where it is true, the Trainer itself multiplies by the number of processes).
     Labels to ignore must be -100, the only ones that the Trainer does not count; labels may be soft.
-    `AutomaticRescaling` is refused: no sum of it can be divided afterwards.
+    `AutomaticRescaling` is rejected: no sum of it can be divided afterwards.
     """
     if isinstance(loss, AutomaticRescaling):
         raise ValueError(

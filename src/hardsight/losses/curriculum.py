@@ -76,7 +76,7 @@ class MentorNetPD(nn.Module):
     """Cross-entropy weighted by `mentornet_weights`; the threshold is a moving average of a loss percentile.
 
     Call `set_progress(share of training done)` once an epoch. The percentile is that of the whole batch over all
-    processes; average and progress are in the state. In evaluation mode the average stands still.
+    processes; average and progress are in the state. In evaluation mode the average stays.
     """
 
     threshold: Tensor
@@ -206,7 +206,7 @@ class D2L(LossModule, of=d2l_loss):
         lid = check_range(float(lid), "lid", 0.0)
         check_range(progress, "progress", 0.0, 1.0)
         if lid == 0:
-            # Features all alike measure nothing: the epoch before stands for this one, as in the authors' code.
+            # Features all alike measure nothing: the epoch before counts twice, as in the authors' code.
             lid = float(self.recent[-1])
             if lid == 0:
                 return False

@@ -27,7 +27,7 @@ def weight_curve(
 ) -> Float[Tensor, "*shape"]:
     """GR's weight g(beta p^lam (1 - p)) of a sample whose label has probability p.
 
-    Identity transform: (2, 0) is the curve of CCE, 2(1-p); (4, 1) that of MAE, 4p(1-p); (2, q) that of GCE,
+    Identity transform: (2, 0) is the curve of CE, 2(1-p); (4, 1) that of MAE, 4p(1-p); (2, q) that of GCE,
     2 p^q (1-p), for which the paper's Eq. 7 prints beta = 1.
     """
     check_rescaling(beta, lam, transform)
@@ -45,7 +45,7 @@ def emphasis_focus(beta: float = 6.0, lam: float = 0.5, transform: Transform = "
     check_range(beta, "beta", 0.0, open_low=True)
     if isinstance(transform, str):
         return lam / (1 + lam)
-    from scipy.optimize import minimize_scalar  # here, because importing it takes longer than the rest of this room
+    from scipy.optimize import minimize_scalar  # here, because importing it takes longer than the rest of this package
 
     def negative_weight(probability: float) -> float:
         return -float(weight_curve(torch.tensor(probability, dtype=torch.float64), beta, lam, transform))

@@ -1,4 +1,4 @@
-"""The door every loss on logits goes through: checks, one row a sample, half precision widened, reduction.
+"""What every loss on logits does first and last: checks, one row a sample, half precision widened, reduction.
 
 Conventions of all losses on logits, those of `torch.nn.functional.cross_entropy`: logits are [classes],
 [batch, classes] or [batch, classes, ...]; the target holds class indices (the logits' shape without the classes) or,
@@ -280,7 +280,7 @@ def check_range(value: float | int, name: str, low: float, high: float = math.in
 
 
 def flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "rows"]:
-    """One weight a sample, of `like`'s dtype; another shape is refused, which would be broadcast without a word."""
+    """One weight a sample, of `like`'s dtype; another shape raises, as it would be broadcast unnoticed."""
     _check_weight_shape(sample_weight, shape)
     return sample_weight.reshape(-1).to(like.dtype)
 

@@ -39,7 +39,7 @@ def mae_loss(rows: Rows) -> Float[Tensor, "rows"]:
 
 @loss("gce", "GCELoss", "(1 − p_y^q)/q", "Zhang & Sabuncu, NeurIPS 2018", high=1 / 0.7)
 def gce_loss(rows: Rows, *, q: PositiveShare = 0.7) -> Float[Tensor, "rows"]:
-    """Generalised cross-entropy (1 - p_y^q) / q (Zhang & Sabuncu, 2018). In [0, 1/q]; q = 1 is MAE / 2, q -> 0 CCE."""
+    """Generalised cross-entropy (1 - p_y^q) / q (Zhang & Sabuncu, 2018). In [0, 1/q]; q = 1 is MAE / 2, q -> 0 CE."""
     return rows.expected(rows.log_softmax(), lambda log_p: box_cox(log_p, q))
 
 
@@ -67,7 +67,7 @@ def symmetric_cross_entropy(
 
 @loss("focal", "FocalLoss", "−(1 − p_y)^γ log p_y", "Lin et al., ICCV 2017")
 def focal_loss(rows: Rows, *, gamma: NotNegative = 2.0) -> Float[Tensor, "rows"]:
-    """-(1 - p_y)^gamma log p_y (Lin et al., 2017): cross-entropy that dwells on hard samples; gamma = 0 is CCE."""
+    """-(1 - p_y)^gamma log p_y (Lin et al., 2017): cross-entropy that dwells on hard samples; gamma = 0 is CE."""
     if gamma == 0:
         return -rows.expected(rows.log_softmax())
     # From log(1 - p): a power of 1 - p itself has an infinite slope at p = 1 when gamma < 1.

@@ -128,9 +128,6 @@ def combine(
                 remeasure(one, its_norm, its_label, its_doubt, head, to, samples, LOGITS, BIAS, SPREAD, CLASSES, DIM)
 
 
-# ruff: noqa: N803
-
-
 @triton.jit
 @no_type_check
 def store_logits(out, predicted, row, samples, inside, own_class, largest_other, masses, SPREAD: tl.constexpr):
@@ -161,9 +158,6 @@ def store_logits(out, predicted, row, samples, inside, own_class, largest_other,
         entropy = (spread_others + own * (total_top - label_logit)) / total + log_total
     tl.store(out + 8 * samples + row, squares, mask=inside)
     tl.store(out + 9 * samples + row, entropy, mask=inside)
-
-
-# ruff: noqa: N803
 
 
 # What is in doubt of a sample: every angle, or every number.
@@ -291,9 +285,9 @@ def remeasure(
     """The angles of one sample to all classes, and where every number is in doubt all of them."""
     weight, weight_inverse, bias, classes, stride = head
     out, predicted, row = place
-    anew = doubt == ALL_IN_DOUBT
+    again = doubt == ALL_IN_DOUBT
     exponent, length = tl.zeros((1,), tl.int32), tl.zeros((1,), tl.float32) + norm
-    if anew:
+    if again:
         exponent, length = _scaled(one, DIM)
     inverse = inverse_of(length)
     # A zero vector has no direction: every angle is a right one, and its logits need no product.
@@ -309,7 +303,7 @@ def remeasure(
         many = (weight, column, valid, one[3], stride)
         exponents = tl.zeros((CLASSES,), tl.int32)
         inverses = tl.load(weight_inverse + column, mask=valid, other=0.0)
-        if anew:
+        if again:
             exponents, lengths = _scaled(many, DIM)
             inverses = inverse_of(lengths)
         products, angle = _compare(one, many, exponent, exponents, inverse, inverses, DIM)
@@ -323,7 +317,7 @@ def remeasure(
     tl.store(out + samples + row, own)
     tl.store(out + 2 * samples + row, others + own)
     tl.store(out + 3 * samples + row, nearest, mask=there)
-    if anew:
+    if again:
         whole = tl.minimum(length * _power_of_two(exponent), _LARGEST)
         tl.store(out + row, tl.sum(whole, 0), mask=there)
         if LOGITS:

@@ -225,9 +225,6 @@ def _read_tile(classes: int) -> dict[str, int]:
     return {"ROWS": rows, "LANES": block // _RUN, "RUN": _RUN, "num_warps": max(1, min(32, warps))}
 
 
-# ruff: noqa: N803
-
-
 # What `totals` makes of the sums.
 _REDUCTIONS = {"weight": 0, "mean": 1, "sum": 2}
 MEAN, SUM = tl.constexpr(1), tl.constexpr(2)

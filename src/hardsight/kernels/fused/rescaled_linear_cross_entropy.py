@@ -46,12 +46,12 @@ def _write_slopes(z, column, label, others, half, slopes, here, width):
 
 @triton.jit
 @no_type_check
-def _leave_row(own, others, weight, sums, me, here, samples, knobs, EXP: tl.constexpr):
+def _leave_row(own, others, weight, sums, me, here, samples, emphasis, EXP: tl.constexpr):
     """Write loss, weight and log weight of some samples, from the logits of their labels and the others' log-sum-exp.
 
     The log weight is returned too.
     """
-    beta, log_beta, lam = knobs
+    beta, log_beta, lam = emphasis
     log_p, log_weight = log_p_and_weight(own, others, beta, log_beta, lam, EXP)
     log_weight = tl.where(weight == 0.0, float("-inf"), log_weight + tl.log(weight))
     tl.store(sums + me, tl.where(weight == 0.0, 0.0, -log_p * weight), mask=here)

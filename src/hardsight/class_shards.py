@@ -61,7 +61,7 @@ class ShardedHead(nn.Module):
         self.weight, self.bias = weight, bias
         self.rank, self.processes = distributed.rank_and_count(group)
         own = torch.tensor([-1 if first is None else first, *weight.shape, bias is not None], device=weight.device)
-        layout = [tuple(one) for one in _gathered(own.unsqueeze(0), [1] * self.processes, group).tolist()]
+        layout = [tuple(one) for one in distributed.gather_rows(own.unsqueeze(0), [1] * self.processes, group).tolist()]
         firsts = _check_parts(layout)
         self.first, self.classes = firsts[self.rank], sum(count for _, count, *_ in layout)
 
@@ -83,7 +83,7 @@ class ShardedHead(nn.Module):
         """How many samples each process brings; `others` have a row a sample. What does not fit raises in all."""
         failure = _misfit(features, self.dim, others)
         own = torch.tensor([[-1 if failure else len(features)]], device=self.weight.device)
-        counts = [count for (count,) in _gathered(own, [1] * self.processes, self.group).tolist()]
+        counts = [count for (count,) in distributed.gather_rows(own, [1] * self.processes, self.group).tolist()]
         if failure:
             raise ValueError(failure)
         if -1 in counts:
@@ -99,11 +99,11 @@ class ShardedHead(nn.Module):
 
     def share(self, x: Tensor) -> Tensor:
         """What every process has alike, such as a learnt scale: its gradient is the sum over all classes."""
-        return x if self.processes == 1 else applied(_Shared, x, trace_of(x), self.group)
+        return x if self.processes == 1 else applied(_SumGradients, x, trace_of(x), 1.0, self.group)
 
     def agree(self, x: Tensor) -> Tensor:
         """A result that every process has alike; what flows back to it is the mean over the processes."""
-        return x if self.processes == 1 else applied(_Agreed, x, trace_of(x), self.group)
+        return x if self.processes == 1 else applied(_SumGradients, x, trace_of(x), 1 / self.processes, self.group)
 
     def reduce(self, x: Tensor, how: str = "sum") -> Tensor:
         """Sum, max or min over the processes; carries no gradient."""
@@ -151,58 +151,31 @@ def _check_parts(layout: Sequence[tuple[int, int, int, int]]) -> list[int]:
     return list(said)
 
 
-def _gathered(x: Tensor, counts: Sequence[int], group: Group) -> Tensor:
-    """The rows of all processes, in the order of their ranks."""
-    if len(counts) == 1:
-        return x
-    padded = x.new_zeros((max(counts), *x.shape[1:]))
-    padded[: len(x)] = x
-    parts = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(parts, padded, group=group)
-    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
-
-
-def _summed(x: Tensor, group: Group) -> Tensor:
-    total = x.contiguous().clone()
-    dist.all_reduce(total, group=group)
-    return total
-
-
 class _GatherForShards(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, trace: Tensor, counts: list[int], factor: int, group: Group) -> Tensor:
         ctx.save_for_backward(trace)
         before = sum(counts[: dist.get_rank(group)])
         ctx.mine, ctx.factor, ctx.group = slice(before, before + len(x)), factor, group
-        return _gathered(x, counts, group)
+        return distributed.gather_rows(x, counts, group)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _summed(grad, ctx.group)[ctx.mine] * ctx.factor, None, None, None, None
+        everyone = distributed.sum_over_processes(grad.contiguous(), ctx.group)
+        return everyone[ctx.mine] * ctx.factor, None, None, None, None
 
 
-class _Shared(torch.autograd.Function):
+class _SumGradients(torch.autograd.Function):
+    """The input, whose gradient is a factor times the sum of what flows back to it in every process."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, trace: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, trace: Tensor, factor: float, group: Group) -> Tensor:
         ctx.save_for_backward(trace)
-        ctx.group = group
+        ctx.factor, ctx.group = factor, group
         return x.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None]:
-        return _summed(grad, ctx.group), None, None
-
-
-class _Agreed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, trace: Tensor, group: Group) -> Tensor:
-        ctx.save_for_backward(trace)
-        ctx.group = group
-        return x.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None]:
-        return _summed(grad, ctx.group) / dist.get_world_size(ctx.group), None, None
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return distributed.sum_over_processes(grad.contiguous(), ctx.group) * ctx.factor, None, None, None

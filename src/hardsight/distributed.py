@@ -190,6 +190,17 @@ def gather_samples(
     return applied(_GatherSamples, x, trace_of(x), count_samples(x, group) if counts is None else counts, group)
 
 
+def gather_rows(x: Shaped[Tensor, "own *rest"], counts: Sequence[int], group: Group = None) -> Tensor:
+    """So many rows of each process, in the order of their ranks; carries no gradient."""
+    if len(counts) == 1:
+        return x
+    padded = x.new_zeros((max(counts), *x.shape[1:]))
+    padded[: len(x)] = x
+    parts = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
 def sum_with_gradient(values: Tensor) -> Tensor:
     """Sum over all processes; what each does with it flows back to all of them, as do derivatives of that."""
     return applied(_SumWithGradient, values)
@@ -225,14 +236,10 @@ class _GatherSamples(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, trace: Tensor, counts: list[int], group: Group) -> Tensor:
         ctx.save_for_backward(trace)
-        padded = x.new_zeros((max(counts), *x.shape[1:]))
-        padded[: len(x)] = x
-        parts = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(parts, padded, group=group)
         rank = dist.get_rank(group)
         ctx.mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
         ctx.world = len(counts)
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        return gather_rows(x, counts, group)
 
     @staticmethod
     @once_differentiable

@@ -120,6 +120,16 @@ def check_loss(name, averaged=False):
     close(x.grad, by_features[here] * (len(own_classes) if averaged else 1))
 
 
+def check_network():
+    # A network in DistributedDataParallel before the head: its averaged gradient is that of one process.
+    torch.manual_seed(1)
+    one = torch.nn.Linear(dim, dim).double()
+    whole = trained(lambda a, b: losses.avh_loss(features @ a.T + b, weight, labels, 7.0), one.weight, one.bias)
+    wrapped = torch.nn.parallel.DistributedDataParallel(one)
+    losses.avh_loss(wrapped(features[here]), make(averaged=True), labels[here], 7.0).backward()
+    close([one.weight.grad, one.bias.grad], list(whole[1:]))
+
+
 def check_second_derivative():
     x = features[here].clone().requires_grad_()
     value = losses.avh_loss(x, make(), labels[here])
@@ -148,6 +158,7 @@ for name in wide:
 for name in expected:
     attempt(name, lambda: check_loss(name))
 attempt("averaged", lambda: check_loss("avh, mean", averaged=True))
+attempt("network", check_network)
 attempt("second derivative", check_second_derivative)
 last = rank == len(own_classes) - 1
 rejects("dim", lambda: ShardedHead(weight[mine, : dim - last]), "same dim", "4")

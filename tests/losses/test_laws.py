@@ -13,8 +13,9 @@ from torch import Tensor, nn
 import hardsight.losses
 from hardsight.losses.registry import LOSSES, LossEntry, Sizes
 
-# Heads, which make logits; and cross-entropy followed by gradient rescaling, both of which have an entry.
-NOT_A_LOSS = {"AngularLinear", "CosineLinear", "AutomaticRescaling"}
+# Heads, which make logits; cross-entropy followed by gradient rescaling, both of which have an entry; and a mean over
+# triplets that it mines itself, which has no loss of a sample.
+NOT_A_LOSS = {"AngularLinear", "CosineLinear", "AutomaticRescaling", "TripletLoss"}
 LOW_PRECISION = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -91,7 +91,7 @@ def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
 
 
 # Triton has both too, made for kernels: on the host each takes microseconds of a call that should take tens.
-def blocks_of(count: int | torch.SymInt, size: int) -> int:
+def blocks_of(count: int, size: int) -> int:
     """How many blocks of a size hold so many."""
     return -(-count // size)
 
@@ -136,9 +136,9 @@ def aligned(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -
     return torch.empty(rows, aligned_width(columns), dtype=dtype, device=device)[:, :columns]
 
 
-def aligned_width(columns: int | torch.SymInt) -> int:
-    """The width with which such a matrix lies in memory."""
-    return blocks_of(columns, 64) * 64
+def aligned_width(columns: Any) -> Any:
+    """The width with which such a matrix lies in memory; of a traced size, a traced one."""
+    return -(-columns // 64) * 64
 
 
 def padded(weight: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def grid(rows: Rows) -> "Figure":
 
 def bound(rows: Rows) -> "Figure":
     """Last accuracy at every λ and β with 40 % noise, and the β above which equal probabilities are unstable."""
-    # A λ of 0.1 has no bound: the weight falls with the probability.
+    # Of a λ of 0.1 the weight falls with the probability: there is no bound.
     there = sorted(rows.options("lam"))
     with drawing(5.6, 4.0) as figure:
         (axes,) = figure.axes
@@ -112,11 +112,13 @@ def bound(rows: Rows) -> "Figure":
         axes.set_xlim(-0.6, len(there) - 0.4)
         axes.set_ylim(0, _MOST)
         axes.set_xticks(range(len(there)), [f"{lam:g}" for lam in there])
+        axes.set_yticks(rows.options("beta"))
+        axes.grid(False)
         axes.set_xlabel("λ")
         axes.set_ylabel("β")
-        axes.legend(fontsize=7, loc="upper left")
+        axes.legend(fontsize=7, loc="upper left", ncols=2)
     return figure
 
 
 # Classes of MNIST, and the end of the axis of β.
-_CLASSES, _MOST = 10, 22.0
+_CLASSES, _MOST = 10, 25.0

@@ -64,7 +64,13 @@ def occlusion(images: Images, level: Level, *, generator: torch.Generator, fill:
     samples, _, height, width = pixels.shape
     side = amount.reshape(-1, 1).expand(samples, 1).sqrt()
     places = torch.rand(2, samples, 1, generator=generator, device=pixels.device, dtype=pixels.dtype)
-    covered = [_span(side, place, size) for place, size in zip(places, (height, width), strict=True)]
+    covered = []
+    for place, size in zip(places, (height, width), strict=True):
+        # A stretch of round(side * size) that starts at a share `place` of what is free.
+        length = (side * size).round()
+        start = (place * (size - length + 1)).floor()
+        positions = torch.arange(size, device=side.device)
+        covered.append((positions >= start) & (positions < start + length))
     mask = covered[0][:, None, :, None] & covered[1][:, None, None, :]
     return closed(torch.where(mask, fill, pixels), images)
 
@@ -121,11 +127,3 @@ def _blur_matrices(sigma: Tensor, size: int) -> Tensor:
     matrices = torch.zeros(len(sigma), size, size, device=sigma.device, dtype=torch.float64)
     matrices.scatter_add_(2, source.expand(len(sigma), -1, -1), weights.unsqueeze(1).expand(-1, size, -1))
     return matrices.to(sigma.dtype)
-
-
-def _span(side: Tensor, place: Tensor, size: int) -> Tensor:
-    """Which of `size` positions a stretch of round(side * size) covers that starts at a share `place` of the free."""
-    length = (side * size).round()
-    start = (place * (size - length + 1)).floor()
-    positions = torch.arange(size, device=side.device)
-    return (positions >= start) & (positions < start + length)

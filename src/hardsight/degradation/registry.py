@@ -36,69 +36,20 @@ class Degradation:
     source: str
 
 
-_AVH = "AVH, Appendix B.1; Geirhos et al. (2018)"
-_OURS = "this project's levels"
+_AVH, _OURS = "AVH, Appendix B.1; Geirhos et al. (2018)", "this project's levels"
+_HALF = "half-width of the noise; a pixel's range is 1"
+# Name, function, levels, unit, the level that changes nothing, larger is harder, random, source.
 _ALL = (
+    Degradation("contrast", contrast, (0.1, 0.2, 0.3, 0.6, 1.0), "share of the contrast kept", 1.0, False, False, _AVH),
+    Degradation("uniform_noise", uniform_noise, (0.4, 0.3, 0.2, 0.1, 0.0), _HALF, 0.0, True, True, _AVH),
     Degradation(
-        name="contrast",
-        function=contrast,
-        levels=(0.1, 0.2, 0.3, 0.6, 1.0),
-        unit="share of the contrast kept",
-        no_change=1.0,
-        larger_is_harder=False,
-        random=False,
-        source=_AVH,
+        "blur", gaussian_blur, (4.0, 2.0, 1.0, 0.5, 0.0), "standard deviation in pixels", 0.0, True, False, _OURS
     ),
     Degradation(
-        name="uniform_noise",
-        function=uniform_noise,
-        levels=(0.4, 0.3, 0.2, 0.1, 0.0),
-        unit="half-width of the noise; a pixel's range is 1",
-        no_change=0.0,
-        larger_is_harder=True,
-        random=True,
-        source=_AVH,
+        "brightness", brightness, (0.1, 0.2, 0.4, 0.7, 1.0), "share of the light kept", 1.0, False, False, _OURS
     ),
-    Degradation(
-        name="blur",
-        function=gaussian_blur,
-        levels=(4.0, 2.0, 1.0, 0.5, 0.0),
-        unit="standard deviation in pixels",
-        no_change=0.0,
-        larger_is_harder=True,
-        random=False,
-        source=_OURS,
-    ),
-    Degradation(
-        name="brightness",
-        function=brightness,
-        levels=(0.1, 0.2, 0.4, 0.7, 1.0),
-        unit="share of the light kept",
-        no_change=1.0,
-        larger_is_harder=False,
-        random=False,
-        source=_OURS,
-    ),
-    Degradation(
-        name="jpeg",
-        function=jpeg,
-        levels=(5.0, 10.0, 20.0, 50.0, 95.0),
-        unit="quality from 1 to 100",
-        no_change=None,
-        larger_is_harder=False,
-        random=False,
-        source=_OURS,
-    ),
-    Degradation(
-        name="occlusion",
-        function=occlusion,
-        levels=(0.5, 0.3, 0.2, 0.1, 0.0),
-        unit="share of the area covered",
-        no_change=0.0,
-        larger_is_harder=True,
-        random=True,
-        source=_OURS,
-    ),
+    Degradation("jpeg", jpeg, (5.0, 10.0, 20.0, 50.0, 95.0), "quality from 1 to 100", None, False, False, _OURS),
+    Degradation("occlusion", occlusion, (0.5, 0.3, 0.2, 0.1, 0.0), "share of the area covered", 0.0, True, True, _OURS),
 )
 
 DEGRADATIONS: dict[str, Degradation] = {entry.name: entry for entry in _ALL}

@@ -36,12 +36,11 @@ def flip_symmetric(
     >>> int(noisy.changed.sum()), bool((noisy.labels[noisy.changed] != clean[noisy.changed]).all())
     (400, True)
     """
-    check_labels(labels, num_classes, generator)
-    check_rate(rate)
+    check_labels(labels, num_classes, generator, rate)
     chosen = choose(torch.ones_like(labels, dtype=torch.bool), rate, exact, generator)
     # One of the other classes is one of the C - 1 steps forward around the circle of classes.
     steps = torch.randint(1, num_classes, labels.shape, generator=generator, device=labels.device)
-    return _replaced(labels, (labels.long() + steps) % num_classes, chosen)
+    return replaced(labels, (labels.long() + steps) % num_classes, chosen)
 
 
 def flip_within_groups(
@@ -59,8 +58,7 @@ def flip_within_groups(
     """
     check_tensor("labels", labels)
     group_of = torch.as_tensor(groups, device=labels.device).long()
-    check_labels(labels, group_of.numel(), generator)
-    check_rate(rate)
+    check_labels(labels, group_of.numel(), generator, rate)
     # Classes sorted by group: a group is then a run of neighbours, and another member a step around that run.
     order = torch.argsort(group_of, stable=True)
     position = torch.argsort(order)
@@ -73,7 +71,7 @@ def flip_within_groups(
     steps = 1 + torch.minimum((uniform * (size - 1)).long(), (size - 2).clamp_min(0))
     start = starts[labels.long()]
     place = (position[labels.long()] - start + steps) % size
-    return _replaced(labels, order[start + place], chosen)
+    return replaced(labels, order[start + place], chosen)
 
 
 def flip_by_mapping(
@@ -91,8 +89,7 @@ def flip_by_mapping(
     `next_in_group(CIFAR100_COARSE)`. Classes that are not in it stay clean, so the share over all labels is lower
     than `rate`; `exact` counts among the labels that can change.
     """
-    check_labels(labels, num_classes, generator)
-    check_rate(rate)
+    check_labels(labels, num_classes, generator, rate)
     for source, target in mapping.items():
         if not (0 <= source < num_classes and 0 <= target < num_classes):
             raise ValueError(
@@ -102,7 +99,7 @@ def flip_by_mapping(
     if mapping:
         target_of[list(mapping.keys())] = torch.tensor(list(mapping.values()))
     targets = target_of.to(labels.device)[labels.long()]
-    return _replaced(labels, targets, choose(targets != labels, rate, exact, generator))
+    return replaced(labels, targets, choose(targets != labels, rate, exact, generator))
 
 
 def flip_pairwise(
@@ -114,10 +111,9 @@ def flip_pairwise(
     exact: bool = False,
 ) -> NoisyLabels:
     """Replace each label, with probability `rate`, by the next class, the last by the first (Han et al., 2018)."""
-    check_labels(labels, num_classes, generator)
-    check_rate(rate)
+    check_labels(labels, num_classes, generator, rate)
     chosen = choose(torch.ones_like(labels, dtype=torch.bool), rate, exact, generator)
-    return _replaced(labels, (labels.long() + 1) % num_classes, chosen)
+    return replaced(labels, (labels.long() + 1) % num_classes, chosen)
 
 
 def flip_by_matrix(
@@ -143,7 +139,7 @@ def flip_by_matrix(
         worst = int((sums - 1).abs().argmax())
         raise ValueError(f"transition must have rows that sum to 1; row {worst} sums to {float(sums[worst]):.6g}")
     uniform = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
-    return _replaced(labels, draw_from_rows(matrix, labels.long(), uniform), torch.ones_like(uniform, dtype=torch.bool))
+    return replaced(labels, draw_from_rows(matrix, labels.long(), uniform), torch.ones_like(uniform, dtype=torch.bool))
 
 
 def human_labels(
@@ -166,14 +162,14 @@ def human_labels(
             raise ValueError("generator must be given to draw one of several annotators; got None")
         column = torch.randint(answers.shape[1], labels.shape, generator=generator, device=labels.device)
         answers = answers.gather(1, column.unsqueeze(1)).squeeze(1)
-    return _replaced(labels, answers, torch.ones_like(labels, dtype=torch.bool))
+    return replaced(labels, answers, torch.ones_like(labels, dtype=torch.bool))
 
 
 def measured_transition(
     labels: Integer[Tensor, "samples"], noisy: Integer[Tensor, "samples"], num_classes: int
 ) -> Float[Tensor, "classes classes"]:
     """Share of each class's samples under each noisy label, float64; the row of an absent class is zero."""
-    check_labels(labels, num_classes, None)
+    check_labels(labels, num_classes)
     validation.check_labels(noisy, len(labels), num_classes, "noisy")
     pairs = labels.long() * num_classes + noisy.to(labels.device).long()
     counts = torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes).double()
@@ -210,8 +206,10 @@ def choose(
     return chosen
 
 
-def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | None) -> None:
-    """At least two classes, labels of a type that can hold them all, and a generator that draws on their device."""
+def check_labels(
+    labels: Tensor, num_classes: int, generator: torch.Generator | None = None, rate: float | None = None
+) -> None:
+    """At least two classes, labels of a type that can hold them all, a generator on their device, a share as rate."""
     check_integers("labels", labels)
     check_count("num_classes", num_classes, "so that there is another class", least=2)
     if num_classes - 1 > torch.iinfo(labels.dtype).max:
@@ -220,6 +218,8 @@ def check_labels(labels: Tensor, num_classes: int, generator: torch.Generator | 
     validation.check_labels(labels, len(labels), num_classes)
     if generator is not None:
         check_generator(generator, labels.device)
+    if rate is not None:
+        check_rate(rate)
 
 
 def check_generator(generator: torch.Generator, device: torch.device) -> None:
@@ -242,6 +242,7 @@ def check_rate(rate: float) -> None:
     check_share("rate", rate, "the share of labels to change")
 
 
-def _replaced(labels: Tensor, new: Tensor, where: Tensor) -> NoisyLabels:
+def replaced(labels: Tensor, new: Tensor, where: Tensor) -> NoisyLabels:
+    """The new labels there, in the type of the old, and which of them differ."""
     noisy = torch.where(where, new.to(labels.dtype), labels)
     return NoisyLabels(noisy, noisy != labels)

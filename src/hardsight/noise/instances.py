@@ -8,7 +8,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.names import check_name
-from hardsight.noise.classes import NoisyLabels, check_labels, check_rate, check_rows, draw_from_rows
+from hardsight.noise.classes import NoisyLabels, check_labels, check_rows, draw_from_rows, replaced
 from hardsight.validation import check_tensor
 
 # One block of samples at a time: the scores of a block are at most this many numbers.
@@ -32,8 +32,7 @@ def flip_by_projection(
     cut to [0, 1]; each W_y is standard normal, and features are the flattened images. Cutting moves the mean of q:
     at rate 0.1 it is 0.129. Rates 0 and 1, and `spread` 0, are kept as they are.
     """
-    check_labels(labels, num_classes, generator)
-    check_rate(rate)
+    check_labels(labels, num_classes, generator, rate)
     if not spread >= 0:
         raise ValueError(f"spread must be at least 0, the standard deviation of the flip rates; got {spread!r}")
     check_rows("features", features, labels)
@@ -57,8 +56,7 @@ def flip_by_projection(
             scores[:, label] = -torch.inf
             rows = torch.arange(len(block), device=labels.device)
             noisy[block] = draw_from_rows(scores.softmax(1), rows, uniform[1, block])
-    noisy = noisy.to(labels.dtype)
-    return NoisyLabels(noisy, noisy != labels)
+    return replaced(labels, noisy, chosen)
 
 
 def flip_by_margin(
@@ -78,9 +76,8 @@ def flip_by_margin(
     """
     check_tensor("probabilities", probabilities)
     num_classes = probabilities.shape[1]
-    check_labels(labels, num_classes, generator)
+    check_labels(labels, num_classes, generator, rate)
     check_rows("probabilities", probabilities, labels)
-    check_rate(rate)
     margin, target = _margins(probabilities, labels)
     polynomials = {
         "quadratic": (1 - margin**2) / 2,
@@ -89,8 +86,7 @@ def flip_by_margin(
     }
     check_name("kind", kind, polynomials)
     draws = torch.rand(labels.shape, generator=generator, device=labels.device, dtype=torch.float64)
-    noisy = torch.where(draws < _scaled_to_mean(polynomials[kind], rate), target.to(labels.dtype), labels)
-    return NoisyLabels(noisy, noisy != labels)
+    return replaced(labels, target, draws < _scaled_to_mean(polynomials[kind], rate))
 
 
 def _margins(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -87,7 +87,7 @@ def test_what_does_not_fit_together_is_refused(changes, sentence):
     [
         ([5], r"indices must lie in \[0, 4\]"),
         ([-1], "indices must lie in"),
-        (torch.ones(5, dtype=torch.bool), "indices must be integers; for a mask"),
+        (torch.ones(5, dtype=torch.bool), "indices must be integers, for a mask"),
         (torch.zeros(2, 2, dtype=torch.int64), "indices must be a list of positions"),
     ],
 )
@@ -276,5 +276,5 @@ class TestFiles:
 
 def test_indices_are_not_rounded():
     assert len(small().subset([])) == 0
-    with pytest.raises(ValueError, match=r"indices must be integers; got torch\.float32"):
+    with pytest.raises(ValueError, match=r"indices must be integers, .*; got torch\.float32"):
         small().subset(torch.tensor([0.5]))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hardsight.datasets.paths import Below, follow, stays_inside
+from hardsight.datasets.paths import Below
+from hardsight.files.inside import follow, stays_inside
 
 
 @pytest.mark.parametrize("entry", ["a.png", "a/b.png", "./a.png", "a b/c d.png", "a/..b/c", "...", "a/b/"])

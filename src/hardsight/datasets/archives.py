@@ -10,8 +10,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from hardsight.datasets.paths import stays_inside
 from hardsight.files import RefusedError, plain_file, reading
+from hardsight.files.inside import stays_inside
 
 # Bytes, all of them zero, that the usual programs write after the last file of a tar.
 _ENDS_A_TAR = 1 << 14
@@ -71,7 +71,8 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
     with opened:
         members = []
         for member in opened:
-            entries.check(member.name, member.size, _plain_tar(member))
+            # A sparse file may be of any size in an archive of a few bytes.
+            entries.check(member.name, member.size, member.isdir() or (member.isreg() and not member.issparse()))
             members.append(member)
         if opened.fileobj is not None and opened.fileobj.tell() == opened.offset:
             # The file ended where a header, or the block of zeros that ends every tar, was to be read.
@@ -80,14 +81,20 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
         while not isinstance(opened.fileobj, io.BufferedReader | None) and (rest := opened.fileobj.read(1 << 20)):
             entries.count(len(rest))
         for member in members:
-            _write(opened, member, place / member.name)
+            # The content alone: tarfile's own filter for data takes over modes, and times that there are not.
+            path, source = place / member.name, opened.extractfile(member)
+            (path if source is None else path.parent).mkdir(parents=True, exist_ok=True)
+            if source is not None:
+                with source, path.open("wb") as file:
+                    shutil.copyfileobj(source, file)
 
 
 def _extract_zip(archive: Path, place: Path, entries: "_Entries") -> None:
     with zipfile.ZipFile(archive) as opened:
         _check_count(archive, len(opened.infolist()))
         for entry in opened.infolist():
-            entries.check(entry.filename, entry.file_size, _plain_zip(entry))
+            kind = stat.S_IFMT(entry.external_attr >> 16)
+            entries.check(entry.filename, entry.file_size, kind in (0, stat.S_IFREG, stat.S_IFDIR))
         try:
             opened.extractall(place)
         except RuntimeError as error:
@@ -139,17 +146,6 @@ class _Member(tarfile.TarInfo):
         return member
 
 
-def _write(opened: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    """The content alone: `extractall` takes over owners and modes, too, unless told otherwise from Python 3.11.4 on."""
-    source = opened.extractfile(member)
-    if source is None:
-        path.mkdir(parents=True, exist_ok=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with source, path.open("wb") as file:
-        shutil.copyfileobj(source, file)
-
-
 def _nothing(archive: Path) -> str:
     return f"{archive} holds nothing: download it again"
 
@@ -163,13 +159,3 @@ def _check_count(archive: Path, found: int) -> None:
     # The largest number says that the count is too large for this record.
     if mark and counted not in (0xFFFF, found & 0xFFFF):
         raise zipfile.BadZipFile
-
-
-def _plain_tar(member: tarfile.TarInfo) -> bool:
-    # A sparse file may be of any size in an archive of a few bytes.
-    return member.isdir() or (member.isreg() and not member.issparse())
-
-
-def _plain_zip(entry: zipfile.ZipInfo) -> bool:
-    kind = stat.S_IFMT(entry.external_attr >> 16)
-    return kind in (0, stat.S_IFREG, stat.S_IFDIR)

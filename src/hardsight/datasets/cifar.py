@@ -7,14 +7,13 @@ Python: pickled dicts with the same rows under `data`, and the labels.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from hardsight.datasets.formats import load_arrays
 from hardsight.datasets.hierarchy import Hierarchy
-from hardsight.datasets.interface import ArrayDataset
+from hardsight.datasets.interface import ArrayDataset, from_arrays
 from hardsight.files import read_bytes
 from hardsight.names import check_name
 
@@ -63,39 +62,21 @@ CIFAR100_HIERARCHY = Hierarchy.from_groups(CIFAR100_CLASSES, _CIFAR100_GROUPS)
 VEHICLES10_CLASSES = _CIFAR100_GROUPS["vehicles_1"] + _CIFAR100_GROUPS["vehicles_2"]
 
 
-class _Rows(NamedTuple):
-    images: np.ndarray
-    labels: np.ndarray
-    coarse: np.ndarray | None
-
-
 def read_cifar10(folder: Path | str, split: str = "train") -> ArrayDataset:
     """CIFAR-10, uint8 [N, 3, 32, 32], in the official order."""
-    rows = _read(Path(folder), _CIFAR10_FILES, split, label_bytes=1)
-    return ArrayDataset(
-        images=torch.from_numpy(rows.images),
-        labels=torch.from_numpy(rows.labels),
-        class_names=CIFAR10_CLASSES,
-        name="cifar10",
-        split=split,
-    )
+    images, labels = _read(Path(folder), _CIFAR10_FILES, split, (CIFAR10_CLASSES,))
+    return from_arrays("cifar10", split, images, labels[0], CIFAR10_CLASSES)
 
 
 def read_cifar100(folder: Path | str, split: str = "train", *, granularity: str = "fine") -> ArrayDataset:
     """CIFAR-100, uint8 [N, 3, 32, 32]; labelled by its 100 "fine" or 20 "coarse" classes, the others in `columns`."""
-    rows = _read(Path(folder), _CIFAR100_FILES, split, label_bytes=2)
-    fine = torch.from_numpy(rows.labels)
-    coarse = CIFAR100_HIERARCHY.coarsen(fine) if rows.coarse is None else torch.from_numpy(rows.coarse)
     check_name("granularity", granularity, ("fine", "coarse"))
-    chosen = fine if granularity == "fine" else coarse
-    return ArrayDataset(
-        images=torch.from_numpy(rows.images),
-        labels=chosen,
-        class_names=CIFAR100_CLASSES if granularity == "fine" else CIFAR100_HIERARCHY.coarse_names,
-        columns={"coarse_labels": coarse} if granularity == "fine" else {"fine_labels": fine},
-        name="cifar100",
-        split=split,
-    )
+    names = {"fine": CIFAR100_CLASSES, "coarse": CIFAR100_HIERARCHY.coarse_names}
+    images, (fine, *found) = _read(Path(folder), _CIFAR100_FILES, split, tuple(names.values()))
+    coarse = found[0] if found else np.array(CIFAR100_HIERARCHY.parents)[fine]
+    if granularity == "fine":
+        return from_arrays("cifar100", split, images, fine, names["fine"], coarse_labels=coarse)
+    return from_arrays("cifar100", split, images, coarse, names["coarse"], fine_labels=fine)
 
 
 def read_vehicles10(folder: Path | str, split: str = "train") -> ArrayDataset:
@@ -107,36 +88,35 @@ def read_vehicles10(folder: Path | str, split: str = "train") -> ArrayDataset:
     return dataclasses.replace(part, labels=place[part.labels], class_names=VEHICLES10_CLASSES, name="vehicles10")
 
 
-def _read(folder: Path, files: Mapping[str, tuple[str, ...]], split: str, label_bytes: int) -> _Rows:
+def _read(
+    folder: Path, files: Mapping[str, tuple[str, ...]], split: str, classes: tuple[tuple[str, ...], ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images, and a row of labels for each kind of classes that the files have: fine, then coarse."""
     check_name("split", split, files)
-    names = files[split]
-    if any((folder / f"{name}.bin").exists() for name in names):
-        parts = [_read_binary(folder / f"{name}.bin", label_bytes) for name in names]
-    else:
-        parts = [_read_python(folder / name) for name in names]
-    coarse = [part.coarse for part in parts if part.coarse is not None]
-    return _Rows(
-        np.concatenate([part.images for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate(coarse) if coarse else None,
-    )
+    binary = any((folder / f"{name}.bin").exists() for name in files[split])
+    parts = []
+    for name in files[split]:
+        path = folder / f"{name}.bin" if binary else folder / name
+        images, labels = _read_binary(path, len(classes)) if binary else _read_python(path)
+        for row, names in zip(labels, classes, strict=False):
+            if len(row) and not 0 <= int(row.min()) <= int(row.max()) < len(names):
+                got = f"{int(row.min())} to {int(row.max())}"
+                raise ValueError(f"{path} must hold labels in [0, {len(names) - 1}]; got {got}")
+        parts.append((images.reshape(-1, 3, 32, 32), labels))
+    return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts], axis=1)
 
 
-def _read_binary(path: Path, label_bytes: int) -> _Rows:
+def _read_binary(path: Path, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     record = label_bytes + _PIXELS
     raw = np.frombuffer(read_bytes(path), np.uint8)
     if not len(raw) or len(raw) % record:
         raise ValueError(f"{path} is truncated: it must hold whole records of {record} bytes; got {len(raw)} bytes")
     rows = raw.reshape(-1, record)
-    labels = rows[:, label_bytes - 1].astype(np.int64)
-    _check_labels(path, labels, 10 if label_bytes == 1 else 100)
-    images = rows[:, label_bytes:].reshape(-1, 3, 32, 32).copy()
-    coarse = rows[:, 0].astype(np.int64) if label_bytes == 2 else None
-    _check_coarse(path, coarse)
-    return _Rows(images, labels, coarse)
+    # The fine label is next to the pixels.
+    return rows[:, label_bytes:], rows[:, :label_bytes].T[::-1]
 
 
-def _read_python(path: Path) -> _Rows:
+def _read_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     content = load_arrays(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a dict; got {type(content).__name__}")
@@ -144,22 +124,7 @@ def _read_python(path: Path) -> _Rows:
     pixels, labels = batch.get("data"), batch.get("labels", batch.get("fine_labels"))
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
         raise ValueError(f"{path} must hold uint8 [N, {_PIXELS}] under data")
-    columns = [np.asarray(column) for column in (labels, batch.get("coarse_labels")) if column is not None]
-    if not columns or any(column.shape != (len(pixels),) or column.dtype.kind not in "iu" for column in columns):
+    rows = [np.asarray(row) for row in (labels, batch.get("coarse_labels")) if row is not None]
+    if not rows or any(row.shape != (len(pixels),) or row.dtype.kind not in "iu" for row in rows):
         raise ValueError(f"{path} must hold {len(pixels)} whole-number labels, one an image")
-    _check_labels(path, columns[0], 100 if "fine_labels" in batch else 10)
-    coarse = columns[1].astype(np.int64) if len(columns) == 2 else None
-    _check_coarse(path, coarse)
-    return _Rows(pixels.reshape(-1, 3, 32, 32).copy(), columns[0].astype(np.int64), coarse)
-
-
-def _check_coarse(path: Path, coarse: np.ndarray | None) -> None:
-    if coarse is not None:
-        _check_labels(path, coarse, len(CIFAR100_HIERARCHY.coarse_names))
-
-
-def _check_labels(path: Path, labels: np.ndarray, num_classes: int) -> None:
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
-        raise ValueError(
-            f"{path} must hold labels in [0, {num_classes - 1}]; got {int(labels.min())} to {int(labels.max())}"
-        )
+    return pixels, np.stack(rows)

@@ -47,11 +47,11 @@ def decode(
     """
     from PIL import Image, ImageOps
 
+    height, width = (size, size) if isinstance(size, int) else size or (0, 0)
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as opened:
             if size is not None and opened.format == "JPEG":
                 # JPEG decodes directly to a half, quarter or eighth: never below twice the wanted size.
-                height, width = _pair(size)
                 opened.draft("RGB", (2 * max(height, width), 2 * max(height, width)))
             pixels = opened.width * opened.height
             if pixels > most:
@@ -60,8 +60,9 @@ def decode(
                 ImageOps.exif_transpose(opened, in_place=True)
                 upright = _eight_bits(opened, opened.format)
                 upright = upright if upright.mode == "RGB" else upright.convert("RGB")
-                if size is not None:
-                    upright = _resize(upright, _pair(size), fit)
+                if size is not None and upright.size != (width, height):
+                    resize = ImageOps.fit if fit == "crop" else Image.Image.resize
+                    upright = resize(upright, (width, height), Image.Resampling.BILINEAR)
                 values = np.asarray(upright)
                 # Before the last copy the image itself lets go of its pixels.
                 del upright
@@ -71,7 +72,9 @@ def decode(
         raise
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...
     except Exception as error:
-        raise ValueError(f"it does not decode as an image ({_first_words(error)})") from error
+        # Pillow names the in-memory buffer, which says nothing to a reader.
+        reason = (str(error).splitlines() or [type(error).__name__])[0].split(" <_io")[0]
+        raise ValueError(f"it does not decode as an image ({reason})") from error
 
 
 def in_order(
@@ -108,24 +111,3 @@ def _eight_bits(image: "PillowImage", kind: str | None) -> "PillowImage":
     if image.mode in ("I", "F"):
         raise ValueError("its 32-bit pixels do not say what white is; save it with 8 or 16 bits")
     return image
-
-
-def _resize(image: "PillowImage", size: tuple[int, int], fit: str) -> "PillowImage":
-    from PIL import Image, ImageOps
-
-    height, width = size
-    if image.size == (width, height):
-        return image
-    if fit == "crop":
-        return ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
-    return image.resize((width, height), Image.Resampling.BILINEAR)
-
-
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size
-
-
-def _first_words(error: Exception) -> str:
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    # Pillow names the in-memory buffer, which says nothing to a reader.
-    return text.split(" <_io")[0]

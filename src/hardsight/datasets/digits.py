@@ -6,6 +6,7 @@ SVHN: `{train,test,extra}_32x32.mat` with X [32, 32, 3, N] and y [N, 1], where 1
 """
 
 import bz2
+import functools
 import gzip
 import io
 import math
@@ -13,10 +14,9 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from hardsight.datasets.formats import load_matlab
-from hardsight.datasets.interface import ArrayDataset
+from hardsight.datasets.interface import ArrayDataset, from_arrays
 from hardsight.files import RefusedError, check_unpacked, plain_file, read_bytes, reading
 from hardsight.names import check_name
 
@@ -35,25 +35,11 @@ _USPS_FILES, _USPS_SIDE = {"train": "usps", "test": "usps.t"}, 16
 _MOST_BYTES, _MOST_IMAGES = 200_000_000, 73_000
 
 
-def read_mnist(folder: Path | str, split: str = "train") -> ArrayDataset:
-    """MNIST, uint8 [N, 1, 28, 28]."""
-    return _read_idx_pair(Path(folder), split, "mnist", DIGITS)
-
-
-def read_fashion_mnist(folder: Path | str, split: str = "train") -> ArrayDataset:
-    """Fashion-MNIST, uint8 [N, 1, 28, 28]."""
-    return _read_idx_pair(Path(folder), split, "fashion-mnist", FASHION)
-
-
-def read_kmnist(folder: Path | str, split: str = "train") -> ArrayDataset:
-    """Kuzushiji-MNIST, uint8 [N, 1, 28, 28]."""
-    return _read_idx_pair(Path(folder), split, "kmnist", KUZUSHIJI)
-
-
-def _read_idx_pair(folder: Path, split: str, name: str, class_names: tuple[str, ...]) -> ArrayDataset:
+def _read_idx_pair(name: str, class_names: tuple[str, ...], folder: Path | str, split: str = "train") -> ArrayDataset:
+    """MNIST or a set in its format, uint8 [N, 1, 28, 28]."""
     check_name("split", split, _IDX_PREFIX)
-    image_file = _find_idx(folder, f"{_IDX_PREFIX[split]}-images", "idx3-ubyte")
-    label_file = _find_idx(folder, f"{_IDX_PREFIX[split]}-labels", "idx1-ubyte")
+    image_file = _find_idx(Path(folder), f"{_IDX_PREFIX[split]}-images", "idx3-ubyte")
+    label_file = _find_idx(Path(folder), f"{_IDX_PREFIX[split]}-labels", "idx1-ubyte")
     images, labels = read_idx(image_file), read_idx(label_file)
     if images.dtype != np.uint8 or images.ndim != 3 or 0 in images.shape[1:]:
         raise ValueError(f"{image_file} must hold uint8 [N, H, W]; got {images.dtype} {list(images.shape)}")
@@ -61,13 +47,13 @@ def _read_idx_pair(folder: Path, split: str, name: str, class_names: tuple[str, 
         raise ValueError(f"{label_file} must hold {len(images)} labels, one an image; got {list(labels.shape)}")
     if len(labels) and int(labels.max()) >= len(class_names):
         raise ValueError(f"{label_file} must hold labels below {len(class_names)}; got {int(labels.max())}")
-    return ArrayDataset(
-        images=torch.from_numpy(images.copy()).unsqueeze(1),
-        labels=torch.from_numpy(labels.astype(np.int64)),
-        class_names=class_names,
-        name=name,
-        split=split,
-    )
+    # A copy, because what is read from a file cannot be written to.
+    return from_arrays(name, split, images[:, None].copy(), labels, class_names)
+
+
+read_mnist = functools.partial(_read_idx_pair, "mnist", DIGITS)
+read_fashion_mnist = functools.partial(_read_idx_pair, "fashion-mnist", FASHION)
+read_kmnist = functools.partial(_read_idx_pair, "kmnist", KUZUSHIJI)
 
 
 def _find_idx(folder: Path, stem: str, kind: str) -> Path:
@@ -95,20 +81,15 @@ def read_idx(path: Path | str) -> np.ndarray:
         dtype = np.dtype(_IDX_TYPES[head[2]])
         wanted, size = math.prod(shape) * dtype.itemsize, path.stat().st_size
         check_unpacked(path, wanted if path.suffix == ".gz" else min(wanted, size), size)
-        # One byte more than promised shows a file that goes on, without reading all that follows.
-        values = _read_at_most(file, wanted + 1)
+        # Block by block, so that a header which promises too much reserves no memory; one byte more than promised shows
+        # a file that goes on, without reading all that follows.
+        values = bytearray()
+        while len(values) <= wanted and (block := file.read(min(wanted + 1 - len(values), 1 << 24))):
+            values += block
     if len(values) != wanted:
         state, held = ("is truncated", len(values)) if len(values) < wanted else ("goes on after its end", "more")
         raise RefusedError(f"{path} {state}: its header promises {wanted} bytes of values, it holds {held}")
-    return np.frombuffer(values, dtype).reshape(shape)
-
-
-def _read_at_most(file: io.BufferedIOBase, limit: int) -> bytes:
-    """Block by block, so that a header which promises too much reserves no memory."""
-    blocks = bytearray()
-    while len(blocks) < limit and (block := file.read(min(limit - len(blocks), 1 << 24))):
-        blocks += block
-    return bytes(blocks)
+    return np.frombuffer(bytes(values), dtype).reshape(shape)
 
 
 def read_usps(folder: Path | str, split: str = "train") -> ArrayDataset:
@@ -124,13 +105,7 @@ def read_usps(folder: Path | str, split: str = "train") -> ArrayDataset:
     if not np.abs(values).max() <= 1:  # written this way, NaN is rejected too
         raise ValueError(f"{path} must hold values in [-1, 1]; got {np.abs(values).max():g}")
     images = np.rint((values + 1) * 127.5).astype(np.uint8).reshape(-1, 1, _USPS_SIDE, _USPS_SIDE)
-    return ArrayDataset(
-        images=torch.from_numpy(images),
-        labels=torch.from_numpy(digits.astype(np.int64) - 1),
-        class_names=DIGITS,
-        name="usps",
-        split=split,
-    )
+    return from_arrays("usps", split, images, digits - 1, DIGITS)
 
 
 def _usps_text(path: Path) -> bytes:
@@ -166,10 +141,4 @@ def read_svhn(folder: Path | str, split: str = "train") -> ArrayDataset:
         raise ValueError(f"{path} must hold X as uint8 [32, 32, 3, N]; got {images.dtype} {list(images.shape)}")
     if len(digits) != images.shape[3] or not np.isin(digits, range(1, 11)).all():
         raise ValueError(f"{path} must hold {images.shape[3]} labels y from 1 to 10; its {len(digits)} are not")
-    return ArrayDataset(
-        images=torch.from_numpy(np.ascontiguousarray(images.transpose(3, 2, 0, 1))),
-        labels=torch.from_numpy(digits.astype(np.int64) % 10),
-        class_names=DIGITS,
-        name="svhn",
-        split=split,
-    )
+    return from_arrays("svhn", split, images.transpose(3, 2, 0, 1), digits.astype(np.int64) % 10, DIGITS)

@@ -99,7 +99,20 @@ class EpochLoader(ABC):
         dtype: torch.dtype = torch.float32,
         channels_last: bool = False,
     ) -> None:
-        _check_batches(len(labels), batch_size, drop_last, class_balanced, rank, world_size, seed)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must lie in [0, world_size), world_size being {world_size}; got {rank}")
+        if batch_size < world_size:
+            raise ValueError(f"batch_size must be at least one sample a process, {world_size}; got {batch_size}")
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0; got {seed}")
+        if class_balanced and (min(class_balanced) < 1 or class_balanced[0] * class_balanced[1] != batch_size):
+            raise ValueError(
+                f"class_balanced must be (classes, images of each) with a product of batch_size, {batch_size}; "
+                f"got {class_balanced!r}"
+            )
+        if drop_last and not class_balanced and len(labels) < batch_size:
+            most = f"at most the {len(labels)} samples where the last batch is dropped"
+            raise ValueError(f"batch_size must be {most}; got {batch_size}")
         if not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating-point type; got {dtype}")
         self.device = torch.device(device)
@@ -242,33 +255,6 @@ def _per_channel(name: str, values: Sequence[float] | None, default: float, chan
     if len(values) != channels:
         raise ValueError(f"{name} must have one number for each of the {channels} channels; got {len(values)}")
     return torch.tensor([float(value) for value in values], dtype=torch.float64)
-
-
-def _check_batches(
-    samples: int,
-    batch_size: int,
-    drop_last: bool,
-    class_balanced: tuple[int, int] | None,
-    rank: int,
-    world_size: int,
-    seed: int,
-) -> None:
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank must lie in [0, world_size), world_size being {world_size}; got {rank}")
-    if batch_size < world_size:
-        raise ValueError(f"batch_size must be at least one sample a process, {world_size}; got {batch_size}")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0; got {seed}")
-    if class_balanced is not None:
-        if min(class_balanced) < 1 or class_balanced[0] * class_balanced[1] != batch_size:
-            raise ValueError(
-                f"class_balanced must be (classes, images of each) with a product of batch_size, {batch_size}; "
-                f"got {class_balanced!r}"
-            )
-    elif drop_last and samples < batch_size:
-        raise ValueError(
-            f"batch_size must be at most the {samples} samples where the last batch is dropped; got {batch_size}"
-        )
 
 
 def balanced_order(

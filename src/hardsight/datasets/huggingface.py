@@ -28,6 +28,7 @@ from hardsight.files.parquet import Parquet
 _MOST_CLASSES = 1_000_000
 # Some names end in a hash of what the file holds.
 _PART = re.compile(r"(?P<split>.+)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(-|$)")
+_KINDS = ("Image", "ClassLabel")
 _LABEL_NAMES = ("label", "labels", "fine_label")
 # Threads that decode a set in order come to a new row group together: one reads it, the others wait for that.
 _READING = threading.Lock()
@@ -75,10 +76,18 @@ def read_huggingface(
     _row_group_starts.cache_clear()
     _row_group.cache_clear()
     files = _files(folder, split)
-    schema = _schema(files[0])
+    with Parquet(files[0]) as opened:
+        schema = opened.schema
     features = _features(schema)
-    image = image_column or _image_column(schema, features, files[0])
-    label = label_column or _label_column(schema, features, files[0])
+    shaped = [field.name for field in schema if _holds_images(field.type)]
+    declared = {kind: [name for name in schema.names if _kind(features, name) == kind] for kind in _KINDS}
+    image = image_column or next(iter(declared["Image"] + shaped), None)
+    named = [name for name in _LABEL_NAMES if name in schema.names]
+    label = label_column or next(iter(named + declared["ClassLabel"]), None)
+    if image is None:
+        raise ValueError(f"{files[0]} must have a column of image bytes; its columns are {schema.names}")
+    if label is None:
+        raise ValueError(f"{files[0]} must have a label column; its columns are {schema.names}: give label_column")
     for column in (image, label):
         if column not in schema.names:
             raise ValueError(f"the columns of {files[0]} are {schema.names}; got {column!r}")
@@ -153,11 +162,6 @@ def _split_of(path: Path) -> str:
     return path.parent.name if stem.isdecimal() else stem.split("-")[0]
 
 
-def _schema(file: Path) -> pa.Schema:
-    with Parquet(file) as opened:
-        return opened.schema
-
-
 def _read(file: Path, columns: list[str], schema: pa.Schema) -> pa.Table:
     with Parquet(file) as opened:
         if opened.schema.names != schema.names:
@@ -178,29 +182,10 @@ def _kind(features: Mapping[str, Any], name: str) -> str:
     return feature.get("_type", "") if isinstance(feature, dict) else ""
 
 
-def _image_column(schema: pa.Schema, features: Mapping[str, Any], file: Path) -> str:
-    declared = [name for name in schema.names if _kind(features, name) == "Image"]
-    shaped = [field.name for field in schema if _holds_images(field.type)]
-    if not declared + shaped:
-        raise ValueError(f"{file} must have a column of image bytes; its columns are {schema.names}")
-    column: str = (declared + shaped)[0]
-    return column
-
-
 def _holds_images(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return "bytes" in [kind.field(position).name for position in range(kind.num_fields)]
-    nested: bool = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return nested
-
-
-def _label_column(schema: pa.Schema, features: Mapping[str, Any], file: Path) -> str:
-    named = [name for name in _LABEL_NAMES if name in schema.names]
-    declared = [name for name in schema.names if _kind(features, name) == "ClassLabel"]
-    if not named + declared:
-        raise ValueError(f"{file} must have a label column; its columns are {schema.names}: give label_column")
-    column: str = (named + declared)[0]
-    return column
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _class_names(features: Mapping[str, Any], label: str, labels: Tensor) -> tuple[str, ...]:

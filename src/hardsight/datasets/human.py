@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardsight.datasets.cifar import read_cifar10, read_cifar100
+from hardsight.datasets.cifar import CIFAR100_HIERARCHY, read_cifar10, read_cifar100
 from hardsight.datasets.formats import NotArraysError, finished, stand_ins
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.files import RefusedError, check_unpacked, reading
@@ -30,7 +30,7 @@ def read_cifar10h(folder: Path | str, split: str = "test") -> ArrayDataset:
         raise ValueError(f'split must be "test", the images that people were shown; got {split!r}')
     path = _find(Path(folder), ("cifar10h-counts.npy",))
     images = read_cifar10(folder, split)
-    votes = _load_npy(path)
+    votes = npy_array(path).read()
     if votes.shape != (len(images), images.num_classes) or votes.dtype.kind not in "iuf":
         raise ValueError(
             f"{path} must hold counts [{len(images)}, {images.num_classes}], one row an image; "
@@ -60,7 +60,12 @@ def read_cifar100n(folder: Path | str, split: str = "train", *, labels: str = "c
 def load_human_labels(path: Path | str) -> dict[str, Tensor]:
     """The label columns of a CIFAR-N file, `.npz` or the published `.pt`, without running anything in it."""
     path = Path(path)
-    arrays = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
+    if path.suffix == ".npz":
+        stored = [array for array in npz_arrays(path).values() if array is not None]
+        check_unpacked(path, sum(array.size for array in stored), path.stat().st_size)
+        arrays = {array.key: array.read() for array in stored}
+    else:
+        arrays = _load_pt(path)
     for key, array in arrays.items():
         if array.dtype.kind not in "iu":
             raise ValueError(f"{path} must hold whole numbers; {key} holds {array.dtype}")
@@ -84,8 +89,6 @@ def _with_human(
         raise ValueError(f"{path} belongs to images in another order: its clean_label differs from their labels")
     named = dataclasses.replace(images, name=name, columns={**images.columns, **columns})
     if labels.endswith("coarse_label"):
-        from hardsight.datasets.cifar import CIFAR100_HIERARCHY
-
         return dataclasses.replace(named, labels=columns[labels], class_names=CIFAR100_HIERARCHY.coarse_names)
     return named.with_labels(columns[labels])
 
@@ -98,16 +101,6 @@ def _find(folder: Path, names: tuple[str, ...]) -> Path:
     raise FileNotFoundError(f"{' or '.join(names)} was looked for in {folder} and beside it, and is not there")
 
 
-def _load_npy(path: Path) -> np.ndarray:
-    return npy_array(path).read()
-
-
-def _load_npz(path: Path) -> dict[str, np.ndarray]:
-    arrays = [array for array in npz_arrays(path).values() if array is not None]
-    check_unpacked(path, sum(array.size for array in arrays), path.stat().st_size)
-    return {array.key: array.read() for array in arrays}
-
-
 def _load_pt(path: Path) -> dict[str, np.ndarray]:
     with reading(path, "a file of arrays"), torch.serialization.safe_globals(stand_ins()):
         try:
@@ -117,13 +110,11 @@ def _load_pt(path: Path) -> dict[str, np.ndarray]:
             raise RefusedError(
                 f"{path} is refused: it holds more than arrays of numbers; nothing of it was run"
             ) from error
-    if not isinstance(content, dict) or not all(map(_is_column, content.values())):
+    # The published file of CIFAR-100N has its coarse labels in lists.
+    columns = content.values() if isinstance(content, dict) else [None]
+    if not all(
+        isinstance(one, np.ndarray | Tensor) or (isinstance(one, list) and all(type(number) is int for number in one))
+        for one in columns
+    ):
         raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
     return {str(key): np.asarray(value) for key, value in content.items()}
-
-
-def _is_column(value: object) -> bool:
-    # The published file of CIFAR-100N has its coarse labels in lists.
-    if isinstance(value, list):
-        return all(type(number) is int for number in value)
-    return isinstance(value, np.ndarray | Tensor)

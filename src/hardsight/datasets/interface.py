@@ -4,21 +4,22 @@
 Both are map-style data sets for `torch.utils.data.DataLoader`: item i is (image, label, id).
 """
 
+import contextlib
 import dataclasses
-import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from hardsight.datasets import decoding
-from hardsight.datasets.paths import follow
 from hardsight.files import LARGEST_IMAGE, check_unpacked, read_bytes
+from hardsight.files.inside import follow
 from hardsight.files.memory import ALWAYS
 from hardsight.names import unknown_name
 
@@ -40,10 +41,6 @@ class Skipped:
         return f"{self.path}: {self.reason}"
 
 
-def _positions() -> Tensor:
-    return torch.empty(0, dtype=torch.int64)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Labelled(Dataset[tuple[Tensor, int, int]]):
     """What both kinds share. One row a sample in `labels`, `ids`, `domains` and every column."""
@@ -53,7 +50,7 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
     labels: Tensor
     """int64 [N], indices into `class_names`; -1 where the public files give no label."""
     class_names: tuple[str, ...]
-    ids: Tensor = dataclasses.field(default_factory=_positions)
+    ids: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     """int64 [N]: position in the split's official order. Left out: 0 to N - 1."""
     domains: Tensor | None = None
     """int64 [N], indices into `domain_names`; None where there is one domain only."""
@@ -83,10 +80,13 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def _in_one_line(self, where: str) -> str:
-        """A data set may have a million paths."""
+    def _place(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        # In one line: a data set may have a million paths.
         counts = f"samples={len(self)}, classes={self.num_classes}"
-        return f"{type(self).__name__}({self.name!r}, {self.split!r}, {counts}, {where})"
+        return f"{type(self).__name__}({self.name!r}, {self.split!r}, {counts}, {self._place()})"
 
     @property
     def num_classes(self) -> int:
@@ -102,7 +102,13 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
 
     def subset(self: _Kind, indices: Tensor | Sequence[int]) -> _Kind:
         """The samples at `indices`, in that order; ids, domains and columns go with them."""
-        chosen = _as_indices(indices, len(self))
+        chosen = torch.as_tensor(indices)
+        if chosen.dtype == torch.bool or (chosen.is_floating_point() and chosen.numel()):
+            raise ValueError(f"indices must be integers, for a mask mask.nonzero().squeeze(1); got {chosen.dtype}")
+        chosen = chosen.to(torch.int64)
+        if chosen.ndim != 1:
+            raise ValueError(f"indices must be a list of positions; got shape {list(chosen.shape)}")
+        _within("indices", chosen, len(self), lowest=0)
         return dataclasses.replace(self, **self._rows(chosen))
 
     def in_domain(self: _Kind, domain: str) -> _Kind:
@@ -136,14 +142,28 @@ class ArrayDataset(_Labelled):
             )
         self._check(len(self.images))
 
-    def __repr__(self) -> str:
-        return self._in_one_line(f"images={list(self.images.shape)}")
+    def _place(self) -> str:
+        return f"images={list(self.images.shape)}"
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.images[index], int(self.labels[index]), int(self.ids[index])
 
     def _rows(self, chosen: Tensor) -> dict[str, Any]:
         return super()._rows(chosen) | {"images": self.images[chosen]}
+
+
+def from_arrays(
+    name: str, split: str, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], **columns: np.ndarray
+) -> ArrayDataset:
+    """A data set of images uint8 [N, C, H, W] and of whole numbers, as a reader finds them."""
+    return ArrayDataset(
+        images=torch.from_numpy(np.ascontiguousarray(images)),
+        labels=torch.from_numpy(labels.astype(np.int64)),
+        class_names=tuple(class_names),
+        columns={key: torch.from_numpy(column.astype(np.int64)) for key, column in columns.items()},
+        name=name,
+        split=split,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -161,8 +181,8 @@ class FileDataset(_Labelled):
         check_fit(self.size, self.fit)
         self._check(len(self.paths))
 
-    def __repr__(self) -> str:
-        return self._in_one_line(f"root={str(self.root)!r}")
+    def _place(self) -> str:
+        return f"root={str(self.root)!r}"
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.decode(index), int(self.labels[index]), int(self.ids[index])
@@ -193,9 +213,16 @@ class FileDataset(_Labelled):
                 skipped.append(image)
                 continue
             if images is None:
-                source._check_room(image)
+                # What memory does not hold is rejected, and what no honest files become at their own size.
+                wanted = len(source) * image.nbytes
+                packed = source._packed() if wanted > ALWAYS and source.size is None else None
+                check_unpacked(f"{self.name} ({self.split})", wanted, packed, held=wanted)
                 images = torch.empty(len(source), *image.shape, dtype=torch.uint8)
-            _same_shape(image, images, self.paths[index])
+            if image.shape != images.shape[1:]:
+                raise ValueError(
+                    f"size must be given because the images differ: {self.paths[index]} is {list(image.shape)}, "
+                    f"the first was {list(images.shape[1:])}"
+                )
             images[len(kept)] = image
             kept.append(index)
         if images is None:
@@ -219,18 +246,16 @@ class FileDataset(_Labelled):
         """Every image in order, decoded by several threads: Pillow releases the interpreter's lock while it decodes."""
         # What keeps its own size may be large: decoded when its turn comes, and not ahead of it.
         most = _AHEAD_PIXELS if self.size is None else sys.maxsize
-        read = functools.partial(self._decode_ahead, most=most)
+
+        def read(index: int) -> Tensor | Skipped | None:
+            with contextlib.suppress(decoding.TooLargeError):
+                return self._decode_or_skip(index, most)
+            return None
+
         images = decoding.in_order(read, range(len(self)), workers or min(8, os.cpu_count() or 1), _AHEAD)
         for index, image in enumerate(images):
             yield index, self._decode_or_skip(index) if image is None else image
             del image
-
-    def _decode_ahead(self, index: int, most: int) -> Tensor | Skipped | None:
-        """The image, or why there is none; None where it has more than `most` pixels."""
-        try:
-            return self._decode_or_skip(index, most)
-        except decoding.TooLargeError:
-            return None
 
     def _decode_or_skip(self, index: int, most: int | None = None) -> Tensor | Skipped:
         try:
@@ -239,12 +264,6 @@ class FileDataset(_Labelled):
             raise
         except (OSError, ValueError) as error:
             return Skipped(self.paths[index], reason_of(error), int(self.ids[index]))
-
-    def _check_room(self, image: Tensor) -> None:
-        """Refuse to load what memory does not hold, or no honest files become at their own size."""
-        wanted = len(self) * image.nbytes
-        packed = self._packed() if wanted > ALWAYS and self.size is None else None
-        check_unpacked(f"{self.name} ({self.split})", wanted, packed, held=wanted)
 
     def _packed(self) -> int:
         """The bytes of all files."""
@@ -258,34 +277,13 @@ class FileDataset(_Labelled):
 _AHEAD, _AHEAD_PIXELS = 64, (1 << 24) // 3
 
 
-def _as_indices(indices: Tensor | Sequence[int], count: int) -> Tensor:
-    chosen = torch.as_tensor(indices)
-    if chosen.dtype == torch.bool:
-        raise ValueError("indices must be integers; for a mask pass mask.nonzero().squeeze(1)")
-    if chosen.is_floating_point() and chosen.numel():
-        raise ValueError(f"indices must be integers; got {chosen.dtype}")
-    chosen = chosen.to(torch.int64)
-    if chosen.ndim != 1:
-        raise ValueError(f"indices must be a list of positions; got shape {list(chosen.shape)}")
-    _within("indices", chosen, count, lowest=0)
-    return chosen
-
-
 def _within(name: str, values: Tensor, count: int, *, lowest: int) -> None:
     if len(values) and (int(values.min()) < lowest or int(values.max()) >= count):
         raise ValueError(f"{name} must lie in [{lowest}, {count - 1}]; got {int(values.min())} to {int(values.max())}")
 
 
-def _same_shape(image: Tensor, images: Tensor, path: str) -> None:
-    if image.shape != images.shape[1:]:
-        raise ValueError(
-            f"size must be given because the images differ: {path} is {list(image.shape)}, "
-            f"the first was {list(images.shape[1:])}"
-        )
-
-
 def check_fit(size: Size, fit: str) -> None:
-    """Refuse a size without pixels, and a way to come to it that is not known."""
+    """Reject a size without pixels, and a way to come to it that is not known."""
     if size is not None and min((size,) if isinstance(size, int) else size) < 1:
         raise ValueError(f"size must be at least 1 pixel; got {size!r}")
     if fit not in ("crop", "squash"):

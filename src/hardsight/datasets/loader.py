@@ -19,8 +19,8 @@ from hardsight.datasets import decoding
 from hardsight.datasets.augment import check_shift
 from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptions
 from hardsight.datasets.interface import Skipped, check_fit, reason_of
-from hardsight.datasets.paths import follow
 from hardsight.files import LARGEST_IMAGE, memory_left, read_bytes
+from hardsight.files.inside import follow
 
 
 class DeviceLoader(EpochLoader):

@@ -27,7 +27,11 @@ def read_mars(folder: Path | str, split: str = "train", *, size: Size = None) ->
     folder = Path(folder)
     check_name("split", split, ("train", "query", "gallery", "test"))
     half = "train" if split == "train" else "test"
-    names = _frame_names(folder, half)
+    listed, frames = folder / "info" / f"{half}_name.txt", folder / f"bbox_{half}"
+    if listed.is_file():
+        names = text_lines(listed)
+    else:
+        names = [Path(path).name for person in subfolders(frames) for path in images_below(frames, person)]
     parsed = [_parse(name, folder) for name in names]
     identity = np.array([-1 if part["identity"] == "00-1" else int(part["identity"]) for part in parsed])
     camera = np.array([int(part["camera"]) for part in parsed])
@@ -48,14 +52,6 @@ def read_mars(folder: Path | str, split: str = "train", *, size: Size = None) ->
     )
 
 
-def _frame_names(folder: Path, half: str) -> list[str]:
-    listed = folder / "info" / f"{half}_name.txt"
-    if listed.is_file():
-        return text_lines(listed)
-    frames = folder / f"bbox_{half}"
-    return [path.rpartition("/")[2] for person in subfolders(frames) for path in images_below(frames, person)]
-
-
 def _parse(name: str, folder: Path) -> re.Match[str]:
     match = _NAME.fullmatch(name)
     if match is None:
@@ -72,7 +68,7 @@ def _tracklets(
         keys = [(part["identity"], part["camera"], part["tracklet"]) for part in parsed]
         number_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([number_of[key] for key in keys])
-    tracks = _matrix(table, f"track_{half}_info")
+    tracks = load_matlab(table, f"track_{half}_info").astype(np.int64)
     if tracks.ndim != 2 or tracks.shape[1] != 4:
         raise ValueError(f"{table} must hold [tracklets, 4]: first frame, last frame, identity, camera")
     first, last = tracks[:, 0] - 1, tracks[:, 1]
@@ -95,14 +91,10 @@ def _chosen(folder: Path, split: str, tracklet: np.ndarray) -> np.ndarray:
     table = folder / "info" / "query_IDX.mat"
     if not table.is_file():
         raise FileNotFoundError(f"{table} is not there, and only it says which tracklets are queries")
-    queries = _matrix(table, "query_IDX").reshape(-1) - 1
+    queries = load_matlab(table, "query_IDX").astype(np.int64).reshape(-1) - 1
     if not len(queries):
         raise ValueError(f"{table} must name at least one tracklet; it is empty")
     wrong = queries[(queries < 0) | (queries > tracklet.max())]
     if len(wrong):
         raise ValueError(f"{table} must name tracklets 1 to {tracklet.max() + 1}; got {wrong[0] + 1}")
     return np.isin(tracklet, queries, invert=split == "gallery").nonzero()[0]
-
-
-def _matrix(path: Path, key: str) -> np.ndarray:
-    return load_matlab(path, key).astype(np.int64)

@@ -4,9 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from hardsight.files.inside import OUTSIDE as OUTSIDE
-from hardsight.files.inside import follow as follow
-from hardsight.files.inside import stays_inside as stays_inside
+from hardsight.files.inside import OUTSIDE, follow, stays_inside
 
 NOT_TEXT = "its name is not UTF-8"
 

@@ -134,10 +134,9 @@ def read_pacs(
     lists = {}
     for domain in domains:
         file = f"{domain}_{split}_kfold.txt"
-        place = next((one for one in _PACS_LISTS if (folder / one / file).is_file()), None)
-        if place is None:
+        lists[domain] = next((f"{one}/{file}" for one in _PACS_LISTS if (folder / one / file).is_file()), "")
+        if not lists[domain]:
             raise FileNotFoundError(f"the list {folder / _PACS_LISTS[0] / file} is not there")
-        lists[domain] = f"{place}/{file}"
     return read_domain_lists(
         folder, lists, class_names=PACS_CLASSES, first_label=1, name="pacs", split=split, size=size
     )

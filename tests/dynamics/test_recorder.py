@@ -456,4 +456,4 @@ def test_epochs_end_before_their_counters_do(monkeypatch):
     recorder.update(torch.arange(2), -torch.eye(2), torch.tensor([0, 0]))
     with pytest.raises(ValueError, match=r"epochs.*at most 2"):
         recorder.end_epoch()
-    assert torch.equal(recorder.scores()["aum"], before), "nothing of the refused epoch is folded in"
+    assert torch.equal(recorder.scores()["aum"], before), "the rejected epoch counts"

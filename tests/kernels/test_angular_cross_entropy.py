@@ -179,7 +179,7 @@ def test_the_part_of_the_waiting_slopes_along_the_features_is_known(
     tangent = gradient - along.double()[:, None] * x
     radial = (tangent * x).sum(1).abs()
     assert (radial <= 1e-5 * gradient.norm(dim=1) * x.norm(dim=1) + 1e-12).all()
-    assert float((gradient * x).sum(1).abs().max()) > 1e-2, "there is a part along the features"
+    assert float((gradient * x).sum(1).abs().max()) > 1e-2, "nothing along the features"
     assert (along[0], along[3]) == (0.0, 0.0)
 
 

@@ -59,7 +59,7 @@ def test_variants_are_timed_in_turns_so_that_all_meet_a_cool_and_a_warm_device(m
     works = {"floor": lambda: "floor", "ours": lambda: "ours", "plain": lambda: "too large"}
     found = benchmark.measure(works)
     assert turns == ["floor", "ours"] * benchmark.ROUNDS
-    assert found["floor"] == ([3.0, 1.0, 5.0], 1.0), "median and percentiles of all rounds"
+    assert found["floor"] == ([3.0, 1.0, 5.0], 1.0), "median and percentiles"
     assert found["ours"][0] == [4.0, 2.0, 6.0]
     assert all(math.isnan(one) for one in (*found["plain"][0], found["plain"][1]))
 
@@ -67,7 +67,7 @@ def test_variants_are_timed_in_turns_so_that_all_meet_a_cool_and_a_warm_device(m
 def test_an_unknown_op_is_rejected_in_one_sentence() -> None:
     code, said = run("--only", "angles")
     assert code == 2
-    assert "only must be one of angular_cross_entropy, " in said
+    assert "only must be one" in said
     assert said.count("\n") == 1
 
 
@@ -80,7 +80,7 @@ def test_what_was_measured_before_an_interruption_stays(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(benchmark, "run", interrupted)
     assert run()[0] == 2
-    assert not path.exists(), "a measurement is recorded on purpose"
+    assert not path.exists(), "recorded without --save"
     assert run("--save", str(path)) == (2, "hardsight: the cable was pulled\n")
     with path.open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 1

@@ -45,8 +45,8 @@ def law_classified(names: list[str], namespace: object) -> None:
     made = {type(entry.make(sizes)).__name__ for entry in LOSSES.values()}
     exported = {name for name in names if inspect.isclass(getattr(namespace, name))}
     modules = {name for name in exported if issubclass(getattr(namespace, name), nn.Module)} - NOT_A_LOSS
-    assert modules - made == set(), f"losses without an entry in the registry: {sorted(modules - made)}"
-    assert made - modules == set(), f"losses of the registry that are not exported: {sorted(made - modules)}"
+    assert modules - made == set(), f"not in the registry: {sorted(modules - made)}"
+    assert made - modules == set(), f"not exported: {sorted(made - modules)}"
 
 
 def law_range(entry: LossEntry, bench: Bench) -> None:

@@ -87,7 +87,8 @@ def test_what_no_training_can_have_is_rejected(function, name) -> None:
     for count in (0, 1):
         with pytest.raises(ValueError, match=f"{name} must be at least 2"):
             function(0.5, count)
-    assert function(1e9, 10) == math.inf, "so far from the start that no weight tells classes apart"
+    # So far from the start no weight tells classes apart.
+    assert function(1e9, 10) == math.inf
 
 
 @pytest.mark.parametrize("candidates", [3, 1000, 10**6])

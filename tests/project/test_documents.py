@@ -40,7 +40,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     if not blocks:
         pytest.skip("no Python example on this page")
     if any(block.startswith(">>>") for block in blocks):
-        assert all(block.startswith(">>>") for block in blocks), "doctest would pass over the other blocks"
+        assert all(block.startswith(">>>") for block in blocks), "doctest passes over others"
         return run_python(["-m", "doctest", str(page)], tmp_path)
     script = tmp_path / "example.py"
     script.write_text("import torch\ntorch.set_num_threads(1)\n" + "\n".join(blocks))
@@ -106,4 +106,4 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         if "://" not in target:
             there = page.parent / target
             assert there.exists(), f"{page.name} links to {target}, which is not there"
-            assert not anchor or anchor in anchors(there), f"{target} has no heading for #{anchor}"
+            assert not anchor or anchor in anchors(there), f"{target}: no heading #{anchor}"

@@ -64,5 +64,5 @@ def test_an_interrupted_installation_is_done_again_and_an_old_python_refused(pro
     assert not (project / ".venv").exists()
     make(project, "demo")
     (project / ".venv" / ".demo").unlink()
-    assert make(project, "demo").stdout.startswith("installing torch and the rest into .venv")
+    assert make(project, "demo").stdout.startswith("installing torch")
     assert len((project / "pip.log").read_text().splitlines()) == 2

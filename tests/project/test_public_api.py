@@ -19,7 +19,7 @@ HEAVY = {
 def test_every_public_name_can_be_used(name: str) -> None:
     assert getattr(hs, name) is not None
     assert name in dir(hs)
-    assert f"`{name}" in (hs.__doc__ or ""), "the docstring is the list that people read"
+    assert f"`{name}" in (hs.__doc__ or ""), name
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

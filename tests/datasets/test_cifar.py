@@ -111,7 +111,7 @@ def test_a_pickle_that_wants_to_run_code_is_refused(build, bomb):
     value, witness = bomb
     folder = build("cifar10-python") / "cifar-10-batches-py"
     (folder / "test_batch").write_bytes(pickle.dumps({"data": value, "labels": []}))
-    with pytest.raises(ValueError, match="test_batch is refused"):
+    with pytest.raises(ValueError, match="test_batch is rejected"):
         read_cifar10(folder, "test")
     assert not witness.exists()
 

@@ -14,7 +14,7 @@ from hardsight.alignment.inputs import Values, as_pairs, check_options
 
 # Up to so many pairs all orders are looked through: 8! = 40,320.
 MOST_EXACT = 8
-# Within this of 1, a million products of float64 cannot be told from a perfect correlation.
+# Within this of 1, a million products of float64 cannot be distinguished from a perfect correlation.
 _PERFECT = 1e-13
 
 

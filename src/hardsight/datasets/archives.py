@@ -25,7 +25,7 @@ _LONGEST_NAME = 1 << 17
 def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
     """Unpack a zip or tar file into `folder` and return the names it put there at the top.
 
-    Refused before anything is written: an entry that points outside (`../`, absolute), a link, a device, a name that
+    Rejected before anything is written: an entry that points outside (`../`, absolute), a link, a device, a name that
     is there already. A truncated archive leaves nothing behind.
     """
     archive, folder = Path(archive).expanduser(), Path(folder).expanduser()
@@ -102,7 +102,7 @@ def _extract_zip(archive: Path, place: Path, entries: "_Entries") -> None:
 
 
 class _Entries:
-    """What an archive puts on the disk, refused before any of it is there."""
+    """What an archive puts on the disk, rejected before any of it is there."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive, self.folder = archive, folder
@@ -111,26 +111,26 @@ class _Entries:
         self.free = shutil.disk_usage(folder).free
 
     def check(self, name: str, size: int, plain: bool) -> None:
-        """Refuse an entry that points outside, is no plain file or folder, is there already, or is too much."""
+        """Reject an entry that points outside, is no plain file or folder, is there already, or is too much."""
         if not stays_inside(name):
-            raise RefusedError(f"{self.archive} is refused: its entry {name!r} points outside the folder")
+            raise RefusedError(f"{self.archive} is rejected: its entry {name!r} points outside the folder")
         if not plain or size < 0:
-            raise RefusedError(f"{self.archive} is refused: its entry {name!r} is neither a file nor a folder")
+            raise RefusedError(f"{self.archive} is rejected: its entry {name!r} is neither a file nor a folder")
         for top in Path(name).parts[:1]:
             if (self.folder / top).exists():
                 raise RefusedError(f"{self.folder / top} is there already, and {self.archive} would write over it")
         self.count(size + _A_FILE)
 
     def count(self, size: int) -> None:
-        """Refuse the archive when it becomes more than its bytes honestly do, or than the disk holds."""
+        """Reject the archive when it becomes more than its bytes honestly do, or than the disk holds."""
         self.bytes += size
         if self.bytes > self.most:
             raise RefusedError(
-                f"{self.archive} is refused: it would become more than {self.most:,} bytes, {_TIMES} times its size"
+                f"{self.archive} is rejected: it would become more than {self.most:,} bytes, {_TIMES} times its size"
             )
         if self.bytes > self.free:
             raise RefusedError(
-                f"{self.archive} is refused: it would become more than the {self.free:,} bytes that its disk has left"
+                f"{self.archive} is rejected: it would become more than the {self.free:,} bytes that its disk has left"
             )
 
 
@@ -151,7 +151,7 @@ def _nothing(archive: Path) -> str:
 
 
 def _check_count(archive: Path, found: int) -> None:
-    """Refuse a zip whose last record counts other entries than were found: damage to one may hide those after it."""
+    """Reject a zip whose last record counts other entries than were found: damage to one may hide those after it."""
     with archive.open("rb") as file:
         file.seek(-min(archive.stat().st_size, 22 + 0xFFFF), os.SEEK_END)
         _, mark, record = file.read().rpartition(b"PK\x05\x06")

@@ -92,7 +92,7 @@ def shift_and_flip(
 
 
 def check_shift(augmentation: Augmentation, height: int, width: int) -> None:
-    """Refuse to move an image out of itself, and to mirror more of it than there is."""
+    """Reject to move an image out of itself, and to mirror more of it than there is."""
     most = min(height, width) - (augmentation.fill == "reflect")
     if augmentation.shift > most:
         raise ValueError(

@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 
 
 class TooLargeError(ValueError):
-    """An image has more pixels than whoever decodes it has room for."""
+    """An image has more pixels than whoever decodes it allows."""
 
 
 def decode(
@@ -43,7 +43,7 @@ def decode(
 ) -> Tensor:
     """An encoded image as uint8 [3, H, W], turned upright by its EXIF tag; ValueError where it does not decode.
 
-    One of more than `most` pixels is refused by its header. Threads share a budget: large ones wait for each other.
+    One of more than `most` pixels is rejected by its header. Threads share a budget: large ones wait for each other.
     """
     from PIL import Image, ImageOps
 

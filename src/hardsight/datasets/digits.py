@@ -2,7 +2,7 @@
 
 IDX: two zero bytes, a type code, the number of dimensions, each dimension as a big-endian uint32, the values.
 USPS: libsvm text, bz2-compressed or not: `label index:value ...`, labels 1 to 10, values -1 to 1.
-SVHN: `{train,test,extra}_32x32.mat` with X [32, 32, 3, N] and y [N, 1], where 10 stands for 0.
+SVHN: `{train,test,extra}_32x32.mat` with X [32, 32, 3, N] and y [N, 1], where 10 is 0.
 """
 
 import bz2

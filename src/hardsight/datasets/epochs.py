@@ -1,4 +1,4 @@
-"""What every loader shares: epochs by seed and number, batches and their shares, and where a pass stands.
+"""What every loader shares: epochs by seed and number, batches and their shares, and where a pass is.
 
 All that is random in an epoch's order and augmentation is drawn once, on the CPU, from (seed, epoch): the same on
 every device and for any number of processes, and any batch of any epoch can be made without those before it.
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 
 class EpochPlan(NamedTuple):
-    """An epoch before any pixel is touched: which sample stands where, and what was drawn for it."""
+    """An epoch before any pixel is touched: which sample is where, and what was drawn for it."""
 
     epoch: int
     order: Int[Tensor, "places"]
@@ -61,7 +61,7 @@ class LoaderOptions(TypedDict, total=False):
 
 
 class EpochLoader(ABC):
-    """Batches by (seed, epoch), their shares for each process, and where a pass stands.
+    """Batches by (seed, epoch), their shares for each process, and where a pass is.
 
     `batch_size` is that of all processes together. Process `rank` of `world_size` gets its slice of every batch:
     the slices are disjoint, differ by at most one sample, and put together in order of rank they are, bit for bit,
@@ -170,7 +170,7 @@ class EpochLoader(ABC):
         self._epoch, self._done, self._resumed = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: the epoch and how many batches of it have been handed out."""
+        """Where the loader is: the epoch and how many batches of it have been handed out."""
         return {"seed": self.seed, "epoch": self._epoch, "batches": self._done, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

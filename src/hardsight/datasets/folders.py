@@ -33,7 +33,7 @@ def read_image_folder(
 ) -> FileDataset:
     """`folder/<class>/.../<file>`, classes and files in sorted order; a `split` other than "all" is a subfolder.
 
-    A class folder without images is refused unless `allow_empty`.
+    A class folder without images is rejected unless `allow_empty`.
     """
     root = Path(folder) if split == "all" else Path(folder) / split
     classes = tuple(class_names or subfolders(root))
@@ -138,7 +138,7 @@ def parse_list(
 
 
 def text_lines(path: Path | str) -> list[str]:
-    """The lines of a text file that are not blank; a file that is not text is refused."""
+    """The lines of a text file that are not blank; a file that is not text is rejected."""
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
@@ -187,7 +187,7 @@ def collect(
 def _in_class_folders(
     root: Path, place: str, classes: Sequence[str], may_be_empty: Callable[[Path], bool]
 ) -> tuple[list[str], list[int]]:
-    """Paths and labels of the images in `root/place/<class>`; a class folder without any is refused unless it may."""
+    """Paths and labels of the images in `root/place/<class>`; a class folder without any is rejected unless it may."""
     paths, labels = [], []
     for label, class_name in enumerate(classes):
         found = images_below(root, f"{place}/{class_name}")

@@ -30,7 +30,7 @@ def load_arrays(path: Path | str) -> Any:
         content.seek(0)
         return finished(_ArrayUnpickler(content, encoding="bytes").load())
     except NotArraysError as refusal:
-        raise ValueError(f"{path} is refused: {refusal}") from None
+        raise ValueError(f"{path} is rejected: {refusal}") from None
     # Damaged bytes end in whatever the machine of opcodes trips over first.
     except (
         pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, ImportError,
@@ -117,10 +117,10 @@ def _text(value: Any) -> str:
 
 
 _NUMBERS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
-_NDARRAY = _StandIn(lambda *_: _refuse("it calls numpy.ndarray directly"))
+_NDARRAY = _StandIn(lambda *_: _reject("it calls numpy.ndarray directly"))
 
 
-def _refuse(sentence: str) -> None:
+def _reject(sentence: str) -> None:
     raise NotArraysError(sentence)
 
 
@@ -184,7 +184,7 @@ _HEADER, _COMPRESSED = 128, 15
 
 
 def load_matlab(path: Path | str, key: str) -> np.ndarray:
-    """The numeric array `key` of a .mat file; damaged, foreign and version 7.3 files are refused in a sentence."""
+    """The numeric array `key` of a .mat file; damaged, foreign and version 7.3 files are rejected in a sentence."""
     from scipy.io import loadmat, whosmat
 
     path = Path(path)

@@ -72,7 +72,7 @@ def read_huggingface(
     Columns left out are found by the schema. Every other column of whole numbers that int64 can hold goes to `columns`.
     """
     folder = Path(folder)
-    # Kept of files that may have been written anew since.
+    # Kept of files that may have been written again since.
     _row_group_starts.cache_clear()
     _row_group.cache_clear()
     files = _files(folder, split)
@@ -143,7 +143,7 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 
 def _check_all_parts(files: Sequence[Path]) -> None:
-    """Refuse `train-00000-of-00002.parquet` alone: half a split would pass for the whole."""
+    """Reject `train-00000-of-00002.parquet` alone: half a split would pass for the whole."""
     parts: dict[str, list[re.Match[str]]] = {}
     for path in files:
         if match := _PART.match(path.stem):

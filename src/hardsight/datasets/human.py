@@ -36,7 +36,7 @@ def read_cifar10h(folder: Path | str, split: str = "test") -> ArrayDataset:
             f"{path} must hold counts [{len(images)}, {images.num_classes}], one row an image; "
             f"got {votes.dtype} {list(votes.shape)}"
         )
-    # So written, NaN is refused too; shares of the votes would all become 0.
+    # So written, NaN is rejected too; shares of the votes would all become 0.
     counts = (votes >= 0) & (votes == np.floor(votes)) & (votes < 2**53)
     if not counts.all():
         raise ValueError(f"{path} must hold counts of people, whole numbers from 0; got {votes[~counts][0]:g}")
@@ -108,7 +108,7 @@ def _load_pt(path: Path) -> dict[str, np.ndarray]:
             content = finished(load_checkpoint(path))
         except NotArraysError as error:
             raise RefusedError(
-                f"{path} is refused: it holds more than arrays of numbers; nothing of it was run"
+                f"{path} is rejected: it holds more than arrays of numbers; nothing of it was run"
             ) from error
     # The published file of CIFAR-100N has its coarse labels in lists.
     columns = content.values() if isinstance(content, dict) else [None]

@@ -188,7 +188,7 @@ class FileDataset(_Labelled):
         return self.decode(index), int(self.labels[index]), int(self.ids[index])
 
     def read_bytes(self, index: int) -> bytes:
-        """The encoded image, as it lies on disk. A link that leads outside the root is refused."""
+        """The encoded image, as it is on disk. A link that leads outside the root is rejected."""
         return read_bytes(follow(self.root, self.paths[index]), LARGEST_IMAGE)
 
     def decode(self, index: int) -> Tensor:

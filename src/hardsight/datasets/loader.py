@@ -24,7 +24,7 @@ from hardsight.files.inside import follow
 
 
 class DeviceLoader(EpochLoader):
-    """Batches of a set that lies on the device as uint8 [N, C, H, W]: nothing waits, nothing is copied to the device.
+    """Batches of a set that is on the device as uint8 [N, C, H, W]: nothing waits, nothing is copied to the device.
 
     Takes the options of `EpochLoader`; the set is held once, and not copied where it is on the device already.
     """
@@ -74,7 +74,7 @@ class StreamingLoader(EpochLoader):
 
     `paths` are image files, relative to `root` where one is given (no path may then lead outside it). Each becomes
     uint8 [3, H, W] of `size`, or what `decode(path)` returns in its place. A file that cannot be read is missing from
-    its batch and stands in `unreadable`, once; in later epochs it is left out without another try. Takes the options
+    its batch and is in `unreadable`, once; in later epochs it is left out without another try. Takes the options
     of `EpochLoader`. In memory: the batch in use and `ahead` more.
     """
 

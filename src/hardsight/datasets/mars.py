@@ -62,7 +62,7 @@ def _parse(name: str, folder: Path) -> re.Match[str]:
 def _tracklets(
     folder: Path, half: str, names: list[str], parsed: list[re.Match[str]], identity: np.ndarray, camera: np.ndarray
 ) -> np.ndarray:
-    """The number of each frame's tracklet; a table that disagrees with the file names is refused."""
+    """The number of each frame's tracklet; a table that disagrees with the file names is rejected."""
     table = folder / "info" / f"tracks_{half}_info.mat"
     if not table.is_file():
         keys = [(part["identity"], part["camera"], part["tracklet"]) for part in parsed]

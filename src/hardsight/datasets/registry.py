@@ -129,7 +129,7 @@ def check(root: Path | str, names: Sequence[str] = (), *, decode: bool = False) 
     root = Path(root).expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"the root {root} is not a folder")
-    # What lies anywhere, or nowhere, is neither complete nor incomplete.
+    # What may be anywhere, or nowhere, is neither complete nor incomplete.
     chosen = [source(name) for name in names] or [each for each in SOURCES if each.folders not in ((), (".",))]
     return (_state(known, root, decode) for known in chosen)
 

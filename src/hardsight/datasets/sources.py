@@ -23,11 +23,11 @@ class Source:
 
 def _sources() -> tuple[Source, ...]:
     found = []
-    for name, told in tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8")).items():
-        splits = {split: None if count < 0 else count for split, count in told.pop("splits").items()}
-        folders, optional = tuple(told.pop("folders", ())), frozenset(told.pop("optional", ()))
-        classes = told.pop("num_classes", None)
-        found.append(Source(name=name, splits=splits, num_classes=classes, folders=folders, optional=optional, **told))
+    for name, row in tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8")).items():
+        splits = {split: None if count < 0 else count for split, count in row.pop("splits").items()}
+        folders, optional = tuple(row.pop("folders", ())), frozenset(row.pop("optional", ()))
+        classes = row.pop("num_classes", None)
+        found.append(Source(name=name, splits=splits, num_classes=classes, folders=folders, optional=optional, **row))
     return tuple(found)
 
 

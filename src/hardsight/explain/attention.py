@@ -58,7 +58,7 @@ def pointing_game(maps: Tensor, masks: Tensor, *, tolerance: float = 0.0) -> Flo
 def box_masks(boxes: Tensor, size: tuple[int, int]) -> Float[Tensor, "batch height width"]:
     """Masks of boxes [N, 4], each (left, top, right, bottom) in pixels: the share of every pixel that the box covers.
 
-    The picture spans [0, width] x [0, height]; what lies outside is cut off. To use boxes of the input with maps of
+    The picture spans [0, width] x [0, height]; what is outside is cut off. To use boxes of the input with maps of
     another size, scale them by the ratio of the sizes first.
     """
     if not isinstance(boxes, Tensor) or boxes.ndim != 2 or boxes.shape[1] != 4:

@@ -6,14 +6,15 @@ what they promise is to be compared with what the file holds before an array of 
 
 import ast
 import contextlib
+import functools
 import io
 import math
 import re
 import zipfile
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class StoredArray:
     shape: tuple[int, ...]
     dtype: np.dtype
     packed: int
-    open: Callable[[], contextlib.AbstractContextManager[io.BufferedIOBase]]
+    open: Callable[[], contextlib.AbstractContextManager[IO[bytes]]]
     by_columns: bool = False
     bfloat16: bool = False
 
@@ -76,7 +77,7 @@ class StoredArray:
     def pieces(self, rows: int) -> Iterator[np.ndarray]:
         """So many rows after others: an array of any length in the memory of one piece.
 
-        One that lies column after column is read whole.
+        One that is stored column after column is read whole.
         """
         if self.by_columns and len(self.shape) > 1:
             whole = self.read()
@@ -98,7 +99,7 @@ class StoredArray:
             values = values.astype(np.int64)
         return torch.from_numpy(np.require(values, requirements=("C", "W")))
 
-    def _read(self, file: io.BufferedIOBase, shape: tuple[int, ...]) -> np.ndarray:
+    def _read(self, file: IO[bytes], shape: tuple[int, ...]) -> np.ndarray:
         values = np.empty(math.prod(shape), self.dtype)
         left = memoryview(values.view(np.uint8))  # type: ignore[arg-type]
         while len(left):
@@ -115,7 +116,7 @@ def npy_array(path: Path | str) -> StoredArray:
     path, kind = plain_file(path), "an .npy file"
     size = path.stat().st_size
     with reading(path, kind), path.open("rb") as file:
-        return _described(file, size, "the array", path, kind, size, lambda: path.open("rb"))
+        return _described(file, size, "the array", path, kind, size)
 
 
 def npz_arrays(path: Path | str, wanted: Container[str] | None = None) -> dict[str, StoredArray | None]:
@@ -133,33 +134,29 @@ def npz_arrays(path: Path | str, wanted: Container[str] | None = None) -> dict[s
                 if key == member.filename:
                     raise RefusedError(f"{key[:100]!r} of {path} must be an array; it is another file")
                 with archive.open(member) as file:
-                    opened = _opener(path, member.filename)
-                    arrays[key] = _described(
-                        file,  # type: ignore[arg-type]
-                        member.file_size,
-                        key,
-                        path,
-                        kind,
-                        member.compress_size,
-                        opened,
-                    )
+                    sizes = member.file_size, member.compress_size
+                    arrays[key] = _described(file, sizes[0], key, path, kind, sizes[1], member.filename)
     return arrays
 
 
-def _opener(path: Path, member: str) -> Callable[[], contextlib.AbstractContextManager[io.BufferedIOBase]]:
-    @contextlib.contextmanager
-    def opened() -> Iterator[io.BufferedIOBase]:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-            yield file  # type: ignore[misc]
-
-    return opened
+@contextlib.contextmanager
+def _opened(path: Path, start: int, member: str | None = None, content: bytes | None = None) -> Iterator[IO[bytes]]:
+    """The bytes of the file, of a member of it or of `content`, from `start` on."""
+    if member is not None:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as inside:
+            # Read, not sought: a sum is kept of what is read, and forgotten by who seeks.
+            inside.read(start)
+            yield inside
+        return
+    with path.open("rb") if content is None else io.BytesIO(content) as file:
+        file.seek(start)
+        yield file
 
 
 def _described(
-    file: io.BufferedIOBase, size: int, key: str, path: Path, kind: str, packed: int,
-    open: Callable[[], contextlib.AbstractContextManager[io.BufferedIOBase]],
-) -> StoredArray:  # fmt: skip
-    """The array whose header begins here, in `size` bytes; refused where the two do not agree."""
+    file: IO[bytes], size: int, key: str, path: Path, kind: str, packed: int, member: str | None = None
+) -> StoredArray:
+    """The array whose header begins here, in `size` bytes; rejected where the two do not agree."""
     start = file.read(8)
     if start[:6] != _MAGIC or start[6] not in (1, 2, 3):
         raise RefusedError(f"{key} of {path} must be an array; it does not begin as one")
@@ -177,8 +174,8 @@ def _described(
                 f"{path} would need unpickling, which can run code: {key} holds Python objects, not numbers"
             )
         raise RefusedError(f"{key} of {path} must hold plain numbers or text; its type is {str(descr)[:100]}")
-    array = StoredArray(key, path, kind, _sides(shape), np.dtype(descr), packed, _after(open, 8 + counted + length))
-    array = replace(array, by_columns=by_columns)
+    opened = functools.partial(_opened, path, 8 + counted + length, member)
+    array = StoredArray(key, path, kind, _sides(shape), np.dtype(descr), packed, opened, by_columns=by_columns)
     if not array.dtype.itemsize or array.size != size - (8 + counted + length):
         raise RefusedError(
             f"{path} is truncated or is not {kind}: {key} must hold the {array.size:,} bytes that its header says; it "
@@ -195,30 +192,13 @@ def _sides(shape: Any) -> tuple[int, ...]:
     return sides
 
 
-def _after(
-    open: Callable[[], contextlib.AbstractContextManager[io.BufferedIOBase]], start: int
-) -> Callable[[], contextlib.AbstractContextManager[io.BufferedIOBase]]:
-    @contextlib.contextmanager
-    def opened() -> Iterator[io.BufferedIOBase]:
-        with open() as file:
-            if isinstance(file, zipfile.ZipExtFile):
-                # A sum is kept of what is read, and forgotten by who seeks.
-                file.read(start)
-            else:
-                file.seek(start)
-            yield file
-
-    return opened
-
-
 def tensor_arrays(path: Path | str, content: bytes | None = None) -> dict[str, StoredArray]:
-    """The tensors of a safetensors file by name, or of one that lies as `content` in the file at `path`.
+    """The tensors of a safetensors file by name, or of one that is `content` in the file at `path`.
 
-    Those of types that only other machines compute with are refused.
+    Those of types that only other machines compute with are rejected.
     """
     path, kind = plain_file(path), "a safetensors file"
-    open = _opens(path, content)
-    with reading(path, kind, reason=True), open() as file:
+    with reading(path, kind, reason=True), _opened(path, 0, content=content) as file:
         length = int.from_bytes(file.read(8), "little")
         size = (path.stat().st_size if content is None else len(content)) - 8 - length
         if size < 0 or length > _LONGEST_TENSOR_HEADER:
@@ -227,15 +207,19 @@ def tensor_arrays(path: Path | str, content: bytes | None = None) -> dict[str, S
         header.pop("__metadata__", None)
         arrays, last = {}, 0
         for key, said in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            arrays[key] = replace(_tensor(key, said, path, kind, last), open=_after(open, 8 + length + last))
-            last = said["data_offsets"][1]
+            opened = functools.partial(_opened, path, 8 + length + last, content=content)
+            sides, (start, end) = _sides(said["shape"]), said["data_offsets"]
+            if said["dtype"] not in _TENSORS:
+                raise RefusedError(f"{key} of {path} must be of {', '.join(_TENSORS)}; it is of {said['dtype']}")
+            dtype = np.dtype(_TENSORS[said["dtype"]])
+            if start != last or math.prod(sides) * dtype.itemsize != end - start:
+                raise ValueError(f"{key} is not where its header says")
+            wide = said["dtype"] == "BF16"
+            arrays[key] = StoredArray(key, path, kind, sides, dtype, end - start, opened, bfloat16=wide)
+            last = end
         if last > size:
             raise ValueError(f"it ends {last - size:,} bytes before its last tensor does")
     return arrays
-
-
-def _opens(path: Path, content: bytes | None) -> Callable[[], contextlib.AbstractContextManager[io.BufferedIOBase]]:
-    return (lambda: path.open("rb")) if content is None else (lambda: io.BytesIO(content))
 
 
 def load_tensors(path: Path | str) -> dict[str, Tensor]:
@@ -245,15 +229,3 @@ def load_tensors(path: Path | str) -> dict[str, Tensor]:
     check_unpacked(path, sum(array.size for array in tensor_arrays(path).values()))
     with reading(path, "a safetensors file", reason=True):
         return load_file(path)
-
-
-def _tensor(key: str, said: Any, path: Path, kind: str, last: int) -> StoredArray:
-    """One tensor of a header; `last` is where the one before it ends, and where it has to begin."""
-    sides, (start, end) = _sides(said["shape"]), said["data_offsets"]
-    if said["dtype"] not in _TENSORS:
-        raise RefusedError(f"{key} of {path} must be of {', '.join(_TENSORS)}; it is of {said['dtype']}")
-    dtype = np.dtype(_TENSORS[said["dtype"]])
-    if start != last or math.prod(sides) * dtype.itemsize != end - start:
-        raise ValueError(f"{key} does not lie where its header says")
-    opened = _opens(path, None)
-    return StoredArray(key, path, kind, sides, dtype, end - start, opened, bfloat16=said["dtype"] == "BF16")

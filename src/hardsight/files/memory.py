@@ -24,7 +24,7 @@ def memory_left() -> int:
 
 
 def check_unpacked(name: object, unpacked: int, packed: int | None = None, *, held: int | None = None) -> None:
-    """Refuse what `packed` bytes of a file would become, where memory has no room for it or no honest file does so.
+    """Reject what `packed` bytes of a file would become, where memory does not hold it or no honest file does so.
 
     Without `packed` nothing is compressed, and memory alone decides; with `held` no more than that is held at once.
     """

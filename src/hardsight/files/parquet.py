@@ -145,7 +145,7 @@ class Parquet:
         return batches
 
     def _check(self, names: list[str], groups: Sequence[int], *, pieces: bool = False) -> None:
-        """Refuse columns that become more than memory holds, or more than their bytes honestly become."""
+        """Reject columns that become more than memory holds, or more than their bytes honestly become."""
         leaves = self._leaves(names)
         with reading(self.path, _KIND):
             chunks = [self._chunk(group, leaf) for group in groups for leaf in leaves]

@@ -36,7 +36,7 @@ def load_checkpoint(path: Path | str) -> Any:
         most = _check_parts(path) if zipped else _check_old(path)
         try:
             with warnings.catch_warnings():
-                # About pickle protocols: what the loader does not know it refuses.
+                # About pickle protocols: what the loader does not know it rejects.
                 warnings.simplefilter("ignore")
                 content = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
@@ -49,7 +49,7 @@ def load_checkpoint(path: Path | str) -> Any:
 
 
 def check_pickle(file: io.BufferedIOBase) -> None:
-    """Refuse one pickle that asks for memory by a number: a place in a list of places, or an array of zeros."""
+    """Reject one pickle that asks for memory by a number: a place in a list of places, or an array of zeros."""
     for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):  # type: ignore[arg-type]
         if "PUT" in opcode.name and int(argument or 0) > count:
             raise ValueError(f"it remembers {count} things, one of them at place {argument}")
@@ -58,7 +58,7 @@ def check_pickle(file: io.BufferedIOBase) -> None:
 
 
 def _check_parts(path: Path) -> int:
-    """Refuse a zip whose parts become too much, or are not what was packed: torch looks at neither. Their bytes."""
+    """Reject a zip whose parts become too much, or are not what was packed: torch looks at neither. Their bytes."""
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(part.file_size for part in archive.infolist())
         check_unpacked(path, unpacked, path.stat().st_size)
@@ -80,7 +80,7 @@ def _check_old(path: Path) -> int:
 
 
 def _check_tensors(content: Any, most: int, path: Path) -> None:
-    """Refuse tensors that have more numbers than were stored: one of them repeated, or memory as it was found."""
+    """Reject tensors that have more numbers than were stored: one of them repeated, or memory as it was found."""
     stored = {}
     for tensor in _tensors(content):
         whole = tensor.layout == torch.strided and tensor.device.type == "cpu"

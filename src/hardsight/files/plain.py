@@ -1,4 +1,4 @@
-"""Plain files, their text and their JSON: refused before they are opened, or before they become more than text."""
+"""Plain files, their text and their JSON: rejected before they are opened, or before they become more than text."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ LARGEST_IMAGE = 1 << 30
 
 
 def plain_file(path: Path | str, most: int = sys.maxsize) -> Path:
-    """The path of a plain file of at most `most` bytes; all else is refused before it is opened."""
+    """The path of a plain file of at most `most` bytes; all else is rejected before it is opened."""
     path = Path(path)
     found = path.stat()
     if stat.S_ISDIR(found.st_mode):
@@ -62,14 +62,11 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError(f"it must be nested at most {DEEPEST_JSON} deep") from None
-    level, depth = [value], 0
-    while level := [inner for outer in level for inner in _inside(outer)]:
+    level, depth = [value], -1
+    while level:
+        level = [one for one in level if isinstance(one, dict | list)]
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         depth += 1
         if depth > DEEPEST_JSON:
             raise ValueError(f"it must be nested at most {DEEPEST_JSON} deep")
     return value
-
-
-def _inside(value: Any) -> list[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [one for one in inner if isinstance(one, dict | list)]

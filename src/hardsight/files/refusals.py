@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class RefusedError(ValueError):
-    """A file is refused in a sentence of its own, which names it."""
+    """A file is rejected in a sentence of its own, which names it."""
 
 
 @contextlib.contextmanager

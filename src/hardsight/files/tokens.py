@@ -109,7 +109,7 @@ def tokens_of(table: Path, schema: pa.Schema) -> Tokens | None:
 
 
 def pieces(text: str, spans: Sequence[Span]) -> list[tuple[str, Span | None]]:
-    """A text cut into its tokens and what lies between them, in order; a token inside another one is left out."""
+    """A text cut into its tokens and what is between them, in order; a token inside another one is left out."""
     found: list[tuple[str, Span | None]] = []
     at = 0
     for one in sorted(spans):

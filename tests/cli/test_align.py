@@ -291,15 +291,16 @@ def test_disagreements_are_printed_kept_and_pictured(tmp_path: Path) -> None:
     photos.mkdir(parents=True)
     for at in range(120):
         Image.new("RGB", (8, 8), (at, 0, 0)).save(photos / f"{at:03d}.png")
-    made["id"] = [str(at) for at in range(120)]
+    made["id"] = list(range(120))
+    made["label"] = [0] * 120
     files, options = write(tmp_path, made), ("--scores", "avh", "--resamples", "0", "--disagreements", "3")
     result = run(*files, *options, "--data", tmp_path / "photos")
     assert result.exit_code == 0, result.output
     folder = tmp_path / "scores-align"
     found = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))["disagreements"]["avh"]
     assert [len(found[side]) for side in ("people", "model")] == [3, 3]
-    assert (found["people"][0]["id"], found["people"][0]["label"]) == ("0", "[bold]cat")
-    assert found["model"][0]["id"] == "1"
+    assert (found["people"][0]["id"], found["people"][0]["label"]) == (0, "[bold]cat")
+    assert found["model"][0]["id"] == 1
     lines = result.stdout.splitlines()
     at = lines.index("harder for people than for avh")
     assert lines[at + 2].startswith("0\t[bold]cat\t0\t0\t")

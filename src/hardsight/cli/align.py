@@ -48,7 +48,7 @@ def align(
         typer.Option("--disagreements", min=0, help="So many samples that people, and that the score, find harder."),
     ] = 0,
     data: Annotated[
-        Path | None, typer.Option("--data", help="The images, for pictures of the disagreements: as `hardsight score`.")
+        Path | None, typer.Option("--data", help="The images, where the scores do not say where they are.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: SCORES-align]")
@@ -168,15 +168,20 @@ def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dic
 
 
 def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, scores_file: Path) -> None:
-    """Pictures of these samples, of the images in `data` or as they are beside the scores; else those there go."""
+    """Pictures of these samples, of the images that were scored, or those beside the scores; else none."""
+    import pyarrow as pa
+
+    from hardsight.engines.images import scored_images, thumbnails
     from hardsight.records import read_table, write_table
 
+    samples = [sample for side in sides.values() for sample in side]
+    table = pa.table({"id": [sample["id"] for sample in samples]})
+    if scores_file.suffix.lower() != ".csv":
+        table = read_table(scores_file)
+    images = scored_images(table, data)
     recorded, path = scores_file.parent / "thumbnails.parquet", folder / "thumbnails.parquet"
-    if data is not None:
-        from hardsight.engines.images import open_images, thumbnails
-
-        ids = [str(sample["id"]) for samples in sides.values() for sample in samples]
-        write_table(path, thumbnails(open_images(data), ids))
+    if images is not None:
+        write_table(path, thumbnails(images, [str(sample["id"]) for sample in samples]))
     elif recorded.is_file() and recorded != path:
         write_table(path, read_table(recorded))
     elif recorded != path:

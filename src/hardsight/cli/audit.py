@@ -101,6 +101,7 @@ def audit(
         from hardsight.cleaning.auditing import of_opened
         from hardsight.cleaning.opening import Options, holds_images, open_source, output_of
         from hardsight.cleaning.scored import Scored
+        from hardsight.engines.images import scored_images
         from hardsight.files.shards import is_sharded
 
         folder = output or output_of(source)
@@ -115,11 +116,11 @@ def audit(
         opened = open_source(source, options)
         scored, images = opened.scored, opened.images
         if apply is not None:
-            images = images if data is None else _images(scored, data, layout, split)
+            images = images if data is None else scored_images(scored.table, data, layout, split)
             _apply(_with_images(scored, images), apply, folder, as_json)
             return
         if images is None and (page or data is not None):
-            images = _images(scored, data, layout, split)
+            images = scored_images(scored.table, data, layout, split)
         scored = _with_images(scored, images)
         opened = replace(opened, given=scored) if isinstance(opened.given, Scored) else opened
         found = of_opened(opened, scores or None, estimate, folds=folds, seed=seed)
@@ -214,26 +215,6 @@ def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | N
         if names and isinstance(row["group"], int) and 0 <= row["group"] < len(names):
             row["group"] = names[row["group"]]
     return rows
-
-
-def _images(scored: Any, data: Path | None, layout: str | None, split: str | None) -> Any:
-    """The images that were scored, where their place is given or recorded; None where they are not found."""
-    from hardsight.files.parquet import text_metadata
-
-    metadata = text_metadata(scored.table.schema)
-    root = data or (Path(metadata["root"]) if "root" in metadata else None)
-    if root is None or (data is None and not root.is_dir()) or "id" not in scored.table.column_names:
-        return None
-    from hardsight.engines.images import open_images, same_images
-
-    images = open_images(root, layout or metadata.get("layout") or None, split or metadata.get("split") or None)
-    if not same_images(images, scored.table):
-        # Another picture beside a label would be worse than none.
-        raise ValueError(
-            f"the images below {root} are not those that were scored: say where they are with --data, or leave out "
-            "the page with --no-page"
-        )
-    return images
 
 
 def _with_images(scored: Any, images: Any) -> Any:

@@ -23,6 +23,7 @@ from hardsight.engines.model_spec import LoadedModel
 from hardsight.engines.preprocessing import Preprocessing
 from hardsight.engines.streaming import score_model
 from hardsight.files import memory_left
+from hardsight.files.parquet import text_metadata
 from hardsight.hardness.scoring import DEFAULT_SCORES
 from hardsight.names import check_name
 from hardsight.records import with_skipped
@@ -189,6 +190,24 @@ def _with_facts(
         facts["class names"] = json.dumps(list(names), ensure_ascii=False)
     present = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     return with_skipped(table.replace_schema_metadata(present | facts), [*map(str, images.skipped), *skipped])
+
+
+def scored_images(
+    table: pa.Table, data: Path | None = None, layout: str | None = None, split: str | None = None
+) -> Images | None:
+    """The images that were scored, in `data` or where the table says; None where they are not found."""
+    metadata = text_metadata(table.schema)
+    root = data or (Path(metadata["root"]) if "root" in metadata else None)
+    if root is None or (data is None and not root.is_dir()) or "id" not in table.column_names:
+        return None
+    images = open_images(root, layout or metadata.get("layout") or None, split or metadata.get("split") or None)
+    if not same_images(images, table):
+        # Another picture beside a label would be worse than none.
+        raise ValueError(
+            f"the images below {root} are not those that were scored: say where they are with --data, or leave out "
+            "the page with --no-page"
+        )
+    return images
 
 
 def same_images(images: Images, table: pa.Table) -> bool:

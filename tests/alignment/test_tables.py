@@ -110,10 +110,9 @@ def test_what_cannot_be_correlated_is_left_out_or_refused_when_named(write: Call
     paths = write({**COLUMNS, "flat": [0.5] * 4, "holes": [0.1, None, 0.3, 0.2]}, CSV)
     joined = read_joined(*paths)
     assert [one.name for one in joined.scores] == ["avh"]
-    assert joined.left_out == {
-        "flat": "score 'flat' must vary to be correlated; all 4 values are tied at 0.5",
-        "holes": "score 'holes' must be finite; 1 of 4 values are not, first nan for id 2",
-    }
+    assert set(joined.left_out) == {"flat", "holes"}
+    assert [one for one in ("'flat'", "vary", "tied at 0.5") if one not in joined.left_out["flat"]] == []
+    assert [one for one in ("'holes'", "finite", "1 of 4", "id 2") if one not in joined.left_out["holes"]] == []
     with pytest.raises(ValueError, match="score 'flat' must vary"):
         read_joined(*paths, names=["avh", "flat"])
 
@@ -173,9 +172,8 @@ def test_whole_numbers_are_scores_only_where_somebody_says_so(write: Callable) -
     paths = write({**COLUMNS, "rating": [1, 5, 2, 3]}, CSV)
     joined = read_joined(*paths)
     assert [one.name for one in joined.scores] == ["avh"]
-    assert joined.left_out == {
-        "rating": "column 'rating' holds whole numbers, which may count anything: name it in --scores"
-    }
+    assert list(joined.left_out) == ["rating"]
+    assert [one for one in ("'rating'", "whole numbers", "--scores") if one not in joined.left_out["rating"]] == []
     assert [one.name for one in read_joined(*paths, names=["rating"]).scores] == ["rating"]
     only = write({"id": [1, 2, 3, 4], "rating": [1, 5, 2, 3]}, CSV)
     with pytest.raises(ValueError, match=r"column 'rating' holds whole numbers, .* name it in --scores"):
@@ -186,9 +184,8 @@ def test_whole_numbers_are_scores_only_where_somebody_says_so(write: Callable) -
 
 def test_labels_with_gaps_are_named(write: Callable) -> None:
     joined = read_joined(*write({**COLUMNS, "label": [0, 1, None, 1]}, CSV))
-    assert joined.left_out == {
-        "label": "classes: column 'label' must name the class of every sample; 1 of 4 are missing"
-    }
+    assert list(joined.left_out) == ["label"]
+    assert [one for one in ("'label'", "1 of 4") if one not in joined.left_out["label"]] == []
 
 
 def test_a_label_that_is_not_a_number_is_a_gap(write: Callable) -> None:

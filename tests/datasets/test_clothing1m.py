@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from hardsight.datasets.photos import read_clothing1m
+from hardsight.files.inside import OUTSIDE
 
 
 def test_each_split_has_its_labels(build):
@@ -46,7 +47,7 @@ def test_what_is_wrong_is_said(build):
         read_clothing1m(folder)
     with (folder / "noisy_label_kv.txt").open("a") as file:
         file.write("\n../../secret.jpg 3\n")
-    assert read_clothing1m(folder).skipped[-1].reason == "the path points outside the root"
+    assert read_clothing1m(folder).skipped[-1].reason == OUTSIDE
     with (folder / "noisy_label_kv.txt").open("a") as file:
         file.write("images/x.jpg 14\n")
     with pytest.raises(ValueError, match=r"noisy_label_kv.txt, line 8 must be a path and a label in \[0, 13\]"):

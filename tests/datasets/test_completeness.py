@@ -92,7 +92,7 @@ def test_decoding_finds_the_damaged_file(build, expecting):
     assert only(root, "office31").state == "complete"
     state = only(root, "office31", decode=True)
     assert state.state == "incomplete"
-    assert "1 files cannot be used, the first dslr/images/mug/frame_0001.png: it does not decode" in state.problems[0]
+    assert [one for one in ("1 files", "dslr/images/mug/frame_0001.png") if one not in state.problems[0]] == []
 
 
 class TestCommand:

@@ -5,6 +5,7 @@ import torch
 
 from hardsight.datasets import Skipped
 from hardsight.datasets.folders import parse_list, read_domain_folders, read_image_folder, read_image_list
+from hardsight.files.inside import LINK_OUTSIDE, OUTSIDE
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_links_that_lead_outside_are_listed(animals, tmp_path, save_picture):
     save_picture(tmp_path / "secret.png", 0)
     (animals / "cat" / "aa.png").symlink_to(tmp_path / "secret.png")
     dataset = read_image_folder(animals)
-    assert dataset.skipped == (Skipped("cat/aa.png", "a link in the path leads outside the root", 1),)
+    assert dataset.skipped == (Skipped("cat/aa.png", LINK_OUTSIDE, 1),)
     assert dataset.ids.tolist() == [0, 2, 3, 4]
 
 
@@ -76,7 +77,7 @@ def test_lists_give_labels_and_line_positions(animals):
     assert dataset.ids.tolist() == [0, 1]
     assert dataset.skipped == (
         Skipped("missing.png", "no such file", 2),
-        Skipped("../animals/cat/a.jpg", "the path points outside the root", 3),
+        Skipped("../animals/cat/a.jpg", OUTSIDE, 3),
     )
 
 

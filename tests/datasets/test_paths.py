@@ -3,7 +3,7 @@
 import pytest
 
 from hardsight.datasets.paths import Below
-from hardsight.files.inside import follow, stays_inside
+from hardsight.files.inside import LINK_OUTSIDE, OUTSIDE, follow, stays_inside
 
 
 @pytest.mark.parametrize("entry", ["a.png", "a/b.png", "./a.png", "a b/c d.png", "a/..b/c", "...", "a/b/"])
@@ -34,7 +34,7 @@ def test_outside(entry, tmp_path):
     assert not stays_inside(entry)
     with pytest.raises(ValueError, match="points outside the root"):
         follow(tmp_path, entry)
-    assert Below(tmp_path).problem(entry) == "the path points outside the root"
+    assert Below(tmp_path).problem(entry) == OUTSIDE
 
 
 def test_a_sibling_with_the_same_beginning_is_outside(tmp_path):
@@ -62,4 +62,4 @@ def test_problems_are_named(tmp_path):
     assert below.problem("inner") == "not a file"
     assert below.problem("dangling") == "no such file"
     for entry in ("out", "away/secret"):
-        assert below.problem(entry) == "a link in the path leads outside the root"
+        assert below.problem(entry) == LINK_OUTSIDE

@@ -112,7 +112,7 @@ def test_lambda_rises_when_more_than_half_of_the_images_are_recognised(classes: 
             accuracy = recognised * (1 - rate) + (1 - recognised) * rate / (classes - 1)
             assert (accuracy > halfway(rate, classes)) == rises
             loss = AutomaticRescaling(classes)
-            assert not loss.rise(1.0), "before the decision nothing is known"
+            assert not loss.rise(1.0), "before the decision"
             loss.decide(rate)
             assert loss.rise(accuracy) == rises
             assert loss.emphasis == between_cross_entropy_and_mae(1.0 if rises else UNKNOWN_NOISE_LAM)
@@ -157,7 +157,7 @@ def test_extreme_logits_stay_finite() -> None:
 
 def test_a_collapse_sends_it_back_for_good(batch: tuple[Tensor, Tensor]) -> None:
     loss = AutomaticRescaling(10).double()
-    assert not loss.watch(0.0), "nothing to give up before the decision"
+    assert not loss.watch(0.0), "before the decision"
     loss.decide(0.4, accuracy=0.5)
     assert not loss.watch(0.5 * COLLAPSED + 0.01)
     assert loss.watch(0.5 * COLLAPSED - 0.01)

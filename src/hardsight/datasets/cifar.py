@@ -98,6 +98,7 @@ def _read(
     for name in files[split]:
         path = folder / f"{name}.bin" if binary else folder / name
         images, labels = _read_binary(path, len(classes)) if binary else _read_python(path)
+        labels = labels[: len(classes)]
         for row, names in zip(labels, classes, strict=False):
             if len(row) and not 0 <= int(row.min()) <= int(row.max()) < len(names):
                 got = f"{int(row.min())} to {int(row.max())}"

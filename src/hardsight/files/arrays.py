@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class StoredArray:
     shape: tuple[int, ...]
     dtype: np.dtype
     packed: int
-    open: Callable[[], contextlib.AbstractContextManager[IO[bytes]]]
+    open: Callable[[], contextlib.AbstractContextManager[io.BufferedIOBase]]
     by_columns: bool = False
     bfloat16: bool = False
 
@@ -99,7 +99,7 @@ class StoredArray:
             values = values.astype(np.int64)
         return torch.from_numpy(np.require(values, requirements=("C", "W")))
 
-    def _read(self, file: IO[bytes], shape: tuple[int, ...]) -> np.ndarray:
+    def _read(self, file: io.BufferedIOBase, shape: tuple[int, ...]) -> np.ndarray:
         values = np.empty(math.prod(shape), self.dtype)
         left = memoryview(values.view(np.uint8))  # type: ignore[arg-type]
         while len(left):
@@ -133,20 +133,23 @@ def npz_arrays(path: Path | str, wanted: Container[str] | None = None) -> dict[s
             if wanted is None or key in wanted:
                 if key == member.filename:
                     raise RefusedError(f"{key[:100]!r} of {path} must be an array; it is another file")
-                with archive.open(member) as file:
-                    sizes = member.file_size, member.compress_size
-                    arrays[key] = _described(file, sizes[0], key, path, kind, sizes[1], member.filename)
+                packed = member.compress_size
+                with archive.open(member) as inside:
+                    file: io.BufferedIOBase = inside  # type: ignore[assignment]
+                    arrays[key] = _described(file, member.file_size, key, path, kind, packed, member.filename)
     return arrays
 
 
 @contextlib.contextmanager
-def _opened(path: Path, start: int, member: str | None = None, content: bytes | None = None) -> Iterator[IO[bytes]]:
+def _opened(
+    path: Path, start: int, member: str | None = None, content: bytes | None = None
+) -> Iterator[io.BufferedIOBase]:
     """The bytes of the file, of a member of it or of `content`, from `start` on."""
     if member is not None:
         with zipfile.ZipFile(path) as archive, archive.open(member) as inside:
             # Read, not sought: a sum is kept of what is read, and forgotten by who seeks.
             inside.read(start)
-            yield inside
+            yield inside  # type: ignore[misc]
         return
     with path.open("rb") if content is None else io.BytesIO(content) as file:
         file.seek(start)
@@ -154,7 +157,7 @@ def _opened(path: Path, start: int, member: str | None = None, content: bytes | 
 
 
 def _described(
-    file: IO[bytes], size: int, key: str, path: Path, kind: str, packed: int, member: str | None = None
+    file: io.BufferedIOBase, size: int, key: str, path: Path, kind: str, packed: int, member: str | None = None
 ) -> StoredArray:
     """The array whose header begins here, in `size` bytes; rejected where the two do not agree."""
     start = file.read(8)

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from hardsight.engines.streaming import ScoreColumns, id_column
 from hardsight.files import check_unpacked, plain_file
@@ -343,8 +344,13 @@ def matrix_of(column: pa.Array, field: pa.Field, path: object, length: int | Non
     lengths = pc.unique(pc.list_value_length(column)).to_pylist()
     if len(lengths) > 1 or length not in (None, *lengths):
         raise ValueError(f"column {field.name!r} of {path} must have lists of one length; they differ")
-    numbers = values.to_numpy(zero_copy_only=False)
-    flat = _tensor(numbers.view(np.int16)).view(torch.bfloat16) if is_bfloat16(field) else _tensor(numbers)
+    if is_bfloat16(field):
+        flat = from_dlpack(values.view(pa.int16())).view(torch.bfloat16)
+    elif pa.types.is_floating(values.type) and len(values):
+        # Without a copy: nobody writes into features.
+        flat = from_dlpack(values)
+    else:
+        flat = _tensor(values.to_numpy(zero_copy_only=False))
     fixed = field.type.list_size if pa.types.is_fixed_size_list(field.type) else 0
     return flat.reshape(len(column), *(lengths or [length or fixed]))
 

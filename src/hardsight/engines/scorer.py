@@ -118,11 +118,15 @@ def first_of(names: Sequence[str], columns: Sequence[str]) -> str | None:
 
 def features_of(table: pa.Table, name: str, where: object) -> Tensor:
     """The column of lists as a matrix of floats."""
-    column, field = _found(table, name).combine_chunks(), table.schema.field(name)
+    chunks, field = _found(table, name).chunks, table.schema.field(name)
     if isinstance(field.type, pa.ExtensionType):
-        column, field = column.storage, field.with_type(field.type.storage_type)
+        chunks, field = [one.storage for one in chunks], field.with_type(field.type.storage_type)
     check_lists(field, where)
-    return matrix_of(column, field, where)
+    matrices = [matrix_of(one, field, where) for one in chunks or [pa.array([], field.type)]]
+    widths = {matrix.shape[1] for matrix in matrices}
+    if len(widths) > 1:
+        raise ValueError(f"column {name!r} of {where} must have lists of one length; they differ")
+    return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
 
 
 def labels_of(table: pa.Table, name: str, where: object) -> Tensor:

@@ -121,3 +121,20 @@ def test_a_folder_that_is_no_record_is_named(tmp_path: Path) -> None:
         find_source(tmp_path)
     with pytest.raises(FileNotFoundError, match="source"):
         find_source(tmp_path / "nowhere")
+
+
+def test_who_makes_the_columns_at_the_same_time_keeps_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table.parquet"
+    write_table(table, audited())
+    real = module.shutil.rmtree
+
+    def then_another(folder: Path, **options: bool) -> None:
+        real(folder, **options)
+        (folder / "theirs").mkdir(parents=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.shutil, "rmtree", then_another)
+        opened = open_columns(table)
+    assert opened.rows == len(opened.texts("reasons", range(300)))

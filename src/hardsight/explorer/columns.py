@@ -4,6 +4,7 @@ They are made once and kept beside the table as plain Arrow files, which are map
 reads nothing, and a million rows cost the columns that are looked at. The table's hash says whether they still hold.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -139,9 +140,12 @@ def open_columns(table: Path) -> Columns:
         raise
     if draft != folder:
         shutil.rmtree(folder, ignore_errors=True)
-        os.replace(draft, folder)
+        # Where somebody else has put theirs there meanwhile, ours are used where they are.
+        with contextlib.suppress(OSError):
+            os.replace(draft, folder)
+            draft = folder
         sync_folder(table.parent)
-    return Columns(folder, details)
+    return Columns(draft, details)
 
 
 def _kept(folder: Path, digest: str) -> dict[str, Any] | None:

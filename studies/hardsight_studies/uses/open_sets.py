@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from hardsight import datasets, models
-from hardsight.datasets import registry
 from hardsight.datasets.epochs import Batch
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.degradation import adversarial
@@ -16,16 +15,15 @@ from hardsight.geometry import angles_to_classes
 from hardsight.hardness import angular_visual_confidence, calibration_error, fit_temperature, open_set_scores
 from hardsight.records import read_run
 from hardsight.training import fit
+from hardsight_studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, images_of, public_network
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.rows import Row
 from hardsight_studies.engine.running import row_of
 from hardsight_studies.engine.trainings import write_record
 from hardsight_studies.outputs import Outputs, outputs_of
-from hardsight_studies.uses.frozen import CPU, auroc, drawn, images_of
+from hardsight_studies.uses.frozen import CPU, auroc, drawn
 
-# What the public networks expect.
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _DIGITS = 8
 
 
@@ -55,12 +53,9 @@ def _sets(run: Run) -> tuple[Any, DeviceLoader, DeviceLoader]:
     network = str(run.settings["network"])
     if network == "digits":
         return _small(run)
-    source = datasets.source("cifar10h")
-    path = registry.find(source, registry.data_root(None, source)) / "resnets.safetensors"
-    model = models.load_cifar10_resnet(int(network.removeprefix("resnet").removesuffix("-public")), path)
-    model.eval()
+    model = public_network(run, CPU).eval()
     own, other = images_of("cifar10", "test"), images_of("cifar100", "test")
-    return model, _loader(own, _MEAN, _STD), _loader(other, _MEAN, _STD)
+    return model, _loader(own, IMAGENET_MEAN, IMAGENET_STD), _loader(other, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def _small(run: Run) -> tuple[Any, DeviceLoader, DeviceLoader]:
@@ -85,7 +80,7 @@ def _attacked(run: Run, model: Any, known: DeviceLoader, own: Outputs) -> tuple[
     """Images that were recognised and no longer are after one step against the network; and their places."""
     right = _right(own).nonzero().squeeze(1)
     places = right[drawn(run.seed, len(right), run.config["attacked"])].sort().values
-    moved, epsilon = [], run.config["epsilon"] / min(_STD)
+    moved, epsilon = [], run.config["epsilon"] / min(IMAGENET_STD)
     for at, (images, labels, ids) in enumerate(known):
         inside = places[places // 250 == at] % 250
         if len(inside):

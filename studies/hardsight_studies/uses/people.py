@@ -3,24 +3,22 @@
 import functools
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hardsight import datasets, models
 from hardsight.alignment import correlate
-from hardsight.datasets import registry
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.hardness import angular_visual_hardness
 from hardsight_studies.avh.choice import choices_of
+from hardsight_studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, public_network
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.outputs import Outputs, outputs_of
-from hardsight_studies.uses.frozen import Vectors, each, images_of, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import CPU, Vectors, each, images_of, seen_by, trained, vectors
 
-# What the public networks expect.
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Whose labels of the training images a head learns: the data set's, or people's, several columns as so many samples.
 _TAUGHT = {
     "clean": ("clean_label",),
@@ -62,11 +60,10 @@ def _scores(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 @functools.cache
 def _public(depth: int) -> Outputs:
-    source = datasets.source("cifar10h")
-    path = registry.find(source, registry.data_root(None, source)) / "resnets.safetensors"
     data = images_of("cifar10h", "test")
-    batches = DeviceLoader(data.images, data.labels, data.ids, 250, shuffle=False, mean=_MEAN, std=_STD)
-    return outputs_of(models.load_cifar10_resnet(depth, path).eval(), batches)
+    batches = DeviceLoader(data.images, data.labels, data.ids, 250, shuffle=False, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    run = Run({"network": f"resnet{depth}-public"}, {}, Path())
+    return outputs_of(public_network(run, CPU), batches)
 
 
 def _lead(logits: Tensor, labels: Tensor, temperature: int) -> np.ndarray:

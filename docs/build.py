@@ -1,4 +1,4 @@
-"""Make the pages that come from code and rows, and the site below build/site: `make docs`.
+"""Make the pages that come from code and rows: a part of `make docs`.
 
 A test fails when a made page in git is out of date.
 """
@@ -8,8 +8,7 @@ import csv
 import json
 import math
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parent
-PAGES_WITH_BLOCKS = (DOCS.parent / "README.md", DOCS / "cleaning.md")
+PAGES_WITH_BLOCKS = (DOCS.parent / "README.md", DOCS / "cleaning.md", DOCS / "findings.md")
 # Between these two comments a page holds what is filled in from the studies' rows.
 BLOCK = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEAD = """# Scores
@@ -177,9 +176,12 @@ def made_blocks() -> dict[str, str]:
     """The blocks of README and docs by name: text by people with numbers filled in and claims checked."""
     from hardsight_studies.engine.pages import PAGES, Scope, filled
 
-    findings = (PAGES / "findings.md").read_text(encoding="utf-8")
+    of_pages = {
+        name: filled((PAGES / f"{name}.md").read_text(encoding="utf-8"), Scope(None), f"{name}.md")
+        for name in ("findings", "measured")
+    }
     return {
-        "findings": filled(findings, Scope(None), "findings.md"),
+        **of_pages,
         "label-errors": filled('{{ table("summary", study="label-errors") }}\n', Scope(None), "cleaning.md"),
     }
 
@@ -187,14 +189,6 @@ def made_blocks() -> dict[str, str]:
 def made_again(page: str, blocks: Mapping[str, str]) -> str:
     """A page with every made block made again."""
     return BLOCK.sub(lambda block: f"{block[1]}{blocks[block[2]]}{block[3]}", page)
-
-
-def build_site(site: Path) -> Iterator[Path]:
-    """The docs with the studies' pages, which are not in git, below one folder."""
-    from hardsight_studies.engine.pages import build_pages
-
-    shutil.copytree(DOCS, site, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    yield from build_pages(site / "studies")
 
 
 def main() -> None:
@@ -207,8 +201,6 @@ def main() -> None:
     for page in PAGES_WITH_BLOCKS:
         page.write_text(made_again(page.read_text(), blocks))
     write_bytes(DOCS / "pictures" / "kernels.png", as_png(kernels_figure()))
-    for path in build_site(DOCS.parent / "build" / "site"):
-        print(path)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ API = """# {name}
 {members}
 """
 EXCUSE = re.compile(r"^(```\w+)[ \t]*\([^)\n]*\)$", re.MULTILINE)
+# Links of the pages beside docs/, from where the pages of the site are.
+OUTSIDE = re.compile(r"(docs/|CHANGELOG\.md|CONTRIBUTING\.md)")
+MOVED = {"docs/": "", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
 COMMANDS = """# Commands
 
 Every command ends bad input with one sentence and exit code 2; Ctrl-C ends each with a sentence that says how to go on.
@@ -94,6 +97,9 @@ def collect_pages() -> list[dict[str, Any]]:
 
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(DOCS, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    for source, name in (("README", "index"), ("CHANGELOG", "changes"), ("CONTRIBUTING", "contributing")):
+        text = (DOCS.parent / f"{source}.md").read_text()
+        (PAGES / f"{name}.md").write_text(OUTSIDE.sub(lambda link: MOVED.get(link[1], link[0]), text))
     for page in PAGES.glob("*.md"):
         # A fence may say why it is not run, which is for the tests.
         page.write_text(EXCUSE.sub(r"\1", page.read_text()))

@@ -176,7 +176,7 @@ def build_pages(folder: Path, *, results: Path | str = PUBLISHED, pages: Path = 
     """Write every study's page that people have written."""
     known = {head.id: head for head in studies.heads()}
     for page in sorted(pages.glob("*.md")):
-        if page.name != "findings.md":
+        if page.name not in ("findings.md", "measured.md"):
             check_name(f"the study of {page.name}", page.stem, known, "studies")
     there = [head for head in known.values() if (pages / f"{head.id}.md").is_file()]
     return [build_page(studies.load(head.path), folder, results=results, pages=pages) for head in there]

@@ -12,18 +12,19 @@ _LEAST_EXPONENT = {torch.float32: -87.0, torch.float64: -708.0}
 
 
 def summarise_logits(
-    logits: Tensor, labels: Tensor, parts: frozenset[Part], *, consume: bool = False
+    logits: Tensor, labels: Tensor, parts: frozenset[Part], *, consume: bool = False, scratch: Tensor | None = None
 ) -> dict[str, Tensor]:
     """What the scores of a softmax need: log-sum-exp, margins, masses, and what else of a softmax the parts name.
 
-    `consume` allows the logits to be overwritten.
+    `consume` allows the logits to be overwritten, `scratch` is memory as large: on a CPU, new memory costs as much as
+    what is computed in it.
     """
     column, spread = labels.unsqueeze(1), "spread" in parts
     label_logit = logits.gather(1, column).squeeze(1)
     others = logits.scatter_(1, column, -math.inf) if consume else logits.scatter(1, column, -math.inf)
     largest_other = others.amax(1)
     # Memory for the exponentials: until then for what is counted, as floats, since torch sums booleans slowly.
-    spare = torch.empty_like(others) if parts & {"spread", "rank"} else None
+    spare = torch.empty_like(others) if scratch is None and parts & {"spread", "rank"} else scratch
     above = {}
     if "rank" in parts:
         above = {"others_above": torch.gt(others, label_logit.unsqueeze(1), out=spare).sum(1)}

@@ -156,7 +156,9 @@ def summarise_chunk(
     if cosines is not None and "angles" in parts:
         columns |= _summarise_angles(features, head.weight, labels, cosines)
     if parts & {"logits", "spread", "rank"}:
-        columns |= summarise_logits(scores, labels, parts, consume=logits is None)
+        # The memory of the cosines, which are used up by now.
+        scratch = head.buffer("cosines", len(features)) if logits is None and parts & {"spread", "rank"} else None
+        columns |= summarise_logits(scores, labels, parts, consume=logits is None, scratch=scratch)
     columns["labels"] = labels
     return ClassSummary(len(head.weight), head.bias is not None, **columns)
 

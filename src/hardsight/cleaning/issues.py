@@ -33,8 +33,7 @@ DEFAULTS = (
     ("el2n_mean", "angular_margin", "smoothed_last_posterior"),
     ("el2n_mean", "angular_margin"),
     ("el2n_mean", "angular_margin_last"),
-    ("angular_margin", "neighbour_disagreement"),
-    ("el2n", "neighbour_disagreement"),
+    ("el2n_with_neighbours",),
 )
 # Where none of these is whole, the first single score that the table has. On CIFAR-10N's human label errors mean EL2N
 # had the highest average precision, then AUM, the last angular margin, the last AVH and the mean AVH; the others stand

@@ -69,7 +69,8 @@ def _moments(features: Tensor, codes: Tensor, classes: int) -> tuple[Tensor, Ten
         products += units.T @ units
     counts = torch.bincount(codes, minlength=classes).double().unsqueeze(1)
     spread = (products - (sums / counts).T @ sums) / len(codes)
-    variance = spread.diagonal().mean().clamp_min(torch.finfo(torch.float32).tiny)
+    # Directions have length one: less than this is rounding, as where all samples of a class are equal.
+    variance = spread.diagonal().mean().clamp_min(1e-10)
     spread = (1 - _SHRINKAGE) * spread + _SHRINKAGE * variance * torch.eye(width, device=spread.device)
     mean = sums.sum(0) / len(codes)
     return mean, sums - counts * mean, torch.linalg.cholesky(spread)

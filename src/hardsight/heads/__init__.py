@@ -4,5 +4,6 @@ from hardsight.hardness.several_passes import evaluating
 from hardsight.heads.candidates import find_head, unwrap
 from hardsight.heads.fitting import FittedHead, fit_head
 from hardsight.heads.observing import Seen, observe
+from hardsight.heads.recording import record_head
 
-__all__ = ["FittedHead", "Seen", "evaluating", "find_head", "fit_head", "observe", "unwrap"]
+__all__ = ["FittedHead", "Seen", "evaluating", "find_head", "fit_head", "observe", "record_head", "unwrap"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hardsight.cleaning import apply_actions, find_label_issues, read_actions, write_actions
@@ -64,6 +64,7 @@ def test_no_cell_starts_a_formula(tmp_path: Path) -> None:
     assert_no_formula((tmp_path / "actions.csv").read_text(encoding="utf-8"))
 
 
+@settings(deadline=None)
 @given(st.lists(ANY, min_size=2, max_size=4), st.lists(ANY, min_size=3, max_size=3, unique=True), ANY)
 @example(["a\rb", "a\rb"], ["a\r", "a", "\r"], "x\ry")
 @example(["a", "a", "a (0)"], ["1", "", " "], "")

@@ -182,6 +182,12 @@ def test_a_folder_of_images_needs_no_network_of_its_classes(network: str) -> Non
     assert run("photos", "--apply", actions).exit_code == 0
     labels = pq.read_table("photos-audit/labels.parquet").to_pylist()
     assert [row["path"] for row in labels if row["label"] != row["new_label"]] == [misfiled]
+    rebuilt = run("photos", "--apply", actions, "--to", "cleaned", "--files", "copy")
+    assert "1 relabel" in rebuilt.stdout
+    assert Path("cleaned/red/red-5.png").is_file() is not Path("cleaned", misfiled).exists()
+    assert "taken back" in run("cleaned", "--undo").stdout
+    assert not Path("cleaned").exists()
+    assert run("photos", "--to", "cleaned").exit_code == 2
 
 
 def test_folders_of_splits_are_judged_together(network: str) -> None:

@@ -101,6 +101,12 @@ def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
 
     With `new_label_name` where the labels are numbers that have names. A sample without a label is kept without one.
     """
+    table, kept, applied = applied_rows(scored, actions)
+    return table.filter(pa.array(kept)), applied
+
+
+def applied_rows(scored: Scored, actions: Path | str) -> tuple[pa.Table, np.ndarray, Applied]:
+    """`apply_to` with the dropped samples, and which are kept."""
     for column in ("id", "label"):
         require_column(scored.table, column)
     labelled = scored.table.column("label").is_valid().to_numpy(zero_copy_only=False)
@@ -119,7 +125,7 @@ def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
         columns["new_label_name"] = pa.chunked_array([pa.array(names).take(columns["new_label"].combine_chunks())])
     if "path" in scored.table.column_names:
         columns["path"] = scored.table.column("path")
-    return pa.table(columns).filter(pa.array(kept)), applied
+    return pa.table(columns), kept, applied
 
 
 def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.ndarray]:

@@ -12,35 +12,36 @@ import torch
 from torch import Tensor
 
 from hardsight.cleaning.audit_folder import audited_table, write_audit
-from hardsight.cleaning.findings import find, surroundings_or_note
+from hardsight.cleaning.findings import el2n_with_neighbours, find, surroundings_or_note
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.kinds import Findings
-from hardsight.cleaning.labelled import (
-    Labelled,
-    few_of_a_class,
-)
+from hardsight.cleaning.labelled import Labelled, few_of_a_class
 from hardsight.cleaning.opening import Opened, Options, open_source
 from hardsight.cleaning.probabilities import with_scores
+from hardsight.cleaning.rebuilding import Rebuilt, rebuild
 from hardsight.cleaning.scored import Scored, issues_of
+from hardsight.cleaning.summary import as_html, as_text
+from hardsight.engines.images import thumbnails
 from hardsight.hardness import SCORES
-from hardsight.heads import fit_head
-from hardsight.names import visible
+from hardsight.heads import fit_head, record_head
+from hardsight.records import read_table, write_table
 
-_PRINTED = 10
-_LONGEST = 40
+THUMBNAILS_FILE = "thumbnails.parquet"
 
 
 @dataclass(frozen=True)
 class Audit:
     """What was found: `issues` as `find_label_issues` gives them, and `left_out`, id and reason of samples not judged.
 
-    Printed, it is a summary with the ten most suspicious samples.
+    Printed, it is a summary with the ten most suspicious samples; in a notebook with their pictures or texts. `opened`
+    is what was audited, whole.
     """
 
     scored: Scored
     issues: LabelIssues
     left_out: pa.Table
     findings: Findings
+    opened: Opened
 
     @property
     def table(self) -> pa.Table:
@@ -53,7 +54,7 @@ class Audit:
         """`table` as a pandas.DataFrame."""
         return self.table.to_pandas()
 
-    def save(self, folder: Path | str) -> Path:
+    def save(self, folder: Path | str, *, page: bool = True) -> Path:
         """Write what `hardsight audit` writes: table.parquet, actions.csv, audit.json, and report.html.
 
         The page is left out where matplotlib or jinja2 is not installed. `hardsight audit FOLDER --apply
@@ -61,28 +62,27 @@ class Audit:
         """
         folder = Path(folder)
         write_audit(folder, self.scored, self.issues, self.findings, left_out=self.left_out)
-        if all(importlib.util.find_spec(name) for name in ("jinja2", "matplotlib")):
-            from hardsight.report import write_report
+        if page and all(importlib.util.find_spec(name) for name in ("jinja2", "matplotlib")):
+            from hardsight.report import samples_shown, write_report
 
+            recorded = None if self.scored.path is None else self.scored.path / THUMBNAILS_FILE
+            if self.opened.images is not None:
+                write_table(folder / THUMBNAILS_FILE, thumbnails(self.opened.images, samples_shown(folder)))
+            elif recorded is not None and recorded.is_file():
+                write_table(folder / THUMBNAILS_FILE, read_table(recorded))
             write_report(folder)
         return folder
 
+    def apply(self, actions: Path | str, to: Path | str, *, files: str = "link") -> Rebuilt:
+        """Apply an edited list, and write the data as it is then: `hardsight.cleaning.rebuild`."""
+        opened = self.opened
+        return rebuild(opened.scored, actions, to, images=opened.images, label=opened.label, files=files)
+
     def __repr__(self) -> str:
-        issues, samples = self.issues, self.issues.table.num_rows
-        lines = [
-            f"Audit of {samples:,} samples: about {issues.estimated:,} ({issues.estimated / samples:.1%}) labels are "
-            f"probably wrong, by {issues.estimate.replace('_', ' ')}; ranked by {', '.join(issues.scores)}"
-        ]
-        if len(self.left_out):
-            lines.append(f"{len(self.left_out):,} samples were left out, see left_out")
-        lines.append("most suspicious first: id, label -> expected, suspicion")
-        for row in self.table.slice(0, _PRINTED).to_pylist():
-            label, expected = row.get("label_name", row["label"]), row.get("expected_name", row["expected"])
-            about = str(row.get("text") or row.get("path") or "")
-            cut = about if len(about) <= _LONGEST else about[: _LONGEST - 1] + "…"
-            suspicion = "missing" if row["suspicion"] is None else f"{row['suspicion']:.4f}"
-            lines.append(f"  {row['id']}  {label} -> {expected}  {suspicion}  {cut}".rstrip())
-        return "\n".join(visible(line) for line in lines)
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def audit(
@@ -121,9 +121,11 @@ def audit(
     `hf:FOLDER`, `package:NAME`; nothing is downloaded. `cache`, a folder, keeps them for the next time.
 
     Features are judged by heads that never saw the sample (`fit_head`, which takes `folds`, `groups`, `estimator` and
-    `seed`) and, up to 100,000 samples, by the labels of its nearest neighbours in angle. `score` names what to rank by
-    instead. Probabilities should be of models that did not train on the sample; with features too they stand in the
-    heads' place. Samples with NaN in their row, or without a label, are left out and listed.
+    `seed`): they count the wrong labels. Samples are ranked by the labels of their neighbours in angle, together with
+    what a small network believed while it learned (`record_head`), or what the heads say where there are groups or an
+    estimator; `score` names what to rank by instead. Probabilities should be of models that did not train on the
+    sample; with features too they stand in the heads' place. Samples with NaN in their row, or without a label, are
+    left out and listed.
 
     >>> import torch
     >>> import hardsight as hs
@@ -141,10 +143,10 @@ def audit(
 def of_opened(
     opened: Opened, score: str | Sequence[str] | None = None, estimate: str = "auto", **fitting: Any
 ) -> Audit:
-    """The audit of what was opened; `fitting` goes to `of_labelled`."""
+    """The audit of what was opened; `fitting` goes to `fit_head`."""
     if isinstance(opened.given, Scored):
-        return of_scores(opened.given, score, estimate)
-    found = of_labelled(opened.given, opened.name, opened.path, score, estimate, **fitting)
+        return _of_scores(opened, opened.given, score, estimate)
+    found = _of_labelled(opened, opened.given, score, estimate, **fitting)
     if not opened.unusable:
         return found
     # Images that could not be read have no features, or no row at all; either way the reason is the image's.
@@ -153,22 +155,21 @@ def of_opened(
     return replace(found, left_out=pa.table({"id": ids, "reason": pa.array(list(listed.values()), pa.string())}))
 
 
-def of_scores(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> Audit:
+def _of_scores(opened: Opened, scored: Scored, score: str | Sequence[str] | None, estimate: str) -> Audit:
     """The audit of a table that has scores."""
     without = scored.table.column("label").is_null() if "label" in scored.table.column_names else None
     issues = issues_of(scored, score, estimate)
     ids = scored.table.column("id").filter(without)
     issues, findings = find(scored, issues)
     left_out = pa.table({"id": ids, "reason": pa.array(["no label"] * len(ids), pa.string())})
-    return Audit(scored, issues, left_out, findings)
+    return Audit(scored, issues, left_out, findings, opened)
 
 
-def of_labelled(
+def _of_labelled(
+    opened: Opened,
     given: Labelled,
-    name: str,
-    path: Path | None,
-    score: str | Sequence[str] | None = None,
-    estimate: str = "auto",
+    score: str | Sequence[str] | None,
+    estimate: str,
     *,
     folds: int = 5,
     estimator: Any = None,
@@ -194,18 +195,23 @@ def of_labelled(
     around, note = None, None
     if features is not None and len(labels) > 1:
         around, note = surroundings_or_note(features, labels, kept.groups)
-    for field, numbers in (around.scores if around else {}).items():
-        table = table.append_column(field, pa.array(numbers))
+    if around is not None:
+        # A network that saw all samples would have learned a sample's label from others of its group.
+        recorded = head is not None and estimator is None and kept.groups is None
+        said = record_head(features, labels, num_classes=len(kept.classes), seed=seed) if recorded else beliefs
+        columns = [*around.scores.items(), el2n_with_neighbours(around, said, labels)]
+        for field, numbers in columns:
+            table = table.append_column(field, pa.array(numbers))
     names = kept.class_names
     issues = find_label_issues(table, score, class_names=names, probabilities=beliefs, estimate=estimate)
     # Where numbers stand for classes that were given as text, these are their names.
-    scored = Scored(table, names or [str(one) for one in kept.classes.to_pylist()], name, path)
+    scored = Scored(table, names or [str(one) for one in kept.classes.to_pylist()], opened.name, opened.path)
     issues, findings = find(scored, issues, beliefs=beliefs, around=around, note=note)
     if names is None:
         # The classes as they were given, where numbers stood for them.
         issues = replace(issues, table=_with_classes(issues.table, kept.classes))
         table = _with_classes(table, kept.classes)
-    return Audit(Scored(table, names, name, path), issues, left_out, findings)
+    return Audit(Scored(table, names, opened.name, opened.path), issues, left_out, findings, opened)
 
 
 def _with_classes(table: pa.Table, classes: pa.Array) -> pa.Table:

@@ -62,7 +62,8 @@ class Options:
 class Opened:
     """Samples with labels, or with scores; `path` is None where they lie in memory alone or are known by name.
 
-    `images` are those they were made of; `unusable` says by id why a sample has no features or could not be read.
+    `images` are those they were made of; `unusable` says by id why a sample has no features or could not be read;
+    `label` is what the column of labels is called in a table.
     """
 
     given: Labelled | Scored
@@ -70,6 +71,7 @@ class Opened:
     path: Path | None = None
     images: Images | None = None
     unusable: Mapping[Any, str] = field(default_factory=dict)
+    label: str = "label"
 
     @property
     def scored(self) -> Scored:
@@ -96,6 +98,10 @@ def output_of(source: Path | str) -> Path:
 
 def open_source(source: Any, options: Options, labels: Any = None) -> Opened:
     """The samples of a source of any kind, with their features where a backbone or a file gives some."""
+    return replace(_opened(source, options, labels), label=options.label)
+
+
+def _opened(source: Any, options: Options, labels: Any) -> Opened:
     if source is None:
         return _of_arrays(labels, options)
     if labels is not None:

@@ -1,6 +1,6 @@
 """`hardsight audit`: which labels of a scored data set are probably wrong, why, and a list to act on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -62,6 +62,14 @@ def audit(
     apply: Annotated[
         Path | None, typer.Option("--apply", help="An edited actions.csv: write the labels after it, and nothing else.")
     ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="With --apply: a new folder for the data as it is then, class folders or a table."),
+    ] = None,
+    files: Annotated[str, typer.Option("--files", help="How --to gets files: link, copy or move.")] = "link",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="SOURCE is a folder that --to wrote: take it back, as its log says.")
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -93,17 +101,23 @@ def audit(
         hardsight audit runs/demo --score el2n_mean --score aum --top 50
 
         hardsight audit scores.parquet --apply scores-audit/actions.csv
+
+        hardsight audit photos/ --apply photos-audit/actions.csv --to photos-cleaned --files copy
     """
     names = None if class_names is None else class_names.split(",")
-    told = "estimate by layout split features probabilities show backbone size text groups folds class_names"
+    told = "estimate by layout split features probabilities show backbone size text groups folds class_names to files"
     with one_sentence(*told.split()):
-        from hardsight.cleaning.audit_folder import write_audit
-        from hardsight.cleaning.auditing import of_opened
+        from hardsight.cleaning.auditing import THUMBNAILS_FILE, of_opened
         from hardsight.cleaning.opening import Options, holds_images, open_source, output_of
         from hardsight.cleaning.scored import Scored
         from hardsight.engines.images import scored_images
         from hardsight.files.shards import is_sharded
 
+        if undo:
+            _undo(source, as_json)
+            return
+        if to is not None and apply is None:
+            raise ValueError("to must come with --apply, the edited list that says what changes")
         folder = output or output_of(source)
         if is_sharded(source):
             _audit_shards(source, folder, scores, estimate, top, as_json)
@@ -117,23 +131,27 @@ def audit(
         scored, images = opened.scored, opened.images
         if apply is not None:
             images = images if data is None else scored_images(scored.table, data, layout, split)
-            _apply(_with_images(scored, images), apply, folder, as_json)
+            scored = _with_images(scored, images)
+            if to is None:
+                _apply(scored, apply, folder, as_json)
+            else:
+                _rebuild(scored, apply, to, as_json, images=images, label=label, files=files)
             return
         if images is None and (page or data is not None):
             images = scored_images(scored.table, data, layout, split)
         scored = _with_images(scored, images)
-        opened = replace(opened, given=scored) if isinstance(opened.given, Scored) else opened
+        opened = replace(opened, images=images, given=scored if isinstance(opened.given, Scored) else opened.given)
         found = of_opened(opened, scores or None, estimate, folds=folds, seed=seed)
         scored, issues, left_out = found.scored, found.issues, found.left_out
         grouped = _groups(scored, issues.scores[0], by)
-        write_audit(folder, scored, issues, found.findings, left_out=left_out)
-        written = _page(folder, scored, images) if page else "left out"
-        pictured = page and (folder / "thumbnails.parquet").is_file()
+        found.save(folder, page=page)
+        written = (why_no_page() or str(folder / "report.html")) if page else "left out"
+        pictured = page and (folder / THUMBNAILS_FILE).is_file()
     if as_json:
         summary = _summary(scored, issues, folder, written, top, grouped)
-        say_json(summary | {"pictures": pictured, "left_out": left_out.to_pylist()})
+        say_json(summary | {"findings": found.findings.facts(), "pictures": pictured, "left_out": left_out.to_pylist()})
         return
-    _print(scored, issues, folder, written, top, grouped, by)
+    _print(found, folder, written, top, grouped, by)
     if len(left_out):
         first = left_out.slice(0, 1).to_pylist()[0]
         say(f"left out: {len(left_out):,} samples, first {first['id']}: {first['reason']}; --json names all")
@@ -200,6 +218,30 @@ def _apply(scored: Any, actions: Path, folder: Path, as_json: bool) -> None:
     say(f"labels: {folder / LABELS_FILE}")
 
 
+def _rebuild(scored: Any, actions: Path, to: Path, as_json: bool, **how: Any) -> None:
+    from hardsight.cleaning.rebuilding import LOG_FILE, rebuild
+
+    done = rebuild(scored, actions, to, **how)
+    if as_json:
+        say_json({"written": str(done.written), "samples": done.samples, **done.applied.counts})
+        return
+    counts = ", ".join(f"{count} {action}" for action, count in done.applied.counts.items())
+    say(f"{counts}; {done.samples:,} samples remain")
+    say(f"written: {done.written}; {to / LOG_FILE} says what changed, and --undo takes it back")
+
+
+def _undo(folder: Path, as_json: bool) -> None:
+    from hardsight.cleaning.rebuilding import undo
+
+    done, left = undo(folder)
+    if as_json:
+        say_json({"taken_back": done, "left": left})
+        return
+    say(f"{done:,} files taken back")
+    if left:
+        say(f"left alone: {len(left):,} that changed since, or whose place is taken; the first: {left[0]}")
+
+
 def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | None:
     if by is None:
         return None
@@ -224,37 +266,6 @@ def _with_images(scored: Any, images: Any) -> Any:
     from hardsight.engines.images import with_paths
 
     return replace(scored, table=with_paths(scored.table, images)).named(images.class_names)
-
-
-def _page(folder: Path, scored: Any, images: Any) -> str:
-    """Write the page and return its path, or why there is none; with pictures where the images are at hand."""
-    reason = why_no_page()
-    if reason is not None:
-        return reason
-    from hardsight.report import samples_shown, write_report
-
-    pictures = _thumbnails(scored, images, samples_shown(folder))
-    if pictures is None:
-        # Those of an earlier audit may be of other images.
-        (folder / "thumbnails.parquet").unlink(missing_ok=True)
-    else:
-        from hardsight.records import write_table
-
-        write_table(folder / "thumbnails.parquet", pictures)
-    return str(write_report(folder))
-
-
-def _thumbnails(scored: Any, images: Any, ids: Sequence[str]) -> Any:
-    if images is not None:
-        from hardsight.engines.images import thumbnails
-
-        return thumbnails(images, ids)
-    recorded = scored.path / "thumbnails.parquet"
-    if not recorded.is_file():
-        return None
-    from hardsight.records import read_table
-
-    return read_table(recorded)
 
 
 def _rows(issues: Any, scored: Any, top: int) -> list[dict[str, Any]]:
@@ -292,10 +303,12 @@ def _summary(scored: Any, issues: Any, folder: Path, written: str, top: int, gro
 
 
 def _print(
-    scored: Any, issues: Any, folder: Path, written: str, top: int, groups: list[dict[str, Any]] | None, by: str | None
+    found: Any, folder: Path, written: str, top: int, groups: list[dict[str, Any]] | None, by: str | None
 ) -> None:
     from hardsight.cleaning.audit_folder import ACTIONS_FILE
+    from hardsight.cleaning.summary import findings_in_short, headline
 
+    scored, issues = found.scored, found.issues
     rows = [
         [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
         for row in _rows(issues, scored, top)
@@ -306,13 +319,10 @@ def _print(
         numbers = ("mean", "low", "high", "difference")
         lines = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]
         print_table(f"{issues.scores[0]} by {by}, hardest first", (str(by), "count", *numbers), lines)
-    share = issues.estimated / issues.table.num_rows
-    say(
-        f"about {issues.estimated:,} of {issues.table.num_rows:,} labels ({share:.1%}) are probably wrong, "
-        f"by {issues.estimate.replace('_', ' ')}; ranked by {', '.join(issues.scores)}"
-    )
-    for caution in _cautions(issues, share):
-        say(caution)
+    for line in (headline(found), *_cautions(issues, issues.estimated / issues.table.num_rows)):
+        say(line)
+    for line in findings_in_short(found.findings):
+        say(line)
     say(f"actions: {folder / ACTIONS_FILE}")
     say(f"page: {written}")
 

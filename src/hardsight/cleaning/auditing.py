@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hardsight.cleaning.audit_folder import audited_table, write_audit
+from hardsight.cleaning.exporting import export
 from hardsight.cleaning.findings import el2n_with_neighbours, find, surroundings_or_note
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.kinds import Findings
@@ -77,6 +78,10 @@ class Audit:
         """Apply an edited list, and write the data as it is then: `hardsight.cleaning.rebuild`."""
         opened = self.opened
         return rebuild(opened.scored, actions, to, images=opened.images, label=opened.label, files=files)
+
+    def export(self, folder: Path | str, form: str) -> Path:
+        """Write the table as another tool opens it: fiftyone, spotlight or label-studio."""
+        return export(self, folder, form)
 
     def __repr__(self) -> str:
         return as_text(self)

@@ -147,6 +147,10 @@ def labelled_arrays(
         if matrix is not None:
             matrices[name] = _matrix(name, matrix, len(values))
     width = None if probabilities is None else int(matrices["probabilities"].shape[1])
+    if width == 1:
+        raise ValueError(
+            "probabilities must have a column for each class; got 1: of a model with one logit give both, 1 - p and p"
+        )
     names = distinct(None if class_names is None else [str(one) for one in class_names])
     codes, classes = _coded(values, names, width)
     identity = pa.array(range(len(values))) if ids is None else ids
@@ -198,7 +202,10 @@ def _label_column(labels: Any) -> pa.ChunkedArray:
     if isinstance(labels, torch.Tensor):
         labels = labels.detach().cpu().numpy()
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
-        raise ValueError(f"labels must be one class for each sample; got shape {list(labels.shape)}")
+        raise ValueError(
+            f"labels must be one class for each sample; got shape {list(labels.shape)}: with several labels a sample, "
+            "audit each of them by itself, as a table with two classes"
+        )
     if not isinstance(labels, pa.Array | pa.ChunkedArray):
         try:
             labels = pa.array(labels, from_pandas=True)
@@ -212,7 +219,10 @@ def _label_column(labels: Any) -> pa.ChunkedArray:
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), None, column)
         if not pc.all(pc.equal(column, pc.floor(column))).as_py():
-            raise TypeError("labels must be classes, whole numbers or text; got fractions")
+            raise TypeError(
+                "labels must be classes, whole numbers or text; got fractions: a quantity has no wrong class, "
+                "divide it into ranges"
+            )
         column = column.cast(pa.int64())
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())

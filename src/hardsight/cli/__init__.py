@@ -16,6 +16,7 @@ from hardsight.cli.adapt import adapt
 from hardsight.cli.align import align
 from hardsight.cli.audit import audit
 from hardsight.cli.bench import bench
+from hardsight.cli.check import check
 from hardsight.cli.data import data_app
 from hardsight.cli.demo import demo
 from hardsight.cli.explore import explore
@@ -81,7 +82,7 @@ def app_with(found: Iterable[EntryPoint]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
-    for command in (demo, score, score_text, audit, explore, align, train, runs, adapt, report, bench):
+    for command in (demo, score, score_text, audit, check, explore, align, train, runs, adapt, report, bench):
         app.command()(command)
     app.add_typer(data_app, name="data")
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}

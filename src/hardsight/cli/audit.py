@@ -80,6 +80,9 @@ def audit(
         str | None, typer.Option("--layout", help="How the data is laid out: `hardsight data list`.")
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
+    export: Annotated[
+        str | None, typer.Option("--export", help="Also write a table for: fiftyone, spotlight or label-studio.")
+    ] = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Suspects to print.")] = 20,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html.")] = True,
     as_json: AsJson = False,
@@ -105,7 +108,9 @@ def audit(
         hardsight audit photos/ --apply photos-audit/actions.csv --to photos-cleaned --files copy
     """
     names = None if class_names is None else class_names.split(",")
-    told = "estimate by layout split features probabilities show backbone size text groups folds class_names to files"
+    told = (
+        "estimate by layout split features probabilities show backbone size text groups folds class_names to files form"
+    )
     with one_sentence(*told.split()):
         from hardsight.cleaning.auditing import THUMBNAILS_FILE, of_opened
         from hardsight.cleaning.opening import Options, holds_images, open_source, output_of
@@ -145,6 +150,7 @@ def audit(
         scored, issues, left_out = found.scored, found.issues, found.left_out
         grouped = _groups(scored, issues.scores[0], by)
         found.save(folder, page=page)
+        exported = None if export is None else found.export(folder, export)
         written = (why_no_page() or str(folder / "report.html")) if page else "left out"
         pictured = page and (folder / THUMBNAILS_FILE).is_file()
     if as_json:
@@ -152,6 +158,8 @@ def audit(
         say_json(summary | {"findings": found.findings.facts(), "pictures": pictured, "left_out": left_out.to_pylist()})
         return
     _print(found, folder, written, top, grouped, by)
+    if exported is not None:
+        say(f"exported: {exported}")
     if len(left_out):
         first = left_out.slice(0, 1).to_pylist()[0]
         say(f"left out: {len(left_out):,} samples, first {first['id']}: {first['reason']}; --json names all")

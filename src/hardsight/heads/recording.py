@@ -45,9 +45,8 @@ def record_head(
     generator = torch.Generator().manual_seed(seed)
     network = _network(rows, classes, generator)
     weights, biases = network[::2], network[1::2]
-    optimizer = torch.optim.SGD(
-        [{"params": weights, "weight_decay": _WEIGHT_DECAY}, {"params": biases}], _LEARNING_RATE, momentum=0.9
-    )
+    groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": _WEIGHT_DECAY}, {"params": biases}]
+    optimizer = torch.optim.SGD(groups, _LEARNING_RATE, momentum=0.9)
     batch = min(_BATCH, max(_FEWEST, len(rows) // 32)) * max(1, math.ceil(len(rows) / _STEPPED))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * math.ceil(len(rows) / batch))
     beliefs = torch.zeros(len(rows), classes, dtype=rows.dtype)

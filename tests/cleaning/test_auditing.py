@@ -61,7 +61,7 @@ def test_planted_errors_are_found_from_features(data: tuple) -> None:
     features, labels, wrong = data
     audit = hs.audit(labels=torch.from_numpy(labels), features=torch.from_numpy(features))
     assert found(audit) == wrong.tolist()
-    assert audit.issues.scores == ("el2n_with_neighbours",)
+    assert audit.issues.scores == ("margin_with_neighbours",)
     assert abs(audit.issues.estimated - 12) <= 3
     first = audit.table.slice(0, 12).to_pylist()
     assert all(row["expected"] == (row["label"] - 1) % 3 for row in first)
@@ -110,7 +110,7 @@ def test_probabilities_alone_and_beside_features(data: tuple) -> None:
     said = beliefs(features)
     alone = hs.audit(labels=labels, probabilities=said)
     assert found(alone) == wrong.tolist()
-    assert alone.issues.scores == ("el2n",)
+    assert alone.issues.scores == ("margin",)
     ids = alone.table.column("id").to_numpy()
     np.testing.assert_allclose(alone.table.column("confidence"), said[ids, labels[ids]], atol=1e-6)
     # In the order of the names, and sorted where none are given.
@@ -120,7 +120,7 @@ def test_probabilities_alone_and_beside_features(data: tuple) -> None:
     both = hs.audit(pa.table({"label": labels, "probabilities": lists(said), "features": lists(features)}))
     assert "neighbour_disagreement" in both.table.column_names
     assert "angular_margin" not in both.table.column_names
-    assert both.issues.scores == ("el2n_with_neighbours",)
+    assert both.issues.scores == ("margin_with_neighbours",)
     assert found(both) == wrong.tolist()
 
 

@@ -99,7 +99,7 @@ def test_probabilities_alone_are_enough(noisy: tuple[np.ndarray, np.ndarray, np.
         sum((p - (at == label)) ** 2 for at, p in enumerate(row)) ** 0.5
         for row, label in zip(probabilities.tolist(), labels.tolist(), strict=True)
     ]
-    assert issues.scores == ("el2n",)
+    assert issues.scores == ("margin",)
     assert issues.order.tolist() == np.argsort(-np.array(error), kind="stable").tolist()
     assert issues.estimate == "confident_joint"
     wrong = (labels != truth)[issues.order]

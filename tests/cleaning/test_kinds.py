@@ -8,7 +8,7 @@ import torch
 import hardsight as hs
 from hardsight.cleaning.classes import alike, confused_pairs, imbalance, several_in_one
 from hardsight.cleaning.duplicates import in_mixed_group, near_duplicates
-from hardsight.cleaning.findings import el2n_with_neighbours, surroundings
+from hardsight.cleaning.findings import margin_with_neighbours, surroundings
 from hardsight.cleaning.kinds import KINDS, kinds_of, wilson
 from hardsight.cleaning.neighbours import angles_to, nearest_in_angle
 from hardsight.cleaning.outliers import find_outliers
@@ -217,14 +217,14 @@ def test_neighbours_and_beliefs_are_mixed_as_written() -> None:
     generator = torch.Generator().manual_seed(0)
     features, labels = torch.randn(70, 5, generator=generator), torch.arange(70) % 3
     beliefs = torch.randn(70, 3, generator=generator).softmax(1)
-    field, found = el2n_with_neighbours(surroundings(features, labels), beliefs, labels)
+    field, found = margin_with_neighbours(surroundings(features, labels), beliefs, labels)
     units = torch.nn.functional.normalize((features - features.mean(0)).double(), dim=1)
     cosines = (units @ units.T).fill_diagonal_(-2)
     for at in range(70):
         near = cosines[at].argsort(descending=True)[:10]
         weight = cosines[at, near].clamp_min(0) ** 2
         shares = torch.stack([weight[labels[near] == one].sum() for one in range(3)]) / weight.sum()
-        error = 0.6 * beliefs[at].double() + 0.4 * shares
-        error[labels[at]] -= 1
-        assert abs(float(error.norm()) - found[at]) < 1e-5
-    assert field.metadata[b"direction"] == b"larger is harder"
+        likely = (0.6 * beliefs[at].double() + 0.4 * shares).log()
+        own, likely[labels[at]] = likely[labels[at]].clone(), -torch.inf
+        assert abs(float(own - likely.max()) - found[at]) < 1e-5
+    assert field.metadata[b"direction"] == b"larger is easier"

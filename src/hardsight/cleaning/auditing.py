@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hardsight.cleaning.audit_folder import audited_table, write_audit
 from hardsight.cleaning.exporting import export
-from hardsight.cleaning.findings import el2n_with_neighbours, find, surroundings_or_note
+from hardsight.cleaning.findings import find, margin_with_neighbours, surroundings_or_note
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
 from hardsight.cleaning.kinds import Findings
 from hardsight.cleaning.labelled import Labelled, few_of_a_class
@@ -204,7 +204,7 @@ def _of_labelled(
         # A network that saw all samples would have learned a sample's label from others of its group.
         recorded = head is not None and estimator is None and kept.groups is None
         said = record_head(features, labels, num_classes=len(kept.classes), seed=seed) if recorded else beliefs
-        columns = [*around.scores.items(), el2n_with_neighbours(around, said, labels)]
+        columns = [*around.scores.items(), margin_with_neighbours(around, said, labels)]
         for field, numbers in columns:
             table = table.append_column(field, pa.array(numbers))
     names = kept.class_names

@@ -23,8 +23,8 @@ from hardsight.geometry import directions, widen
 
 # Neighbours that near duplicates, outliers and pages are about, and those whose labels are asked.
 NEAREST, _ASKED = 10, 50
-# What neighbours weigh beside the heads, chosen on development sets (the study `detection`).
-_WEIGHT = 0.4
+# What neighbours weigh beside the heads, and the least probability, chosen on development sets (the study `detection`).
+_WEIGHT, _FLOOR = 0.4, 1e-4
 # Rows of beliefs that are mixed at one time.
 _ROWS = 2**14
 _RADIANS = {"kind": "score", "direction": "larger is harder", "range": "[0, pi]"}
@@ -35,11 +35,11 @@ _SCORES = {
         "direction": "larger is harder",
         "range": "[0, 1]",
     },
-    "el2n_with_neighbours": {
+    "margin_with_neighbours": {
         "kind": "score",
-        "title": "EL2N of head and neighbours",
-        "direction": "larger is harder",
-        "range": "[0, sqrt 2]",
+        "title": "Margin of head and neighbours",
+        "direction": "larger is easier",
+        "range": "[-9.22, 9.22]",
     },
     "class_angle": _RADIANS | {"title": "Angle to the nearest class"},
     "neighbour_angle": _RADIANS | {"title": "Angle to the tenth neighbour"},
@@ -92,10 +92,11 @@ def surroundings(features: Any, labels: Tensor, groups: Any = None) -> Surroundi
 
 
 @torch.no_grad()
-def el2n_with_neighbours(around: Surroundings, beliefs: Tensor, labels: Tensor) -> tuple[pa.Field, np.ndarray]:
-    """EL2N of what a model believes of each sample, 0.6, and the labels of its neighbours, 0.4, as a column.
+def margin_with_neighbours(around: Surroundings, beliefs: Tensor, labels: Tensor) -> tuple[pa.Field, np.ndarray]:
+    """How much likelier the label is than any other class: the difference of the logarithms, as a column.
 
-    A neighbour counts by the square of its cosine.
+    Likely by what a model believes of the sample, 0.6, and by the labels of its neighbours, 0.4, each of which counts
+    by the square of its cosine.
     """
     classes, found = beliefs.shape[1], []
     for rows in torch.arange(len(labels)).split(_ROWS):
@@ -105,10 +106,11 @@ def el2n_with_neighbours(around: Surroundings, beliefs: Tensor, labels: Tensor) 
         weight = cosines.square().double()
         shares = torch.zeros(len(rows), classes, dtype=torch.float64).scatter_add_(1, labels[near.cpu()], weight)
         shares /= weight.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-        error = (1 - _WEIGHT) * beliefs[rows].double() + _WEIGHT * shares
-        error[torch.arange(len(rows)), labels[rows]] -= 1
-        found.append(torch.linalg.vector_norm(error, dim=1))
-    name = "el2n_with_neighbours"
+        likely = ((1 - _WEIGHT) * beliefs[rows].double() + _WEIGHT * shares).clamp_min(_FLOOR).log()
+        column = labels[rows, None]
+        other = likely.scatter(1, column, -torch.inf).amax(1)
+        found.append(likely.gather(1, column).squeeze(1) - other)
+    name = "margin_with_neighbours"
     return pa.field(name, pa.float64(), metadata=_SCORES[name]), torch.cat(found).numpy()
 
 

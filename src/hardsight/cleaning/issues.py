@@ -33,14 +33,14 @@ DEFAULTS = (
     ("el2n_mean", "angular_margin", "smoothed_last_posterior"),
     ("el2n_mean", "angular_margin"),
     ("el2n_mean", "angular_margin_last"),
-    ("el2n_with_neighbours",),
+    ("margin_with_neighbours",),
 )
 # Where none of these is whole, the first single score that the table has. On CIFAR-10N's human label errors mean EL2N
 # had the highest average precision, then AUM, the last angular margin, the last AVH and the mean AVH; the others stand
 # beside their kin.
 PREFERRED = (
     "el2n_mean", "aum", "angular_margin_last", "margin_last", "angular_margin_mean", "confidence_mean", "loss_mean",
-    "angular_margin", "el2n", "margin", "confidence", "loss", "avh_last", "avh", "avh_mean",
+    "angular_margin", "margin", "el2n", "confidence", "loss", "avh_last", "avh", "avh_mean",
 )  # fmt: skip
 # Mean margins over training: negative where another class was ahead of the label on average.
 _MEAN_MARGINS = ("aum", "angular_margin_mean")
@@ -94,7 +94,7 @@ def find_label_issues(
     by; several are combined by the mean of their ranks; left out, the first of `DEFAULTS` that the table has whole,
     else the first of `PREFERRED`.
     `probabilities` [samples, classes] may come as an argument or as a list column of that name; a table that has no
-    score is ranked by their `el2n`. Samples without a label, as a recorder leaves those it never saw, are
+    score is ranked by their `margin`. Samples without a label, as a recorder leaves those it never saw, are
     left out.
 
     The number of issues uses no clean label. `confident_joint`: off the diagonal of the confident joint, needs

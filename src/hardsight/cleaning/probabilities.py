@@ -31,26 +31,30 @@ def beliefs_of(table: pa.Table, given: Tensor | np.ndarray | None = None) -> Ten
 
 
 def with_scores(table: pa.Table, beliefs: Tensor | None) -> pa.Table:
-    """The table with `confidence`, `el2n` and `predicted` of the probabilities, where it has no score of its own.
+    """The table with `confidence`, `margin`, `el2n` and `predicted` of the probabilities, where it has no score.
 
-    The length of p - y and the probability of the label need no logits. A sample without a label has neither.
+    None needs logits: the margin is the logarithm of the label's probability over the largest other. A sample without a
+    label has none.
     """
     if beliefs is None or score_names(table):
         return table
     known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
     labels = torch.from_numpy(np.array(pc.fill_null(table.column("label"), 0).to_numpy(), np.int64))
     check_probabilities(beliefs, labels)
-    for name, values in zip(("confidence", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
+    for name, values in zip(("confidence", "margin", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
         table = table.append_column(name, pa.array(values.numpy(), mask=~known))
     if "predicted" not in table.column_names:
         table = table.append_column("predicted", pa.array(beliefs.argmax(1).numpy()))
     return table
 
 
-def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+def _scores(beliefs: Tensor, column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     beliefs = beliefs.double()
+    logarithms = beliefs.clamp_min(torch.finfo(torch.float64).tiny).log()
+    other = logarithms.scatter(1, column, -torch.inf).amax(1)
     error = beliefs.scatter_add(1, column, torch.full(column.shape, -1.0, dtype=beliefs.dtype))
-    return beliefs.gather(1, column).squeeze(1), torch.linalg.vector_norm(error, dim=1)
+    margin = logarithms.gather(1, column).squeeze(1) - other
+    return beliefs.gather(1, column).squeeze(1), margin, torch.linalg.vector_norm(error, dim=1)
 
 
 def matrix_of(column: pa.ChunkedArray, name: str) -> np.ndarray:

@@ -1,0 +1,383 @@
+"""The study `detection`: how well hs.audit finds wrong labels, outliers and near duplicates, beside cleanlab.
+
+Features come first: of CIFAR-10 and texts as distributed, of PACS, Office and the planted images by EfficientNet-Lite0
+at 160 pixels. All that a run compares is computed from the same features, labels and out-of-fold probabilities.
+"""
+
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+import hardsight as hs
+from hardsight.cleaning.columns import rank_average
+from hardsight.cleaning.combined import label_doubt, posterior_doubt
+from hardsight.datasets.interface import ArrayDataset
+from hardsight.datasets.registry import data_root, source
+from hardsight.engines.encoding import features_of_images
+from hardsight.engines.images import open_images
+from hardsight.hardness import logit_margin
+from hardsight.heads import record_head
+from hardsight.records import read_run
+from hardsight_studies.engine import trainings
+from hardsight_studies.engine.running import row_of
+from hardsight_studies.together.detection import detect
+
+if TYPE_CHECKING:
+    from hardsight_studies.engine.clock import Options
+    from hardsight_studies.engine.grid import Run
+    from hardsight_studies.engine.rows import Row, Rows
+
+BACKBONE, PIXELS = "package:efficientnet_lite0", 160
+DEVELOPMENT = ("pacs-uniform", "pacs-lookalikes", "texts-even", "digits", "cifar10h-vote", "cifar10h-20", "cifar10h-40")
+JUDGED = ("aggre", "random1", "worse", "office-uniform", "office-lookalikes", "texts-odd", "breast-cancer")
+PLANTED = "planted"
+# What one pass of heads, neighbours and a recorded network give, each alone; then the default; then cleanlab's.
+METHODS = ("confidence", "margin", "el2n", "posterior", "angular_margin", "avh", "neighbours", "recorded",
+           "margin_and_neighbours", "hardsight", "cleanlab")  # fmt: skip
+_RESAMPLES = 200
+# 5 % of the planted images each: images of CIFAR-100, and copies that were shifted, brightened or cut.
+_IMAGES, _STRANGE, _COPIES = 5000, 250, 250
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What every method is given, and the truth that none is."""
+
+    features: Tensor
+    labels: Tensor
+    clean: np.ndarray
+
+    @property
+    def wrong(self) -> np.ndarray:
+        """Which labels are wrong."""
+        found: np.ndarray = self.labels.numpy() != self.clean
+        return found
+
+
+def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
+    """One run after the other; each is a set and a seed."""
+    for run in runs:
+        options.clock.check()
+        name, cache = str(run.settings["set"]), run.folder.parent / "features"
+        measured = (
+            planted(run.seed, cache) if name == PLANTED else labels_found(inputs(name, run.seed, cache), run.seed)
+        )
+        trainings.write_record(run, measured, options.torch_device)
+
+
+def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
+    """A row for each run, with every number that it measured."""
+    for run in runs:
+        yield row_of(run, (read_run(run.folder) or {})["results"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sets.
+
+
+def inputs(name: str, seed: int, cache: Path) -> Inputs:
+    """Features, given labels and the truth of a set; the seed plants, where errors are planted."""
+    generator = np.random.default_rng(seed)
+    if name in ("aggre", "random1", "worse"):
+        people = hs.datasets.load("cifar10n", "train")
+        column = {"aggre": "aggre_label", "random1": "random_label1", "worse": "worse_label"}[name]
+        return Inputs(cifar10_features("train"), people.columns[column], people.labels.numpy())
+    kind, _, how = name.partition("-")
+    if kind == "cifar10h":
+        images = hs.datasets.load("cifar10h", "test")
+        given = voted(images.columns["human_votes"].double().numpy(), images.labels.numpy(), how, generator)
+        return Inputs(cifar10_features("test"), torch.from_numpy(given), images.labels.numpy())
+    if kind == "texts":
+        return texts(even=how == "even")
+    features, clean = _plain(name) if kind in ("digits", "breast") else image_features(kind, cache)
+    classes = int(clean.max()) + 1
+    given = lookalikes(features, clean, generator) if how == "lookalikes" else uniform(clean, classes, generator)
+    return Inputs(features, torch.from_numpy(given), clean)
+
+
+def uniform(clean: np.ndarray, classes: int, generator: np.random.Generator, rate: float = 0.1) -> np.ndarray:
+    """A tenth of the labels, each to another class, all as likely."""
+    given = clean.copy()
+    chosen = generator.permutation(len(clean))[: round(rate * len(clean))]
+    given[chosen] = (clean[chosen] + generator.integers(1, classes, len(chosen))) % classes
+    return given
+
+
+def lookalikes(features: Tensor, clean: np.ndarray, generator: np.random.Generator, rate: float = 0.1) -> np.ndarray:
+    """A tenth of the labels, each to the class whose mean direction is nearest to its own."""
+    units = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
+    means = torch.stack([units[torch.from_numpy(clean == one)].mean(0) for one in range(int(clean.max()) + 1)])
+    near = torch.nn.functional.normalize(means, dim=1) @ torch.nn.functional.normalize(means, dim=1).T
+    nearest = near.fill_diagonal_(-2).argmax(1).numpy()
+    given = clean.copy()
+    chosen = generator.permutation(len(clean))[: round(rate * len(clean))]
+    given[chosen] = nearest[clean[chosen]]
+    return given
+
+
+def voted(votes: np.ndarray, clean: np.ndarray, how: str, generator: np.random.Generator) -> np.ndarray:
+    """One person's vote; or so many per cent of votes for another class, more of them where people differ."""
+    if how == "vote":
+        shares = votes / votes.sum(1, keepdims=True)
+        return np.array([generator.choice(len(row), p=row) for row in shares])
+    other = votes.copy()
+    other[np.arange(len(clean)), clean] = 0
+    doubt = other.sum(1) / votes.sum(1) + 0.02
+    chosen = generator.choice(len(clean), round(int(how) / 100 * len(clean)), replace=False, p=doubt / doubt.sum())
+    # Where nobody voted otherwise, as people err about this class elsewhere.
+    usual = np.stack([other[clean == one].sum(0) for one in range(votes.shape[1])])
+    usual = usual / usual.sum(1, keepdims=True)
+    given = clean.copy()
+    for at in chosen:
+        row = other[at] + usual[clean[at]]
+        given[at] = generator.choice(len(row), p=row / row.sum())
+    return given
+
+
+def texts(even: bool) -> Inputs:
+    """Every other text: the sign of its first rating, and that of its mean rating as the truth."""
+    folder = data_root(None, source("cifar10")) / "rated_texts"
+    ratings = pq.read_table(folder / "texts-with-ratings.parquet", columns=["ratings"])["ratings"].to_pylist()
+    mean, first = np.array([np.mean(one) for one in ratings]), np.array([one[0] for one in ratings])
+    kept = np.flatnonzero((first != 0) & (mean != 0))
+    kept = kept[kept % 2 == (0 if even else 1)]
+    features = torch.from_numpy(np.load(folder / "texts-minilm.npy")[kept]).float()
+    return Inputs(features, torch.from_numpy((first[kept] > 0).astype(np.int64)), (mean[kept] > 0).astype(np.int64))
+
+
+def cifar10_features(split: str) -> Tensor:
+    """EfficientNet-Lite0's features as distributed: 256 principal components."""
+    folder = data_root(None, source("cifar10")) / "cifar-10-features"
+    with safe_open(folder / "efficientnet-lite0.safetensors", "pt") as file:
+        features: Tensor = file.get_tensor(split)
+    return features.float()
+
+
+def image_features(kind: str, cache: Path) -> tuple[Tensor, np.ndarray]:
+    """EfficientNet-Lite0's features of all domains' images, and their classes."""
+    root = data_root(None, source("cifar10")) / {"pacs": "PACS", "office": "office_caltech10"}[kind]
+    parts, classes = [], []
+    for folder in sorted(one for one in root.iterdir() if one.is_dir() and one.name != "splits"):
+        images = open_images(folder, "folder")
+        features, unreadable = features_of_images(
+            images, BACKBONE, size=PIXELS, cache=cache / f"{kind}-{folder.name}", progress=False
+        )
+        if unreadable:
+            raise ValueError(f"all images in {folder} must be readable; {len(unreadable)} are not")
+        parts.append(features)
+        classes.append(images.labels)
+    return torch.cat(parts), torch.cat(classes).numpy()
+
+
+def _plain(name: str) -> tuple[Tensor, np.ndarray]:
+    from sklearn import datasets
+
+    table = datasets.load_digits() if name == "digits" else datasets.load_breast_cancer()
+    values = table.data if name == "digits" else (table.data - table.data.mean(0)) / table.data.std(0)
+    return torch.from_numpy(values.astype(np.float32)), table.target.astype(np.int64)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Wrong labels.
+
+
+def labels_found(given: Inputs, seed: int) -> dict[str, float]:
+    """Average precision of every method with intervals, the counts that are estimated, and processor seconds."""
+    labels, wrong = given.labels, given.wrong
+    seconds: dict[str, float] = {}
+    audit = _timed(seconds, "hardsight", lambda: hs.audit(labels=labels, features=given.features, seed=seed))
+    places = np.argsort(audit.table.column("id").to_numpy())
+    ranked = {
+        name: audit.table.column(name).to_numpy()[places] for name in ("margin_with_neighbours", "angular_margin")
+    }
+    # The probabilities of the same heads, for all that are ranked by probabilities.
+    head = _timed(seconds, "heads", lambda: hs.fit_head(given.features, labels, seed=seed))
+    beliefs = head.probabilities()
+    error = beliefs.double().scatter_add(1, labels[:, None], torch.full((len(labels), 1), -1.0).double())
+    near = audit.table.column("neighbour_disagreement").to_numpy()[places]
+    recorded = record_head(given.features, labels, num_classes=beliefs.shape[1], seed=seed)
+    found = {
+        "confidence": label_doubt(beliefs, labels).numpy(),
+        "margin": -logit_margin(beliefs.clamp_min(1e-30).log(), labels).numpy(),
+        "el2n": error.norm(dim=1).numpy(),
+        "posterior": posterior_doubt(beliefs, labels).numpy(),
+        "angular_margin": -ranked["angular_margin"],
+        "avh": head.score(("avh",))["avh"].numpy(),
+        "neighbours": near,
+        "recorded": -logit_margin(recorded.clamp_min(1e-30).log(), labels).numpy(),
+        "margin_and_neighbours": rank_average([-ranked["angular_margin"], near]),
+        "hardsight": -ranked["margin_with_neighbours"],
+    }
+    estimates = {"hardsight": audit.issues.estimated}
+    if importlib.util.find_spec("cleanlab") is not None:
+        from cleanlab.filter import find_label_issues
+        from cleanlab.rank import get_label_quality_scores
+
+        probabilities = beliefs.double().numpy()
+        probabilities /= probabilities.sum(1, keepdims=True)
+        quality = _timed(seconds, "cleanlab", lambda: get_label_quality_scores(labels.numpy(), probabilities))
+        found["cleanlab"] = -quality
+        issues = _timed(seconds, "cleanlab", lambda: find_label_issues(labels.numpy(), probabilities, n_jobs=1))
+        estimates["cleanlab"] = int(issues.sum())
+    measured = {"wrong_labels": float(wrong.mean())}
+    for name, values in found.items():
+        measured |= {f"{metric}_of_{name}": value for metric, value in detect(wrong, values).items()}
+    for name, count in estimates.items():
+        first = np.argsort(-found[name], kind="stable")[:count]
+        measured |= {
+            f"estimate_of_{name}": float(count),
+            f"estimate_error_of_{name}": abs(count - wrong.sum()) / wrong.sum(),
+            f"precision_at_estimate_of_{name}": float(wrong[first].mean()) if count else 0.0,
+        }
+    measured |= {f"seconds_of_{name}": value for name, value in seconds.items()}
+    if "cleanlab" in found:
+        measured |= _difference(wrong, found["hardsight"], found["cleanlab"], seed)
+    return measured
+
+
+def _timed(seconds: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
+    """Processor seconds, of all cores; on a machine that others use they say more than a clock."""
+    began = time.process_time()
+    found = work()
+    seconds[name] = seconds.get(name, 0.0) + time.process_time() - began
+    return found
+
+
+def _difference(wrong: np.ndarray, ours: np.ndarray, theirs: np.ndarray, seed: int) -> dict[str, float]:
+    """Average precision of the default minus cleanlab's: the 95 % interval over samples drawn again."""
+    from sklearn.metrics import average_precision_score
+
+    generator = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(_RESAMPLES):
+        rows = generator.integers(0, len(wrong), len(wrong))
+        one, other = (average_precision_score(wrong[rows], values[rows]) for values in (ours, theirs))
+        drawn.append(one - other)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return {"ahead_low": float(low), "ahead_high": float(high)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Outliers and near duplicates.
+
+
+def planted(seed: int, cache: Path) -> dict[str, float]:
+    """AUROC of outliers and recall of duplicates, planted in CIFAR-10's test images; Datalab on the same features."""
+    images, strange, pairs = planted_images(seed)
+    features, _ = features_of_images(images, BACKBONE, size=PIXELS, cache=cache / f"planted-{seed}", progress=False)
+    labels, seconds = images.labels, {}
+    audit = _timed(seconds, "hardsight", lambda: hs.audit(labels=labels, features=features, seed=seed))
+    table = audit.table.select(["id", "class_angle", "neighbour_angle", "duplicate_group", "kinds"])
+    places = np.argsort(table.column("id").to_numpy())
+    angle = {name: table.column(name).to_numpy()[places] for name in ("class_angle", "neighbour_angle")}
+    group = table.column("duplicate_group").to_numpy(zero_copy_only=False)[places]
+    named = np.array(["outlier" in (one or ()) for one in table.column("kinds").to_pylist()])[places]
+    measured: dict[str, float] = {
+        "auroc_of_class_angle": detect(strange, angle["class_angle"])["auroc"],
+        "auroc_of_neighbour_angle": detect(strange, angle["neighbour_angle"])["auroc"],
+        "outliers_named": float(named.sum()),
+        "outliers_named_rightly": float(named[strange].sum()),
+        **_recall("hardsight", group, pairs),
+    }
+    if importlib.util.find_spec("cleanlab") is not None:
+        from cleanlab import Datalab
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lab = Datalab({"label": labels.numpy()}, label_name="label", verbosity=0)
+            kinds: dict[str, Mapping[str, Any]] = {"outlier": {}, "near_duplicate": {}}
+            _timed(seconds, "cleanlab", lambda: lab.find_issues(features=features.numpy(), issue_types=kinds))
+        quality = lab.get_issues("outlier")["outlier_score"].to_numpy()
+        sets = lab.get_issues("near_duplicate")["near_duplicate_sets"].tolist()
+        joined = np.array([min([at, *map(int, one)]) if len(one) else np.nan for at, one in enumerate(sets)])
+        measured["auroc_of_cleanlab"] = detect(strange, -quality)["auroc"]
+        measured |= _recall("cleanlab", joined, pairs, sets)
+    return measured | {f"seconds_of_{name}": value for name, value in seconds.items()}
+
+
+def _recall(name: str, group: np.ndarray, pairs: np.ndarray, sets: Sequence[Any] | None = None) -> dict[str, float]:
+    """The share of planted pairs that are found together, and how many samples are called duplicates in all."""
+    if sets is None:
+        together = group[pairs[:, 0]] == group[pairs[:, 1]]
+    else:
+        together = np.array([other in set(map(int, sets[one])) for one, other in pairs])
+    called = ~np.isnan(group.astype(float))
+    planted_ones = np.zeros(len(group), bool)
+    planted_ones[pairs.reshape(-1)] = True
+    return {
+        f"duplicate_recall_of_{name}": float(together.mean()),
+        f"duplicates_of_{name}": float(called.sum()),
+        f"duplicate_precision_of_{name}": float(planted_ones[called].mean()) if called.any() else 0.0,
+    }
+
+
+def planted_images(seed: int) -> tuple[ArrayDataset, np.ndarray, np.ndarray]:
+    """CIFAR-10's images with strange ones and copies, which of them are strange, and the pairs of original and copy."""
+    generator = torch.Generator().manual_seed(seed)
+    test, other = hs.datasets.load("cifar10", "test"), hs.datasets.load("cifar100", "test")
+    own = torch.randperm(len(test), generator=generator)[:_IMAGES]
+    guests = torch.randperm(len(other), generator=generator)[:_STRANGE]
+    twins = torch.randperm(_IMAGES, generator=generator)[:_COPIES]
+    pixels = test.images[own]
+    copies = pixels[twins].clone()
+    third = _COPIES // 3
+    copies[:third] = copies[:third].roll(1, 3)
+    copies[third : 2 * third] = (copies[third : 2 * third].float() * 1.15).clamp(max=255).byte()
+    inner = copies[2 * third :, :, 2:-2, 2:-2].float()
+    copies[2 * third :] = torch.nn.functional.interpolate(inner, size=(32, 32), mode="bilinear").round().byte()
+    labels = torch.cat([test.labels[own], torch.randint(10, (_STRANGE,), generator=generator), test.labels[own][twins]])
+    together = torch.cat([pixels, other.images[guests], copies])
+    strange = np.zeros(len(labels), bool)
+    strange[_IMAGES : _IMAGES + _STRANGE] = True
+    pairs = np.stack([twins.numpy(), _IMAGES + _STRANGE + np.arange(_COPIES)], 1)
+    images = ArrayDataset(images=together, labels=labels, name="planted", split="test", class_names=test.class_names)
+    return images, strange, pairs
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tables.
+
+
+def development(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """Average precision of every method on the sets that the default was chosen on."""
+    return _precisions(rows, DEVELOPMENT)
+
+
+def judged(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """Average precision of every method on the sets that nothing was chosen on."""
+    return _precisions(rows, JUDGED)
+
+
+def _precisions(rows: "Rows", wanted: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    from hardsight_studies.engine.tables import show
+
+    there = [name for name in wanted if rows.where(set=name)]
+    lines = []
+    for method in METHODS:
+        numbers = [rows.number(f"average_precision_of_{method}", set=name) for name in there]
+        lines.append([f"`{method}`", *(show(number) for number in numbers)])
+    shares = [rows.number("wrong_labels", set=name) for name in there]
+    return ["score", *(f"{name} ({share.mean:.0%} wrong)" for name, share in zip(there, shares, strict=True))], lines
+
+
+def counts(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """Error of the estimated count and precision at it, the lead over cleanlab, and processor seconds."""
+    from hardsight_studies.engine.tables import show
+
+    columns = ("estimate_error_of_hardsight", "estimate_error_of_cleanlab", "precision_at_estimate_of_hardsight",
+               "precision_at_estimate_of_cleanlab", "ahead_low", "ahead_high", "seconds_of_hardsight",
+               "seconds_of_heads", "seconds_of_cleanlab")  # fmt: skip
+    heads = ["set", "error of count", "cleanlab's", "precision at it", "cleanlab's", "ahead by at least", "at most",
+             "seconds of hs.audit", "of heads alone", "of cleanlab after these"]  # fmt: skip
+    there = [name for name in (*JUDGED, *DEVELOPMENT) if rows.where(set=name)]
+    return heads, [[name, *(show(rows.number(one, set=name)) for one in columns)] for name in there]

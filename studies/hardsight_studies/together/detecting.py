@@ -275,7 +275,8 @@ def planted(seed: int, cache: Path) -> dict[str, float]:
     """AUROC of outliers and recall of duplicates, planted in CIFAR-10's test images; Datalab on the same features."""
     images, strange, pairs = planted_images(seed)
     features, _ = features_of_images(images, BACKBONE, size=PIXELS, cache=cache / f"planted-{seed}", progress=False)
-    labels, seconds = images.labels, {}
+    labels = images.labels
+    seconds: dict[str, float] = {}
     audit = _timed(seconds, "hardsight", lambda: hs.audit(labels=labels, features=features, seed=seed))
     table = audit.table.select(["id", "class_angle", "neighbour_angle", "duplicate_group", "kinds"])
     places = np.argsort(table.column("id").to_numpy())
@@ -325,6 +326,8 @@ def planted_images(seed: int) -> tuple[ArrayDataset, np.ndarray, np.ndarray]:
     """CIFAR-10's images with strange ones and copies, which of them are strange, and the pairs of original and copy."""
     generator = torch.Generator().manual_seed(seed)
     test, other = hs.datasets.load("cifar10", "test"), hs.datasets.load("cifar100", "test")
+    assert isinstance(test, ArrayDataset)
+    assert isinstance(other, ArrayDataset)
     own = torch.randperm(len(test), generator=generator)[:_IMAGES]
     guests = torch.randperm(len(other), generator=generator)[:_STRANGE]
     twins = torch.randperm(_IMAGES, generator=generator)[:_COPIES]
@@ -367,7 +370,9 @@ def _precisions(rows: "Rows", wanted: Sequence[str]) -> tuple[list[str], list[li
         numbers = [rows.number(f"average_precision_of_{method}", set=name) for name in there]
         lines.append([f"`{method}`", *(show(number) for number in numbers)])
     shares = [rows.number("wrong_labels", set=name) for name in there]
-    return ["score", *(f"{name} ({share.mean:.0%} wrong)" for name, share in zip(there, shares, strict=True))], lines
+    heads = [name if share is None else f"{name} ({share.mean:.0%} wrong)"
+             for name, share in zip(there, shares, strict=True)]  # fmt: skip
+    return ["score", *heads], lines
 
 
 def counts(rows: "Rows") -> tuple[list[str], list[list[str]]]:

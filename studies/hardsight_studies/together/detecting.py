@@ -43,7 +43,7 @@ JUDGED = ("aggre", "random1", "worse", "office-uniform", "office-lookalikes", "t
 PLANTED = "planted"
 # What one pass of heads, neighbours and a recorded network give, each alone; then the default; then cleanlab's.
 METHODS = ("confidence", "margin", "el2n", "posterior", "angular_margin", "avh", "neighbours", "recorded",
-           "margin_and_neighbours", "hardsight", "cleanlab")  # fmt: skip
+           "margin_and_neighbours", "el2n_with_neighbours", "hardsight", "cleanlab")  # fmt: skip
 _RESAMPLES = 200
 # 5 % of the planted images each: images of CIFAR-100, and copies that were shifted, brightened or cut.
 _IMAGES, _STRANGE, _COPIES = 5000, 250, 250

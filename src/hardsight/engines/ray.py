@@ -95,7 +95,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise ImportError(
-            f"engine=\"ray\" needs Ray, which does not import ({error}): pip install 'hardsight[ray]'"
+            f"engine=\"ray\" needs Ray, which does not import ({error}): pip install 'ray[data]' aiohttp"
         ) from None
     if ray.is_initialized():
         yield ray

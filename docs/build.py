@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardsight.hardness import SCORES, Score
+import torch
+
+from hardsight.geometry import angle_between
+from hardsight.hardness import SCORES, Score, score
+from hardsight.losses.emphasis import weight_curve
+from hardsight.losses.rescaled_rows import Transform
 from hardsight.plotting import BLUE, GREEN, INK, RED, as_png, drawing
 from hardsight.records import write_bytes
 from hardsight.training.config import TrainingConfig
@@ -156,6 +161,60 @@ def kernels_figure() -> "Figure":
     return figure
 
 
+def angles_figure() -> "Figure":
+    """Two Gaussians in the plane with one sample's angles, and what AVH and confidence say as its features grow."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.tensor([[2.0, 0.5], [0.3, 2.0]])
+    labels = torch.arange(80) % 2
+    features = 2 * weight[labels] + torch.randn(80, 2, generator=generator)
+    sample, own = torch.tensor([[2.4, 2.0]]), torch.tensor([0])
+    with drawing(8.0, 3.4, panels=2) as figure:
+        plane, lengths = figure.axes
+        for label, (colour, name) in enumerate(((BLUE, "class 0"), (GREEN, "class 1"))):
+            plane.scatter(*features[labels == label].T, s=8, color=colour, label=name)
+            end = (2.5 * weight[label]).tolist()
+            plane.annotate("", end, (0, 0), arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.8})
+        plane.annotate("", sample[0].tolist(), (0, 0), arrowprops={"arrowstyle": "->", "color": RED, "linewidth": 1.8})
+        angles = torch.rad2deg(angle_between(sample, weight)).tolist()
+        plane.scatter(*sample.T, s=30, color=RED, label=f"labelled 0: {angles[0]:.0f}° and {angles[1]:.0f}°")
+        plane.set_aspect("equal")
+        plane.set_xlabel("feature 1")
+        plane.set_ylabel("feature 2")
+        plane.set_title("Features, and the weights of two classes")
+        plane.set_xlim(-2, 11)
+        plane.legend(loc="upper right", fontsize=8)
+        grown = torch.linspace(0.02, 3, 100).unsqueeze(1)
+        found = score(grown * sample, weight, own.expand(100), scores=("avh", "confidence"))
+        for name, colour, words in (("avh", BLUE, "AVH"), ("confidence", RED, "confidence of the label")):
+            lengths.plot(grown.squeeze(1) * sample.norm(), found[name], color=colour, label=words)
+        lengths.axhline(0.5, color=INK, linewidth=0.8, linestyle=":")
+        lengths.set_ylim(0, 1)
+        lengths.set_xlabel("length of the sample's features")
+        lengths.set_title("The same direction, longer and longer")
+        lengths.legend(loc="lower right")
+    return figure
+
+
+def rescaling_figure() -> "Figure":
+    """The pull of a sample by the probability of its label, under four losses, each over its own largest."""
+    probability = torch.linspace(0, 1, 400, dtype=torch.float64)
+    settings: tuple[tuple[str, str, str, float, float, Transform], ...] = (
+        ("cross-entropy", INK, ":", 2.0, 0.0, "identity"),
+        ("MAE", GREEN, "--", 4.0, 1.0, "identity"),
+        ("gradient rescaling, β = 6, λ = 1/2", RED, "-", 6.0, 0.5, "exp"),
+        ("auto, while the noise is unknown (λ = 1/2)", BLUE, "-", 3.0, 0.5, "identity"),
+    )
+    with drawing(5.6, 3.2) as figure:
+        axes = figure.axes[0]
+        for name, colour, line, beta, lam, transform in settings:
+            weights = weight_curve(probability, beta, lam, transform)
+            axes.plot(probability, weights / weights.max(), color=colour, linestyle=line, label=name)
+        axes.set_xlabel("probability of the label")
+        axes.set_ylabel("weight, largest = 1")
+        axes.legend(loc="lower center", fontsize=8)
+    return figure
+
+
 def configuration_page() -> str:
     lines = []
     for key, kind, default, meaning in keys_of(TrainingConfig):
@@ -200,7 +259,8 @@ def main() -> None:
     (DOCS / "results.md").write_text(results_page())
     for page in PAGES_WITH_BLOCKS:
         page.write_text(made_again(page.read_text(), blocks))
-    write_bytes(DOCS / "pictures" / "kernels.png", as_png(kernels_figure()))
+    for name, drawn in (("kernels", kernels_figure), ("angles", angles_figure), ("rescaling", rescaling_figure)):
+        write_bytes(DOCS / "pictures" / f"{name}.png", as_png(drawn()))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ that memorising it takes the longer the larger lam is and the surer the network.
    a'/a < K, where a = w / (1 - p) (see `emphasis`), and here a'/a is lam K.
 
 Development sets chose this among others (USPS and scikit-learn's digits with symmetric noise), not the data of the
-studies that judge it: docs/training.md has the numbers.
+studies that judge it; see docs/rescaling.md.
 """
 
 import math

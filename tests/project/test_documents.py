@@ -47,6 +47,14 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     return run_python([str(script)], tmp_path)
 
 
+def test_the_readme_shows_what_its_first_example_prints(tmp_path: Path) -> None:
+    text = PAGES[0].read_text()
+    shown = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0].splitlines()
+    script = [sys.executable, "-c", examples(PAGES[0], "python")[0]]
+    printed = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line for line in shown if line not in printed] == ["  ..."]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_console_examples_run(page: Path, tmp_path: Path) -> None:
     """Lines that start with `$ hardsight`; each must succeed, in one folder, in order."""

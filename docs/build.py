@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parent
+# What `hardsight advise` knows of the studies.
+ADVICE = DOCS.parent / "src" / "hardsight" / "cleaning" / "advice.json"
 PAGES_WITH_BLOCKS = (DOCS.parent / "README.md", DOCS / "cleaning.md", DOCS / "findings.md")
 # Between these two comments a page holds what is filled in from the studies' rows.
 BLOCK = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -252,8 +254,10 @@ def made_again(page: str, blocks: Mapping[str, str]) -> str:
 
 def main() -> None:
     from hardsight_studies.engine.summary import results_page
+    from hardsight_studies.together.advice import advice_table
 
     blocks = made_blocks()
+    ADVICE.write_text(advice_table())
     (DOCS / "scores.md").write_text(scores_page())
     (DOCS / "configuration.md").write_text(configuration_page())
     (DOCS / "results.md").write_text(results_page())

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 from hardsight_studies.engine.summary import results_page
+from hardsight_studies.together.advice import advice_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +25,10 @@ def test_the_page_of_results_is_up_to_date_and_short() -> None:
     page = (ROOT / "docs" / "results.md").read_text()
     assert page == results_page(), "run `make docs`"
     assert len(page.replace("|", " ").split()) <= 2400
+
+
+def test_the_table_of_advice_is_up_to_date(build: ModuleType) -> None:
+    assert build.ADVICE.read_text() == advice_table(), "run `make docs`"
 
 
 def test_made_blocks_are_up_to_date(build: ModuleType) -> None:

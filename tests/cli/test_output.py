@@ -116,7 +116,9 @@ def test_a_record_does_not_command_the_terminal(
     assert json.loads(as_json)[0]["status"] == HOSTILE
 
 
-@pytest.mark.parametrize("command", ["audit", "report", "train", "score --model hf:x --data", "data check", "runs"])
+@pytest.mark.parametrize(
+    "command", ["audit", "advise", "report", "train", "score --model hf:x --data", "data check", "runs"]
+)
 def test_a_path_in_an_error_does_not_command_the_terminal(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hardsight.cleaning.action_list import ACTIONS, Action, read_actions, write_actions
+    from hardsight.cleaning.advice import Advice, MeasuredLoss
     from hardsight.cleaning.applying import Applied, apply_actions
-    from hardsight.cleaning.auditing import Audit, audit
+    from hardsight.cleaning.auditing import Audit, advise, audit
     from hardsight.cleaning.columns import hardness_for
     from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, posterior_doubt
     from hardsight.cleaning.confident import class_thresholds, confident_class, confident_joint, expected_issues
@@ -39,6 +40,7 @@ __all__ = [
     "ACTIONS",
     "RANK_COMBINATIONS",
     "Action",
+    "Advice",
     "Applied",
     "Audit",
     "ClassBalancedSampler",
@@ -50,9 +52,11 @@ __all__ = [
     "HardMiningSampler",
     "ImportanceSampler",
     "LabelIssues",
+    "MeasuredLoss",
     "SelfPacedSampler",
     "Triplets",
     "TwoHumps",
+    "advise",
     "apply_actions",
     "audit",
     "class_thresholds",
@@ -77,6 +81,7 @@ __all__ = [
 _HOMES = {
     "ACTIONS": "hardsight.cleaning.action_list",
     "Action": "hardsight.cleaning.action_list",
+    "Advice": "hardsight.cleaning.advice",
     "Applied": "hardsight.cleaning.applying",
     "Audit": "hardsight.cleaning.auditing",
     "ClassBalancedSampler": "hardsight.datasets.balanced",
@@ -88,10 +93,12 @@ _HOMES = {
     "HardMiningSampler": "hardsight.datasets.samplers",
     "ImportanceSampler": "hardsight.datasets.samplers",
     "LabelIssues": "hardsight.cleaning.issues",
+    "MeasuredLoss": "hardsight.cleaning.advice",
     "RANK_COMBINATIONS": "hardsight.cleaning.combined",
     "SelfPacedSampler": "hardsight.datasets.samplers",
     "Triplets": "hardsight.losses.triplets",
     "TwoHumps": "hardsight.cleaning.estimate",
+    "advise": "hardsight.cleaning.auditing",
     "apply_actions": "hardsight.cleaning.applying",
     "audit": "hardsight.cleaning.auditing",
     "class_thresholds": "hardsight.cleaning.confident",

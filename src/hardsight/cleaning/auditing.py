@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from hardsight.cleaning.advice import Advice, advice_on, advise_folder
 from hardsight.cleaning.audit_folder import audited_table, write_audit
 from hardsight.cleaning.exporting import export
 from hardsight.cleaning.findings import find, margin_with_neighbours, surroundings_or_note
@@ -20,12 +21,12 @@ from hardsight.cleaning.labelled import Labelled, few_of_a_class
 from hardsight.cleaning.opening import Opened, Options, open_source
 from hardsight.cleaning.probabilities import with_scores
 from hardsight.cleaning.rebuilding import Rebuilt, rebuild
-from hardsight.cleaning.scored import Scored, issues_of
+from hardsight.cleaning.scored import Scored, issues_of, read_scored
 from hardsight.cleaning.summary import as_html, as_text
 from hardsight.engines.images import thumbnails
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head, record_head
-from hardsight.records import read_table, write_table
+from hardsight.records import AUDIT_FILE, read_table, write_table
 
 THUMBNAILS_FILE = "thumbnails.parquet"
 
@@ -225,3 +226,18 @@ def _with_classes(table: pa.Table, classes: pa.Array) -> pa.Table:
             column = classes.take(table.column(name).combine_chunks())
             table = table.set_column(table.column_names.index(name), name, column)
     return table
+
+
+def advise(source: Path | str | Audit) -> Advice:
+    """Advice on an audit's folder, a run's record, a table of scores with labels, or an `Audit`.
+
+    A run or a table without an audit is audited first, in memory.
+    """
+    if not isinstance(source, Audit):
+        if (Path(source) / AUDIT_FILE).is_file():
+            return advise_folder(source)
+        scored = read_scored(source)
+        source = _of_scores(Opened(scored, scored.name, scored.path), scored, None, "auto")
+    issues, counted = source.issues, source.findings.counts["mislabelled"]
+    return advice_on(source.table, issues.of, issues.estimated, counted.low or 0, counted.high or 0, issues.estimate,
+                     issues.scores, source.scored.path)  # fmt: skip

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from hardsight.cli.adapt import adapt
+from hardsight.cli.advise import advise
 from hardsight.cli.align import align
 from hardsight.cli.audit import audit
 from hardsight.cli.bench import bench
@@ -82,7 +83,7 @@ def app_with(found: Iterable[EntryPoint]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
-    for command in (demo, score, score_text, audit, check, explore, align, train, runs, adapt, report, bench):
+    for command in (demo, score, score_text, audit, advise, check, explore, align, train, runs, adapt, report, bench):
         app.command()(command)
     app.add_typer(data_app, name="data")
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -1,11 +1,14 @@
 """The sections of a record's page, each with its text and what it draws."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hardsight.cleaning.advice import Advice, advise_folder
+from hardsight.records import AUDIT_FILE
 from hardsight.report import figures
 from hardsight.report.gallery import PageView, Ranking
 from hardsight.report.numbers import Histogram, number
@@ -205,6 +208,19 @@ def _run(view: View, shown: bool) -> list[Block]:
     return blocks
 
 
+def _advice(view: View) -> Advice | None:
+    """Of an audit's folder; an older one, without findings, has none."""
+    if (view.run.folder / AUDIT_FILE).is_file():
+        with contextlib.suppress(ValueError, OSError):
+            return advise_folder(view.run.folder)
+    return None
+
+
+def _advice_table(view: View, advice: Advice) -> list[Block]:
+    names, lines = zip(*advice.lines(), strict=True)
+    return [Table("Table of advice", [Column("What", names, "name"), Column("Found", lines, "reasons")])]
+
+
 SECTIONS: list[Section[PageView]] = [
     ROUNDS,
     Section(
@@ -213,6 +229,13 @@ SECTIONS: list[Section[PageView]] = [
         lambda view: view.suspects,
         _suspects_text,
         lambda view, ranking: [ranking],
+    ),
+    Section(
+        "advice",
+        "Advice",
+        _advice,
+        lambda view, advice: "Losses and their gains are those of the studies' rows in the nearest conditions.",
+        _advice_table,
     ),
     Section("hardest", "Hardest samples", lambda view: view.hardest, _hardest_text, lambda view, ranking: [ranking]),
     Section("histograms", "Histograms", lambda view: view.histograms, _histograms_text, _histograms, "plots"),

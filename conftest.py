@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make quick` leaves out: the files that take longest, listed in tests/slow.txt."""
+    slow = {config.rootpath / line for line in (config.rootpath / "tests" / "slow.txt").read_text().split()}
+    for item in items:
+        if item.path in slow:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of the public data sets, in their public layouts."""

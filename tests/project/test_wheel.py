@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-FOLDERS = ("benchmarks", "docs", "src", "studies", "tests")
+FOLDERS = ("benchmarks", "docs", "examples", "notebooks", "src", "studies", "tests")
 FILES = (
     "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "conftest.py", "constraints.txt",
     "pyproject.toml",

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-# How much alike two names must be. One slip of the pen in three letters leaves 2/3; at 0.6 `imagenet` meant `lenet`.
+# How much alike two names must be. One typing mistake in three letters leaves 2/3; at 0.6 `imagenet` meant `lenet`.
 _ALIKE = 0.65
 _MOST_HINTS = 3
 # A list longer than this is left out where one near name answers already, and one longer than that always.

@@ -78,7 +78,7 @@ def write_actions(path: Path | str, issues: pa.Table, *, action: str = "keep") -
 
 
 def read_actions(path: Path | str) -> list[Action]:
-    """Read an edited list; what is wrong is refused with the number of its line.
+    """Read an edited list; what is wrong is rejected with the number of its line.
 
     Commas, semicolons, tabs and bars separate alike, because spreadsheets save with any of them.
     """

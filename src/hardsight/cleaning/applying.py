@@ -41,7 +41,7 @@ def apply_actions(
 ) -> Applied:
     """Labels and kept samples after the list. All of it is checked first: nothing happens where a line is wrong.
 
-    A line whose label is no longer the sample's was written for other data, and is refused. With `class_names` the
+    A line whose label is no longer the sample's was written for other data, and is rejected. With `class_names` the
     list holds names; without, class numbers.
     """
     where = {str(one): at for at, one in enumerate(ids.tolist() if isinstance(ids, Tensor) else ids)}

@@ -79,7 +79,7 @@ def hardness_for(table: pa.Table, score: str, ids: Sequence[Any] | Tensor) -> Te
 
 
 def labels_of(table: pa.Table, name: str = "label") -> np.ndarray:
-    """A column of classes as an array of integers or text; refuses one with nulls."""
+    """A column of classes as an array of integers or text; rejects one with nulls."""
     require_column(table, name)
     column = table.column(name)
     if pa.types.is_dictionary(column.type):

@@ -68,7 +68,7 @@ def correct_labels(
     """The model's prediction in place of each label; with `minimum_confidence` only where the model is that sure.
 
     `among` limits the change to suspected samples. With neither, this is the paper's correction: every label becomes
-    the prediction. The given labels are not changed. A negative prediction is none, and is refused where it would be
+    the prediction. The given labels are not changed. A negative prediction is none, and is rejected where it would be
     taken over.
     """
     if not 0 <= minimum_confidence <= 1:

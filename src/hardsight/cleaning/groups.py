@@ -26,7 +26,7 @@ def hardness_by_group(
     Columns: group, count, missing (samples without the score), mean, low, high (the interval's ends), difference
     (mean of the group minus mean of all others). Means are of the score as it stands in the table; the order is by
     hardness. Fewer than 2 samples have no interval, and without others there is no difference: null. Infinite scores,
-    which have no mean, are refused. The order of the table's rows does not matter.
+    which have no mean, are rejected. The order of the table's rows does not matter.
     """
     require_rows(table)
     require_column(table, by)

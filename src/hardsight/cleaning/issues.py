@@ -58,7 +58,7 @@ class LabelIssues:
     row's place in the table that was given.
 
     `agreed` is how many of the suspects the trained model agrees with, where they were counted over the training and it
-    is known: they were learned late, or are wrong and were learned by heart, which no count can tell apart.
+    is known: they were learned late, or are wrong and were memorised, which no count can tell apart.
     """
 
     table: pa.Table

@@ -115,7 +115,7 @@ app = app_with(list(entry_points(group="hardsight.commands")))
 def main() -> None:
     """The entry point of the `hardsight` command."""
     _never_fail_to_print()
-    # Large images are refused, or decoded one at a time, by us.
+    # Large images are rejected, or decoded one at a time, by us.
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
     try:
         with signals_raised():

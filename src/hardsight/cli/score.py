@@ -8,7 +8,7 @@ import typer
 
 from hardsight.cli.printing import AsJson, one_sentence, say, say_json, say_left_out
 
-# A side beyond this is a slip of the pen, and one image of it is gigabytes.
+# A side beyond this is a typing mistake, and one image of it is gigabytes.
 _MOST_PIXELS = 8192
 _SCORES = ("avh", "confidence", "norm", "angular_margin", "margin", "loss", "el2n", "entropy")
 

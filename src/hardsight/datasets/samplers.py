@@ -62,7 +62,7 @@ class EpochSampler(Sampler[int], ABC):
 
 
 class HardMiningSampler(EpochSampler):
-    """The hardest `share` of the samples, shuffled anew each epoch; the `skip` hardest share is left out as suspect."""
+    """The hardest `share` of the samples, shuffled each epoch; the `skip` hardest share is left out as suspect."""
 
     def __init__(
         self, hardness: Float[Tensor, "samples"], *, share: float = 0.5, skip: float = 0.0, seed: int = 0,

@@ -55,7 +55,7 @@ class LoadedModel:
 def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int | None = None) -> LoadedModel:
     """Build the classifier that SPEC names; `weights` take the place of the published ones.
 
-    `num_classes` sizes the head where the builder takes it (timm, torchvision, hardsight); elsewhere it is refused.
+    `num_classes` sizes the head where the builder takes it (timm, torchvision, hardsight); elsewhere it is rejected.
     """
     kind, colon, name = spec.partition(":")
     if not colon or not kind or not name:
@@ -120,7 +120,7 @@ def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> L
     if missing:
         # transformers would draw them at random and say so in a warning: such a head has learned nothing.
         raise ValueError(f"{folder} must hold all weights of an image classifier; {missing[0]} is missing")
-    # A processor saved as part of another file says what it wants, too, and is refused rather than passed over.
+    # A processor saved as part of another file says what it wants, too, and is rejected rather than passed over.
     said = any(folder.glob("*processor_config.json"))
     preprocessing, assumed = (from_huggingface(folder), ()) if said else _own_preprocessing(model)
     return LoadedModel(model, preprocessing, _own_names(model), "", assumed)
@@ -152,7 +152,7 @@ def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_cla
     with _working_directory_importable():
         try:
             module = importlib.import_module(module_name)
-        except Exception as error:  # a user's module fails in any type, a slip of the pen among them
+        except Exception as error:  # a user's module fails in any type, a typing mistake among them
             raise ImportError(
                 f"model must name a module that imports; {module_name!r} does not: {_what_and_where(error)}"
             ) from error

@@ -102,7 +102,7 @@ def from_timm(configuration: Mapping[str, Any]) -> Preprocessing:
 
 
 def from_huggingface(folder: Path) -> Preprocessing:
-    """What `preprocessor_config.json` says: sizes, resample, image_mean, image_std; refuses what it cannot follow."""
+    """What `preprocessor_config.json` says: sizes, resample, image_mean, image_std; rejects what it cannot follow."""
     path = folder / "preprocessor_config.json"
     try:
         said = records.read_json(path)

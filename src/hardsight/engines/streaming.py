@@ -54,11 +54,11 @@ def score_model(
     shows a bar or none; by default a bar on a terminal.
     """
     chosen = choose_scores(scores)
-    unwrap(model)  # refuses what is no model
+    unwrap(model)  # rejects what is no model
     check_loader(loader)
     home = _device_of(model)
     device = check_device(home if device is None else device)
-    # Quantised models and those spread over several devices must not be moved, and refuse it.
+    # Quantised models and those spread over several devices must not be moved, and reject it.
     moved = device != home
     if moved:
         model.to(device)
@@ -155,7 +155,7 @@ _NO_IDS = "ids must be text, or whole numbers that fit 64 bits with one sign"
 
 
 def id_column(ids: Any) -> pa.Array:
-    """Ids as Arrow holds them: hashes of 64 bits, which it would refuse as int64, without their sign."""
+    """Ids as Arrow holds them: hashes of 64 bits, which it would reject as int64, without their sign."""
     values = ids.tolist() if isinstance(ids, Tensor) else ids
     for kind in (None, pa.uint64()):
         try:

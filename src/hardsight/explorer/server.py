@@ -51,7 +51,7 @@ class Guard:
         self.app, self.token, self.hosts = app, token, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Answer a request, or reject it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -199,7 +199,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
-    """A request's JSON object, refused as soon as it is too long."""
+    """A request's JSON object, rejected as soon as it is too long."""
     data = bytearray()
     async for piece in request.stream():
         data += piece

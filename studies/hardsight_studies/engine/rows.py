@@ -243,7 +243,7 @@ def write_points(study: str, folder: Path | str, points: "pa.Table", new: Sequen
 
 
 def _checked(points: "pa.Table", path: Path) -> "pa.Table":
-    """The points in the types that whoever draws them expects; those of another kind are refused."""
+    """The points in the types that whoever draws them expects; those of another kind are rejected."""
     import pyarrow as pa
 
     schema = _points_schema()

@@ -130,7 +130,7 @@ class Beside:
 class StackedLoops:
     """Trainings whose steps are taken together: each leaves its batch, and the last one to come sets them off.
 
-    When one has ended the others are stacked anew; the last one left goes on alone.
+    When one has ended the others are stacked again; the last one left goes on alone.
     """
 
     def __init__(self, loops: Sequence[Loop]) -> None:
@@ -287,7 +287,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
     for name, value in vars(module).items():
         if name in _INTERNAL:
             continue
-        # A function made anew for each network is the same function.
+        # A function made again for each network is the same function.
         found[name] = getattr(value, "__qualname__", None) if callable(value) else value if _is_plain(value) else None
     return found
 

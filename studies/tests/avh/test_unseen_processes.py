@@ -1,6 +1,6 @@
 """Trainings for an unseen domain: two processes of unequal batches take the steps of one, and report its numbers.
 
-What has no such steps, the baselines of adaptation, is refused.
+What has no such steps, the baselines of adaptation, is rejected.
 """
 
 import json

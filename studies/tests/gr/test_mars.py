@@ -94,7 +94,7 @@ def test_smoke_from_files_to_rows(tmp_path: Path) -> None:
 
 
 def refused(root: Path, folder: Path) -> str:
-    """The error with which a training is refused; nothing may have been trained or written by then."""
+    """The error with which a training is rejected; nothing may have been trained or written by then."""
     run = runs("smoke", folder)[0]
     with pytest.raises((ValueError, FileNotFoundError)) as error:
         loop_of(run, root, Options())

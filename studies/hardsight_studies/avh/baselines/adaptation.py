@@ -80,7 +80,7 @@ def adapt_baseline(
     labelled batches, evaluated after every epoch for the record alone. `optimizer` makes an optimiser of parameters;
     a method with two players has two. `plan`: how the learning rate changes. `seed`: weights and dropout that the
     method draws. `precision`: "float32", "bf16", or "auto" (bf16 on CUDA). `folder`: where the record goes. One process
-    trains: several that were joined are refused.
+    trains: several that were joined are rejected.
     """
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1; got {epochs!r}")

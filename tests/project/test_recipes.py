@@ -25,7 +25,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folders = ("src/hardsight", "studies/hardsight_studies", "tests/hardness", "tests/losses", "tests/datasets")
     for name in folders:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("conftest.py", "tests/conftest.py"):
+    for name in ("conftest.py", "tests/conftest.py", "tests/slow.txt"):
         shutil.copy(ROOT / name, copy / name)
     for file, inside, code in places():
         path = copy / file

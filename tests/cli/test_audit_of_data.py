@@ -185,7 +185,7 @@ def test_a_folder_of_images_needs_no_network_of_its_classes(network: str) -> Non
     rebuilt = run("photos", "--apply", actions, "--to", "cleaned", "--files", "copy")
     assert "1 relabel" in rebuilt.stdout
     assert Path("cleaned/red/red-5.png").is_file() is not Path("cleaned", misfiled).exists()
-    assert "taken back" in run("cleaned", "--undo").stdout
+    assert "files taken back" in run("cleaned", "--undo").stdout
     assert not Path("cleaned").exists()
     assert run("photos", "--to", "cleaned").exit_code == 2
 

@@ -245,7 +245,7 @@ def _undo(folder: Path, as_json: bool) -> None:
     if as_json:
         say_json({"taken_back": done, "left": left})
         return
-    say(f"{done:,} files taken back")
+    say(f"files taken back: {done:,}")
     if left:
         say(f"left alone: {len(left):,} that changed since, or whose place is taken; the first: {left[0]}")
 

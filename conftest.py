@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jaxtyping
 import pytest
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ def data_root() -> Path:
     if not root:
         pytest.skip("HARDSIGHT_DATA is not set: the public data sets are not at hand")
     return Path(root)
+
+
+@pytest.fixture
+def untyped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the checks of shapes: torch.compile would trace them too, and then they fail."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module")

@@ -150,6 +150,7 @@ def test_a_collapsed_epoch_is_answered_with_cross_entropy(problem: Any, small: A
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("untyped")
 def test_a_captured_step_follows_the_decision(problem: Any, small: Any) -> None:
     """The epochs after the decision must differ from those without one although the graph was recorded before it."""
     from hardsight.training.capture import CapturedStep

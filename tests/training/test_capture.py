@@ -13,6 +13,7 @@ from hardsight.training.together import run_together
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.usefixtures("untyped"),
     pytest.mark.filterwarnings(
         "ignore:TensorFloat32 tensor cores:UserWarning"
     ),  # advice that this project does not take

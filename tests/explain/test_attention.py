@@ -118,8 +118,8 @@ def test_boxes_cover_shares_of_pixels() -> None:
 
 @pytest.mark.parametrize(("maps", "masks", "sentence"), [
     (torch.rand(2, 3), torch.ones(2, 3), r"^maps .*\[samples, height, width\].*\[2, 3\]"),
-    (torch.rand(2, 3, 3), torch.ones(2, 6, 6), r"^masks .*\[2, 3, 3\].*\[2, 6, 6\]"),
-    (torch.full((1, 2, 2), -1.0), torch.ones(1, 2, 2), "^maps .*0 or more; .*-1 to -1$"),
+    (torch.rand(2, 3, 3), torch.ones(2, 6, 6), r"^maps and masks .*\[2, 3, 3\].*\[2, 6, 6\]"),
+    (torch.full((1, 2, 2), -1.0), torch.ones(1, 2, 2), r"^maps .*\[0, inf\]; .*-1 to -1$"),
     (torch.full((1, 2, 2), torch.nan), torch.ones(1, 2, 2), "^maps .*finite.*nan"),
     (torch.ones(1, 2, 2), torch.full((1, 2, 2), 255), r"^masks .*\[0, 1\].*255"),
 ])  # fmt: skip

@@ -113,17 +113,15 @@ def test_collapsed_features_give_fewer_clusters() -> None:
 
 
 def test_one_class_only_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^labels .*at least 2 .*class 4$"):
+    with pytest.raises(ValueError, match=r"^labels .*at least 2 .*\[4\]$"):
         agreement([0, 1, 2], [4, 4, 4])
-    for nothing in ([], torch.empty(0, dtype=torch.long)):
-        with pytest.raises(ValueError, match=r"^labels .*got none$"):
-            agreement(nothing, nothing)
+    with pytest.raises(ValueError, match=r"^labels .*at least 2 .*\[\]$"):
+        agreement(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ({"clusters": 11}, r"^clusters .*\[1, 10\].*11$"),
     ({"clusters": 0}, r"^clusters .*\[1, 10\].*0$"),
-    ({"restarts": 0}, "^restarts .*1.*0$"),
     ({"metric": "cosine"}, "^metric .*angle, euclidean; got 'cosine'"),
     ({"features": torch.ones(10)}, r"^features .*\[samples, dim\].*\[10\]$"),
     ({"features": torch.ones(10, 2).long()}, "^features .*floating point.*torch.int64$"),

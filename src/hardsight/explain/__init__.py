@@ -9,22 +9,20 @@ from hardsight.explain.attention import Curve, box_masks, deletion_curve, energy
 from hardsight.explain.clusters import (
     Agreement,
     AngleStatistics,
-    OnSphere,
     agreement,
     angle_statistics,
     angular_silhouette,
     cluster_features,
     on_sphere,
+    recall_at_k,
     t_sne,
     umap,
 )
-from hardsight.explain.retrieval import recall_at_k
 
 __all__ = [
     "Agreement",
     "AngleStatistics",
     "Curve",
-    "OnSphere",
     "agreement",
     "angle_statistics",
     "angular_silhouette",

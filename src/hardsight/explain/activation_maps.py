@@ -7,18 +7,20 @@ serves the whole batch.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardsight.explain.inputs import as_classes, check_images, check_size, taking
 from hardsight.geometry import full_precision, widen
 from hardsight.heads import evaluating, observe, unwrap
 from hardsight.names import unknown_name
+from hardsight.validation import check_labels, check_tensor
 
 Reshape = Callable[[Tensor], Tensor]
 
@@ -111,7 +113,7 @@ def _forward(
 
     handle = module.register_forward_hook(cut_off)
     try:
-        with evaluating(model), observe(model, head) as seen, taking(model, images):
+        with evaluating(model), observe(model, head) as seen, taking(images):
             model(images)
     finally:
         handle.remove()
@@ -124,19 +126,16 @@ def _spatial(
     activations: Tensor, name: str, reshape: Reshape | None, images: Tensor
 ) -> Float[Tensor, "batch channels h w"]:
     maps = activations if reshape is None else reshape(activations)
-    (height, width), hint = images.shape[2:], ""
-    if reshape is None and maps.ndim == 3:
-        hint = "; pass reshape=tokens_to_maps for tokens"
-    elif maps.ndim == 4:
+    if maps.ndim == 4 and math.prod(maps.shape[2:]) > 1:
+        height, width = images.shape[2:]
         first, second, third = maps.shape[1:]
-        # The first two sides have the images' proportions, and the last two have not.
-        if reshape is None and first > 1 and first * width == second * height and second * width != third * height:
-            hint = ", channels last; pass reshape=lambda maps: maps.permute(0, 3, 1, 2)"
-        elif second * third > 1:
+        # Channels last: the first two sides have the images' proportions, and the last two have not.
+        last = first > 1 and first * width == second * height and second * width != third * height
+        if reshape is not None or not last:
             return maps
     raise ValueError(
-        "layer must have spatial maps, [samples, channels, height, width] of more than one place; "
-        f"{name!r} has {list(maps.shape)}{hint}"
+        "layer must have spatial maps, [samples, channels, height, width] of more than one place, or reshape= must "
+        f"make them, as tokens_to_maps of tokens; {name!r} has {list(maps.shape)}"
     )
 
 
@@ -165,8 +164,6 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module
             if module is layer:
                 return name, module
         raise ValueError(f"layer must be a part of the model; this {type(layer).__name__} is not")
-    if not isinstance(layer, str):
-        raise TypeError(f"layer must be a module of the model or its dotted name; got {type(layer).__name__}")
     if layer in layers:
         return layer, layers[layer]
     raise unknown_name("layer", layer, filter(None, layers), f"layers of {type(unwrap(model)[0]).__name__}")
@@ -190,7 +187,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor, head: str | None = None
         module.register_forward_hook(functools.partial(note, name)) for name, module in inner.named_modules() if name
     ]
     try:
-        with evaluating(model), observe(model, head), taking(model, images):
+        with evaluating(model), observe(model, head), taking(images):
             model(images[:1])
     finally:
         for handle in handles:
@@ -234,3 +231,45 @@ def first_tensor(output: Any) -> Tensor | None:
     if isinstance(output, tuple | list) and output:
         output = output[0]
     return output if isinstance(output, Tensor) else None
+
+
+def as_classes(classes: Tensor | int | None, logits: Float[Tensor, "batch classes"]) -> Int[Tensor, "batch"]:
+    """One class for each image: those given, the same for all, or the predicted ones."""
+    if logits.ndim != 2:
+        raise ValueError(f"model must give logits [samples, classes]; got shape {list(logits.shape)}")
+    if classes is None:
+        return logits.detach().argmax(1)
+    samples, number = logits.shape
+    chosen = torch.as_tensor(classes, device=logits.device)
+    chosen = chosen if chosen.ndim else chosen.expand(samples)
+    check_labels(chosen, samples, number, "classes")
+    return chosen.long()
+
+
+def check_images(images: Tensor) -> None:
+    """Images are a batch."""
+    check_tensor("images", images)
+    if images.ndim != 4:
+        raise ValueError(f"images must be [samples, channels, height, width]; got {list(images.shape)}")
+
+
+@contextmanager
+def taking(images: Tensor) -> Iterator[None]:
+    """The model's forward over images; what torch says of those that do not fit is repeated."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, AssertionError, IndexError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            "images must be of the shape, type and scale of the model's training, most often images.float() / 255; "
+            f"{list(images.shape)} of {images.dtype} ended in: {reason}"
+        ) from error
+
+
+def check_size(size: Any, expected: str = "(height, width)") -> None:
+    """A size is two whole numbers."""
+    wrong = not isinstance(size, tuple | list) or any(not isinstance(one, Integral) or one < 1 for one in size)
+    if wrong or len(size) != 2:
+        raise ValueError(f"size must be {expected}, 1 or more each; got {size!r}")

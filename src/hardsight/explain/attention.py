@@ -7,23 +7,19 @@ the deletion curve they are replaced by the baseline, and a small area is better
 back onto the baseline, and a large area is better (Petsiuk et al. 2018, RISE).
 """
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.explain.activation_maps import resize
-from hardsight.explain.inputs import as_classes, check_images, check_size, taking
+from hardsight.explain.activation_maps import as_classes, check_images, check_size, resize, taking
 from hardsight.geometry import widen
 from hardsight.heads import evaluating, observe
 from hardsight.names import check_name
 from hardsight.validation import check_count, check_tensor
-
-# A column farther away than any picture is wide; its square still fits 64 bits.
-_NOWHERE = 2**30
 
 
 def energy_inside(maps: Tensor, masks: Tensor) -> Float[Tensor, "batch"]:
@@ -47,10 +43,12 @@ def pointing_game(maps: Tensor, masks: Tensor, *, tolerance: float = 0.0) -> Flo
     maps, masks = _checked(maps, masks)
     inside = masks >= 0.5
     if tolerance > 0:
-        # No two places are farther apart than the corners. Squares of distances are whole numbers: a tolerance just
-        # below one, as a root's square is, means it.
-        farthest, squared = sum(side * side for side in maps.shape[1:]), tolerance * tolerance
-        inside = _squared_distance(inside) <= (farthest if squared >= farthest else math.floor(squared * (1 + 1e-12)))
+        from scipy.ndimage import distance_transform_edt
+
+        near = [
+            mask.any() & (distance_transform_edt(~mask) <= tolerance * (1 + 1e-12)) for mask in inside.cpu().numpy()
+        ]
+        inside = torch.from_numpy(np.stack(near)).to(masks.device)
     largest = maps == maps.amax((1, 2), keepdim=True)
     return (largest & inside).sum((1, 2)) / largest.sum((1, 2))
 
@@ -61,10 +59,10 @@ def box_masks(boxes: Tensor, size: tuple[int, int]) -> Float[Tensor, "batch heig
     The picture spans [0, width] x [0, height]; what is outside is cut off. To use boxes of the input with maps of
     another size, scale them by the ratio of the sizes first.
     """
-    if not isinstance(boxes, Tensor) or boxes.ndim != 2 or boxes.shape[1] != 4:
-        got = f"shape {list(boxes.shape)}" if isinstance(boxes, Tensor) else type(boxes).__name__
-        raise ValueError(f"boxes must be a tensor [samples, 4], left, top, right, bottom; got {got}")
+    check_tensor("boxes", boxes)
     check_size(size)
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise ValueError(f"boxes must be [samples, 4], left, top, right, bottom; got {list(boxes.shape)}")
     left, top, right, bottom = boxes.to(torch.promote_types(boxes.dtype, torch.float32)).unsqueeze(2).unbind(1)
     wrong = ~((left <= right) & (top <= bottom)).squeeze(1)
     if bool(wrong.any()):
@@ -80,40 +78,22 @@ def _covered(start: Tensor, end: Tensor, length: int) -> Float[Tensor, "batch le
     return (torch.minimum(end, left + 1) - torch.maximum(start, left)).clamp_min(0)
 
 
-def _squared_distance(inside: Tensor) -> Int[Tensor, "batch height width"]:
-    """From each place to the nearest one inside, in square pixels; beyond every picture where there is none.
-
-    The nearest of its row first, then of all rows: height steps whatever the distance. In whole numbers, because a
-    root is rounded differently by different processors.
-    """
-    rows, columns = (torch.arange(side, device=inside.device) for side in inside.shape[1:])
-    before = torch.where(inside, columns, -_NOWHERE).cummax(2).values
-    behind = torch.where(inside, columns, _NOWHERE).flip(2).cummin(2).values.flip(2)
-    across = torch.minimum(columns - before, behind - columns).square()
-    nearest = [(across + (rows - row).square().unsqueeze(1)).amin(1) for row in rows.unbind()]
-    return torch.stack(nearest, 1)
-
-
 def _checked(maps: Tensor, masks: Tensor) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
     check_tensor("maps", maps)
     check_tensor("masks", masks)
-    if maps.ndim != 3 or maps[:1].numel() == 0 or not maps.is_floating_point():
+    if maps.ndim != 3 or masks.shape != maps.shape or not maps.is_floating_point():
         raise ValueError(
-            f"maps must be [samples, height, width] of floating point; got {list(maps.shape)} of {maps.dtype}"
-        )
-    if masks.shape != maps.shape:
-        raise ValueError(
-            f"masks must have the maps' shape {list(maps.shape)}: enlarge the maps with size=, or shrink the masks; "
-            f"got {list(masks.shape)}"
+            "maps and masks must both be [samples, height, width], maps of floating point (size= enlarges them); "
+            f"got {list(maps.shape)} of {maps.dtype} and {list(masks.shape)}"
         )
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     masks = masks.to(maps)
     for name, values, limit in (("maps", maps, float("inf")), ("masks", masks, 1.0)):
         # NaN fails the comparison too.
         if not bool(((values >= 0) & (values <= limit) & values.isfinite()).all()):
-            must = "finite and 0 or more" if limit > 1 else "in [0, 1], or bool"
             raise ValueError(
-                f"{name} must be {must}; got values from {float(values.min()):g} to {float(values.max()):g}"
+                f"{name} must be finite and in [0, {limit:g}]; "
+                f"got values from {float(values.min()):g} to {float(values.max()):g}"
             )
     return maps, masks
 
@@ -154,38 +134,30 @@ def deletion_curve(
     (each image's channel means), "blur" (a Gaussian of 5 pixels), or a tensor that fits the images. The model sees
     `batch_size` pictures at a time, in evaluation mode.
     """
-    return _curve(model, images, maps, classes, steps, baseline, batch_size, head, keep_important=False)
+    return _curve(False, model, images, maps, classes, steps, baseline, batch_size, head)
 
 
 def insertion_curve(
-    model: nn.Module,
-    images: Tensor,
-    maps: Tensor,
-    *,
-    classes: Tensor | int | None = None,
-    steps: int = 50,
-    baseline: str | Tensor = "blur",
-    batch_size: int = 256,
-    head: str | None = None,
+    model: nn.Module, images: Tensor, maps: Tensor, *, baseline: str | Tensor = "blur", **options: Any
 ) -> Curve:
     """Probability of the class while the map's largest places come back onto the baseline. A larger area is better.
 
     The arguments are those of `deletion_curve`.
     """
-    return _curve(model, images, maps, classes, steps, baseline, batch_size, head, keep_important=True)
+    return _curve(True, model, images, maps, baseline=baseline, **options)
 
 
 @torch.no_grad()
 def _curve(
+    keep_important: bool,
     model: nn.Module,
     images: Tensor,
     maps: Tensor,
-    classes: Tensor | int | None,
-    steps: int,
-    baseline: str | Tensor,
-    batch_size: int,
-    head: str | None,
-    keep_important: bool,
+    classes: Tensor | int | None = None,
+    steps: int = 50,
+    baseline: str | Tensor = "zero",
+    batch_size: int = 256,
+    head: str | None = None,
 ) -> Curve:
     maps = _checked_steps(images, maps, steps, batch_size)
     ground = _ground(images, baseline)
@@ -197,7 +169,7 @@ def _curve(
     with evaluating(model), observe(model, head) as seen:
 
         def logits(pictures: Tensor) -> Tensor:
-            with taking(model, pictures):
+            with taking(pictures):
                 model(pictures)
             return widen(seen.logits)
 
@@ -235,27 +207,20 @@ def _ground(images: Tensor, baseline: str | Tensor) -> Tensor:
 def _blurred(images: Tensor) -> Tensor:
     offsets = torch.arange(-_BLUR_REACH, _BLUR_REACH + 1, device=images.device, dtype=images.dtype)
     bell = (-(offsets**2) / (2 * _BLUR_SIGMA**2)).exp()
-    bell = bell / bell.sum()
+    kernel = torch.outer(bell, bell)[None, None] / bell.sum().square()
     # Weights that fall outside the picture are left out, and the others made up to 1: no dark rim.
     planes = images.flatten(0, 1).unsqueeze(1)
-    blurred, weights = (
-        F.conv2d(
-            F.conv2d(each, bell.view(1, 1, -1, 1), padding=(_BLUR_REACH, 0)),
-            bell.view(1, 1, 1, -1),
-            padding=(0, _BLUR_REACH),
-        )
-        for each in (planes, torch.ones_like(planes[:1]))
-    )
+    blurred, weights = (F.conv2d(each, kernel, padding=_BLUR_REACH) for each in (planes, torch.ones_like(planes[:1])))
     return (blurred / weights).view_as(images)
 
 
 def _checked_steps(images: Tensor, maps: Tensor, steps: int, batch_size: int) -> Float[Tensor, "batch h w"]:
     check_images(images)
     check_tensor("maps", maps)
-    if images.numel() == 0:
-        raise ValueError(f"images must hold at least one; got shape {list(images.shape)}")
     if maps.ndim != 3 or len(maps) != len(images) or maps.numel() == 0:
-        raise ValueError(f"maps must be [{len(images)}, height, width], one for each image; got {list(maps.shape)}")
+        raise ValueError(
+            f"maps must be [{len(images)}, height, width], one for each image and at least one; got {list(maps.shape)}"
+        )
     height, width = images.shape[-2:]
     if not 1 <= steps <= height * width:
         raise ValueError(f"steps must lie in [1, {height * width}], one pixel at least in each; got {steps}")

@@ -1,4 +1,4 @@
-"""How features are arranged: groups against classes, angles within and between classes, coordinates to draw.
+"""How features are arranged: groups against classes, angles within and between classes, neighbours, views to draw.
 
 The AMC-Loss paper describes clusterings of the features; its authors' script compares the model's predictions. Both
 are `agreement`, of `cluster_features(...)` or of `logits.argmax(1)`. Angles between all pairs of samples are taken a
@@ -6,18 +6,17 @@ block of rows at a time in float64: memory grows with samples x classes, never w
 """
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from hardsight.geometry import angle_between, angle_of_cosine_, angles_to_classes, directions, widen
+from hardsight.geometry import angle_of_cosine_, directions, widen
 from hardsight.names import check_name
-from hardsight.validation import check_count, check_features, check_integers
+from hardsight.validation import check_features, check_integers, check_labels
 
 METRICS = ("angle", "euclidean")
 
@@ -36,12 +35,12 @@ def agreement(groups: Any, labels: Any) -> Agreement:
     1 - H(class | group) / H(class), 1 - H(group | class) / H(group) (Rosenberg & Hirschberg 2007); computed by
     scikit-learn. `groups` may be clusters or predictions.
     """
-    _, label_positions = _class_positions(labels, least=2)
-    _, group_positions = _class_positions(groups, len(label_positions), "groups")
+    _, of_labels = _class_positions("labels", labels, least=2)
+    _, of_groups = _class_positions("groups", groups, len(of_labels))
 
     from sklearn.metrics import homogeneity_completeness_v_measure
 
-    found = homogeneity_completeness_v_measure(label_positions.cpu().numpy(), group_positions.cpu().numpy())
+    found = homogeneity_completeness_v_measure(of_labels.cpu().numpy(), of_groups.cpu().numpy())
     # Rounding may push an entropy's share past its ends.
     return Agreement(*(min(1.0, max(0.0, float(value))) for value in found))
 
@@ -54,40 +53,35 @@ def cluster_features(
     With the metric "angle" the samples' directions are clustered, with "euclidean" the features as they are. Fewer
     different samples than clusters give fewer clusters.
     """
-    check_features(features)
-    points = _as_points(features.detach().double(), metric)
+    points = _as_points(features, metric, double=True)
     if not 1 <= clusters <= len(features):
         raise ValueError(f"clusters must lie in [1, {len(features)}], the number of samples; got {clusters}")
-    check_count("restarts", restarts, "runs of which the best is taken")
 
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(clusters, n_init=restarts, random_state=seed).fit_predict(points.cpu().numpy())
+        found = KMeans(clusters, n_init=restarts, random_state=seed).fit_predict(points.numpy())
     return torch.from_numpy(found).long().to(features.device)
 
 
 # Angles in one block of rows: 2**22 of float64 are 32 MiB.
 _BLOCK = 2**22
+# Samples whose neighbours are found at a time.
+_SAMPLES = 1024
 
 
-@dataclass(frozen=True)
-class AngleStatistics:
+class AngleStatistics(NamedTuple):
     """Angles in radians by class; `classes` gives the order of the rows. A class of one sample has no pairs: NaN.
 
     `pair_mean[c, d]` and `pair_deviation[c, d]`: mean and standard deviation over all pairs of two different samples,
-    one of class c and one of class d. `to_centre[c]`: mean angle of a class's samples to the direction of their mean
-    direction; `between_centres[c, d]`: the angle between two of these.
+    one of class c and one of class d.
     """
 
     classes: Int[Tensor, "classes"]
-    counts: Int[Tensor, "classes"]
     pair_mean: Float[Tensor, "classes classes"]
     pair_deviation: Float[Tensor, "classes classes"]
-    to_centre: Float[Tensor, "classes"]
-    between_centres: Float[Tensor, "classes classes"]
 
     @property
     def within(self) -> float:
@@ -100,15 +94,9 @@ class AngleStatistics:
         above = torch.ones_like(self.pair_mean, dtype=torch.bool).triu(1)
         return float(self.pair_mean[above].mean())
 
-    @property
-    def nearest_centre(self) -> Float[Tensor, "classes"]:
-        """Each centre's angle to the nearest other one."""
-        apart = self.between_centres.clone()
-        return apart.fill_diagonal_(torch.inf).amin(1)
-
 
 def angle_statistics(features: Tensor, labels: Any) -> AngleStatistics:
-    """Intra-class and inter-class angles of the features, over all pairs and to the class centres; see the result."""
+    """Intra-class and inter-class angles of the features, over all pairs."""
     classes, positions, units = _checked_classes(features, labels)
     members = torch.nn.functional.one_hot(positions, len(classes)).double()
     counts = members.sum(0)
@@ -118,15 +106,11 @@ def angle_statistics(features: Tensor, labels: Any) -> AngleStatistics:
         mine = members[start : start + len(angles)].T
         sums += mine @ (angles @ members)
         squares += mine @ (angles.square_() @ members)
+    # Without pairs, 0 / 0 is NaN.
     pairs = counts[:, None] * counts - counts.diag()
-    pairs = torch.where(pairs == 0, torch.nan, pairs)
     mean = sums / pairs
     # Rounding may leave a variance just below zero.
-    deviation = (squares / pairs - mean.square()).clamp_min(0).sqrt()
-    centres = directions(members.T @ units)
-    to_centre = members.T @ angle_between(units, centres[positions]) / counts
-    between = angles_to_classes(centres, centres).fill_diagonal_(0.0)
-    return AngleStatistics(classes, counts.long(), mean, deviation, to_centre, between)
+    return AngleStatistics(classes, mean, (squares / pairs - mean.square()).clamp_min(0).sqrt())
 
 
 def angular_silhouette(features: Tensor, labels: Any) -> Float[Tensor, "samples"]:
@@ -164,54 +148,37 @@ def _blocks(units: Float[Tensor, "samples dim"]) -> Iterator[tuple[int, Float[Te
 
 def _checked_classes(features: Tensor, labels: Any) -> tuple[Tensor, Tensor, Tensor]:
     check_features(features)
-    classes, positions = _class_positions(labels, len(features), least=2)
+    classes, positions = _class_positions("labels", labels, len(features), least=2)
     return classes.to(features.device), positions.to(features.device), directions(features.detach().double())
 
 
 def _class_positions(
-    labels: Any, samples: int | None = None, name: str = "labels", least: int = 1
+    name: str, values: Any, samples: int | None = None, least: int = 1
 ) -> tuple[Tensor, Int[Tensor, "n"]]:
     """The classes that occur, in order, and each sample's position among them; any integers will do."""
     try:
-        values = torch.as_tensor(labels).detach()
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} must be integers, in a tensor or a list; got {labels!r:.60}") from None
-    if values.numel() == 0:
-        raise ValueError(f"{name} must hold the class of at least one sample; got none")
+        values = torch.as_tensor(values)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be integers, in a tensor or a list; got {values!r:.60}") from None
     check_integers(name, values)
-    if values.ndim != 1 or (samples is not None and len(values) != samples):
+    if values.ndim != 1 or len(values) != (samples or len(values)):
         expected = "" if samples is None else f" of the {samples} samples"
         raise ValueError(f"{name} must be one class for each{expected}; got shape {list(values.shape)}")
     classes, positions = values.unique(return_inverse=True)
     if len(classes) < least:
-        raise ValueError(f"{name} must hold at least {least} classes; got only class {int(classes[0])}")
+        raise ValueError(f"{name} must hold at least {least} classes; got {classes.tolist()}")
     return classes, positions
 
 
-class OnSphere(NamedTuple):
-    """Directions as points of the unit circle or sphere, and as angles in radians.
-
-    `azimuth` lies in [-pi, pi], counted from the first axis towards the second; `elevation`, on the sphere, in
-    [-pi/2, pi/2], above the plane of the two. A zero feature has no direction: it stays at the origin, its angles 0.
-    """
-
-    points: Float[Tensor, "samples dim"]
-    azimuth: Float[Tensor, "samples"]
-    elevation: Float[Tensor, "samples"] | None
-
-
-def on_sphere(features: Tensor) -> OnSphere:
-    """Features of 2 or 3 dimensions, or class weights, on the unit circle or sphere."""
+def on_sphere(features: Tensor) -> Float[Tensor, "samples dim"]:
+    """Features of 2 or 3 dimensions, or class weights, as points of the unit circle or sphere; zero stays at 0."""
     check_features(features)
     if features.shape[1] not in (2, 3):
         raise ValueError(
             f"features must have 2 or 3 dimensions to lie on a circle or a sphere; got {features.shape[1]}: "
             "use t_sne or umap"
         )
-    points = directions(widen(features.detach()))
-    x, y, *rest = points.unbind(1)
-    elevation = torch.atan2(rest[0], torch.hypot(x, y)) if rest else None
-    return OnSphere(points, torch.atan2(y, x), elevation)
+    return directions(widen(features.detach()))
 
 
 def t_sne(
@@ -222,11 +189,7 @@ def t_sne(
     With the metric "angle" neighbours are found among the directions (by chords, which grow with the angle), with
     "euclidean" among the features as they are.
     """
-    check_features(features)
-    points = _as_points(widen(features.detach()), metric).cpu().numpy()
-    check_count("dimensions", dimensions, "coordinates of each sample")
-    if len(features) < 2:
-        raise ValueError("features must be at least 2 samples for a view of their neighbours; got 1")
+    points = _as_points(features, metric).numpy()
     if not 0 < perplexity < len(features):
         raise ValueError(
             f"perplexity must lie in (0, {len(features)}), below the number of samples; got {perplexity!r}"
@@ -252,9 +215,7 @@ def umap(
     metric: str = "angle",
 ) -> Float[Tensor, "samples dimensions"]:
     """umap-learn's UMAP of the features (McInnes et al. 2018); the same for the same seed. `metric` as in `t_sne`."""
-    check_features(features)
-    points = _as_points(widen(features.detach()), metric).cpu().numpy()
-    check_count("dimensions", dimensions, "coordinates of each sample")
+    points = _as_points(features, metric).numpy()
     if not 2 <= neighbours < len(features):
         raise ValueError(f"neighbours must lie in [2, {len(features)}), below the number of samples; got {neighbours}")
     try:
@@ -268,14 +229,40 @@ def umap(
     return torch.from_numpy(view).to(features.device, torch.float32)
 
 
-def _as_points(features: Float[Tensor, "samples dim"], metric: str) -> Float[Tensor, "samples dim"]:
-    """What distances are measured between: the features' directions, or the features themselves brought near one.
-
-    Neither clusters nor neighbours depend on scale, and a power of two is exact: no square overflows or vanishes.
-    """
+def _as_points(features: Tensor, metric: str, double: bool = False) -> Float[Tensor, "samples dim"]:
+    """What distances are measured between: the features' directions, or the features themselves, largest entry 1."""
     check_name("metric", metric, METRICS)
+    check_features(features)
+    features = widen(features.detach().cpu())
+    features = features.double() if double else features
     if metric == "angle":
         return directions(features)
-    wide = features.double()
-    exponent = torch.frexp(wide.abs().max()).exponent.clamp(-1000, 1000)
-    return torch.ldexp(wide, -exponent).to(features.dtype)
+    # Neither clusters nor neighbours depend on scale: no square overflows or vanishes. A power of two is exact.
+    return torch.ldexp(features.double(), -torch.frexp(features.abs().max()).exponent).to(features.dtype)
+
+
+@torch.no_grad()
+def recall_at_k(
+    features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"], k: Sequence[int] = (1,)
+) -> dict[int, float]:
+    """The share of samples with one of their own class among the k others at the smallest angles.
+
+    Samples that are alone in their class count as not found. Unchanged by rotating the features or rescaling any.
+
+    >>> recall_at_k(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), torch.tensor([0, 0, 1]))[1]
+    0.6666666666666666
+    """
+    check_features(features)
+    check_labels(labels, len(features), int(labels.max()) + 1 if len(labels) else 1)
+    if not len(k) or min(k) < 1 or max(k) >= len(features):
+        raise ValueError(f"k must be numbers from 1 to {len(features) - 1}, the other samples; got {list(k)}")
+    unit = directions(widen(features))
+    found = torch.zeros(len(k), dtype=torch.int64)
+    for start in range(0, len(unit), _SAMPLES):
+        rows = torch.arange(start, min(start + _SAMPLES, len(unit)), device=unit.device)
+        cosines = unit[rows] @ unit.T
+        cosines[torch.arange(len(rows)), rows] = -torch.inf
+        nearest = labels.to(unit.device)[cosines.topk(max(k)).indices]
+        same = nearest == labels.to(unit.device)[rows, None]
+        found += torch.tensor([int(same[:, :one].any(1).sum()) for one in k])
+    return {one: float(count) / len(unit) for one, count in zip(k, found, strict=True)}

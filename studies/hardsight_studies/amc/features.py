@@ -73,7 +73,7 @@ def _places(features: Tensor, labels: Tensor) -> list[list[float]]:
     features = features[:_DRAWN]
     view = features
     if features.shape[1] == 3:
-        view = on_sphere(features).points
+        view = on_sphere(features)
     elif features.shape[1] != 2:
         view = t_sne(features, seed=0, perplexity=min(30.0, len(features) / 4))
     return [[float(label), *place] for label, place in zip(labels[:_DRAWN].tolist(), view.tolist(), strict=True)]

@@ -19,6 +19,8 @@ WORDS = [
     "'", ",", ";", "|", "[" * 2000, "{" * 2000, '{"a":' * 500, "%s%s%n", "{0}", "[red]x[/]", "nan", "None", "cuda",
     "meta", "-100", "\\", "\ufeff", "0" * 100,
 ]  # fmt: skip
+# What a line may become, repeated: the files are to stay small, and several damages are done one after the other.
+LONGEST = 1 << 22
 TEXTS = {".json", ".csv", ".toml", ".txt"}
 BYTES = [
     b"\x00",
@@ -99,7 +101,8 @@ def _text(data: bytes, random: random.Random) -> bytes:
     elif kind in ("line", "lines"):
         lines = text.splitlines(keepends=True) or [""]
         at = random.randrange(len(lines))
-        text = "".join([*lines[:at], *([lines[at]] * random.choice((0, 2, 1000))), *lines[at + 1 :]])
+        times = min(random.choice((0, 2, 1000)), max(2, LONGEST // max(1, len(lines[at]))))
+        text = "".join([*lines[:at], *([lines[at]] * times), *lines[at + 1 :]])
     elif kind == "deep":
         at = random.randrange(len(text) + 1)
         text = text[:at] + random.choice("[{(,;") * random.choice((10, 1000, 100_000)) + text[at:]

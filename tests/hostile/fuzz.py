@@ -4,8 +4,11 @@
 
 COUNT damaged or invented files, and from a thousand on every bomb once. Each command runs in a process that is split
 off this one, which has imported everything. Printed last, as JSON: what ended in a traceback, took more than 10 seconds
-of the processor or more memory than it may, said more than it should, or put something on the terminal that a terminal
-obeys. Names choose worlds.
+or more memory than it may, said more than it should, or put something on the terminal that a terminal obeys. Names
+choose worlds.
+
+Seconds are those of the clock, less those in which other programs had the processor. Memory is the peak above that of
+the same command over the honest file; a bomb's, above the least that its command takes over any honest file.
 """
 
 import contextlib
@@ -76,12 +79,14 @@ def ended(command: list[str], folder: Path, lib: Callable[[str], None]) -> dict[
             _, status, usage = os.wait4(child, 0)
         else:
             time.sleep(0.002)
-    peak, before = (folder.with_name(name) for name in ("peak", "before"))
+    took, told = time.monotonic() - began, folder.with_name("told")
+    # One that was killed tells nothing.
+    peak, waited = json.loads(told.read_text()) if told.exists() else (usage.ru_maxrss * 1024, 0)
     return {
         "code": os.waitstatus_to_exitcode(status),
         "said": folder.with_name("said").read_bytes().decode(errors="backslashreplace"),
-        "seconds": usage.ru_utime + usage.ru_stime,
-        "memory": (int(peak.read_text()) if peak.exists() else usage.ru_maxrss * 1024) - int(before.read_text()),
+        "seconds": took - waited,
+        "memory": peak - int(folder.with_name("before").read_text()),
     }
 
 
@@ -113,7 +118,9 @@ def _run(command: list[str], folder: Path, lib: Callable[[str], None]) -> None:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
-            folder.with_name("peak").write_text(str(memory("VmHWM")))
+            # Nanoseconds on a processor, and in wait for one.
+            waited = int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+            folder.with_name("told").write_text(json.dumps([memory("VmHWM"), waited]))
         os._exit(code)
 
 
@@ -171,7 +178,7 @@ def main() -> None:
     }
     wanted = sys.argv[3:]
     known = {name: world for name, world in known.items() if not wanted or name in wanted}
-    failures, ran, honestly = [], {}, {}
+    failures, ran, held, honestly, least = [], {}, {}, {}, {}
     with tempfile.TemporaryDirectory() as place:
         honest = {}
         for name, world in known.items():
@@ -181,6 +188,7 @@ def main() -> None:
             for command in world.commands:
                 done = ended(command, _copied(place, honest[name]), worlds.read_in_library)
                 honestly[name, *command] = done["memory"]
+                least[command[0]] = min(least.get(command[0], MOST), done["memory"])
                 if done["code"] not in world.ends:
                     failures.append({"input": f"{name}, honest", "command": command, "wrong": ["refused"], **done})
         for name, build in bombs.BOMBS.items():
@@ -189,6 +197,7 @@ def main() -> None:
             folder = _fresh(place)
             command = build(folder)
             done = ended(command, folder, worlds.read_in_library)
+            done["memory"] -= least.get(command[0], 0)
             images = "picture" in name or command[0] == "data"
             problems = wrong(done, (4 if images else 1) * GIB, 1)
             ran[f"bomb: {name}"] = [round(done["seconds"], 1), done["memory"] // MIB, done["code"]]
@@ -207,6 +216,7 @@ def main() -> None:
             problems = wrong(done, (4 if known[name].images else 1) * GIB, 1)
             key = f"{name}: exit {done['code']}"
             ran[key] = ran.get(key, 0) + 1
+            held[name] = max(held.get(name, 0), done["memory"] // MIB)
             if problems:
                 failures.append(
                     {
@@ -219,7 +229,7 @@ def main() -> None:
                 print(json.dumps(failures[-1]), file=sys.stderr, flush=True)
             if number % 100 == 99:
                 print(f"{number + 1} of {count}, {len(failures)} wrong", file=sys.stderr, flush=True)
-    print(json.dumps({"ran": ran, "wrong": failures}))
+    print(json.dumps({"ran": ran, "most MiB": held, "wrong": failures}))
     sys.exit(bool(failures))
 
 
@@ -233,7 +243,7 @@ def _fresh(place: str) -> Path:
     folder = Path(place) / "work"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for name in ("peak", "said", "before"):
+    for name in ("told", "said", "before"):
         folder.with_name(name).unlink(missing_ok=True)
     return folder
 

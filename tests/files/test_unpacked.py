@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -155,6 +156,18 @@ def test_a_long_word_repeated_is_refused(compression: str, tmp_path: Path) -> No
     pq.write_table(pa.table({"id": column}), tmp_path / "s.parquet", compression=compression)
     with pytest.raises(ValueError, match=r"s\.parquet must not become"):
         pq_read(tmp_path / "s.parquet")
+
+
+def test_a_column_is_judged_by_its_own_type_and_a_table_by_what_its_rows_take(tmp_path: Path) -> None:
+    """Ten million sorted classes take a few kilobytes in a file, and eighty megabytes in memory."""
+    from hardsight.files.parquet import Parquet
+
+    path, rows = tmp_path / "s.parquet", 10_000_000
+    pq.write_table(pa.table({"label": np.arange(rows) * 10 // rows}), path)
+    with Parquet(path) as file:
+        assert pc.value_counts(file.read(["label"])["label"]).field("counts").to_pylist() == [rows // 10] * 10
+    with pytest.raises(ValueError, match=r"s\.parquet must not become"):
+        pq_read(path)
 
 
 def pq_read(path: Path) -> pa.Table:

@@ -39,7 +39,7 @@ _HEADER = {
 _LONGEST_FOOTER, _MOST_COLUMNS = 1 << 24, 100_000
 # Values of a column of lists, and rows of any, that are decoded in one go.
 _VALUES, _ROWS = 1 << 18, 1 << 16
-# Bytes that whoever reads a table takes for each row of it, to order and to name them.
+# Bytes that whoever reads a whole table takes for each row of it, to order and to name them.
 _A_ROW = 64
 
 
@@ -108,7 +108,7 @@ class Parquet:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """These columns, or all, where memory holds them."""
         names = list(self.schema.names if columns is None else columns)
-        self._check(names, range(len(self._groups)))
+        self._check(names, range(len(self._groups)), further=_A_ROW * self.rows if columns is None else 0)
         with reading(self.path, _KIND, reason=True):
             if any(pa.types.is_nested(self.schema.field(name).type) for name in names):
                 # Lists some rows after others: read at once, their numbers are held more than four times.
@@ -144,12 +144,12 @@ class Parquet:
         batches: Iterator[Any] = self._file.iter_batches(rows, columns=names)
         return batches
 
-    def _check(self, names: list[str], groups: Sequence[int], *, pieces: bool = False) -> None:
+    def _check(self, names: list[str], groups: Sequence[int], *, further: int = 0, pieces: bool = False) -> None:
         """Reject columns that become more than memory holds, or more than their bytes honestly become."""
         leaves = self._leaves(names)
         with reading(self.path, _KIND):
             chunks = [self._chunk(group, leaf) for group in groups for leaf in leaves]
-        unpacked = sum(chunk.unpacked for chunk in chunks) + (0 if pieces else _A_ROW * self.rows)
+        unpacked = sum(chunk.unpacked for chunk in chunks) + further
         # Several columns may name the same bytes.
         packed = min(sum(chunk.packed for chunk in chunks), self.path.stat().st_size)
         check_unpacked(self.path, unpacked, packed, held=min(unpacked, ALWAYS) if pieces else None)

@@ -54,13 +54,3 @@ def test_the_parts_of_angular_scores_compile(logits: bool, bias: str | None) -> 
 
     assert "st.global" in of(_measure, {"ROWS": 4, "BLOCK": 64})
     assert ("ex2.approx" in of(combine, {"ROWS": 32, "CLASSES": 4, "DIM": 32})) == logits
-
-
-def test_the_parts_of_the_loss_alone_are_joined_by_a_kernel_that_compiles() -> None:
-    from hardsight.kernels.fused.rescaled_linear_cross_entropy import _join_splits
-
-    pointers = {"partial": "*fp32", "sample_weight": "*fp32", "sums": "*fp32"}
-    pointers |= dict.fromkeys(("beta", "log_beta", "lam"), "fp32")
-    assert "st.global" in compiled(_join_splits, pointers, {"EXP": True, "BLOCK": 64})
-    alone = {name: kind for name, kind in pointers.items() if name != "sample_weight"}
-    assert "st.global" in compiled(_join_splits, alone, {"EXP": False, "BLOCK": 64, "sample_weight": None})

@@ -116,7 +116,7 @@ def test_on_a_cpu_the_plain_version_runs_in_float64_too(name: str) -> None:
 
 
 def test_the_door_knows_who_may_enter() -> None:
-    assert not dispatch.runs_fused(torch.zeros(2, dtype=torch.float64))
+    assert dispatch.obstacle(torch.zeros(2, dtype=torch.float64)) is not None
     mixed = dispatch.same_precision((torch.zeros(1, dtype=torch.bfloat16), nn.Parameter(torch.zeros(1))))
     assert [one.dtype for one in mixed] == [torch.float32, torch.float32]
 

@@ -125,3 +125,12 @@ def test_a_known_normaliser_replaces_the_sum_of_the_weights(device: str) -> None
     _, total = gradients(rescaled_linear_cross_entropy, inputs, labels, reduction="sum")
     for one, other in zip(want, total, strict=True):
         torch.testing.assert_close(one, other / 3)
+
+
+def test_the_loss_is_the_same_with_and_without_gradient_and_the_same_bits_twice(device: str) -> None:
+    inputs, labels, weight = draw((131, 40, 21), torch.float32, device)
+    trained, _ = gradients(rescaled_linear_cross_entropy, inputs, labels, sample_weight=weight)
+    with torch.no_grad():
+        alone, again = (rescaled_linear_cross_entropy(*inputs, labels, sample_weight=weight) for _ in range(2))
+    assert torch.equal(alone, again)
+    torch.testing.assert_close(alone, trained, atol=1e-6, rtol=1e-6)

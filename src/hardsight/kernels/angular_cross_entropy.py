@@ -15,7 +15,56 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import applied, plain_when_differentiated
-from hardsight.kernels.ops import angular_walk, gradients_from_slopes, keeps_slopes, project_gradients
+from hardsight.kernels.dispatch import Op, aligned_width, held_dtype
+
+
+def keeps_slopes(features: Tensor, weight: Tensor) -> bool | torch.SymBool:
+    """Whether slopes, one a class, wait for the backward pass instead of a gradient, one a dimension."""
+    return weight.shape[0] <= features.shape[1]
+
+
+def _shapes(features: Tensor, weight: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    reduction, _, wanted = given[-3:]
+    samples, classes = features.shape[0], weight.shape[0]
+    wide = features.new_empty(0, dtype=torch.float32)
+    slopes_wait = wanted[0] and keeps_slopes(features, weight)
+    if slopes_wait:
+        by_features = features.new_empty(samples, aligned_width(classes))
+    else:
+        by_features = wide.new_empty(features.shape if wanted[0] else (0,), dtype=held_dtype(features.dtype))
+    return (
+        wide.new_empty((samples,) if reduction == "none" else ()),
+        wide.new_empty(samples + classes),
+        by_features,
+        wide.new_empty(weight.shape if wanted[1] else (0,)),
+        wide.new_empty(2 if any(wanted) else 0),
+        wide.new_empty(samples if slopes_wait else 0),
+    )
+
+
+_walk = Op(
+    "angular_walk",
+    "angular_cross_entropy.walk",
+    "(Tensor features, Tensor weight, Tensor labels, Tensor? scale, float scale_value, Tensor? sample_weight,"
+    " int ignore_index, str reduction, Tensor? upstream, bool[3] wanted)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _shapes,
+)
+_gradients_from_slopes = Op(
+    "gradients_from_slopes",
+    "tangent_product.gradients_from_slopes",
+    "(Tensor slopes, Tensor along, Tensor? by_weight, Tensor features, Tensor weight, Tensor inverses, Tensor factor,"
+    " Tensor? upstream) -> Tensor[]",
+    lambda slopes, along, by_weight, features, weight, *given: [
+        one.new_empty(one.shape) for one in ([features] if by_weight is None else [features, weight])
+    ],
+)
+project_gradients = Op(
+    "project_gradients",
+    "directions.project",
+    "(Tensor[] gradients, Tensor[] vectors, Tensor inverses, int offset, Tensor factor, Tensor? upstream) -> Tensor[]",
+    lambda gradients, vectors, *given: [one.new_empty(one.shape) for one in vectors],
+)
 
 
 def angular_cross_entropy(
@@ -39,7 +88,7 @@ def angular_cross_entropy(
         kept = None if torch.compiler.is_compiling() else plain
         return applied(_AngularLoss, kept, recompute or reduction == "none", *given)
     with torch.no_grad():
-        value: Tensor = angular_walk(*given, None, (False, False, False))[0]
+        value: Tensor = _walk(*given, None, (False, False, False))[0]
         return value
 
 
@@ -64,10 +113,10 @@ class _AngularLoss(torch.autograd.Function):
         given = (features, weight, labels, scale, number, sample_weight, *settings, None)
         value: Tensor
         if recompute:
-            value = angular_walk(*given, (False, False, False))[0]
+            value = _walk(*given, (False, False, False))[0]
             ctx.save_for_backward(features, weight, scale, labels, sample_weight)
         else:
-            value, *made = angular_walk(*given, _wanted(ctx))
+            value, *made = _walk(*given, _wanted(ctx))
             ctx.save_for_backward(features, weight, scale, None, None, *made)
         return value
 
@@ -78,7 +127,7 @@ class _AngularLoss(torch.autograd.Function):
         each, whole = (grad, None) if grad.ndim else (None, grad)
         if not made:
             given = (features, weight, labels, scale, ctx.number, sample_weight, *ctx.settings, each)
-            _, *made = angular_walk(*given, _wanted(ctx))
+            _, *made = _walk(*given, _wanted(ctx))
         by_features, by_weight, by_scale = _projected(_wanted(ctx), whole, scale, features, weight, *made)
         return None, None, by_features, by_weight, None, by_scale, None, None, None, None
 
@@ -104,7 +153,7 @@ def _projected(
     """The gradients by features, weight and scale."""
     if wanted[0] and keeps_slopes(features, weight):
         others = by_weight if wanted[1] else None
-        made = gradients_from_slopes(by_features, along, others, features, weight, inverses, totals, upstream)
+        made = _gradients_from_slopes(by_features, along, others, features, weight, inverses, totals, upstream)
     else:
         gradients = [one for one, is_wanted in zip((by_features, by_weight), wanted, strict=False) if is_wanted]
         vectors = [one for one, is_wanted in zip((features, weight), wanted, strict=False) if is_wanted]

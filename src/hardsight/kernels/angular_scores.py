@@ -1,13 +1,12 @@
 """Everything the hardness scores need of a sample, from features and weight, without samples x classes in memory."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from hardsight.kernels import ops
-from hardsight.kernels.dispatch import explain_obstacle, runs_fused, same_precision, tf32_is_allowed
+from hardsight.kernels.dispatch import Op, obstacle, same_precision, tf32_is_allowed
 from hardsight.validation import check_integers, check_layout
 
 
@@ -32,6 +31,19 @@ class AngularScores(NamedTuple):
     predicted: Int[Tensor, "samples"]
 
 
+def _shapes(features: Tensor, weight: Tensor, labels: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    numbers = features.new_empty(10, features.shape[0], dtype=torch.float32)
+    return numbers, labels.new_empty(features.shape[0], dtype=torch.int64)
+
+
+_angular_scores = Op(
+    "angular_scores",
+    "angular_scores.measure_and_scan",
+    "(Tensor features, Tensor weight, Tensor labels, Tensor? bias, bool logits, bool spread) -> (Tensor, Tensor)",
+    _shapes,
+)
+
+
 @torch.no_grad()
 def angular_scores(
     features: Float[Tensor, "samples dim"],
@@ -50,20 +62,20 @@ def angular_scores(
     """
     check_layout(features, weight, bias)
     features, weight = same_precision((features.detach(), weight.detach()))
-    if not runs_fused(features, weight):
-        raise ValueError(f"features must be such that a kernel runs ({explain_obstacle(features, weight)})")
+    if (reason := obstacle(features, weight)) is not None:
+        raise ValueError(f"features must be such that a kernel runs; got some where {reason}")
     if labels is None:
         nothing = torch.zeros(len(features), dtype=torch.int64, device=features.device)
         labels = angular_scores(features, weight, nothing, bias).predicted
     check_integers("labels", labels)
     if labels.shape != features.shape[:1]:
         raise ValueError(f"labels must be one class for each of the {len(features)} samples; got {list(labels.shape)}")
-    numbers, predicted = ops.angular_scores(features, weight, labels.long(), bias, logits, logits and spread)
+    numbers, predicted = _angular_scores(features, weight, labels.long(), bias, logits, logits and spread)
     return AngularScores(*[*numbers.unbind(), predicted])
 
 
 def serves(features: Tensor, weight: Tensor) -> bool:
     """Whether the fused pass is the better one: not for float32 without TF32, where torch's own product is faster."""
-    if not runs_fused(features, weight) or features.stride(1) != 1 or weight.stride(1) != 1:
+    if obstacle(features, weight) is not None or features.stride(1) != 1 or weight.stride(1) != 1:
         return False
     return features.device.type == "cpu" or features.dtype != torch.float32 or tf32_is_allowed()

@@ -1,18 +1,19 @@
-"""Whether a computation runs fused: on CUDA with Triton, or in its interpreter; and what every launch needs."""
+"""Whether a computation runs fused: on CUDA with Triton, or in its interpreter; its op; and what every launch needs."""
 
 import functools
 import importlib.util
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from hardsight.geometry import widen
 
+Made = TypeVar("Made")
 Fused = bool | str  # True, False or "auto"
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Found once, not imported: importing Triton costs more than importing this package.
@@ -21,8 +22,6 @@ _TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 _INTERPRETED = os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 # Products of half precision that come out in float32 are in torch from 2.8 on.
 _WIDE_PRODUCTS = hasattr(torch.ops.aten.mm, "dtype_out")
-# The kernels need bfloat16 and asynchronous copies.
-_LEAST_CAPABILITY = (8, 0)
 
 
 def chooses_fused(fused: Fused, *tensors: Tensor, unless: str | None = None) -> bool:
@@ -34,53 +33,35 @@ def chooses_fused(fused: Fused, *tensors: Tensor, unless: str | None = None) -> 
         return False
     if fused is not True and fused != "auto":
         raise ValueError(f"fused must be 'auto', True or False; got {fused!r}")
-    if unless is None and runs_fused(*tensors):
-        return True
-    if fused is True:
-        raise ValueError(
-            f"fused must be 'auto' or False where no kernel can run ({unless or explain_obstacle(*tensors)}); got True"
-        )
-    return False
+    unless = unless or obstacle(*tensors)
+    if unless is not None and fused is True:
+        raise ValueError(f"fused must be 'auto' or False where no kernel can run ({unless}); got True")
+    return unless is None
 
 
-def runs_fused(*tensors: Tensor) -> bool:
-    """Whether Triton serves these tensors: all on one CUDA device (any, when interpreted), in float32 or half."""
+def obstacle(*tensors: Tensor) -> str | None:
+    """Why Triton does not serve these tensors, None where it does: all on one CUDA device, in float32 or half."""
     device = tensors[0].device
-    if not _TRITON_IS_INSTALLED or any(one.device != device or one.dtype not in FUSED_DTYPES for one in tensors):
-        return False
-    if any(one.numel() == 0 for one in tensors) or _is_transformed(*tensors):
-        return False
-    if device.type != "cuda":
-        return device.type == "cpu" and _INTERPRETED
-    return torch.compiler.is_compiling() or _is_capable(device)
-
-
-def _is_transformed(*tensors: Tensor) -> bool:
-    """Whether torch.func looks on, whose vmap has no rule for a kernel."""
-    if torch.compiler.is_compiling():
-        return False
-    return any(torch._C._functorch.is_functorch_wrapped_tensor(one) for one in tensors)
-
-
-def explain_obstacle(*tensors: Tensor) -> str:
-    """Why Triton does not serve these tensors."""
-    devices, dtypes = ({str(getattr(one, name)) for one in tensors} for name in ("device", "dtype"))
+    here = device.type == "cuda" or (device.type == "cpu" and _INTERPRETED)
     if not _TRITON_IS_INSTALLED:
         return "triton is not installed"
-    if len(devices) > 1 or (tensors[0].device.type != "cuda" and not _INTERPRETED):
-        return f"it takes one CUDA device, the tensors are on {', '.join(sorted(devices))}"
+    if not here or any(one.device != device for one in tensors):
+        return f"it takes one CUDA device, the tensors are on {[one.device.type for one in tensors]}"
     if any(one.dtype not in FUSED_DTYPES for one in tensors):
-        return f"it takes float32, bfloat16 and float16, the tensors are {', '.join(sorted(dtypes))}"
+        return f"it takes float32, bfloat16 and float16, the tensors are {[one.dtype for one in tensors]}"
     if any(one.numel() == 0 for one in tensors):
         return "there are no numbers to compute"
-    if _is_transformed(*tensors):
-        return "torch.func transforms the tensors"
-    return "it takes a GPU of compute capability 8.0 or later"
+    if torch.compiler.is_compiling():
+        return None
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(one) for one in tensors):
+        return "torch.func transforms the tensors, whose vmap has no rule for a kernel"
+    return "the GPU's compute capability is below 8.0" if device.type == "cuda" and not _is_capable(device) else None
 
 
 @functools.cache
 def _is_capable(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+    # The kernels need bfloat16 and asynchronous copies.
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
@@ -88,6 +69,36 @@ def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
     if tensor.device.type != "cuda" or tensor.device.index == torch.cuda.current_device():
         return nullcontext()
     return torch.cuda.device(tensor.device)
+
+
+class Op(Generic[Made]):
+    """The function `place`, a module of `fused` and a name in it, as the op `hardsight::name` of torch's.
+
+    `shapes` takes the same arguments and gives empty tensors, which stand for the results while something traces. Only
+    then does a call go through torch's registration; straight it costs less. Triton is imported at the first call.
+    """
+
+    def __init__(self, name: str, place: str, schema: str, shapes: Callable[..., Made]) -> None:
+        self.module, self.name = place.split(".")
+        self.registered = torch.library.custom_op(f"hardsight::{name}", self._run, mutates_args=(), schema=schema)
+        self.registered.register_fake(shapes)
+
+    @functools.cached_property
+    def function(self) -> Callable[..., Made]:
+        found: Callable[..., Made] = getattr(
+            importlib.import_module(f"hardsight.kernels.fused.{self.module}"), self.name
+        )
+        return found
+
+    def _run(self, *given: Any) -> Made:
+        return self.function(*given)
+
+    def __call__(self, *given: Any) -> Made:
+        plain = all(type(one) in (Tensor, nn.Parameter) for one in given if isinstance(one, Tensor))
+        if plain and not torch.compiler.is_compiling():
+            return self.function(*given)
+        made: Made = self.registered(*given)
+        return made
 
 
 # Triton has both too, made for kernels: on the host each takes microseconds of a call that should take tens.

@@ -8,7 +8,23 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import applied, plain_when_differentiated
-from hardsight.kernels.ops import angular_contrast, project_gradients
+from hardsight.kernels.angular_cross_entropy import project_gradients
+from hardsight.kernels.dispatch import Op
+
+
+def _shapes(features: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    wide, slopes_wanted = features.new_empty((), dtype=torch.float32), given[-1]
+    gradient = wide.new_empty(features.shape if slopes_wanted else (0,))
+    return wide, wide.new_empty(features.shape[0]), gradient, torch.empty_like(wide)
+
+
+_angular_contrast = Op(
+    "angular_contrast",
+    "pairwise_angular_contrast.contrast",
+    "(Tensor features, Tensor labels, Tensor? sample_weight, float margin, int ignore_index, str reduction,"
+    " bool slopes_wanted) -> (Tensor, Tensor, Tensor, Tensor)",
+    _shapes,
+)
 
 
 def pairwise_angular_contrast(
@@ -31,7 +47,7 @@ def pairwise_angular_contrast(
     if torch.is_grad_enabled() and features.requires_grad:
         return applied(_Contrast, None if torch.compiler.is_compiling() else plain, *given)
     with torch.no_grad():
-        value, *_ = angular_contrast(*given, False)
+        value, *_ = _angular_contrast(*given, False)
         return value
 
 
@@ -40,7 +56,7 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plain: Any, features: Tensor, *given: Any) -> Tensor:
-        value, inverses, gradient, factor = angular_contrast(features, *given, True)
+        value, inverses, gradient, factor = _angular_contrast(features, *given, True)
         ctx.unused = (None,) * len(given)
         ctx.plain, ctx.differentiated = plain, (None, 0, *ctx.unused)
         ctx.save_for_backward(features, inverses, gradient, factor)

@@ -14,8 +14,28 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import applied, once_differentiable, wants_gradient
-from hardsight.kernels.dispatch import given_normaliser
-from hardsight.kernels.ops import rescaled_gradient, rescaled_rows
+from hardsight.kernels.dispatch import Op, given_normaliser
+
+
+def _shapes(logits: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    rows, reduction = logits.shape[0], given[-2]
+    value = logits.new_empty((rows,) if reduction == "none" else (), dtype=torch.float32)
+    return value, logits.new_empty(2 * rows + 1, dtype=torch.float32)
+
+
+_rescaled_rows = Op(
+    "rescaled_rows",
+    "rescaled_cross_entropy.weigh",
+    "(Tensor logits, Tensor labels, Tensor? sample_weight, Tensor? normaliser, int ignore_index, float beta, float lam,"
+    " float epsilon, bool exponential, str reduction, float? log_normaliser) -> (Tensor, Tensor)",
+    _shapes,
+)
+_rescaled_gradient = Op(
+    "rescaled_gradient",
+    "rescaled_cross_entropy.write_gradient",
+    "(Tensor logits, Tensor labels, Tensor kept, Tensor upstream) -> Tensor",
+    lambda logits, *given: torch.empty_like(logits),
+)
 
 
 def rescaled_cross_entropy(
@@ -35,7 +55,7 @@ def rescaled_cross_entropy(
     with torch.no_grad():
         divisor, log_normaliser = given_normaliser(normaliser, logits.device)
         # `kept` is every row's log others and log coefficient, and last the log of the divisor.
-        value, kept = rescaled_rows(logits.detach(), labels, sample_weight, divisor, *settings, log_normaliser)
+        value, kept = _rescaled_rows(logits.detach(), labels, sample_weight, divisor, *settings, log_normaliser)
         if log_divisor is not None:
             kept[-1:] = log_divisor(kept[-1])
     return applied(_Rescaled, value, logits, labels, kept, in_place) if wants_gradient(logits) else value
@@ -54,8 +74,8 @@ class _Rescaled(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, labels, kept = saved
         if not ctx.in_place or torch.compiler.is_compiling():
-            return None, rescaled_gradient(logits, labels, kept, grad), None, None, None
-        rescaled_gradient.function(logits, labels, kept, grad, logits)
+            return None, _rescaled_gradient(logits, labels, kept, grad), None, None, None
+        _rescaled_gradient.function(logits, labels, kept, grad, logits)
         # An earlier op that kept these logits for its own backward pass must fail loudly, not use the gradient.
         torch.autograd.graph.increment_version(logits)
         return None, logits.detach(), None, None, None

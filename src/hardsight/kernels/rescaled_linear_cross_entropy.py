@@ -13,8 +13,43 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.derivatives import applied, once_differentiable, trace_of
-from hardsight.kernels.dispatch import given_normaliser, same_precision
-from hardsight.kernels.ops import rescaled_linear, scaled_gradients
+from hardsight.kernels.dispatch import Op, given_normaliser, same_precision
+
+
+def dtypes_of(gradients: list[Tensor], dtype: torch.dtype, bias_dtype: torch.dtype | None) -> list[torch.dtype]:
+    """In which each gradient is wanted; the bias, where it is among them, is the last and may have its own."""
+    return [dtype] * len(gradients) if bias_dtype is None else [dtype] * (len(gradients) - 1) + [bias_dtype]
+
+
+def _shapes(features: Tensor, weight: Tensor, bias: Tensor | None, *given: Any) -> tuple[Tensor, ...]:
+    value, slopes_wanted = features.new_empty((), dtype=torch.float32), given[-1]
+    return (
+        value,
+        value.new_empty(1),
+        value.new_empty(features.shape if slopes_wanted else (0,)),
+        value.new_empty(weight.shape if slopes_wanted else (0,)),
+        value.new_empty(weight.shape[:1] if slopes_wanted and bias is not None else (0,)),
+    )
+
+
+_rescaled_linear = Op(
+    "rescaled_linear",
+    "rescaled_linear_cross_entropy.walk",
+    "(Tensor features, Tensor weight, Tensor? bias, Tensor labels, Tensor? sample_weight, Tensor? normaliser,"
+    " int ignore_index, float beta, float lam, float epsilon, bool exponential, str reduction, float? log_normaliser,"
+    " float shift, bool slopes_wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _shapes,
+)
+_scaled_gradients = Op(
+    "scaled_gradients",
+    "rescaled_linear_cross_entropy.scaled",
+    "(Tensor[] gradients, ScalarType dtype, ScalarType? bias_dtype, Tensor upstream, Tensor? log_divisor, float shift)"
+    " -> Tensor[]",
+    lambda gradients, dtype, bias_dtype, *given: [
+        torch.empty_like(one, dtype=kind)
+        for one, kind in zip(gradients, dtypes_of(gradients, dtype, bias_dtype), strict=True)
+    ],
+)
 
 
 def rescaled_linear_cross_entropy(
@@ -38,7 +73,7 @@ def rescaled_linear_cross_entropy(
     given = (features, weight, bias, labels, sample_weight, divisor, *settings, log_normaliser, shift)
     if not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in given[:3]):
         with torch.no_grad():
-            value, *_ = rescaled_linear(*given, False)
+            value, *_ = _rescaled_linear(*given, False)
             return value
     trace = trace_of(features, weight, bias)
     if log_divisor is None:
@@ -58,7 +93,7 @@ class _Walk(torch.autograd.Function):
     def forward(
         ctx: Any, divided: bool, trace: Tensor, features: Tensor, weight: Tensor, bias: Tensor | None, *given: Any
     ) -> Tensor | tuple[Tensor, Tensor]:
-        value, divisor, *gradients = rescaled_linear(features, weight, bias, *given, True)
+        value, divisor, *gradients = _rescaled_linear(features, weight, bias, *given, True)
         ctx.dtype, ctx.bias_dtype = features.dtype, None if bias is None else bias.dtype
         ctx.divided, ctx.shift, ctx.unused = divided, given[-1], (None,) * len(given)
         ctx.save_for_backward(trace, divisor, *gradients)
@@ -74,5 +109,5 @@ class _Walk(torch.autograd.Function):
         wanted = ctx.needs_input_grad[2:5]
         chosen = [one for one, is_wanted in zip(gradients, wanted, strict=True) if is_wanted]
         dtypes = ctx.dtype, ctx.bias_dtype if wanted[2] else None
-        made = iter(scaled_gradients(chosen, *dtypes, grad, divisor if ctx.divided else None, ctx.shift))
+        made = iter(_scaled_gradients(chosen, *dtypes, grad, divisor if ctx.divided else None, ctx.shift))
         return None, None, *(next(made) if is_wanted else None for is_wanted in wanted), *ctx.unused

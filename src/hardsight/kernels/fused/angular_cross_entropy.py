@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hardsight.kernels.angular_cross_entropy import keeps_slopes
 from hardsight.kernels.dispatch import (
     add_product,
     aligned,
@@ -26,7 +27,6 @@ from hardsight.kernels.dispatch import (
 )
 from hardsight.kernels.fused.angles import PI, arccos, label_and_weight, number_at
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
-from hardsight.kernels.ops import keeps_slopes
 
 # Products of one block, samples x classes. Fewer would read and write the weight's gradient more often.
 BLOCK_ELEMENTS = 2**28

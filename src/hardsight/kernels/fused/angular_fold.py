@@ -25,7 +25,7 @@ _NO_LOGIT = tl.constexpr(float("-inf"))
 # Inverse norms whose ninth power is a number of float32, as the polynomial for nearly right angles needs it.
 _LEAST_INVERSE = tl.constexpr(1e-4)
 _LARGEST_INVERSE = tl.constexpr(1e4)
-LOG2_E = tl.constexpr(1.4426950408889634)
+_LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -43,7 +43,7 @@ def slices_of(tile):
 
 @triton.jit
 @no_type_check
-def with_bias(products, bias, first, lane, classes, BIAS: tl.constexpr):
+def _with_bias(products, bias, first, lane, classes, BIAS: tl.constexpr):
     """A slice's logits, from its products."""
     if BIAS:
         column = first + lane
@@ -53,7 +53,7 @@ def with_bias(products, bias, first, lane, classes, BIAS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
+def _leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
     """The slices without columns beyond the last class."""
     others = ()
     for i in tl.static_range(SLICES):
@@ -64,7 +64,7 @@ def leave_out_beyond(slices, tile, lane, classes, SLICES: tl.constexpr, LEFT_OUT
 
 @triton.jit
 @no_type_check
-def leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
+def _leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.constexpr, LEFT_OUT: tl.constexpr):
     """The slices without the labelled class, and its product."""
     apart = (label - tile)[:, None] - lane
     others = ()
@@ -91,7 +91,7 @@ def _largest(slices, tile, lane, bias, classes, top, place, SLICES: tl.constexpr
     first = top + LOWEST
     tile_top, tile_place, high = first, place, first
     for i in tl.static_range(SLICES):
-        logit = with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
+        logit = _with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
         tile_place = tl.where(logit > tile_top, tile + i * LANES, tile_place)
         tile_top = tl.maximum(tile_top, logit)
         if BIAS:
@@ -143,7 +143,7 @@ def _add_angle(scaled, factors, angles, NEAR_RIGHT: tl.constexpr):
 def _fade(top, higher, masses, SPREAD: tl.constexpr):
     """The lanes' sums of exponentials, under a new top."""
     mass, below, mass_squares = masses
-    fade = tl.exp2((top - higher) * LOG2_E)
+    fade = tl.exp2((top - higher) * _LOG2_E)
     if SPREAD:
         # Sum of e (top - z): moving the top up adds the step to every term there is.
         below = (below + mass * (higher - top)) * fade
@@ -156,7 +156,7 @@ def _fade(top, higher, masses, SPREAD: tl.constexpr):
 def _add_exponential(logit, higher, masses, SPREAD: tl.constexpr):
     """The lanes' sums of exponentials with one slice's."""
     mass, below, mass_squares = masses
-    exponential = tl.exp2(logit * LOG2_E - higher * LOG2_E)
+    exponential = tl.exp2(logit * _LOG2_E - higher * _LOG2_E)
     if SPREAD:
         below += tl.where(exponential > 0.0, (higher - logit) * exponential, 0.0)
         mass_squares += exponential * exponential
@@ -179,7 +179,7 @@ def _add_exponentials(
 ):
     """The lanes' sums of exponentials with this tile's."""
     for i in tl.static_range(SLICES):
-        logit = with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
+        logit = _with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
         masses = _add_exponential(logit, higher, masses, SPREAD)
     return masses
 
@@ -255,9 +255,9 @@ def fold(
     hit = (label >= tile) & (label < tile + CLASSES)
     beyond = tl.maximum(tile + CLASSES - classes, 0)
     if (not LOOK) or tl.max(hit.to(tl.int32), 0) > 0:
-        slices, label_product = leave_out_label(slices, tile, lane, label, label_product, SLICES, LEFT_OUT)
+        slices, label_product = _leave_out_label(slices, tile, lane, label, label_product, SLICES, LEFT_OUT)
     if beyond > 0:
-        slices = leave_out_beyond(slices, tile, lane, classes, SLICES, LEFT_OUT)
+        slices = _leave_out_beyond(slices, tile, lane, classes, SLICES, LEFT_OUT)
     higher = top
     if LOGITS:
         higher, place, high = _largest(slices, tile, lane, bias, classes, top, place, SLICES, BIAS)

@@ -45,7 +45,7 @@ def _layout(rows: int, dim: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
 
 @gluon.jit
 @no_type_check
-def stages_of(features, weight, STAGES: gl.constexpr, READERS: gl.constexpr):
+def _stages_of(features, weight, STAGES: gl.constexpr):
     """Memory for tiles of samples and classes, so many stages of it; what says that one is loaded, and read by all."""
     x_tiles = gl.allocate_shared_memory(features.dtype, [STAGES] + features.block_shape, features.layout)
     w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
@@ -53,13 +53,13 @@ def stages_of(features, weight, STAGES: gl.constexpr, READERS: gl.constexpr):
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=READERS)
+        mbarrier.init(free.index(stage), count=2)
     return x_tiles, w_tiles, ready, free
 
 
 @gluon.jit
 @no_type_check
-def load_ahead(features, weight, tiles, work):
+def _load_ahead(features, weight, tiles, work):
     """What the loading warp does: every tile of every item, as soon as a stage is free."""
     x_tiles, w_tiles, ready, free = tiles
     dim, classes, classes_per_split, sample_blocks, items, group = work
@@ -129,7 +129,7 @@ def _measure(tiles, handed, norms, samples, work):
 
 @gluon.jit
 @no_type_check
-def multiply_tile(tiles, step, dim, layout: gl.constexpr):
+def _multiply_tile(tiles, step, dim, layout: gl.constexpr):
     """The product of one tile of samples and one of classes, and the number of the step after it."""
     x_tiles, w_tiles, ready, free = tiles
     STAGES: gl.constexpr = x_tiles.shape[0]
@@ -187,7 +187,7 @@ def _multiply_and_fold(
         state = (top, nothing.to(gl.int32), (nothing, nothing, nothing), (top, nothing, nothing), nothing)
         begin = split * classes_per_split
         for tile in range(begin, gl.minimum(begin + classes_per_split, classes), CLASSES):
-            product, step = multiply_tile(tiles, step, dim, layout)
+            product, step = _multiply_tile(tiles, step, dim, layout)
             mbarrier.wait(measured.index(slot), turn // SLOTS & 1)
             inverse = inverses.index(slot).load(gl.SliceLayout(1, nothing.type.layout))
             state = fold(product, tile, lane, column, (label, inverse), head, state, LOOK, LOGITS, BIAS, SPREAD)
@@ -222,7 +222,7 @@ def scan_tiles(
     SPREAD: gl.constexpr,
 ):
     """What `angular_scan.scan_tiles` writes, for items of a block of samples and a split of the classes each."""
-    tiles = stages_of(features, weight, STAGES, 2)
+    tiles = _stages_of(features, weight, STAGES)
     inverses = gl.allocate_shared_memory(
         gl.float32, [SLOTS, features.block_shape[0]], gl.SwizzledSharedLayout(1, 1, 1, [0])
     )
@@ -238,7 +238,7 @@ def scan_tiles(
     gl.warp_specialize(
         [
             (_multiply_and_fold, (tiles, handed, vectors, samples, work, LOOK, LOGITS, BIAS, SPREAD)),
-            (load_ahead, (features, weight, tiles, work)),
+            (_load_ahead, (features, weight, tiles, work)),
             (_measure, (tiles, handed, norms, samples, work)),
         ],
         [1, 2],

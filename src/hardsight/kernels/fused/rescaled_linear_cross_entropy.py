@@ -1,9 +1,5 @@
 # ruff: noqa: N803
-"""Triton: gradient rescaling of rows of products, weight and gradient of each row in one kernel.
-
-Where no gradient is wanted, Hopper folds the products as they are made (`logit_scan_hopper`), and no block of them
-exists either.
-"""
+"""Triton: gradient rescaling of rows of products, weight and gradient of each row in one kernel."""
 
 from typing import no_type_check
 
@@ -15,10 +11,8 @@ from torch import Tensor
 from hardsight.kernels.dispatch import add_product, aligned, blocks_of, log_or_nothing, on_device_of, padded, product
 from hardsight.kernels.fused.angles import label_and_weight
 from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
-from hardsight.kernels.fused.angular_fold import LOWEST
-from hardsight.kernels.fused.angular_norms import choose_tiling
 from hardsight.kernels.fused.rescaled_cross_entropy import log_held, log_p_and_weight, log_two_over, totals
-from hardsight.kernels.ops import dtypes_of
+from hardsight.kernels.rescaled_linear_cross_entropy import dtypes_of
 
 # Elements of a gradient that a program scales.
 _SCALED = 8192
@@ -42,58 +36,6 @@ def _write_slopes(z, column, label, others, half, slopes, here, width):
     slope = tl.where(column == label[:, None], -half, tl.exp(z - others[:, None]) * half)
     slope = tl.where(half == 0.0, 0.0, slope).to(slopes.dtype.element_ty)
     tl.store(slopes[:, None] + column, slope, mask=here[:, None] & (column < width))
-
-
-@triton.jit
-@no_type_check
-def _leave_row(own, others, weight, sums, me, here, samples, emphasis, EXP: tl.constexpr):
-    """Write loss, weight and log weight of some samples, from the logits of their labels and the others' log-sum-exp.
-
-    The log weight is returned too.
-    """
-    beta, log_beta, lam = emphasis
-    log_p, log_weight = log_p_and_weight(own, others, beta, log_beta, lam, EXP)
-    log_weight = tl.where(weight == 0.0, float("-inf"), log_weight + tl.log(weight))
-    tl.store(sums + me, tl.where(weight == 0.0, 0.0, -log_p * weight), mask=here)
-    tl.store(sums + samples + me, weight, mask=here)
-    tl.store(sums + 2 * samples + me, log_weight, mask=here)
-    return log_weight
-
-
-@triton.jit
-@no_type_check
-def _join_splits(
-    partial,
-    labels,
-    sample_weight,
-    sums,
-    beta,
-    log_beta,
-    lam,
-    samples,
-    splits,
-    stride,
-    ignore_index,
-    EXP: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Loss, weight and log weight of each sample, from what it found in every split of the classes."""
-    me = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    here = me < samples
-    _, weight = label_and_weight(labels, sample_weight, me, here, ignore_index)
-    top = tl.full((BLOCK,), LOWEST, tl.float32)
-    mass = tl.zeros((BLOCK,), tl.float32)
-    own = tl.zeros((BLOCK,), tl.float32)
-    found = partial + me
-    for _ in range(splits):
-        high = tl.load(found, mask=here, other=LOWEST)
-        higher = tl.maximum(top, high)
-        here_mass = tl.load(found + samples, mask=here, other=0.0)
-        mass = mass * tl.exp(top - higher) + here_mass * tl.exp(high - higher)
-        own += tl.load(found + 2 * samples, mask=here, other=0.0)
-        top = higher
-        found += stride
-    _leave_row(own, top + tl.log(mass), weight, sums, me, here, samples, (beta, log_beta, lam), EXP)
 
 
 @triton.jit
@@ -155,7 +97,11 @@ def _rescaled_rows(
     own = tl.load(products + label, mask=here, other=0.0)
     if bias is not None:
         own += tl.load(bias + label).to(tl.float32)
-    log_weight = _leave_row(own, others, weight, sums, me, here, samples, (beta, log_beta, lam), EXP)
+    log_p, log_weight = log_p_and_weight(own, others, beta, log_beta, lam, EXP)
+    log_weight = tl.where(weight == 0.0, float("-inf"), log_weight + tl.log(weight))
+    tl.store(sums + me, tl.where(weight == 0.0, 0.0, -log_p * weight), mask=here)
+    tl.store(sums + samples + me, weight, mask=here)
+    tl.store(sums + 2 * samples + me, log_weight, mask=here)
     if SLOPES:
         if LETS_GO:
             log_weight += log_held(own, others, log_two_over_epsilon)
@@ -243,14 +189,6 @@ def walk(
     sample_weight = None if sample_weight is None else sample_weight.contiguous()
     sums = torch.empty(3 * samples, dtype=torch.float32, device=device)
     divisor = torch.empty(1, dtype=torch.float32, device=device)
-    tiling = choose_tiling(features, weight)
-    if tiling.hopper and not slopes_wanted:
-        from hardsight.kernels.fused import logit_scan_hopper
-
-        found = logit_scan_hopper.scan(features, weight, labels, bias, tiling)
-        join_splits(found, labels, sample_weight, ignore_index, beta, lam, exponential, sums)
-        value = totals(sums, samples, divisor, 0, reduction, normaliser, log_normaliser, masses=False)
-        return value, divisor, divisor.new_empty(0), divisor.new_empty(0), divisor.new_empty(0)
     weight = padded(weight)
     width = len(weight)
     sizes = (features.shape, weight.shape) if slopes_wanted else ((0,), (0,))
@@ -300,36 +238,6 @@ def walk(
     if width != classes and slopes_wanted:
         by_weight, by_bias = by_weight[:classes], by_bias[:classes]
     return value, divisor, by_features, by_weight, by_bias
-
-
-def join_splits(
-    found: Tensor,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    ignore_index: int,
-    beta: float,
-    lam: float,
-    exponential: bool,
-    sums: Tensor,
-) -> None:
-    """Loss, weight and log weight of each sample into `sums`, from [splits, 3, samples] of `logit_scan_hopper`."""
-    splits, _, samples = found.shape
-    with on_device_of(found):
-        _join_splits[(blocks_of(samples, 256),)](
-            found,
-            labels,
-            sample_weight,
-            sums,
-            beta,
-            log_or_nothing(beta),
-            lam,
-            samples,
-            splits,
-            found.stride(0),
-            ignore_index,
-            EXP=exponential,
-            BLOCK=256,
-        )
 
 
 def scaled(

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hardsight.models import CNN13, CNN28
 from hardsight.models.classifier import GaussianNoise
+from hardsight.models.plain import CNN13, CNN28
 
 TABLE_2 = {
     CNN13: "noise 128 128 128 pool drop 256 256 256 pool drop 512 256 128",

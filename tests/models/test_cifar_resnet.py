@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardsight.models.residual import BasicBlock, CifarResNet
+from hardsight.models.branched import BasicBlock, CifarResNet
 
 
 def slow_shortcut(inputs: torch.Tensor, outgoing: int) -> torch.Tensor:

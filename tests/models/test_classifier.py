@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hardsight import models
 from hardsight.models import Classifier
+from hardsight.models.plain import DigitsCNN
 
 Options = dict[str, dict[str, object]]
 
@@ -65,21 +66,21 @@ def test_gradients_reach_every_parameter(architecture: str, small: Options) -> N
     check_gradients(make(architecture, small))
 
 
-class Normalizing(models.DigitsCNN):
+class Normalizing(DigitsCNN):
     """Wrong: the head sees something else than the features."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(nn.functional.normalize(self.forward_features(inputs)))
 
 
-class Rescaling(models.DigitsCNN):
+class Rescaling(DigitsCNN):
     """Wrong: the logits are not what the head returns."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return 2 * super().forward(inputs)
 
 
-class Idle(models.DigitsCNN):
+class Idle(DigitsCNN):
     """Wrong: a layer that nothing uses."""
 
     def __init__(self) -> None:
@@ -180,13 +181,13 @@ def test_a_head_without_bias(architecture: str, small: Options) -> None:
 COMPILE = """
 import json, sys, torch
 from hardsight import models
-from hardsight.models import densenet, googlenet, residual
+from hardsight.models import branched
 
 # The same forward passes over fewer blocks: tracing takes its time for each.
-densenet._BLOCKS, densenet.DenseNet121.feature_dim = (2, 2, 2, 2), 128
-googlenet._TABLE = {"3a": (192, 64, 96, 128, 16, 32, 32), "4a": (256, 384, 192, 384, 48, 128, 128)}
-group = residual._group
-residual._group = lambda block, incoming, width, count, stride=1: group(block, incoming, width, 1, stride)
+branched._DENSE_BLOCKS, branched.DenseNet121.feature_dim = (2, 2, 2, 2), 128
+branched._INCEPTIONS = {"3a": (192, 64, 96, 128, 16, 32, 32), "4a": (256, 384, 192, 384, 48, 128, 128)}
+group = branched._group
+branched._group = lambda block, incoming, width, count, stride=1: group(block, incoming, width, 1, stride)
 
 for name, options in json.loads(sys.argv[1]).items():
     with torch.device("meta"):

@@ -4,7 +4,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
-from hardsight.models import DigitsCNN
+from hardsight.models.plain import DigitsCNN
 
 
 def test_it_has_40_506_parameters() -> None:

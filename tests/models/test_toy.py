@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from hardsight import models
-from hardsight.models import MLP, LeNet
+from hardsight.models.plain import MLP, LeNet
 
 
 def test_the_toy_separates_two_gaussians_on_the_sphere() -> None:

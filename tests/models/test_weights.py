@@ -7,7 +7,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from hardsight.models import CifarResNet, first_mismatch, load_cifar10_resnet
+from hardsight.models import first_mismatch, load_cifar10_resnet
+from hardsight.models.branched import CifarResNet
 
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
 DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 Head = Callable[[int, int], nn.Module]
 """Makes the last layer from the number of features and of classes: `nn.Linear`, or an angular one."""
+Images = Float[Tensor, "batch channels height width"]
 
 
 class Classifier(nn.Module, ABC):
@@ -48,15 +49,12 @@ class AveragingClassifier(Classifier):
         super().__init__()
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
-    def maps(self, inputs: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim h w"]:
+    def maps(self, inputs: Images) -> Float[Tensor, "batch dim h w"]:
         """The last layer with places."""
         maps: Tensor = self.convolutions(inputs)
         return maps
 
-    def forward_features(
-        self, inputs: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """The last maps, each averaged; in training after dropout, as the head sees them."""
+    def forward_features(self, inputs: Images) -> Float[Tensor, "batch {self.feature_dim}"]:
         features: Tensor = self.dropout(self.maps(inputs).mean((2, 3)))
         return features
 
@@ -67,10 +65,7 @@ class EmbeddingClassifier(Classifier):
     convolutions: nn.Module
     embedding: nn.Module
 
-    def forward_features(
-        self, inputs: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """What `embedding` makes of the last convolution's maps; not rectified, so that it may point anywhere."""
+    def forward_features(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch {self.feature_dim}"]:
         features: Tensor = self.embedding(self.convolutions(inputs).flatten(1))
         return features
 

@@ -7,35 +7,32 @@ from typing import Any
 
 from torch import nn
 
+from hardsight.models.branched import CifarResNet, DenseNet121, GoogLeNet, ResNet50
 from hardsight.models.classifier import Classifier, Head
-from hardsight.models.densenet import DenseNet121
-from hardsight.models.googlenet import GoogLeNet
-from hardsight.models.papers import CNN13, CNN28, cnn9, cnn10
-from hardsight.models.residual import CifarResNet, ResNet50
-from hardsight.models.small import MLP, DigitsCNN, LeNet, lenet_2d, mlp_2d
-from hardsight.models.stacked import VGG19, AlexNet, vgg19_bn
+from hardsight.models.plain import CNN13, CNN28, MLP, VGG19, AlexNet, DigitsCNN, LeNet, PlainCNN
 from hardsight.names import check_name
+from hardsight.validation import check_count
 
 _NETWORKS: dict[str, Callable[..., Classifier]] = {
     "alexnet": AlexNet,
-    "cnn9": cnn9,
-    "cnn10": cnn10,
+    "cnn9": partial(PlainCNN, image_size=32, stem_stride=0),
+    "cnn10": PlainCNN,
     "cnn13": CNN13,
     "cnn28": CNN28,
     "densenet121": DenseNet121,
     "digits_cnn": DigitsCNN,
     "googlenet": GoogLeNet,
     "lenet": LeNet,
-    "lenet_2d": lenet_2d,
+    "lenet_2d": partial(LeNet, feature_dim=2),
     "mlp": MLP,
-    "mlp_2d": mlp_2d,
+    "mlp_2d": partial(MLP, hidden=(2,)),
     "resnet20": partial(CifarResNet, 20),
     "resnet32": partial(CifarResNet, 32),
     "resnet44": partial(CifarResNet, 44),
     "resnet56": partial(CifarResNet, 56),
     "resnet50": ResNet50,
     "vgg19": VGG19,
-    "vgg19_bn": vgg19_bn,
+    "vgg19_bn": partial(VGG19, batch_norm=True),
 }
 _COMMON = ("num_classes", "in_channels", "head")
 
@@ -47,7 +44,8 @@ def names() -> tuple[str, ...]:
 
 def options(name: str) -> dict[str, Any]:
     """What `create` accepts for this network beyond classes, channels and head, with the defaults."""
-    parameters = inspect.signature(_network(name)).parameters.values()
+    check_name("name", name, _NETWORKS, "networks")
+    parameters = inspect.signature(_NETWORKS[name]).parameters.values()
     return {parameter.name: parameter.default for parameter in parameters if parameter.name not in _COMMON}
 
 
@@ -68,19 +66,12 @@ def create(
     Traceback (most recent call last):
     ValueError: name must be one of the 19 networks; got 'restnet20', did you mean 'resnet20'?
     """
-    network = _network(name)
-    for key, count in (("num_classes", num_classes), ("in_channels", in_channels)):
-        if count is None:
-            continue
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"{key} must be a positive integer; got {count!r}")
-        network_options[key] = count
     known = (*options(name), *_COMMON)
     for key in network_options:
         check_name(f"options of {name}", key, known, "options")
-    return network(head=head, **network_options)
-
-
-def _network(name: str) -> Callable[..., Classifier]:
-    check_name("name", name, _NETWORKS, "networks")
-    return _NETWORKS[name]
+    sizes = (("num_classes", num_classes, "the head's outputs"), ("in_channels", in_channels, "those of the images"))
+    for key, count, meaning in sizes:
+        if count is not None:
+            check_count(key, count, meaning)
+            network_options[key] = count
+    return _NETWORKS[name](head=head, **network_options)

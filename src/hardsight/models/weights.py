@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hardsight.files import RefusedError
 from hardsight.files.arrays import load_tensors
 from hardsight.files.pickled import load_checkpoint
-from hardsight.models.residual import DEPTHS, CifarResNet
+from hardsight.models.branched import DEPTHS, CifarResNet
 
 
 def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:

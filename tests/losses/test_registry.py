@@ -90,7 +90,7 @@ def test_a_module_can_be_pickled(name: str) -> None:
 
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match=r"name .*'mae'"):
-        registry.register("mae", losses.MAELoss, "", "")
+        registry.registered("mae", "", "")
 
 
 def test_a_fixed_setting_is_not_offered() -> None:

@@ -13,7 +13,7 @@ from hardsight.kernels.angular_cross_entropy import angular_cross_entropy
 from hardsight.kernels.dispatch import Fused, chooses_fused, same_precision
 from hardsight.losses.entropy import cross_entropy
 from hardsight.losses.inputs import check_range, check_reduction, check_weight, labels_of, reduce, weight_of
-from hardsight.losses.registry import LossModule, register
+from hardsight.losses.registry import LossModule, registered
 from hardsight.losses.sharded import check_not_fused, cross_entropy_of_shards, gathered_batch
 
 
@@ -123,6 +123,12 @@ class AngularLinear(nn.Module):
         return f"dim={self.dim}, classes={self.classes}, scale={float(self.scale.detach()):g}"
 
 
+@registered(
+    "avh",
+    "−log softmax_y s(π−θ)",
+    "Chen et al., ICML 2020, Eq. 5 (its −log is missing in print)",
+    class_rows=("head.weight",),
+)
 class AVHLoss(LossModule, of=avh_loss, fixed={"recompute": False}, kept=("scale",)):
     """`avh_loss` with its own class weights, an `AngularLinear` head: forward(features, labels)."""
 
@@ -135,12 +141,3 @@ class AVHLoss(LossModule, of=avh_loss, fixed={"recompute": False}, kept=("scale"
 
     def forward(self, features: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return self.call(features, self.head.weight, target, self.head.scale, sample_weight=sample_weight)
-
-
-register(
-    "avh",
-    AVHLoss,
-    "−log softmax_y s(π−θ)",
-    "Chen et al., ICML 2020, Eq. 5 (its −log is missing in print)",
-    class_rows=("head.weight",),
-)

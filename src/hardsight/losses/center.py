@@ -16,7 +16,7 @@ from hardsight.losses.inputs import (
     reduce,
     within_squares,
 )
-from hardsight.losses.registry import LossModule, register
+from hardsight.losses.registry import LossModule, registered
 
 
 def center_loss(
@@ -56,6 +56,9 @@ def updated_centers(
     return centers - (rate * (counts * centers - sums) / (1 + counts)).to(centers.dtype)
 
 
+@registered(
+    "center", "½ ‖x − c_y‖²", "Wen et al., ECCV 2016", best_at_label=False, class_rows=("centers",), soft_targets=False
+)
 class CenterLoss(LossModule, of=center_loss):
     """`center_loss` with its centres, which a forward pass in training mode also updates: forward(features, labels).
 
@@ -75,7 +78,7 @@ class CenterLoss(LossModule, of=center_loss):
         self.register_buffer("centers", torch.zeros(classes, dim))
 
     def forward(self, features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        loss = self.call(features, labels, self.centers, sample_weight=sample_weight)
+        loss = self.call(features, labels, sample_weight=sample_weight)
         if self.training and torch.is_grad_enabled():
             if sample_weight is not None:
                 # What does not count does not draw its centre either.
@@ -110,14 +113,3 @@ def _check(
     if sample_weight is not None:
         weight = torch.where(kept, flat_weight(sample_weight, (len(features),), features), 0.0)
     return features, flat, weight
-
-
-register(
-    "center",
-    CenterLoss,
-    "½ ‖x − c_y‖²",
-    "Wen et al., ECCV 2016",
-    best_at_label=False,
-    class_rows=("centers",),
-    soft_targets=False,
-)

@@ -36,7 +36,7 @@ from hardsight.losses.inputs import (
     weight_of,
     within_squares,
 )
-from hardsight.losses.registry import LossModule, Positive, checked, register
+from hardsight.losses.registry import LossModule, Positive, checked, registered
 from hardsight.losses.terms import Over
 
 PAIRS = ("halves", "all")
@@ -165,10 +165,29 @@ class _PairLoss(LossModule):
         return self.call(features, pair_labels, sample_weight=sample_weight)
 
 
+_ALL: dict[str, Any] = {"options": lambda sizes: {"pairs": "all"}}
+_LAWS: dict[str, Any] = {"soft_targets": False, "pairs": True, "best_at_label": False}
+
+
+@registered(
+    "amc_all_pairs",
+    "the same over every two samples",
+    "Choi et al., CVPR-W 2020, Eq. 2",
+    high=math.pi**2,
+    **_ALL,
+    **_LAWS,
+)
+@registered(
+    "amc", "θ² for neighbours, max(0, m−θ)² for others", "Choi et al., CVPR-W 2020, Eq. 2", high=math.pi**2, **_LAWS
+)
 class AMCLoss(_PairLoss, of=amc_loss):
     """`amc_loss` as a module: forward(features, logits) with predictions, forward(features, labels) with the truth."""
 
 
+@registered(
+    "contrastive_all_pairs", "the same over every two samples", "Choi et al., CVPR-W 2020, Eq. 1", **_ALL, **_LAWS
+)
+@registered("contrastive", "d² for neighbours, max(0, m−d)² for others", "Choi et al., CVPR-W 2020, Eq. 1", **_LAWS)
 class ContrastiveLoss(_PairLoss, of=contrastive_loss):
     """`contrastive_loss` as a module: forward(features, logits) or forward(features, labels)."""
 
@@ -235,19 +254,3 @@ def _check_pairs(pairs: str, odd: str) -> None:
         raise ValueError(f"pairs must be one of {', '.join(PAIRS)}; got {pairs!r}")
     if odd not in ODD:
         raise ValueError(f"odd must be one of {', '.join(ODD)}; got {odd!r}")
-
-
-for _name, _kind, _formula, _high, _source in (
-    ("amc", AMCLoss, "θ² for neighbours, max(0, m−θ)² for others", math.pi**2, "Choi et al., CVPR-W 2020, Eq. 2"),
-    (
-        "contrastive",
-        ContrastiveLoss,
-        "d² for neighbours, max(0, m−d)² for others",
-        math.inf,
-        "Choi et al., CVPR-W 2020, Eq. 1",
-    ),
-):
-    _laws: dict[str, Any] = {"high": _high, "soft_targets": False, "pairs": True, "best_at_label": False}
-    register(_name, _kind, _formula, _source, **_laws)
-    every = "the same over every two samples"
-    register(f"{_name}_all_pairs", _kind, every, _source, options=lambda sizes: {"pairs": "all"}, **_laws)

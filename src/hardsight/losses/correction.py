@@ -21,7 +21,7 @@ from hardsight.losses.inputs import (
     check_range,
     sum_slack,
 )
-from hardsight.losses.registry import LossModule, Sizes, on_rows, register
+from hardsight.losses.registry import LossModule, Sizes, on_rows, registered
 
 
 @on_rows
@@ -58,6 +58,17 @@ def backward_correction_loss(rows: Rows, transition: Float[Tensor, "classes clas
 _corrected_by_inverse = on_rows(_backward)
 
 
+def _symmetric(sizes: Sizes) -> dict[str, Tensor]:
+    return {"transition": noisy_transition(sizes.classes)}
+
+
+@registered(
+    "forward_correction",
+    "−log (pT)_y",
+    "Patrini et al., CVPR 2017",
+    options=_symmetric,
+    class_squares=("transition",),
+)
 class ForwardCorrection(LossModule, of=forward_correction_loss):
     """`forward_correction_loss` with its matrix, which is saved with the state."""
 
@@ -68,10 +79,15 @@ class ForwardCorrection(LossModule, of=forward_correction_loss):
         super().__init__(**settings)
         self.register_buffer("transition", transition.detach().clone())
 
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return self.call(logits, target, self.transition, sample_weight=sample_weight)
 
-
+@registered(
+    "backward_correction",
+    "−Σ_j T⁻¹_yj log p_j",
+    "Patrini et al., CVPR 2017",
+    options=_symmetric,
+    low=-math.inf,
+    class_squares=("transition", "inverse"),
+)
 class BackwardCorrection(LossModule, of=_corrected_by_inverse):
     """`backward_correction_loss` with its matrix and the inverse, saved with the state."""
 
@@ -84,9 +100,6 @@ class BackwardCorrection(LossModule, of=_corrected_by_inverse):
         self.register_buffer("transition", transition.detach().clone())
         self.register_buffer("inverse", _inverse(self.transition))
 
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return self.call(logits, target, self.inverse, sample_weight=sample_weight)
-
 
 def _adapted_loss(rows: Rows, scores: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
     """Forward correction by the matrix whose rows are softmaxes."""
@@ -94,6 +107,7 @@ def _adapted_loss(rows: Rows, scores: Float[Tensor, "classes classes"]) -> Float
     return _forward(rows, torch.log_softmax(scores.to(rows.logits.dtype), dim=-1))
 
 
+@registered("s_adaptation", "−log (pT)_y, T learnt", "Goldberger & Ben-Reuven, ICLR 2017", class_squares=("scores",))
 class SAdaptation(LossModule, of=on_rows(_adapted_loss)):
     """Forward correction whose matrix is learnt: row i of T is the softmax of row i of `scores`.
 
@@ -119,9 +133,6 @@ class SAdaptation(LossModule, of=on_rows(_adapted_loss)):
     @property
     def transition(self) -> Float[Tensor, "classes classes"]:
         return torch.softmax(self.scores, dim=-1)
-
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return self.call(logits, target, self.scores, sample_weight=sample_weight)
 
 
 def check_transition(transition: Tensor) -> None:
@@ -216,33 +227,3 @@ def transition_from_labels(
     counts = torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
     totals = counts.sum(-1, keepdim=True)
     return torch.where(totals == 0, torch.eye(classes, device=counts.device), counts / totals.clamp_min(1))
-
-
-def _symmetric(sizes: Sizes) -> dict[str, Tensor]:
-    return {"transition": noisy_transition(sizes.classes)}
-
-
-register(
-    "forward_correction",
-    ForwardCorrection,
-    "−log (pT)_y",
-    "Patrini et al., CVPR 2017",
-    options=_symmetric,
-    class_squares=("transition",),
-)
-register(
-    "backward_correction",
-    BackwardCorrection,
-    "−Σ_j T⁻¹_yj log p_j",
-    "Patrini et al., CVPR 2017",
-    options=_symmetric,
-    low=-math.inf,
-    class_squares=("transition", "inverse"),
-)
-register(
-    "s_adaptation",
-    SAdaptation,
-    "−log (pT)_y, T learnt",
-    "Goldberger & Ben-Reuven, ICLR 2017",
-    class_squares=("scores",),
-)

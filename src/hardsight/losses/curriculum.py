@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hardsight import distributed
 from hardsight.geometry import widen
 from hardsight.losses.inputs import Rows, as_rows, bounded, check_range, check_reduction
-from hardsight.losses.registry import LossModule, on_rows, register
+from hardsight.losses.registry import LossModule, on_rows, registered
 
 
 def self_paced_weights(
@@ -54,6 +54,13 @@ def mentornet_weights(
     return torch.where(progress <= burn_in, 1.0, paced)
 
 
+@registered(
+    "self_paced",
+    "−v log p_y, v = 1(−log p_y < threshold)",
+    "Kumar et al., NeurIPS 2010",
+    options=lambda sizes: {"threshold": 4.0},
+    best_at_label=False,
+)
 class SelfPaced(LossModule, of=self_paced_loss):
     """`self_paced_loss` with its threshold in the state; `advance()` lets harder samples in."""
 
@@ -64,14 +71,14 @@ class SelfPaced(LossModule, of=self_paced_loss):
         self.register_buffer("threshold", torch.tensor(check_range(threshold, "threshold", 0.0, open_low=True)))
         self.growth = check_range(growth, "growth", 1.0)
 
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return self.call(logits, target, threshold=self.threshold, sample_weight=sample_weight)
-
     def advance(self) -> None:
         """Multiply the threshold by `growth`, once an epoch or as often as the pace asks."""
         self.threshold.mul_(self.growth)
 
 
+@registered(
+    "mentornet_pd", "−v log p_y, v by MentorNet's predefined curriculum", "Jiang et al., ICML 2018", best_at_label=False
+)
 class MentorNetPD(nn.Module):
     """Cross-entropy weighted by `mentornet_weights`; the threshold is a moving average of a loss percentile.
 
@@ -169,6 +176,7 @@ def d2l_loss(rows: Rows, *, alpha: Tensor | float) -> Float[Tensor, "rows"]:
     return -alpha * rows.expected(log_p) - (1 - alpha) * log_p.amax(-1)
 
 
+@registered("d2l", "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)", "Ma et al., ICML 2018")
 class D2L(LossModule, of=d2l_loss):
     """`d2l_loss` with its alpha: forward(logits, labels), and `end_epoch(mean LID, share of training done)`.
 
@@ -195,9 +203,6 @@ class D2L(LossModule, of=d2l_loss):
         self.register_buffer("epochs_seen", torch.tensor(0))
         self.register_buffer("turned", torch.tensor(False))
 
-    def forward(self, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return self.call(logits, target, alpha=self.alpha, sample_weight=sample_weight)
-
     def end_epoch(self, lid: Tensor | float, progress: float) -> bool:
         """Take in an epoch's mean LID (0 counts as the epoch before); returns whether this is the turning point.
 
@@ -223,21 +228,3 @@ class D2L(LossModule, of=d2l_loss):
         self.recent.copy_(torch.cat([self.recent[1:], self.recent.new_tensor([lid])]))
         self.epochs_seen.add_(1)
         return bool(turns_now)
-
-
-register(
-    "self_paced",
-    SelfPaced,
-    "−v log p_y, v = 1(−log p_y < threshold)",
-    "Kumar et al., NeurIPS 2010",
-    options=lambda sizes: {"threshold": 4.0},
-    best_at_label=False,
-)
-register(
-    "mentornet_pd",
-    MentorNetPD,
-    "−v log p_y, v by MentorNet's predefined curriculum",
-    "Jiang et al., ICML 2018",
-    best_at_label=False,
-)
-register("d2l", D2L, "−α log p_y − (1−α) log max p, α = exp(−t/T · LID/min LID)", "Ma et al., ICML 2018")

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardsight.losses.inputs import Rows
-from hardsight.losses.registry import Positive, Share, loss, module_of, register
+from hardsight.losses.registry import Positive, Share, loss, module_of, registered
 
 
 @loss("cross_entropy", "CrossEntropy", "−log p_y", "PyTorch's `F.cross_entropy`", fixed={"label_smoothing": 0.0})
@@ -43,12 +43,11 @@ def taylor_softmax_loss(rows: Rows) -> Float[Tensor, "rows"]:
 
 
 CrossEntropy = cross_entropy.module
-LabelSmoothing = module_of(cross_entropy, "LabelSmoothing", label_smoothing=0.1)
+LabelSmoothing = registered(
+    "label_smoothing", "−Σ ((1−ε) y + ε/C) log p", "Szegedy et al., CVPR 2016", best_at_label=False
+)(module_of(cross_entropy, "LabelSmoothing", label_smoothing=0.1))
 SphericalSoftmaxLoss = spherical_softmax_loss.module
 TaylorSoftmaxLoss = taylor_softmax_loss.module
-register(
-    "label_smoothing", LabelSmoothing, "−Σ ((1−ε) y + ε/C) log p", "Szegedy et al., CVPR 2016", best_at_label=False
-)
 
 
 def _square_scale(logits: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows 1"]:

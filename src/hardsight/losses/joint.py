@@ -20,7 +20,7 @@ from hardsight.losses.inputs import (
     seen_outside,
     sum_slack,
 )
-from hardsight.losses.registry import register
+from hardsight.losses.registry import registered
 from hardsight.losses.robust import entropy
 from hardsight.losses.terms import Term, mean_over
 
@@ -76,6 +76,13 @@ def _summands(
     return losses, alpha * _prior_divergence(rows, log_p, prior, synchronised, process_group)
 
 
+@registered(
+    "joint_optimisation",
+    "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
+    "Tanaka et al., CVPR 2018",
+    best_at_label=False,
+    class_rows=("prior",),
+)
 class JointOptimisation(nn.Module):
     """`joint_optimisation_loss` with a table of labels: forward(logits, labels, ids=ids).
 
@@ -219,13 +226,3 @@ def _prior_divergence(
     mean = (total / torch.where(count == 0, 1.0, count)).clamp_min(torch.finfo(log_p.dtype).tiny)
     found: Tensor = (torch.special.xlogy(prior, prior) - prior * (mean.log() + log_size)).sum()
     return found
-
-
-register(
-    "joint_optimisation",
-    JointOptimisation,
-    "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
-    "Tanaka et al., CVPR 2018",
-    best_at_label=False,
-    class_rows=("prior",),
-)

@@ -18,7 +18,7 @@ from hardsight.losses.inputs import (
     check_range,
     check_weight,
 )
-from hardsight.losses.registry import LossModule, NotNegative, checked, register
+from hardsight.losses.registry import LossModule, NotNegative, checked, registered
 
 MARGINS = ("normface", "cosface", "arcface", "sphereface")
 
@@ -132,20 +132,26 @@ class MarginLoss(LossModule):
         _check_margin(self.kind, self.margin)
 
     def forward(self, features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        return self.call(features, self.weight, labels, sample_weight=sample_weight)
+        return self.call(features, labels=labels, sample_weight=sample_weight)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[1]}, {self.weight.shape[0]}, {super().extra_repr()}"
 
 
+_LAWS: dict[str, Any] = {"class_rows": ("weight",), "soft_targets": False}
+
+
+@registered("normface", "−log softmax_y s cos θ", "Wang et al., ACM MM 2017", **_LAWS)
 class NormFace(MarginLoss, of=margin_loss, fixed={"kind": "normface", "margin": 0.0, "annealing": 0.0}, scale=30.0):
     """Cross-entropy on s cos(angle) (Wang et al., 2017)."""
 
 
+@registered("cosface", "s(cos θ_y − m) at the label", "Wang et al., CVPR 2018", **_LAWS)
 class CosFace(MarginLoss, of=margin_loss, fixed={"kind": "cosface", "annealing": 0.0}, scale=64.0, margin=0.35):
     """Cross-entropy with s (cos(angle) - m) at the label (Wang et al., 2018)."""
 
 
+@registered("arcface", "s cos(θ_y + m) at the label", "Deng et al., CVPR 2019", **_LAWS)
 class ArcFace(MarginLoss, of=margin_loss, fixed={"kind": "arcface", "margin": 0.5, "annealing": 0.0}, scale=64.0):
     """Cross-entropy with s cos(angle + m) at the label (Deng et al., 2019)."""
 
@@ -156,6 +162,7 @@ class ArcFace(MarginLoss, of=margin_loss, fixed={"kind": "arcface", "margin": 0.
         self.margin = check_range(margin_radians, "margin_radians", 0.0, math.pi)
 
 
+@registered("sphereface", "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k", "Liu et al., CVPR 2017", **_LAWS)
 class SphereFace(MarginLoss, of=margin_loss, fixed={"kind": "sphereface"}, scale=None, margin=4):
     """Cross-entropy with |x| psi(angle) at the label, a margin that multiplies the angle (Liu et al., 2017).
 
@@ -195,12 +202,3 @@ def _sine(x: Float[Tensor, "*batch dim"], y: Float[Tensor, "*batch dim"]) -> Flo
     # Squares that sum to 4 for two unit vectors, to 2 at most when one is zero: then the angle is a right one.
     one_is_zero = apart.detach().square() + together.detach().square() < 3
     return torch.where(one_is_zero, 1.0, apart * together / 2)
-
-
-for _name, _kind, _formula, _source in (
-    ("normface", NormFace, "−log softmax_y s cos θ", "Wang et al., ACM MM 2017"),
-    ("cosface", CosFace, "s(cos θ_y − m) at the label", "Wang et al., CVPR 2018"),
-    ("arcface", ArcFace, "s cos(θ_y + m) at the label", "Deng et al., CVPR 2019"),
-    ("sphereface", SphereFace, "‖x‖ ψ(θ_y) at the label, ψ = (−1)^k cos(mθ) − 2k", "Liu et al., CVPR 2017"),
-):
-    register(_name, _kind, _formula, _source, class_rows=("weight",), soft_targets=False)

@@ -7,7 +7,7 @@
 
 The function makes one loss per row of logits; callers give logits and target, and `sample_weight`, `ignore_index` and
 `reduction` as everywhere. Of a loss of another kind the module is a `LossModule` of its public function, put into the
-registry by `register`. The docs' table and the shared law tests read `LOSSES`, which is complete once
+registry by `registered`. The docs' table and the shared law tests read `LOSSES`, which is complete once
 `hardsight.losses` is imported.
 """
 
@@ -64,33 +64,38 @@ class LossEntry:
 
 
 LOSSES: dict[str, LossEntry] = {}
+Kind = TypeVar("Kind", bound=type[nn.Module])
 
 
-def register(
+def registered(
     name: str,
-    kind: "type[nn.Module]",
     formula: str,
     source: str,
     *,
     options: Callable[[Sizes], dict[str, Any]] = lambda sizes: {},
     **laws: Any,
-) -> None:
+) -> Callable[[Kind], Kind]:
     """Put a module into the registry: made with its defaults, with `options`, and with the sizes that it asks for.
 
     A constructor asks for a size by a parameter without default of the name dim, classes or num_samples.
     """
     if name in LOSSES:
         raise ValueError(f"name must be new to the registry of losses; got {name!r} twice")
-    parameters = inspect.signature(kind).parameters.values()
-    asked = {one.name for one in parameters if one.default is one.empty}
 
-    def make(sizes: Sizes) -> nn.Module:
-        known: dict[str, Any] = {"dim": sizes.dim, "classes": sizes.classes, "num_samples": sizes.samples}
-        return kind(**({key: value for key, value in known.items() if key in asked} | options(sizes)))
+    def define(kind: Kind) -> Kind:
+        parameters = inspect.signature(kind).parameters.values()
+        asked = {one.name for one in parameters if one.default is one.empty}
 
-    first, *others = list(inspect.signature(kind.forward).parameters)[1:]
-    takes = "features" if first == "features" else "logits"
-    LOSSES[name] = LossEntry(name, make, formula, source, takes, **{"needs_ids": "ids" in others} | laws)
+        def make(sizes: Sizes) -> nn.Module:
+            known = {"dim": sizes.dim, "classes": sizes.classes, "num_samples": sizes.samples}
+            return kind(**({key: value for key, value in known.items() if key in asked} | options(sizes)))
+
+        first, *others = list(inspect.signature(kind.forward).parameters)[1:]
+        takes = "features" if first == "features" else "logits"
+        LOSSES[name] = LossEntry(name, make, formula, source, takes, **{"needs_ids": "ids" in others} | laws)
+        return kind
+
+    return define
 
 
 @runtime_checkable
@@ -166,7 +171,7 @@ def loss(
     def define(per_row: Callable[..., Tensor]) -> LossFunction:
         public = on_rows(per_row)
         public.module = module_of(public, module, fixed)  # type: ignore[attr-defined]
-        register(name, public.module, formula, source, **laws)  # type: ignore[attr-defined]
+        registered(name, formula, source, **laws)(public.module)  # type: ignore[attr-defined]
         return cast(LossFunction, public)
 
     return define
@@ -188,12 +193,14 @@ class LossModule(nn.Module):
 
     `class GCELoss(LossModule, of=gce_loss)` takes whatever the function has defaults for, but settings that are `fixed`
     and those that the module has `kept` to give them itself; other defaults may be named. A constructor of its own
-    hands the settings on as **settings. What the annotations do not check, `check` does.
+    hands the settings on as **settings; the buffers and parameters it makes go to the function's arguments of their
+    names. What the annotations do not check, `check` does.
     """
 
     function: ClassVar[Callable[..., Tensor]]
     settings: ClassVar[inspect.Signature] = inspect.Signature()
     fixed: ClassVar[dict[str, Any]] = {}
+    held: ClassVar[set[str]] = set()  # what of its state the function takes
     reduction: str
     ignore_index: int
 
@@ -208,9 +215,11 @@ class LossModule(nn.Module):
         if of is None:
             return
         cls.function, cls.fixed = staticmethod(of), fixed or {}
+        parameters = inspect.signature(of).parameters
+        cls.held = set(parameters) - set(_OF_A_CALL)
         offered = [
             _plain(one).replace(kind=one.POSITIONAL_OR_KEYWORD, default=defaults.get(one.name, one.default))
-            for one in inspect.signature(of).parameters.values()
+            for one in parameters.values()
             if one.name in defaults
             or (one.default is not one.empty and one.name not in (*_OF_A_CALL, *cls.fixed, *kept))
         ]
@@ -240,8 +249,9 @@ class LossModule(nn.Module):
 
     def call(self, *given: Any, **named: Any) -> Tensor:
         """The function of these arguments and the settings."""
-        kept = {name: getattr(self, name) for name in (*self.settings.parameters, *self.fixed)}
-        return type(self).function(*given, **named, **kept)
+        state = [name for name in (*self._buffers, *self._parameters) if name in self.held]
+        kept = {name: getattr(self, name) for name in (*self.settings.parameters, *self.fixed, *state)}
+        return type(self).function(*given, **(kept | named))
 
     def extra_repr(self) -> str:
         names = [name for name in self.settings.parameters if name not in (*self._buffers, "ignore_index")]

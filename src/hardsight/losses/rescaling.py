@@ -32,7 +32,7 @@ from hardsight.losses.inputs import (
     reduce,
     weight_of,
 )
-from hardsight.losses.registry import LossModule, register
+from hardsight.losses.registry import LossModule, registered
 from hardsight.losses.rescaled_rows import Transform, attach_gradient, check_rescaling, rescale, rescaled_gradient
 from hardsight.losses.sharded import check_not_fused, rescaled_of_shards
 from hardsight.losses.terms import Over
@@ -226,6 +226,13 @@ def rescaling_weights(
         return rescale(rows, beta, lam, transform).log_weights.exp().reshape(rows.shape)
 
 
+@registered(
+    "gradient_rescaling",
+    "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
+    "Wang et al., 2019, Eq. 6",
+    value_has_gradient=False,
+    soft_targets=False,
+)
 class GradientRescaling(LossModule, of=gradient_rescaling):
     """`gradient_rescaling` as a module: forward(logits, labels).
 
@@ -265,13 +272,3 @@ class GradientRescaling(LossModule, of=gradient_rescaling):
         normaliser: Tensor | float | None = None,
     ) -> Tensor:
         return self.call(logits, labels, sample_weight=sample_weight, normaliser=normaliser)
-
-
-register(
-    "gradient_rescaling",
-    GradientRescaling,
-    "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
-    "Wang et al., 2019, Eq. 6",
-    value_has_gradient=False,
-    soft_targets=False,
-)

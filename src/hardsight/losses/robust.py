@@ -15,7 +15,16 @@ from torch import Tensor, nn
 
 from hardsight import distributed
 from hardsight.losses.inputs import Rows, as_rows, bounded, check_ids
-from hardsight.losses.registry import LossModule, NotNegative, PositiveShare, Share, checked, loss, module_of, register
+from hardsight.losses.registry import (
+    LossModule,
+    NotNegative,
+    PositiveShare,
+    Share,
+    checked,
+    loss,
+    module_of,
+    registered,
+)
 
 
 def _check_log_of_zero(value: float, name: str) -> None:
@@ -106,8 +115,9 @@ GCELoss = gce_loss.module
 SymmetricCrossEntropy = symmetric_cross_entropy.module
 FocalLoss = focal_loss.module
 SoftBootstrapping = bootstrapping_loss.module
-HardBootstrapping = module_of(bootstrapping_loss, "HardBootstrapping", {"hard": True}, beta=0.8)
-register("bootstrapping_hard", HardBootstrapping, "−β log p_y − (1−β) log max p", "Reed et al., ICLR-W 2015")
+HardBootstrapping = registered("bootstrapping_hard", "−β log p_y − (1−β) log max p", "Reed et al., ICLR-W 2015")(
+    module_of(bootstrapping_loss, "HardBootstrapping", {"hard": True}, beta=0.8)
+)
 
 
 def box_cox(log_p: Tensor, q: float) -> Tensor:
@@ -167,6 +177,22 @@ def truncated_gce_loss(
     return rows.reduce(torch.where(followed, box_cox(log_p, q), (1 - k**q) / q), reduction)
 
 
+@registered(
+    "truncated_gce_pruned",
+    "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
+    "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
+    options=lambda sizes: {"num_samples": sizes.samples},
+    high=1 / 0.7,
+    soft_targets=False,
+)
+@registered(
+    "truncated_gce",
+    "(1 − max(p_y, k)^q)/q",
+    "Zhang & Sabuncu, NeurIPS 2018",
+    high=(1 - 0.5**0.7) / 0.7,
+    needs_ids=False,
+    soft_targets=False,
+)
 class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
     """`truncated_gce_loss` as a module; with `num_samples`, the alternation over a table of that many samples.
 
@@ -228,23 +254,3 @@ class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
         self.kept.copy_(torch.where(self.votes < 0, self.kept, self.votes == 1))
         self.votes.fill_(-1)
         return self.kept.float().mean()
-
-
-register(
-    "truncated_gce",
-    TruncatedGCELoss,
-    "(1 − max(p_y, k)^q)/q",
-    "Zhang & Sabuncu, NeurIPS 2018",
-    high=(1 - 0.5**0.7) / 0.7,
-    needs_ids=False,
-    soft_targets=False,
-)
-register(
-    "truncated_gce_pruned",
-    TruncatedGCELoss,
-    "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
-    "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
-    options=lambda sizes: {"num_samples": sizes.samples},
-    high=1 / 0.7,
-    soft_targets=False,
-)

@@ -169,3 +169,16 @@ def test_figures_are_saved_and_matplotlib_is_left_alone(digits_record: Path, tmp
 def test_file_names_come_from_scores_but_stay_in_the_folder(make_record: Maker) -> None:
     folder = make_record({"id": [1, 2], "../../evil/x": [0.1, 0.2]})
     assert write_figures(folder) == [folder / "figures" / "histogram-______evil_x.png"]
+
+
+@pytest.mark.parametrize("far", [1e308, -1e308])
+def test_numbers_at_the_end_of_their_type_are_drawn(far: float) -> None:
+    """Differences of such numbers overflow, and matplotlib finds no ticks between them."""
+    values = np.array([0.5, far, -far, 1.0])
+    groups = {"intact": np.array([True, True, False, False]), "flipped": np.array([False, False, True, True])}
+    figures_of_far = [
+        figures.draw_curves({"train_loss": values, "seconds": values}, values),
+        figures.draw_plane(CONFIDENCE, values, HARDNESS, values[::-1], groups, None),
+    ]
+    for figure in figures_of_far:
+        assert "<svg" in as_svg(figure, "far", "p-")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.plotting import BLUE, GREEN, INK, PAPER, PURPLE, RED, Square, drawing, matrix, name_rows, shortened_apart
-from hardsight.report.numbers import Histogram
+from hardsight.report.numbers import FARTHEST, Histogram
 from hardsight.report.reading import Score
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def draw_plane(
 ) -> "Figure":
     """One score against another, a point per sample; of very many samples some, spread over the table."""
     finite = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    x, y = (np.clip(values, -FARTHEST, FARTHEST) for values in (x, y))
     rows = finite[np.linspace(0, len(finite) - 1, min(len(finite), MOST_POINTS)).astype(int)]
     with drawing(8.6, 4.4) as figure:
         axes = figure.axes[0]
@@ -84,7 +85,7 @@ def draw_curves(columns: Mapping[str, np.ndarray], epochs: np.ndarray) -> "Figur
                 # What is measured every few epochs, or at the end alone, is joined over the gaps and not invisible.
                 known = np.isfinite(columns[name])
                 marker = mark if known.sum() < 3 else None
-                x, y = epochs[known], columns[name][known]
+                x, y = (np.clip(values[known], -FARTHEST, FARTHEST) for values in (epochs, columns[name]))
                 axes.plot(x, y, dash, color=colour, marker=marker, label=name.replace("_", " "))
             axes.set_title(kind.replace("_", " "))
             axes.set_xlabel("epoch")

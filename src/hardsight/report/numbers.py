@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Integer
 # A tail longer than this many times the bulk would squeeze the bulk into one bin.
 _LONG_TAIL = 3.0
 # Nothing is drawn beyond it: differences of larger numbers overflow.
-_FARTHEST = 1e100
+FARTHEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def histogram(
     finite = np.isfinite(values)
     if not finite.any():
         return None
-    values = np.clip(values, -_FARTHEST, _FARTHEST)
+    values = np.clip(values, -FARTHEST, FARTHEST)
     seen = values[finite]
     smallest, low, high, largest = np.quantile(seen, [0.0, 0.005, 0.995, 1.0])
     bulk = high - low

@@ -308,8 +308,8 @@ def large_png(path: Path, side: int) -> Path:
 
 @pytest.mark.filterwarnings("ignore:Image size")
 def test_large_pictures_are_decoded_one_after_another(tmp_path: Path, ended: Callable, honest: int) -> None:
-    """Eight threads that decode 10,000 x 10,000 pixels each at once would take ten gigabytes."""
-    first = large_png(tmp_path / "photos" / "cat" / "0.png", 10_000)
+    """Eight threads that decode 9,400 x 9,400 pixels each at once would take eight gigabytes."""
+    first = large_png(tmp_path / "photos" / "cat" / "0.png", 9_400)
     for number in range(1, 4):
         shutil.copy(first, first.with_name(f"{number}.png"))
     assert first.stat().st_size < 64 * 1024
@@ -326,6 +326,18 @@ def test_large_pictures_are_decoded_one_after_another(tmp_path: Path, ended: Cal
     assert "[4, 3, 8, 8]) 0" in answer.said
     assert "refused folder (all)" in answer.said
     assert answer.peak < honest + 2048 * MIB
+
+
+def test_a_picture_that_no_honest_file_becomes_is_skipped(tmp_path: Path, ended: Callable, honest: int) -> None:
+    large_png(tmp_path / "photos" / "cat" / "0.png", 13_000)
+    script = (
+        "from hardsight.datasets.folders import read_image_folder; import sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "print(read_image_folder(sys.argv[1]).unreadable()[0].reason)\n"
+    )
+    answer = ended(tmp_path / "photos", script=script)
+    assert "it must not become more than 32 times its size" in answer.said
+    assert answer.peak < honest + 64 * MIB
 
 
 def test_large_pictures_at_their_own_size_are_refused_with_what_to_do(

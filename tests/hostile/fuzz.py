@@ -203,6 +203,7 @@ def main() -> None:
             ran[f"bomb: {name}"] = [round(done["seconds"], 1), done["memory"] // MIB, done["code"]]
             if problems:
                 failures.append({"input": name, "command": command, "wrong": problems, "said": done["said"][-1500:]})
+                print(json.dumps(failures[-1]), file=sys.stderr, flush=True)
         for number in range(count if known else 0):
             chance = random.Random(f"{seed} {number}")
             name, command = worlds.chosen(known, chance)
@@ -210,7 +211,8 @@ def main() -> None:
             files = worlds.files_of(folder)
             invented = chance.random() < 0.4 and inventions.invent(files, chance)
             for _ in range(0 if invented and chance.random() < 0.8 else chance.choice((1, 1, 1, 2, 5))):
-                (harm.rename if chance.random() < 0.05 else harm.damage)(chance.choice(files), chance)
+                there = [file for file in files if file.is_file()]
+                (harm.rename if chance.random() < 0.05 else harm.damage)(chance.choice(there), chance)
             done = ended(command, folder, worlds.read_in_library)
             done["memory"] -= honestly[name, *command]
             problems = wrong(done, (4 if known[name].images else 1) * GIB, 1)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardsight.files import Budget, memory_left
+from hardsight.files import Budget, RefusedError, check_unpacked, memory_left
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -56,6 +56,7 @@ def decode(
             pixels = opened.width * opened.height
             if pixels > most:
                 raise TooLargeError(f"it must have at most {most:,} pixels; it has {pixels:,}")
+            check_unpacked("it", 3 * pixels, len(data))
             with _budget().taking(_A_PIXEL * pixels):
                 ImageOps.exif_transpose(opened, in_place=True)
                 upright = _eight_bits(opened, opened.format)
@@ -68,7 +69,7 @@ def decode(
                 del upright
                 opened.close()
                 return torch.from_numpy(values.transpose(2, 0, 1).copy())
-    except TooLargeError:
+    except (TooLargeError, RefusedError):
         raise
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...
     except Exception as error:

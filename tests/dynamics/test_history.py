@@ -15,7 +15,7 @@ from hardsight.dynamics.history import History
 
 
 def same(first: Recorder, second: Recorder) -> bool:
-    ours, theirs = first.aggregates.tensors, second.aggregates.tensors
+    ours, theirs = first.aggregates, second.aggregates
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 

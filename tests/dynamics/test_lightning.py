@@ -124,7 +124,7 @@ def test_a_checkpoint_within_an_epoch_holds_the_shares_of_all_processes(in_two_p
         record(resumed, rank, range(4, 6))
         for recorder in (whole, first, resumed):
             recorder.end_epoch()
-        for name, values in whole.aggregates.tensors.items():
+        for name, values in whole.aggregates.items():
             torch.testing.assert_close(resumed.aggregates[name], values, rtol=1e-5, atol=1e-6)
         # Saving took nothing from the recorder that went on.
         assert int(first.aggregates["epochs"].sum()) == len(ids[:4].unique())

@@ -8,7 +8,7 @@ from hardsight.dynamics.measures import measure
 
 
 def same(first: Recorder, second: Recorder, exact: bool = True) -> None:
-    for name, values in first.aggregates.tensors.items():
+    for name, values in first.aggregates.items():
         other = second.aggregates[name].to(values.device)
         if exact:
             assert torch.equal(values, other), name

@@ -30,7 +30,7 @@ def record_shared_and_alone(rank: int, repeats: str) -> tuple[Recorder, Recorder
 def test_two_processes_equal_one(in_two_processes, repeats):
     def work(rank: int) -> None:
         shared, alone = record_shared_and_alone(rank, repeats)
-        for name, values in alone.aggregates.tensors.items():
+        for name, values in alone.aggregates.items():
             if name.split("_")[0] in ("loss", "confidence", "agreement", "el2n"):
                 # An exponential's last bit may depend on the row's place in its batch.
                 torch.testing.assert_close(values, shared.aggregates[name], rtol=1e-5, atol=1e-6)

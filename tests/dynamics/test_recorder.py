@@ -18,7 +18,7 @@ from hardsight.dynamics.epoch_sums import EpochSums
 
 
 def same(first: Recorder, second: Recorder) -> bool:
-    ours, theirs = first.aggregates.tensors, second.aggregates.tensors
+    ours, theirs = first.aggregates, second.aggregates
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -428,7 +428,7 @@ for _ in range(3):
     step(*one)
 plain.end_epoch()
 compiled.end_epoch()
-for name, values in plain.aggregates.tensors.items():
+for name, values in plain.aggregates.items():
     assert torch.equal(values, compiled.aggregates[name]), name
 print("same")
 """

@@ -9,7 +9,7 @@ import torch
 
 from hardsight.engines.scorer import Scorer
 from hardsight.hardness import score
-from hardsight.hardness.blocks import block_rows
+from hardsight.hardness.scoring import block_rows
 
 SCORES = ("avh", "confidence", "norm", "angular_margin", "margin", "loss", "el2n", "entropy")
 

@@ -14,8 +14,7 @@ from torch import Tensor
 import hardsight as hs
 from hardsight import hardness
 from hardsight.hardness import summary
-from hardsight.hardness.softmax import first_largest
-from hardsight.hardness.summary import Head, summarise
+from hardsight.hardness.summary import Head, first_largest, summarise
 
 
 def slow_avh(features: Tensor, weight: Tensor, labels: Tensor) -> list[float]:
@@ -201,7 +200,7 @@ NAN[3] = math.inf
         (
             {"scores": ("prototype_angle",)},
             ValueError,
-            r"all samples at once: call hardsight\.hardness\.prototype_angle",
+            r"call hardsight\.hardness\.prototype_angle",
         ),
         ({"chunk": 0}, ValueError, "chunk must be at least 1"),
     ],

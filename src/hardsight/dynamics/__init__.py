@@ -14,7 +14,6 @@ from hardsight.hardness.several_passes import (
     GradientVariance,
     input_gradients,
     local_sensitivity,
-    sensitivity_to,
     variance_of_gradients,
 )
 
@@ -30,7 +29,6 @@ __all__ = [
     "lead",
     "local_sensitivity",
     "noise_rate",
-    "sensitivity_to",
     "small_loss_mixture",
     "train_detector",
     "variance_of_gradients",

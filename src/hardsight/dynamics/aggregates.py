@@ -40,7 +40,7 @@ _COMMON = {
 }
 
 
-class Aggregates:
+class Aggregates(dict[str, Tensor]):
     """Per-sample numbers, each a tensor of one entry per sample, read as `aggregates["loss_mean"]`.
 
     `epochs` counts the epochs in which a sample was seen, `flagged` the measurements that were not finite;
@@ -48,26 +48,23 @@ class Aggregates:
     """
 
     def __init__(self, layout: Layout, device: torch.device, early: int) -> None:
-        self.layout, self.device, self.early = layout, device, early
+        super().__init__()
+        self.layout, self.early = layout, early
         columns = _COMMON | {f"{name}_{kept}": (torch.float32, 0.0) for name in layout.measures for kept in _KEPT[name]}
-        self.tensors = {
-            name: torch.full((layout.num_samples,), fill, dtype=dtype, device=device)
-            for name, (dtype, fill) in columns.items()
-        }
+        for name, (dtype, fill) in columns.items():
+            self[name] = torch.full((layout.num_samples,), fill, dtype=dtype, device=device)
 
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.tensors:
-            raise ValueError(f"aggregates must have been recorded; {name!r} was not, only {', '.join(self.tensors)}")
-        return self.tensors[name]
+    def __missing__(self, name: str) -> Tensor:
+        raise ValueError(f"aggregates must have been recorded; {name!r} was not, only {', '.join(self)}")
 
     @property
     def nbytes(self) -> int:
         """Bytes of all aggregates."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
+        return sum(tensor.nbytes for tensor in self.values())
 
     def fold(self, rows: slice, epoch: int, seen: EpochValues) -> None:
         """Add epoch number `epoch` of the first phase for the samples `rows`; samples not seen in it do not change."""
-        part = {name: tensor[rows] for name, tensor in self.tensors.items()}
+        part = {name: tensor[rows] for name, tensor in self.items()}
         here = seen.seen > 0
         part["flagged"] += seen.flagged
         part["label"].copy_(torch.where(here, seen.label, part["label"]))
@@ -98,9 +95,9 @@ class Aggregates:
     def fold_second(self, rows: slice, epoch: int, seen: EpochValues) -> None:
         """Add an epoch of the second phase, numbered from 0: it keeps only when the label last won."""
         here = seen.seen > 0
-        self.tensors["flagged"][rows] += seen.flagged
-        self.tensors["second_epochs"][rows] += here
-        last = self.tensors["second_last_correct"][rows]
+        self["flagged"][rows] += seen.flagged
+        self["second_epochs"][rows] += here
+        last = self["second_last_correct"][rows]
         last.copy_(torch.where(here & (seen.correct > 0.5), epoch, last))
 
     @staticmethod

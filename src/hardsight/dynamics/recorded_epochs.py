@@ -110,7 +110,7 @@ class RecordedEpochs:
         return {
             "phase": self.phase,
             "finished": list(self.finished),
-            "aggregates": {name: tensor.clone() for name, tensor in self.aggregates.tensors.items()},
+            "aggregates": {name: tensor.clone() for name, tensor in self.aggregates.items()},
             "ledger": {name: tensor.clone() for name, tensor in self.open_epoch.epoch_sums.tensors().items()},
             "step_size": self.open_epoch.step_size,
         }
@@ -118,7 +118,7 @@ class RecordedEpochs:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the numbers of a saved state."""
         for own, saved in (
-            (self.aggregates.tensors, state["aggregates"]),
+            (self.aggregates, state["aggregates"]),
             (self.open_epoch.epoch_sums.tensors(), state["ledger"]),
         ):
             check_has(saved, own)

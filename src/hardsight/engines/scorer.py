@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from hardsight.engines.files import check_lists, matrix_of, read_head
-from hardsight.hardness.blocks import score_rows
-from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
+from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, score_rows
 from hardsight.hardness.summary import Head
 from hardsight.validation import check_device, check_head, check_labels, check_matrix
 

@@ -38,8 +38,7 @@ from hardsight.engines.scorer import Scorer
 from hardsight.engines.shard_files import Layout, Rows, Shard, Source, check_unchanged, find_shards, read_shard
 from hardsight.engines.streaming import id_column, progress_bar
 from hardsight.files.shards import KIND, MANIFEST_FILE
-from hardsight.hardness.blocks import block_rows
-from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
+from hardsight.hardness.scoring import DEFAULT_SCORES, block_rows, choose_scores
 from hardsight.records import atomic_path, read_json, write_json
 from hardsight.validation import check_count, check_head
 

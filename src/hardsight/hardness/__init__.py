@@ -3,7 +3,6 @@
 `SCORES` is complete once this package is imported: every module that registers scores is imported here.
 """
 
-from hardsight.hardness.calibration import calibration_error, fit_temperature
 from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.definitions import (
     angular_margin,
@@ -22,12 +21,17 @@ from hardsight.hardness.definitions import (
     prototype_angle,
 )
 from hardsight.hardness.dynamics import dynamics_scores  # noqa: F401 (the module registers scores)
-from hardsight.hardness.ensembles import uncertainties
-from hardsight.hardness.open_set import OPEN_SET_SCORES, open_set_scores
 from hardsight.hardness.registry import SCORES, Score, get_score, model_scores, register
 from hardsight.hardness.scoring import DEFAULT_SCORES, score
 from hardsight.hardness.several_passes import variance_of_gradients  # noqa: F401 (likewise)
 from hardsight.hardness.summary import summarise
+from hardsight.hardness.uncertainty import (
+    OPEN_SET_SCORES,
+    calibration_error,
+    fit_temperature,
+    open_set_scores,
+    uncertainties,
+)
 
 __all__ = [
     "DEFAULT_SCORES",

@@ -1,10 +1,9 @@
 """The scores of a model as their sources define them: pure, differentiable functions, registered.
 
 `hardsight.score` computes the same numbers by `from_summary`, without ever holding all samples x all classes; a test
-compares the two for every registered score. Half precision is computed in float32 and rounded once, at the end.
+compares the two for every registered score.
 """
 
-import functools
 import math
 
 import torch
@@ -13,15 +12,8 @@ from torch import Tensor
 
 from hardsight.geometry import angle_between, angles_to_classes, norms, widen
 from hardsight.hardness.columns import ClassSummary
-from hardsight.hardness.registry import register
-from hardsight.validation import (
-    check_features,
-    check_features_and_weight,
-    check_integers,
-    check_labels,
-    check_logits,
-    may_look,
-)
+from hardsight.hardness.registry import register, rounded
+from hardsight.validation import check_features_and_weight, may_look
 
 
 @register(
@@ -36,10 +28,8 @@ def angular_visual_hardness(
     In [0, 1]; larger is harder; chance level is 1 / classes. Over all labels of one sample it sums to 1. Unchanged
     by rotating or rescaling the features, and by rescaling any class's weights.
     """
-    check_features_and_weight(features, weight)
-    check_labels(labels, len(features), len(weight))
     angles = _class_angles(features, weight)
-    return _rounded(share_of_sum(_of_label(angles, labels), angles.sum(1), len(weight)), features, weight)
+    return share_of_sum(_of_label(angles, labels), angles.sum(1), len(weight))
 
 
 def angular_visual_confidence(
@@ -47,8 +37,8 @@ def angular_visual_confidence(
 ) -> Float[Tensor, "samples classes"]:
     """(pi - angle) of each class over the sum of that over all classes (AVH, Eq. 3): rows in [0, 1] that sum to 1."""
     check_features_and_weight(features, weight)
-    closeness = math.pi - _class_angles(features, weight)
-    return _rounded(share_of_sum(closeness, closeness.sum(1, keepdim=True), len(weight)), features, weight)
+    closeness = math.pi - _class_angles(widen(features), widen(weight))
+    return rounded(share_of_sum(closeness, closeness.sum(1, keepdim=True), len(weight)), features, weight)
 
 
 def _avc_from_summary(of: ClassSummary) -> Tensor:
@@ -63,7 +53,6 @@ def label_visual_confidence(
     features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Angular visual confidence in the labelled class. In [0, 1]; larger is easier."""
-    check_labels(labels, len(features), len(weight))
     return _of_label(angular_visual_confidence(features, weight), labels)
 
 
@@ -79,10 +68,8 @@ def angular_margin(
 
     In [-pi, pi]; larger is easier; negative where another class is nearer.
     """
-    check_features_and_weight(features, weight)
-    check_labels(labels, len(features), len(weight))
     angles = _class_angles(features, weight)
-    return _rounded(_without_label(angles, labels, math.inf).amin(1) - _of_label(angles, labels), features, weight)
+    return _without_label(angles, labels, math.inf).amin(1) - _of_label(angles, labels)
 
 
 @register(
@@ -93,9 +80,7 @@ def model_confidence(
     logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Softmax probability of the labelled class (AVH, Definition 1). In [0, 1]; larger is easier."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    return _rounded(_of_label(widen(logits).softmax(1), labels), logits)
+    return _of_label(logits.softmax(1), labels)
 
 
 @register(
@@ -106,10 +91,7 @@ def logit_margin(
     logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Logit of the labelled class minus the largest other logit (the margin of AUM). Larger is easier."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    wide = widen(logits)
-    return _rounded(_of_label(wide, labels) - _without_label(wide, labels, -math.inf).amax(1), logits)
+    return _of_label(logits, labels) - _without_label(logits, labels, -math.inf).amax(1)
 
 
 @register(
@@ -120,10 +102,7 @@ def label_rank(
     logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Place of the labelled class by logit: 1 plus how many have a larger one. In [1, classes]; larger is harder."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    wide = widen(logits)
-    return _rounded((wide > _of_label(wide, labels).unsqueeze(1)).sum(1).to(wide) + 1, logits)
+    return (logits > _of_label(logits, labels).unsqueeze(1)).sum(1).to(logits) + 1
 
 
 @register(
@@ -132,11 +111,9 @@ def label_rank(
 )  # fmt: skip
 def entropy(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"]:
     """Entropy of the softmax in nats, labels not needed. In [0, log classes]; larger is harder."""
-    check_logits(logits)
     # Of a probability of zero the log is finite here, so that their product is zero.
-    wide = widen(logits)
-    log_probabilities = _rounded(wide.log_softmax(1), wide)
-    return _rounded(-(log_probabilities.exp() * log_probabilities).sum(1), logits)
+    log_probabilities = rounded(logits.log_softmax(1), logits)
+    return -(log_probabilities.exp() * log_probabilities).sum(1)
 
 
 def _cross_entropy_from_summary(of: ClassSummary) -> Tensor:
@@ -153,9 +130,7 @@ def cross_entropy(
     logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples"]:
     """Minus the log of the labelled class's softmax probability, in nats. Not negative; larger is harder."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    return _rounded(torch.nn.functional.cross_entropy(widen(logits), labels.long(), reduction="none"), logits)
+    return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
 def _el2n_from_summary(of: ClassSummary) -> Tensor:
@@ -169,9 +144,9 @@ def _el2n_from_summary(of: ClassSummary) -> Tensor:
 )  # fmt: skip
 def el2n(logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]) -> Float[Tensor, "samples"]:
     """Length of the softmax error vector p - y (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    return _rounded(_el2n(logits, labels), logits)
+    error = logits.softmax(1) - torch.nn.functional.one_hot(labels, logits.shape[1])
+    length: Tensor = torch.linalg.vector_norm(error, dim=1)
+    return length
 
 
 def _grand_from_summary(of: ClassSummary) -> Tensor:
@@ -196,11 +171,8 @@ def last_layer_grand(
     GraNd (Paul et al. 2021) restricted to the head. The 1 is the bias's share and is left out where there is none.
     Not negative; larger is harder.
     """
-    check_features(features)
-    check_logits(logits)
-    check_labels(labels, *logits.shape)
-    lengths = norms(widen(features))
-    return _rounded(_el2n(logits, labels) * torch.hypot(lengths, lengths.new_tensor(float(bias))), features, logits)
+    lengths = norms(features)
+    return el2n(logits, labels) * torch.hypot(lengths, lengths.new_tensor(float(bias)))
 
 
 @register(
@@ -209,7 +181,6 @@ def last_layer_grand(
 )  # fmt: skip
 def feature_norm(features: Float[Tensor, "samples dim"]) -> Float[Tensor, "samples"]:
     """Length of the feature vector. Not negative; larger is taken to be easier."""
-    check_features(features)
     return norms(features)
 
 
@@ -225,9 +196,9 @@ def class_normalised_norm(
 
     A class whose norms are all equal gets 0.
     """
-    check_features(features)
-    codes, classes = _renumbered(labels, len(features))
-    return _rounded(scale_within_class(norms(widen(features)), codes, classes), features)
+    # Places among the classes that occur: a class of the number 10^9 is one class.
+    there, places = labels.unique(return_inverse=True)
+    return scale_within_class(norms(features), places, len(there))
 
 
 # Without `from_summary`: it needs two passes over the features, which scoring in chunks does not make.
@@ -243,16 +214,14 @@ def prototype_angle(
     Prototypicality (Sorscher et al. 2022) needs no head; the mean is over the features as they are, the sample's own
     among them. In [0, pi]; larger is harder. Unchanged by rotating the features or rescaling all of them at once.
     """
-    check_features(features)
-    labels, classes = _renumbered(labels, len(features))
-    wide = widen(features)
+    there, places = labels.unique(return_inverse=True)
     # Means of features scaled by the largest entry of their class: a sum of large finite ones would overflow, and
     # beside another class's small ones would vanish. Angles do not see it.
-    largest = wide.detach().abs().amax(1)
-    scale = largest.new_zeros(classes).scatter_reduce(0, labels, largest, "amax")[labels]
-    scaled = wide / scale.clamp_min(torch.finfo(torch.float32).tiny).unsqueeze(1)
-    sums = scaled.new_zeros(classes, features.shape[1]).index_add(0, labels, scaled)
-    return angle_between(wide, sums[labels]).to(features.dtype)
+    largest = features.detach().abs().amax(1)
+    scale = largest.new_zeros(len(there)).scatter_reduce(0, places, largest, "amax")[places]
+    scaled = features / scale.clamp_min(torch.finfo(torch.float32).tiny).unsqueeze(1)
+    sums = scaled.new_zeros(len(there), features.shape[1]).index_add(0, places, scaled)
+    return angle_between(features, sums[places])
 
 
 def share_of_sum(part: Tensor, total: Tensor, classes: int) -> Tensor:
@@ -270,35 +239,14 @@ def scale_within_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 def _class_angles(features: Tensor, weight: Tensor) -> Tensor:
     if torch.compiler.is_compiling() or (may_look(features) and may_look(weight)):
-        return angles_to_classes(widen(features), widen(weight))
+        return angles_to_classes(features, weight)
     # Under vmap nothing can pick out the nearly parallel pairs, so all are measured from the vectors themselves.
-    return angle_between(widen(features).unsqueeze(1), widen(weight))
-
-
-def _renumbered(labels: Tensor, samples: int) -> tuple[Tensor, int]:
-    """Labels as places among those that occur, and how many these are: a class of the number 10^9 is one class."""
-    check_integers("labels", labels)
-    check_labels(labels, samples, int(labels.long().max()) + 1 if labels.numel() else 0)
-    there, places = labels.long().unique(return_inverse=True)
-    return places, len(there)
-
-
-def _el2n(logits: Tensor, labels: Tensor) -> Tensor:
-    error = widen(logits).softmax(1) - torch.nn.functional.one_hot(labels.long(), logits.shape[1])
-    length: Tensor = torch.linalg.vector_norm(error, dim=1)
-    return length
-
-
-def _rounded(values: Tensor, *like: Tensor) -> Tensor:
-    """The values in the finest precision of the inputs; where one exceeds the largest number, that is taken instead."""
-    dtype = functools.reduce(torch.promote_types, (one.dtype for one in like))
-    largest = torch.finfo(dtype).max
-    return values.clamp(-largest, largest).to(dtype)
+    return angle_between(features.unsqueeze(1), weight)
 
 
 def _of_label(values: Tensor, labels: Tensor) -> Tensor:
-    return values.gather(1, labels.long().unsqueeze(1)).squeeze(1)
+    return values.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 def _without_label(values: Tensor, labels: Tensor, fill: float) -> Tensor:
-    return values.scatter(1, labels.long().unsqueeze(1), fill)
+    return values.scatter(1, labels.unsqueeze(1), fill)

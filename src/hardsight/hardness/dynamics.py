@@ -1,11 +1,13 @@
 """The scores of training: pure functions of a recorder's aggregates, one number per sample, registered.
 
-A sample that was never recorded has no score: its entry is NaN. Epochs are numbered from 0.
+`hardsight.dynamics.Aggregates` says which numbers there are. A sample that was never recorded has no score: its entry
+is NaN. Epochs are numbered from 0.
 """
 
+import functools
 import math
-from collections.abc import Callable, Iterable
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,20 +18,32 @@ import hardsight.hardness.definitions  # noqa: F401 (it registers the scores tha
 from hardsight.hardness.mixture import small_loss_mixture
 from hardsight.hardness.registry import SCORES, Score, get_score, register
 
+Aggregates = Mapping[str, Tensor]
+
 _AVH = "Chen et al. 2020, Eq. 1, over training"
 _ANGLE = "nearest other angle minus labelled angle, over training"
+_MARGIN = "Angular margin (radians)"
 _DATA_MAPS = "Swayamdipta et al. 2020, Section 2"
-_DATA_IQ = "Seedat et al. 2022"
+_EL2N = "Paul et al. 2021, Definition 2"
 _SPLITS = "Maini et al. 2022"
-_WHOLE_SET = frozenset({"depends on the whole set"})
 _TONEVA = "Toneva et al. 2019"
-
-
-@runtime_checkable
-class Aggregates(Protocol):
-    """Numbers of every sample over the epochs, by name; `hardsight.dynamics.Aggregates` says which there are."""
-
-    def __getitem__(self, name: str) -> Tensor: ...
+_WHOLE_SET = ("depends on the whole set",)
+# Scores of a model, averaged over the epochs in which the sample was seen, or in the last of them: title, source and
+# the aggregate.
+_OVER_TRAINING = {
+    "avh_mean": ("AVH, mean", _AVH, "avh_mean"),
+    "avh_last": ("AVH, last epoch", _AVH, "avh_last"),
+    "angular_margin_mean": (f"{_MARGIN}, mean", _ANGLE, "angular_margin_mean"),
+    "angular_margin_last": (f"{_MARGIN}, last epoch", _ANGLE, "angular_margin_last"),
+    "aum": ("Area under the margin", "Pleiss et al. 2020, Eq. 2", "margin_mean"),
+    "margin_last": ("Logit margin, last epoch", "Pleiss et al. 2020, Eq. 1", "margin_last"),
+    "loss_mean": (
+        "Loss area: cross-entropy (nats), mean", "mean over training, as in Huang et al. 2019", "loss_mean",
+    ),
+    "loss_last": ("Cross-entropy (nats), last epoch", "-log of the model confidence", "loss_last"),
+    "confidence_mean": ("Confidence (data map)", _DATA_MAPS, "confidence_mean"),
+    "el2n_mean": ("EL2N, mean", f"{_EL2N}, over training", "el2n_mean"),
+}  # fmt: skip
 
 
 def dynamics_scores() -> list[Score]:
@@ -51,117 +65,96 @@ def choose_dynamics_scores(names: Iterable[str]) -> list[Score]:
     return chosen
 
 
-def _mean_of(measure: str, aggregates: Aggregates) -> Tensor:
-    return _recorded(aggregates, aggregates[f"{measure}_mean"])
+def _of_training(
+    name: str, title: str, source: str, *measures: str, larger_is_harder: bool = True, **about: Any
+) -> Callable[[Callable[[Aggregates], Tensor]], Callable[[Aggregates], Tensor]]:
+    """Register a score of samples that were recorded; the others get NaN."""
+
+    def add(definition: Callable[[Aggregates], Tensor]) -> Callable[[Aggregates], Tensor]:
+        @register(name, title, source=source, measures=measures, larger_is_harder=larger_is_harder, **about)
+        @functools.wraps(definition)
+        def of_recorded(aggregates: Aggregates) -> Tensor:
+            return torch.where(aggregates["epochs"] > 0, definition(aggregates).float(), math.nan)
+
+        return of_recorded
+
+    return add
 
 
-def _register_over_training(name: str, title: str, source: str, measure: str, which: Literal["mean", "last"]) -> None:
-    """A score of a model, averaged over the epochs in which the sample was seen, or in the last of them."""
-    one = SCORES[measure]
-
-    @register(
-        name, title, source=source, larger_is_harder=one.larger_is_harder, low=one.low, high=one.high,
-        measures=(measure,),
-    )  # fmt: skip
-    def over_training(aggregates: Aggregates) -> Tensor:
-        return _recorded(aggregates, aggregates[f"{measure}_{which}"])
+def _register_over_training() -> None:
+    for name, (title, source, aggregate) in _OVER_TRAINING.items():
+        measure = aggregate.rsplit("_", 1)[0]
+        one = SCORES[measure]
+        about = {"larger_is_harder": one.larger_is_harder, "low": one.low, "high": one.high}
+        _of_training(name, title, source, measure, **about)(functools.partial(_aggregate, aggregate))
 
 
-_register_over_training("avh_mean", "AVH, mean", _AVH, "avh", "mean")
-_register_over_training("avh_last", "AVH, last epoch", _AVH, "avh", "last")
+def _aggregate(name: str, aggregates: Aggregates) -> Tensor:
+    return aggregates[name]
 
 
-@register(
-    "avh_slope", "AVH, change an epoch", measures=("avh",), source=_AVH, larger_is_harder=True, low=-1.0, high=1.0,
-)  # fmt: skip
+_register_over_training()
+
+
+@_of_training("avh_slope", "AVH, change an epoch", _AVH, "avh", low=-1.0, high=1.0)
 def avh_slope(aggregates: Aggregates) -> Tensor:
-    """Least-squares slope of AVH over the epochs, a change per epoch; 0 for a sample seen once.
-
-    In [-1, 1]; larger is harder: negative while a sample is being learned.
-    """
+    """Least-squares slope of AVH over the epochs; 0 for a sample seen once, negative while one is being learned."""
     spread = aggregates["epoch_moments"]
     slope = aggregates["avh_trend"] / torch.where(spread > 0, spread, 1.0)
-    return _recorded(aggregates, torch.where(spread > 0, slope, 0.0))
+    return torch.where(spread > 0, slope, 0.0)
 
 
-_MARGIN = "Angular margin (radians)"
-_register_over_training("angular_margin_mean", f"{_MARGIN}, mean", _ANGLE, "angular_margin", "mean")
-_register_over_training("angular_margin_last", f"{_MARGIN}, last epoch", _ANGLE, "angular_margin", "last")
-_register_over_training("aum", "Area under the margin", "Pleiss et al. 2020, Eq. 2", "margin", "mean")
-_register_over_training("margin_last", "Logit margin, last epoch", "Pleiss et al. 2020, Eq. 1", "margin", "last")
-_register_over_training(
-    "loss_mean", "Loss area: cross-entropy (nats), mean", "mean over training, as in Huang et al. 2019", "loss", "mean"
-)
-_register_over_training("loss_last", "Cross-entropy (nats), last epoch", "-log of the model confidence", "loss", "last")
-_register_over_training("confidence_mean", "Confidence (data map)", _DATA_MAPS, "confidence", "mean")
-
-
-@register(
-    "variability", "Variability (data map)", measures=("confidence",), source=_DATA_MAPS, larger_is_harder=True,
-    high=0.5,
-)  # fmt: skip
+@_of_training("variability", "Variability (data map)", _DATA_MAPS, "confidence", high=0.5)
 def variability(aggregates: Aggregates) -> Tensor:
-    """Standard deviation over the epochs of the label's probability (data maps). In [0, 1/2]; larger is ambiguous."""
+    """Standard deviation over the epochs of the label's probability."""
     return epistemic(aggregates).sqrt()
 
 
-@register("correctness", "Correctness (data map)", measures=(), source=_DATA_MAPS, larger_is_harder=False, high=1.0)
+@_of_training("correctness", "Correctness (data map)", _DATA_MAPS, larger_is_harder=False, high=1.0)
 def correctness(aggregates: Aggregates) -> Tensor:
-    """Share of the epochs in which the label won (data maps). In [0, 1]; larger is easier."""
-    return _recorded(aggregates, aggregates["correct_sum"] / aggregates["epochs"])
+    """Share of the epochs in which the label won."""
+    return aggregates["correct_sum"] / aggregates["epochs"]
 
 
-@register(
-    "aleatoric", "Aleatoric uncertainty", measures=("confidence",), source=_DATA_IQ, larger_is_harder=True, high=0.25,
-)  # fmt: skip
+@_of_training("aleatoric", "Aleatoric uncertainty", "Seedat et al. 2022", "confidence", high=0.25)
 def aleatoric(aggregates: Aggregates) -> Tensor:
-    """Mean over the epochs of p (1 - p), p the label's probability (Data-IQ). In [0, 1/4]; larger is ambiguous.
+    """Mean over the epochs of p (1 - p), p the label's probability.
 
     As mean p (1 - mean p) - variance: right to a float32's rounding of 1, about 1e-7.
     """
-    mean = _mean_of("confidence", aggregates)
+    mean = aggregates["confidence_mean"]
     return (mean * (1 - mean) - epistemic(aggregates)).clamp(min=0.0)
 
 
-@register(
-    "epistemic", "Epistemic uncertainty", measures=("confidence",),
-    source=f"{_DATA_IQ}: the square of `variability`, so both rank samples alike", larger_is_harder=True, high=0.25,
+@_of_training(
+    "epistemic", "Epistemic uncertainty",
+    "Seedat et al. 2022: the square of `variability`, so both rank samples alike", "confidence", high=0.25,
 )  # fmt: skip
 def epistemic(aggregates: Aggregates) -> Tensor:
-    """Variance over the epochs of the label's probability (Data-IQ). In [0, 1/4]; larger is less settled.
-
-    The square of `variability`: both rank samples alike.
-    """
-    return _recorded(aggregates, aggregates["confidence_moments"] / aggregates["epochs"])
+    """Variance over the epochs of the label's probability."""
+    return aggregates["confidence_moments"] / aggregates["epochs"]
 
 
-@register(
-    "agreement", "Confidence of the prediction, mean", measures=("agreement",),
-    source="Carlini et al. 2019, confidence and agreement over training", larger_is_harder=False, high=1.0,
+@_of_training(
+    "agreement", "Confidence of the prediction, mean",
+    "Carlini et al. 2019, confidence and agreement over training", "agreement", larger_is_harder=False, high=1.0,
 )  # fmt: skip
 def agreement(aggregates: Aggregates) -> Tensor:
-    """Probability of the most probable class averaged over the epochs, labels aside (Carlini et al. 2019).
-
-    In [1 / classes, 1]; larger is easier.
-    """
-    return _mean_of("agreement", aggregates)
+    """Probability of the most probable class averaged over the epochs, labels aside: at least 1 / classes."""
+    return aggregates["agreement_mean"]
 
 
-_register_over_training("el2n_mean", "EL2N, mean", "Paul et al. 2021, Definition 2, over training", "el2n", "mean")
-
-
-@register(
-    "el2n_early", "EL2N, mean of the early epochs", measures=("el2n",),
-    source="Paul et al. 2021, Definition 2, early in training", larger_is_harder=True, high=math.sqrt(2),
+@_of_training(
+    "el2n_early", "EL2N, mean of the early epochs", f"{_EL2N}, early in training", "el2n", high=math.sqrt(2)
 )  # fmt: skip
 def el2n_early(aggregates: Aggregates) -> Tensor:
-    """EL2N averaged over the early epochs alone (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
+    """EL2N averaged over the early epochs alone."""
     return torch.where(aggregates["early_epochs"] > 0, aggregates["el2n_early"], math.nan)
 
 
-@register("forgetting_events", "Forgetting events", measures=(), source=_TONEVA, larger_is_harder=True)
+@_of_training("forgetting_events", "Forgetting events", _TONEVA)
 def forgetting_events(aggregates: Aggregates) -> Tensor:
-    """How often the label, having won, lost again (Toneva et al. 2019). Larger is harder.
+    """How often the label, having won, lost again.
 
     A sample that was never learned cannot be forgotten and yet is the hardest: it counts one for every epoch of
     the run, more than any other can have.
@@ -169,55 +162,52 @@ def forgetting_events(aggregates: Aggregates) -> Tensor:
     return _or_never(aggregates, aggregates["forgotten"])
 
 
-@register("learning_events", "Learning events", measures=(), source=_TONEVA, larger_is_harder=True)
+@_of_training("learning_events", "Learning events", _TONEVA)
 def learning_events(aggregates: Aggregates) -> Tensor:
-    """How often the label, having lost or at the start, won. Larger is harder; never learned counts every epoch."""
+    """How often the label, having lost or at the start, won; never learned counts every epoch."""
     return _or_never(aggregates, aggregates["learned"])
 
 
-@register("first_learned", "First learned (epoch)", measures=(), source=_TONEVA, larger_is_harder=True)
+@_of_training("first_learned", "First learned (epoch)", _TONEVA)
 def first_learned(aggregates: Aggregates) -> Tensor:
-    """Epoch in which the label first won; for a sample never learned, the number of epochs. Larger is harder."""
+    """Epoch in which the label first won; for a sample never learned, the number of epochs."""
     return _or_never(aggregates, aggregates["first_correct"])
 
 
-@register("learned_for_good", "Learned for good (epoch)", measures=(), source=_SPLITS, larger_is_harder=True)
+@_of_training("learned_for_good", "Learned for good (epoch)", _SPLITS)
 def learned_for_good(aggregates: Aggregates) -> Tensor:
-    """First epoch from which on the label always won (first-split learning time, Maini et al. 2022).
-
-    Larger is harder; wrong in its last epoch means one past that epoch.
-    """
-    return _recorded(aggregates, aggregates["last_wrong"] + 1)
+    """First epoch from which on the label always won; wrong in its last epoch means one past that epoch."""
+    return aggregates["last_wrong"] + 1
 
 
-@register(
-    "second_split_forgetting", "Second-split forgetting (epoch)", measures=(), source=_SPLITS, larger_is_harder=False,
-)  # fmt: skip
+@_of_training("second_split_forgetting", "Second-split forgetting (epoch)", _SPLITS, larger_is_harder=False)
 def second_split_forgetting(aggregates: Aggregates) -> Tensor:
-    """Epoch of the second phase from which on the label never won again (Maini et al. 2022). Larger is easier.
+    """Epoch of the second phase from which on the label never won again.
 
     0: lost at once; one past the phase's last epoch: never lost. NaN without a second phase.
     """
-    seen = aggregates["second_epochs"] > 0
-    return torch.where(seen, (aggregates["second_last_correct"] + 1).float(), math.nan)
+    last = (aggregates["second_last_correct"] + 1).float()
+    return torch.where(aggregates["second_epochs"] > 0, last, math.nan)
 
 
-@register(
-    "small_loss_gaussian", "Small loss, two Gaussians", measures=("loss",), source="Li et al. 2020, Section 3.1",
-    larger_is_harder=True, high=1.0, tags=_WHOLE_SET,
-)  # fmt: skip
+@_of_training(
+    "small_loss_gaussian", "Small loss, two Gaussians", "Li et al. 2020, Section 3.1", "loss", high=1.0, tags=_WHOLE_SET
+)
 def small_loss_gaussian(aggregates: Aggregates) -> Tensor:
-    """Share of the high one of two Gaussians fitted to mean losses (Li et al. 2020). In [0, 1]; larger is harder."""
-    return small_loss_mixture(_mean_of("loss", aggregates), "gaussian")
+    """Share of the high one of two Gaussians fitted to mean losses."""
+    return _mixture(aggregates, "gaussian")
 
 
-@register(
-    "small_loss_beta", "Small loss, two Betas", measures=("loss",), source="Arazo et al. 2019, Section 3.1",
-    larger_is_harder=True, high=1.0, tags=_WHOLE_SET,
-)  # fmt: skip
+@_of_training(
+    "small_loss_beta", "Small loss, two Betas", "Arazo et al. 2019, Section 3.1", "loss", high=1.0, tags=_WHOLE_SET
+)
 def small_loss_beta(aggregates: Aggregates) -> Tensor:
-    """Share of the high one of two Betas fitted to mean losses (Arazo et al. 2019). In [0, 1]; larger is harder."""
-    return small_loss_mixture(_mean_of("loss", aggregates), "beta")
+    """Share of the high one of two Betas fitted to mean losses."""
+    return _mixture(aggregates, "beta")
+
+
+def _mixture(aggregates: Aggregates, kind: str) -> Tensor:
+    return small_loss_mixture(torch.where(aggregates["epochs"] > 0, aggregates["loss_mean"], math.nan), kind)
 
 
 @register("detector", "Learned noise detector", source="Jia et al. 2023", larger_is_harder=True, high=1.0)
@@ -239,10 +229,6 @@ def without_gaps(curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samp
     return torch.from_numpy(np.take_along_axis(values, at, axis=1)).to(curves)
 
 
-def _recorded(aggregates: Aggregates, values: Tensor) -> Tensor:
-    return torch.where(aggregates["epochs"] > 0, values.float(), math.nan)
-
-
 def _or_never(aggregates: Aggregates, values: Tensor) -> Tensor:
     """The values, and for samples never learned the number of epochs: of the run, not of those they were shown in.
 
@@ -251,4 +237,4 @@ def _or_never(aggregates: Aggregates, values: Tensor) -> Tensor:
     learned = aggregates["first_correct"] >= 0
     last_epoch = torch.maximum(aggregates["first_correct"], aggregates["last_wrong"])
     run = torch.maximum(last_epoch + 1, aggregates["epochs"]).amax()
-    return _recorded(aggregates, torch.where(learned, values, run))
+    return torch.where(learned, values, run)

@@ -1,15 +1,25 @@
 """The scores by name, each with what it needs, its range, its direction and where it comes from."""
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
+import torch
 from torch import Tensor
 
+from hardsight.geometry import widen
 from hardsight.hardness.columns import ClassSummary, Part
 from hardsight.names import unknown_name
+from hardsight.validation import (
+    check_features,
+    check_features_and_weight,
+    check_integers,
+    check_labels,
+    check_logits,
+)
 
 P = ParamSpec("P")
 
@@ -28,9 +38,9 @@ class Score:
     definition: Callable[..., Tensor]
     needs: tuple[str, ...]
     larger_is_harder: bool
-    low: float
-    high: Callable[[int], float] | float
     source: str
+    low: float = 0.0
+    high: Callable[[int], float] | float = math.inf
     parts: frozenset[Part] = frozenset()
     from_summary: Callable[[ClassSummary], Tensor] | None = None
     tags: frozenset[str] = frozenset()
@@ -48,14 +58,8 @@ class Score:
     def describe(self, classes: int) -> dict[str, str]:
         """Metadata of this score's column in a table (Parquet)."""
         low, high = self.bounds(classes)
-        range_ = f"[{low:g}, {high:.6g}]"
-        return {
-            "kind": "score",
-            "title": self.title,
-            "direction": self.direction,
-            "range": range_,
-            "source": self.source,
-        }
+        described = {"title": self.title, "direction": self.direction, "range": f"[{low:g}, {high:.6g}]"}
+        return {"kind": "score", **described, "source": self.source}
 
     def hardness(self, values: Any) -> Any:
         """The values, negated where larger is easier, so that larger is harder."""
@@ -63,24 +67,17 @@ class Score:
 
 
 SCORES: dict[str, Score] = {}
+_GIVEN_BY_A_MODEL = frozenset({"features", "weight", "logits", "labels"})
 
 
 def register(
-    name: str,
-    title: str,
-    *,
-    source: str,
-    larger_is_harder: bool,
-    low: float = 0.0,
-    high: Callable[[int], float] | float = math.inf,
-    parts: Iterable[Part] = (),
-    from_summary: Callable[[ClassSummary], Tensor] | None = None,
-    tags: Iterable[str] = (),
-    measures: tuple[str, ...] | None = None,
+    name: str, title: str, *, parts: Iterable[Part] = (), tags: Iterable[str] = (), **about: Any
 ) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
     """Register the decorated function as the definition of a score, which needs what its parameters are called.
 
-    Keyword-only parameters are options. The name must be new; the arguments are those of `Score`.
+    Keyword-only parameters are options. The name must be new; `about` are the other fields of `Score`. A function of
+    features, weight, logits and labels gets them checked and in single precision at least; what it returns is rounded
+    once, to the finest precision of what was given.
     """
     if name in SCORES:
         raise ValueError(f"name must be new among the scores; {name!r} is registered already")
@@ -88,13 +85,50 @@ def register(
     def add(definition: Callable[P, Tensor]) -> Callable[P, Tensor]:
         parameters = inspect.signature(definition).parameters.values()
         needs = tuple(one.name for one in parameters if one.kind is not one.KEYWORD_ONLY)
-        SCORES[name] = Score(
-            name, title, definition, needs, larger_is_harder, low, high, source,
-            frozenset(parts), from_summary, frozenset(tags), measures,
-        )  # fmt: skip
-        return definition
+        whole = _of_a_model(definition, needs) if _GIVEN_BY_A_MODEL.issuperset(needs) else definition
+        SCORES[name] = Score(name, title, whole, needs, parts=frozenset(parts), tags=frozenset(tags), **about)
+        return whole
 
     return add
+
+
+def _of_a_model(definition: Callable[P, Tensor], needs: tuple[str, ...]) -> Callable[P, Tensor]:
+    @functools.wraps(definition)
+    def whole(*values: Any, **options: Any) -> Tensor:
+        given = dict(zip(needs, values, strict=False))
+        given |= {need: options.pop(need) for need in needs if need in options}
+        _check(**given)
+        wide = {need: value.long() if need == "labels" else widen(value) for need, value in given.items()}
+        return rounded(definition(**wide, **options), *(given[need] for need in needs if need != "labels"))
+
+    return whole
+
+
+def _check(
+    features: Tensor | None = None,
+    weight: Tensor | None = None,
+    logits: Tensor | None = None,
+    labels: Tensor | None = None,
+) -> None:
+    if features is not None and weight is not None:
+        check_features_and_weight(features, weight)
+    elif features is not None:
+        check_features(features)
+    if logits is not None:
+        check_logits(logits)
+    classes = next((one.shape[dim] for one, dim in ((logits, 1), (weight, 0)) if one is not None), None)
+    samples = next((len(one) for one in (features, logits) if one is not None), 0)
+    if labels is not None:
+        check_integers("labels", labels)
+        # Without a head, any number is a class.
+        check_labels(labels, samples, classes or (int(labels.long().max()) + 1 if labels.numel() else 0))
+
+
+def rounded(values: Tensor, *like: Tensor) -> Tensor:
+    """The values in the finest precision of the inputs; where one exceeds the largest number, that is taken instead."""
+    dtype = functools.reduce(torch.promote_types, (one.dtype for one in like))
+    largest = torch.finfo(dtype).max
+    return values.clamp(-largest, largest).to(dtype)
 
 
 def get_score(name: str, among: Iterable[str] | None = None) -> Score:

@@ -1,19 +1,28 @@
-"""`score`: any of the registered scores for a whole data set, in chunks."""
+"""`score`: any of the registered scores for a whole data set, in chunks; and `score_rows`, which is the same in parts.
+
+A matrix product rounds a row otherwise among few rows than among many. In `score_rows` every product has as many rows,
+the last ones zeros where there are no more samples: so shards, batches and processes of any number agree to the bit.
+"""
 
 import functools
 from collections.abc import Iterable, Sequence
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hardsight.class_shards import ShardedHead
 from hardsight.distributed import together, wait_for_all
-from hardsight.hardness.columns import ClassSummary
+from hardsight.geometry import widen
+from hardsight.hardness.columns import ClassSummary, Part
 from hardsight.hardness.registry import Score, get_score, model_scores, parts_of
 from hardsight.hardness.sharded import summarise_shards
-from hardsight.hardness.summary import summarise
-from hardsight.validation import check_features_and_weight, check_finite, check_labels
+from hardsight.hardness.summary import SAFE_NORMS, Head, summarise, summarise_chunk
+from hardsight.validation import check_count, check_features_and_weight, check_finite, check_labels
 
 DEFAULT_SCORES = ("avh", "confidence", "norm")
+# Elements of one block (samples x classes), and bounds of its samples.
+_ELEMENTS, _FEWEST, _MOST = 2**20, 64, 4096
 
 
 def score(
@@ -41,7 +50,8 @@ def score(
     check_features_and_weight(features, weight, bias)
     if labels is not None:
         check_labels(labels, len(features), len(weight))
-    _check_chunk(chunk)
+    if chunk is not None:
+        check_count("chunk", chunk, "the samples worked on at a time")
     summary = summarise(features, weight, labels, bias, parts=parts_of(chosen), chunk=chunk)
     return scores_of_summary(summary, chosen)
 
@@ -60,13 +70,9 @@ def _score_by_shards(
         check_finite("features", features)
         if labels is not None:
             check_labels(labels, len(features), head.classes)
-        _check_chunk(chunk)
+        if chunk is not None:
+            check_count("chunk", chunk, "the samples worked on at a time")
     return scores_of_summary(summarise_shards(features, head, labels, parts_of(chosen), chunk), chosen)
-
-
-def _check_chunk(chunk: int | None) -> None:
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"chunk must be at least 1, the samples worked on at a time; got {chunk!r}")
 
 
 def choose_scores(names: Iterable[str]) -> list[Score]:
@@ -78,8 +84,10 @@ def choose_scores(names: Iterable[str]) -> list[Score]:
     chosen = [get_score(name, given_by_models) for name in names]
     for one in chosen:
         if one.from_summary is None:
+            needs = "a Recorder of a training run" if one.measures is not None else ", ".join(one.needs)
+            also = f": call hardsight.hardness.{one.definition.__name__}" if "features" in one.needs else ""
             raise ValueError(
-                f"scores must be ones that a model gives sample by sample; {one.name!r} needs {_needs(one)}"
+                f"scores must be ones that a model gives sample by sample; {one.name!r} needs {needs}{also}"
             )
     return chosen
 
@@ -89,10 +97,52 @@ def scores_of_summary(summary: ClassSummary, chosen: Iterable[Score]) -> dict[st
     return {one.name: one.from_summary(summary) for one in chosen if one.from_summary is not None}
 
 
-def _needs(one: Score) -> str:
-    if one.measures is not None:
-        return "a training run: a Recorder gives it"
-    needs = ", ".join(one.needs)
-    if not {"features", "labels", "weight", "logits"}.issuperset(one.needs):
-        return needs
-    return f"{needs} of all samples at once: call hardsight.hardness.{one.definition.__name__}"
+def block_rows(classes: int) -> int:
+    """How many samples are multiplied together: a power of two."""
+    return max(_FEWEST, min(_MOST, 1 << (max(1, _ELEMENTS // classes).bit_length() - 1)))
+
+
+@torch.no_grad()
+def score_rows(
+    features: Tensor, head: Head, labels: Tensor | None, chosen: Sequence[Score]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """`predicted` and the scores of every sample by name, and which samples have them: none with NaN or infinity has.
+
+    What stands for a sample without scores is not defined. Without labels, against the predicted class.
+    """
+    rows = block_rows(len(head.weight))
+    columns: dict[str, Tensor] = {}
+    usable, extreme = (torch.full((len(features),), value, device=features.device) for value in (True, False))
+    for start in range(0, max(1, len(features)), rows):
+        place = slice(start, start + rows)
+        # Widened a block at a time, while it is in the cache.
+        block = widen(features[place].detach()).to(head.weight.dtype)
+        norms = torch.linalg.vector_norm(block, dim=1)
+        odd = ~((norms > SAFE_NORMS[0]) & (norms < SAFE_NORMS[1]))
+        if bool(odd.any()):
+            usable[place] = block.isfinite().all(1)
+            # These are multiplied in another way, with all that are in their block: apart from the others.
+            extreme[place] = odd & usable[place] & (block != 0).any(1)
+            block = block.masked_fill(odd.unsqueeze(1), 0.0)
+        found = _of_block(block, head, None if labels is None else labels[place], chosen, rows)
+        columns = columns or {name: values.new_empty(len(features)) for name, values in found.items()}
+        for name, values in found.items():
+            columns[name][place] = values
+    for places in extreme.nonzero().squeeze(1).split(rows):
+        block = widen(features[places].detach()).to(head.weight.dtype)
+        found = _of_block(block, head, None if labels is None else labels[places], chosen, rows)
+        for name, values in found.items():
+            columns[name][places] = values
+    return columns, usable
+
+
+def _of_block(
+    features: Tensor, head: Head, labels: Tensor | None, chosen: Sequence[Score], rows: int
+) -> dict[str, Tensor]:
+    """`predicted` and the scores of at most `rows` samples, from a product of so many."""
+    parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
+    missing = rows - len(features)
+    given = None if labels is None else F.pad(labels, (0, missing))
+    summary = summarise_chunk(F.pad(features, (0, 0, 0, missing)), head, given, parts)
+    found = {"predicted": summary.predicted, **scores_of_summary(summary, chosen)}
+    return {name: values[: len(features)] for name, values in found.items()}

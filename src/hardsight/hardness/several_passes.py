@@ -5,6 +5,7 @@ Variance of gradients (VoG) measures how much the gradient in the input changes 
 the input is augmented, and needs no label. A recorder sees one forward pass, so it gives neither.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -78,7 +79,7 @@ class GradientVariance:
 
 
 def input_gradients(
-    model: nn.Module, inputs: Float[Tensor, "samples *input"], labels: Integer[Tensor, "samples"]
+    model: Callable[[Tensor], Tensor], inputs: Float[Tensor, "samples *input"], labels: Integer[Tensor, "samples"]
 ) -> Float[Tensor, "samples *input"]:
     """Gradient of the labelled class's logit in the input, for each sample by itself; parameters get none.
 
@@ -94,13 +95,9 @@ def input_gradients(
 
 
 @register(
-    "vog",
-    "Variance of gradients",
-    source="Agarwal et al. 2022",
-    larger_is_harder=True,
-    low=-math.inf,
+    "vog", "Variance of gradients", source="Agarwal et al. 2022", larger_is_harder=True, low=-math.inf,
     tags=["depends on the whole set"],
-)
+)  # fmt: skip
 def variance_of_gradients(
     model: nn.Module,
     checkpoints: Iterable[Mapping[str, Tensor]],
@@ -109,32 +106,26 @@ def variance_of_gradients(
     *,
     within_class: bool = True,
 ) -> Float[Tensor, "samples"]:
-    """VoG (Agarwal et al. 2022) over state dictionaries of one model. Larger is harder.
-
-    The model's own weights and modes are restored afterwards.
-    """
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    """VoG (Agarwal et al. 2022) over state dictionaries of one model, whose own weights stay. Larger is harder."""
     gathered = GradientVariance()
-    try:
-        with evaluating(model):
-            for state in checkpoints:
-                model.load_state_dict(state)
-                gathered.update(input_gradients(model, inputs, labels))
-    finally:
-        model.load_state_dict(before)
+    with evaluating(model):
+        for state in checkpoints:
+            gathered.update(input_gradients(functools.partial(_with_state, model, dict(state)), inputs, labels))
     return gathered.scores(labels if within_class else None)
+
+
+def _with_state(model: nn.Module, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    logits: Tensor = torch.func.functional_call(model, state, (inputs,), strict=True)
+    return logits
 
 
 @register(
     "allsh", "Local sensitivity to augmentation (nats)", source="Zhang et al. 2022 (ALLSH)", larger_is_harder=True
 )
 def local_sensitivity(
-    logits: Float[Tensor, "samples classes"],
-    augmented: Float[Tensor, "copies samples classes"],
-    *,
-    worst: bool = False,
+    logits: Float[Tensor, "samples classes"], augmented: Float[Tensor, "copies samples classes"]
 ) -> Float[Tensor, "samples"]:
-    """KL divergence (nats) of the predictions on augmented copies from that on the sample: their mean, or the `worst`.
+    """Mean KL divergence (nats) of the predictions on augmented copies from that on the sample.
 
     KL(p || q) = sum_k p_k log(p_k / q_k), p on the sample, q on a copy. Not negative; larger is harder; 0 where no copy
     moves the prediction, and unchanged by adding a number to all logits of a forward pass.
@@ -143,8 +134,7 @@ def local_sensitivity(
         raise ValueError("augmented must hold at least one copy of every sample; got none")
     own = logits.double().log_softmax(1)
     divergences = torch.stack([_divergence(own, copy.double().log_softmax(1)) for copy in augmented])
-    answer = divergences.amax(0) if worst else divergences.mean(0)
-    return answer.to(torch.promote_types(logits.dtype, torch.float32))
+    return divergences.mean(0).to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _divergence(own: Float[Tensor, "samples classes"], other: Float[Tensor, "samples classes"]) -> Tensor:
@@ -155,21 +145,3 @@ def _divergence(own: Float[Tensor, "samples classes"], other: Float[Tensor, "sam
     weight, ratio = own.exp(), other - own
     terms = torch.where(ratio < 1, weight * (torch.expm1(ratio) - ratio), other.exp() - weight * (1 + ratio))
     return torch.where(weight > 0, terms, other.exp()).sum(1)
-
-
-def sensitivity_to(
-    model: nn.Module,
-    inputs: Float[Tensor, "samples *input"],
-    augment: Callable[[Tensor, torch.Generator], Tensor],
-    *,
-    copies: int = 4,
-    worst: bool = False,
-    generator: torch.Generator,
-) -> Float[Tensor, "samples"]:
-    """`local_sensitivity` of a model, in evaluation mode, under `copies` draws of `augment(inputs, generator)`."""
-    if copies < 1:
-        raise ValueError(f"copies must be at least 1, the augmented copies of every sample; got {copies!r}")
-    with evaluating(model):
-        logits = model(inputs)
-        augmented = torch.stack([model(augment(inputs, generator)) for _ in range(copies)])
-    return local_sensitivity(logits, augmented, worst=worst)

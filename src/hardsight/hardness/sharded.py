@@ -8,6 +8,7 @@ from torch import Tensor
 from hardsight.class_shards import ShardedHead
 from hardsight.geometry import angles_to_classes, full_precision, norms, widen
 from hardsight.hardness.columns import COLUMNS, ClassSummary, Part, SummaryColumns
+from hardsight.hardness.summary import summarise_logits
 
 # Samples x own classes of one chunk, and the most samples.
 _ELEMENTS, _MOST_SAMPLES = 2**24, 4096
@@ -55,44 +56,15 @@ def _summarised(x: Tensor, head: ShardedHead, labels: Tensor | None, parts: froz
         first = torch.where(top == best, place + head.first, head.classes)
         found["predicted"] = head.reduce(first, "min")
     found["labels"] = found["predicted"] if labels is None else labels
-    mine, place = head.own(found["labels"])
-    column = place.unsqueeze(1)
-    at_label = torch.zeros_like(logits, dtype=torch.bool).scatter(1, column, mine.unsqueeze(1))
     if "angles" in parts:
+        mine, place = head.own(found["labels"])
+        column = place.unsqueeze(1)
+        at_label = torch.zeros_like(logits, dtype=torch.bool).scatter(1, column, mine.unsqueeze(1))
         angles = angles_to_classes(x, weight)
         sums = torch.stack([torch.where(mine, angles.gather(1, column).squeeze(1), 0.0), angles.sum(1)])
         found["label_angle"], found["angle_sum"] = head.reduce(sums).unbind()
         found["nearest_other_angle"] = head.reduce(torch.where(at_label, math.inf, angles).amin(1), "min")
     if parts & {"logits", "spread", "rank"}:
-        found |= _logit_columns(head, logits, torch.where(mine, logits.gather(1, column).squeeze(1), 0.0), at_label)
+        found |= summarise_logits(logits, found["labels"], parts, consume=True, shards=head)
     asked = {name for part in parts for name in COLUMNS[part]} | {"feature_norm", "labels", "predicted"}
     return {name: value for name, value in found.items() if name in asked}
-
-
-def _logit_columns(head: ShardedHead, logits: Tensor, label_here: Tensor, at_label: Tensor) -> dict[str, Tensor]:
-    """What the softmax over all processes' classes gives."""
-    others = torch.where(at_label, -math.inf, logits)
-    label = head.reduce(label_here)
-    largest_other = head.reduce(others.amax(1), "max")
-    top = torch.maximum(largest_other, label)
-    below = others - top.unsqueeze(1)
-    exponentials = below.exp()
-    terms = torch.where(at_label, 0.0, exponentials * -below.clamp_min(torch.finfo(below.dtype).min))
-    sums = (
-        exponentials.sum(1), exponentials.square().sum(1), terms.sum(1),
-        (others > label.unsqueeze(1)).sum(1).to(logits.dtype),
-    )  # fmt: skip
-    mass, squares, spread, above = head.reduce(torch.stack(sums)).unbind()
-    label_mass = (label - top).exp()
-    total = mass + label_mass
-    # Where the label leads its own term is 1, and adding it would round small masses away.
-    log_total = torch.where(label >= largest_other, mass.log1p(), total.log())
-    return {
-        "label_logit": label,
-        "largest_other_logit": largest_other,
-        "log_sum_exp": top + log_total,
-        "other_probability": mass / total,
-        "other_squares": squares / total.square(),
-        "entropy": (spread + label_mass * (top - label)) / total + log_total,
-        "others_above": above,
-    }

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hardsight.class_shards import ShardedHead
 from hardsight.geometry import (
     NEARLY_PARALLEL,
     angle_between,
@@ -23,7 +24,6 @@ from hardsight.geometry import (
     widen,
 )
 from hardsight.hardness.columns import COLUMNS, ClassSummary, Part, SummaryColumns
-from hardsight.hardness.softmax import first_largest, summarise_logits
 
 # Elements of one chunk (samples x classes), and the fewest samples worth a product: with fewer, reading the weight
 # again for every chunk costs as much as the arithmetic. Half as many where a chunk would be larger than 64 MiB.
@@ -40,6 +40,8 @@ _PAIR_ELEMENTS, _REGISTERS = 2**22, 64
 # Beside a bias this many times as large, a product keeps too few digits for an angle.
 _LARGE_BIAS = 8.0
 _HALVES = (torch.bfloat16, torch.float16)
+# Below exp of these there are only denormal numbers, on which a CPU is 80 times slower.
+_LEAST_EXPONENT = {torch.float32: -87.0, torch.float64: -708.0}
 
 
 def summarise(
@@ -264,6 +266,75 @@ def _angles_of_pairs(features: Tensor, weight: Tensor, rows: Tensor, classes: Te
     block = max(1, _PAIR_ELEMENTS // (_REGISTERS * features.shape[1])) * _REGISTERS
     pairs = zip(F.pad(rows, fill).split(block), F.pad(classes, fill).split(block), strict=True)
     return torch.cat([angle_between(features[row], weight[one]) for row, one in pairs])[: len(rows)]
+
+
+def summarise_logits(
+    logits: Tensor,
+    labels: Tensor,
+    parts: frozenset[Part],
+    *,
+    consume: bool = False,
+    scratch: Tensor | None = None,
+    shards: ShardedHead | None = None,
+) -> dict[str, Tensor]:
+    """What the scores of a softmax need: log-sum-exp, margins, masses, and what else of a softmax the parts name.
+
+    `consume` allows the logits to be overwritten, `scratch` is memory as large: on a CPU, new memory costs as much as
+    what is computed in it. With `shards`, the logits are those of this process's classes.
+    """
+    mine, place = (None, labels) if shards is None else shards.own(labels)
+    column, spread = place.unsqueeze(1), "spread" in parts
+    label_logit = logits.gather(1, column).squeeze(1)
+    others = _fill_label(logits if consume else logits.clone(), column, -math.inf, mine)
+    largest_other = others.amax(1)
+    if shards is not None:
+        label_logit = shards.reduce(torch.where(mine, label_logit, 0.0))
+        largest_other = shards.reduce(largest_other, "max")
+    # Memory for the exponentials: until then for what is counted, as floats, since torch sums booleans slowly.
+    spare = torch.empty_like(others) if scratch is None and parts & {"spread", "rank"} else scratch
+    sums = {}
+    if "rank" in parts:
+        sums["others_above"] = torch.gt(others, label_logit.unsqueeze(1), out=spare).sum(1)
+    top = torch.maximum(largest_other, label_logit)
+    # Smaller ones count as the least, and the labelled class as 0, so the sum is the others' alone.
+    exponents = others.sub_(top.unsqueeze(1)).clamp_(min=_LEAST_EXPONENT[logits.dtype])
+    exponentials = _fill_label(torch.exp(exponents, out=spare if spread else exponents), column, 0.0, mine)
+    sums["mass"] = exponentials.sum(1)
+    if spread:
+        sums |= {"below_top": exponents.mul_(exponentials).sum(1).neg(), "squares": exponentials.square_().sum(1)}
+    if shards is not None:
+        sums = dict(zip(sums, shards.reduce(torch.stack(list(sums.values()))).unbind(), strict=True))
+    label_mass = (label_logit - top).exp()
+    others_mass = sums.pop("mass")
+    total = others_mass + label_mass
+    # Where the label leads, its own term is 1, and adding it would round small masses away.
+    log_total = torch.where(label_logit >= largest_other, others_mass.log1p(), total.log())
+    columns = {
+        "label_logit": label_logit,
+        "largest_other_logit": largest_other,
+        "log_sum_exp": top + log_total,
+        "other_probability": others_mass / total,
+    }
+    if spread:
+        # Entropy is the mean of log-sum-exp minus the logit: a sum of terms that are not negative.
+        columns["entropy"] = (sums.pop("below_top") + label_mass * (top - label_logit)) / total + log_total
+        columns["other_squares"] = sums.pop("squares") / total.square()
+    return columns | sums
+
+
+def _fill_label(values: Tensor, column: Tensor, fill: float, mine: Tensor | None) -> Tensor:
+    """In place, at the label of each row; with shards, of those rows whose label is this process's."""
+    if mine is None:
+        return values.scatter_(1, column, fill)
+    return values.scatter_(1, column, values.gather(1, column).masked_fill_(mine.unsqueeze(1), fill))
+
+
+def first_largest(values: Tensor) -> Tensor:
+    """The first largest entry of each row, in two plain passes: torch's own argmax on a CPU is several times slower."""
+    if values.device.type != "cpu" or values.shape[1] >= 2**24:
+        return values.argmax(1)
+    places = torch.arange(values.shape[1], dtype=torch.float32)
+    return torch.where(values == values.amax(1, keepdim=True), places, math.inf).amin(1).long()
 
 
 def _inverse(values: Tensor) -> Tensor:

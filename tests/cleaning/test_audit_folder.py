@@ -7,10 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import hardsight as hs
 from hardsight.cleaning.applying import apply_to
 from hardsight.cleaning.audit_folder import write_audit
-from hardsight.cleaning.opening import output_of
-from hardsight.cleaning.scored import issues_of, read_scored
+from hardsight.cleaning.auditing import issues_of
+from hardsight.cleaning.reading import read_scored
+from hardsight.cleaning.sources import output_of
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_applying_an_edited_list(scores: Path) -> None:
 
 
 def test_what_cannot_be_read(scores: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no run folder and no scores file"):
+    with pytest.raises(FileNotFoundError, match="no run folder and no table"):
         read_scored(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"holds no samples\.parquet"):
         read_scored(tmp_path)
@@ -95,10 +97,10 @@ def test_what_cannot_be_read(scores: Path, tmp_path: Path) -> None:
         read_scored(tmp_path / "run")
 
 
-@pytest.mark.parametrize("ending", [".npy", ".csv"])
+@pytest.mark.parametrize("ending", [".npy", ".json"])
 def test_arrays_are_told_what_they_must_become(ending: str, tmp_path: Path) -> None:
     (tmp_path / f"mine{ending}").write_bytes(b"0.1,0.9")
-    with pytest.raises(ValueError, match=r"must be a Parquet table .*write_table make one of arrays"):
+    with pytest.raises(ValueError, match="must be a table, Parquet or CSV, or an"):
         read_scored(tmp_path / f"mine{ending}")
 
 
@@ -107,19 +109,18 @@ def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Pat
         {"id": [4, 5, 6], "label": [0, 1, None], "probabilities": [[0.9, 0.1], [1.0, 0.0], [0.5, 0.5]]},
     )
     pq.write_table(table, tmp_path / "mine.parquet")
-    scored = read_scored(tmp_path / "mine.parquet")
-    write_audit(output_of(scored.path), scored, issues_of(scored))
-    samples = pq.read_table(output_of(scored.path) / "table.parquet")
+    audit = hs.audit(tmp_path / "mine.parquet")
+    samples = pq.read_table(audit.save(tmp_path / "found", page=False) / "table.parquet")
     assert samples.column("id").to_pylist() == [5, 4]
     assert samples.column("confidence").to_pylist() == [0.0, 0.9]
     assert samples.column("el2n").to_pylist() == pytest.approx([2**0.5, 0.02**0.5])
     assert samples.column("predicted").to_pylist() == [0, 0]
     assert "probabilities" not in samples.column_names
-    assert scored.table.column("confidence").null_count == 1
+    assert audit.left_out.to_pylist() == [{"id": 6, "reason": "no label"}]
     for column, sentence in (([0.1, 0.2, 0.3], "must hold a list of numbers"), ([[0.1], [0.2, 0.8], [1.0]], "length")):
         pq.write_table(table.set_column(2, "probabilities", pa.array(column)), tmp_path / "bad.parquet")
         with pytest.raises((ValueError, TypeError), match=sentence):
-            read_scored(tmp_path / "bad.parquet")
+            hs.audit(tmp_path / "bad.parquet")
 
 
 def test_a_table_without_labels(tmp_path: Path) -> None:

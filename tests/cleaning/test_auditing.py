@@ -17,7 +17,7 @@ from hardsight.cleaning import neighbours
 from hardsight.cleaning.applying import apply_to
 from hardsight.cleaning.auditing import Audit
 from hardsight.cleaning.neighbours import nearest_in_angle
-from hardsight.cleaning.scored import read_scored
+from hardsight.cleaning.reading import read_scored
 
 NAMES = np.array(["ant", "bee", "cat"])
 

@@ -80,15 +80,6 @@ def test_all_candidates_come_and_their_ranks_are_those_of_their_parts() -> None:
     assert all(np.isfinite(values).all() and len(values) == 60 for values in found.values())
 
 
-def test_ranks_are_combined_from_a_table_of_scores_alone() -> None:
-    generator = np.random.default_rng(0)
-    hardness = {name: generator.random(30) for name in ("el2n_mean", "angular_margin", "loss")}
-    found = combined.rank_combinations(hardness)
-    assert set(found) == {"training_and_margin"}
-    parts = [share_below(hardness[name]) for name in ("el2n_mean", "angular_margin")]
-    np.testing.assert_allclose(found["training_and_margin"], np.mean(parts, axis=0))
-
-
 def test_wrong_labels_get_the_larger_values() -> None:
     features, logits, labels = make(400)
     found = combined.combined_scores({}, features, logits, labels, neighbours=20)

@@ -108,8 +108,6 @@ def test_one_group_has_no_others(make_table: Callable[..., pa.Table]) -> None:
     [
         ({"by": "nope"}, "column 'nope'"),
         ({"score": "label"}, "says its direction"),
-        ({"coverage": 1.0}, "coverage must lie"),
-        ({"resamples": 0}, "resamples must be"),
     ],
 )
 def test_refusals(options: dict, sentence: str, make_table: Callable[..., pa.Table]) -> None:

@@ -6,12 +6,10 @@ import pytest
 import torch
 
 import hardsight as hs
-from hardsight.cleaning.classes import alike, confused_pairs, imbalance, several_in_one
-from hardsight.cleaning.duplicates import in_mixed_group, near_duplicates
-from hardsight.cleaning.findings import margin_with_neighbours, surroundings
-from hardsight.cleaning.kinds import KINDS, kinds_of, wilson
-from hardsight.cleaning.neighbours import angles_to, nearest_in_angle
-from hardsight.cleaning.outliers import find_outliers
+from hardsight.cleaning.classes import alike, confused_pairs, imbalance, several_in_one, wilson
+from hardsight.cleaning.kinds import KINDS, kinds_of
+from hardsight.cleaning.neighbours import angles_to, in_mixed_group, near_duplicates, nearest_in_angle
+from hardsight.cleaning.surroundings import find_outliers, margin_with_neighbours, surroundings
 
 
 def clusters(samples: int = 300, classes: int = 3, dim: int = 8, spread: float = 0.15) -> tuple[torch.Tensor, ...]:
@@ -129,13 +127,13 @@ def test_planted_outliers_are_the_farthest() -> None:
     generator = torch.Generator().manual_seed(2)
     features[:8] = torch.randn(8, 16, generator=generator) * torch.cat([torch.zeros(3), torch.ones(13)])
     centred, _, angles = around(features)
-    found = find_outliers(centred, labels, angles)
-    assert set(np.argsort(-found.class_angle)[:8]) == set(range(8))
-    assert found.found[:8].all()
-    assert found.found[8:].mean() < 0.02
+    class_angle, found = find_outliers(centred, labels, angles)
+    assert set(np.argsort(-class_angle)[:8]) == set(range(8))
+    assert found[:8].all()
+    assert found[8:].mean() < 0.02
     rotation = torch.linalg.qr(torch.randn(16, 16, generator=generator)).Q
-    rotated = find_outliers(2 * centred @ rotation, labels, angles)
-    np.testing.assert_allclose(rotated.class_angle, found.class_angle, atol=1e-3)
+    rotated, _ = find_outliers(2 * centred @ rotation, labels, angles)
+    np.testing.assert_allclose(rotated, class_angle, atol=1e-3)
 
 
 def test_a_sample_is_no_part_of_the_class_it_is_compared_with() -> None:
@@ -144,7 +142,7 @@ def test_a_sample_is_no_part_of_the_class_it_is_compared_with() -> None:
     lonely = torch.where(torch.arange(60) < 1, 2, labels % 2)
     centred, _, angles = around(features)
     # A class of this sample alone would otherwise be at no distance from it.
-    assert find_outliers(centred, lonely, angles).class_angle[0] > 1
+    assert find_outliers(centred, lonely, angles)[0][0] > 1
 
 
 def test_pairs_of_classes_that_nothing_tells_apart() -> None:

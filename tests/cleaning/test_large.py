@@ -10,8 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardsight.cleaning import combined, find_label_issues
-from hardsight.cleaning.confident import check_probabilities
-from hardsight.cleaning.probabilities import beliefs_of
+from hardsight.cleaning.confident import beliefs_of, check_probabilities
 
 Make = Callable[..., pa.Table]
 Noisy = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -54,7 +53,7 @@ def test_probabilities_are_checked_once(
         looks.append(given)
         check_probabilities(*given)
 
-    for module in ("confident", "issues", "probabilities"):
+    for module in ("confident", "issues"):
         monkeypatch.setattr(f"hardsight.cleaning.{module}.check_probabilities", check)
     find_label_issues(table, probabilities=probabilities)
     assert len(looks) == 1

@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from hardsight.cleaning.opening import Options, open_source
+from hardsight.cleaning.labelled import Scored
 from hardsight.cleaning.rebuilding import LOG_FILE, WAYS, rebuild, undo
-from hardsight.cleaning.scored import Scored
+from hardsight.cleaning.sources import Options, open_source
 from hardsight.datasets.interface import ArrayDataset
 
 HEADER = "id,label,expected,action,new_label"

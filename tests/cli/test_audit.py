@@ -311,7 +311,7 @@ def test_a_wrong_line_is_named(scores: Path) -> None:
 
 def test_what_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "scores.parquet").write_bytes(b"PAR1 nothing")
-    for path, sentence in (("scores.parquet", "is not a Parquet file"), ("none", "no run folder and no scores file")):
+    for path, sentence in (("scores.parquet", "is not a Parquet file"), ("none", "no run folder and no table")):
         result = run("audit", tmp_path / path)
         assert result.exit_code == 2
         assert sentence in result.stderr

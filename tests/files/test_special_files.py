@@ -14,7 +14,7 @@ import torch
 
 from hardsight import cleaning, datasets, models
 from hardsight.alignment.tables import read_joined
-from hardsight.cleaning.scored import read_scored
+from hardsight.cleaning.reading import read_scored
 from hardsight.datasets.cifar import read_cifar10
 from hardsight.datasets.digits import read_idx
 from hardsight.datasets.folders import text_lines

@@ -39,7 +39,7 @@ IMPORTED = (
     "hardsight.report", "hardsight.report.alignment_page", "hardsight.domains", "hardsight.dynamics.detector",
     "hardsight.alignment.tables", "sklearn.datasets", "scipy.io", "scipy.stats", "torch._dynamo", "matplotlib.figure",
     "jinja2", "rich.table", "rich.console", "rich.progress", "tomllib", "pyarrow.csv", "pyarrow.dataset",
-    "hardsight.cleaning.sources", "hardsight.demo", "hardsight.benchmark",
+    "hardsight.cleaning.reading", "hardsight.demo", "hardsight.benchmark",
     "hardsight_studies.engine.command", "hardsight_studies.engine.study", "hardsight_studies.engine.tables",
     "hardsight_studies.engine.figures", "hardsight_studies.engine.running", "hardsight_studies.engine.pages",
     "hardsight.engines.images", "hardsight.models", "torch.utils.data", "PIL.ImageOps", "PIL.PngImagePlugin",

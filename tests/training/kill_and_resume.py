@@ -21,8 +21,9 @@ from torch import nn
 
 from hardsight import training
 from hardsight.cleaning.audit_folder import write_audit
-from hardsight.cleaning.opening import output_of
-from hardsight.cleaning.scored import issues_of, read_scored
+from hardsight.cleaning.auditing import issues_of
+from hardsight.cleaning.reading import read_scored
+from hardsight.cleaning.sources import output_of
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader

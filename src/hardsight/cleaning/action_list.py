@@ -19,7 +19,7 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,20 +96,21 @@ def read_actions(path: Path | str) -> list[Action]:
             actions = [_action(path, reader.line_num, header, cells) for cells in reader if any(cells)]
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: it does not read as CSV ({error})") from None
-    _refuse_repeats(path, actions)
+    first: dict[str, int] = {}
+    for one in actions:
+        if first.setdefault(one.id, one.line) != one.line:
+            raise ValueError(
+                f"{path}, line {one.line}: id {one.id!r} must occur once; it is on line {first[one.id]} too"
+            )
     return actions
 
 
 def _header(path: Path, cells: list[str]) -> list[str]:
     header = [name.strip() for name in cells]
-    missing = [name for name in _NEEDED if name not in header]
-    if missing:
-        raise ValueError(f"{path} must have the columns {', '.join(_NEEDED)}; {', '.join(missing)} is missing")
-    repeated = [name for name in _NEEDED if header.count(name) > 1]
-    if repeated:
-        raise ValueError(
-            f"{path} must have the column {repeated[0]!r} once; it has it {header.count(repeated[0])} times"
-        )
+    wrong = next((name for name in _NEEDED if header.count(name) != 1), None)
+    if wrong is not None:
+        times = header.count(wrong)
+        raise ValueError(f"{path} must have each of the columns {', '.join(_NEEDED)} once; {wrong!r} {times} times")
     return header
 
 
@@ -133,16 +134,6 @@ def _action(path: Path, line: int, header: list[str], cells: list[str]) -> Actio
     if chosen == "relabel" and not row["new_label"]:
         raise ValueError(f"{path}, line {line}: new_label must be filled where the action is relabel; it is empty")
     return Action(row["id"], row["label"], chosen, row["new_label"], line)
-
-
-def _refuse_repeats(path: Path, actions: Sequence[Action]) -> None:
-    first: dict[str, int] = {}
-    for one in actions:
-        if one.id in first:
-            raise ValueError(
-                f"{path}, line {one.line}: id {one.id!r} must occur once; it is on line {first[one.id]} too"
-            )
-        first[one.id] = one.line
 
 
 def guarded(value: Any) -> str:

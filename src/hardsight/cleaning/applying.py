@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hardsight.cleaning.action_list import ACTIONS, Action, read_actions
 from hardsight.cleaning.columns import labels_of
-from hardsight.cleaning.scored import Scored
+from hardsight.cleaning.labelled import Scored
 from hardsight.names import unknown_name
 from hardsight.records import require_column
 from hardsight.validation import check_classes
@@ -79,21 +79,21 @@ class _Classes:
 
     def __init__(self, names: Sequence[str] | None) -> None:
         self.names = None if names is None else [str(name) for name in names]
-        if self.names is not None and len(set(self.names)) != len(self.names):
-            raise ValueError("class_names must all be different, or a name in the list could mean two classes")
         self._numbers = {name: at for at, name in enumerate(self.names or ())}
+        if self.names is not None and len(self._numbers) != len(self.names):
+            raise ValueError("class_names must all be different, or a name in the list could mean two classes")
 
     def name(self, number: int) -> str:
         return self.names[number] if self.names is not None and 0 <= number < len(self.names) else str(number)
 
     def number(self, text: str, line: int, column: str) -> int:
-        if self.names is None:
-            if re.fullmatch(r"-?\d+", text):
-                return int(text)
-            raise ValueError(f"line {line}: {column} must be a class number; got {text!r}")
         if text in self._numbers:
             return self._numbers[text]
-        raise unknown_name(f"line {line}: {column}", text, self.names, "class names")
+        if self.names is not None:
+            raise unknown_name(f"line {line}: {column}", text, self.names, "class names")
+        if re.fullmatch(r"-?\d+", text):
+            return int(text)
+        raise ValueError(f"line {line}: {column} must be a class number; got {text!r}")
 
 
 def apply_to(scored: Scored, actions: Path | str) -> tuple[pa.Table, Applied]:
@@ -114,18 +114,16 @@ def applied_rows(scored: Scored, actions: Path | str) -> tuple[pa.Table, np.ndar
     names, labels = _numbered(scored, table)
     listed = read_actions(actions)
     applied = apply_actions(listed, table.column("id").to_pylist(), torch.from_numpy(labels), class_names=names)
-    new = pa.array(applied.labels.numpy())
-    if not pa.types.is_integer(table.column("label").type):
-        new = pa.array(names).take(new)
     places, kept = np.full(len(labelled), -1), np.ones(len(labelled), bool)
     places[labelled], kept[labelled] = np.arange(len(labels)), applied.kept.numpy()
-    columns = {"id": scored.table.column("id"), "label": scored.table.column("label")}
-    columns["new_label"] = pa.chunked_array([new.take(pa.array(places, mask=~labelled))])
-    if names and pa.types.is_integer(table.column("label").type):
-        columns["new_label_name"] = pa.chunked_array([pa.array(names).take(columns["new_label"].combine_chunks())])
-    if "path" in scored.table.column_names:
-        columns["path"] = scored.table.column("path")
-    return pa.table(columns), kept, applied
+    new = pa.array(applied.labels.numpy()).take(pa.array(places, mask=~labelled))
+    columns = {name: scored.table.column(name) for name in ("id", "label", "path") if name in scored.table.column_names}
+    if pa.types.is_integer(table.column("label").type):
+        columns |= {"new_label": new} | ({"new_label_name": pa.array(names).take(new)} if names else {})
+    else:
+        columns["new_label"] = pa.array(names).take(new)
+    order = [name for name in ("id", "label", "new_label", "new_label_name", "path") if name in columns]
+    return pa.table({name: columns[name] for name in order}), kept, applied
 
 
 def _numbered(scored: Scored, table: pa.Table) -> tuple[list[str] | None, np.ndarray]:

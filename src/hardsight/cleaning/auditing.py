@@ -12,21 +12,20 @@ import torch
 from torch import Tensor
 
 from hardsight.cleaning.advice import Advice, advice_on, advise_folder
-from hardsight.cleaning.audit_folder import audited_table, write_audit
-from hardsight.cleaning.exporting import export
-from hardsight.cleaning.findings import find, margin_with_neighbours, surroundings_or_note
+from hardsight.cleaning.audit_folder import audited_table, export, write_audit
+from hardsight.cleaning.confident import with_scores
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
-from hardsight.cleaning.kinds import Findings
-from hardsight.cleaning.labelled import Labelled, few_of_a_class
-from hardsight.cleaning.opening import Opened, Options, open_source
-from hardsight.cleaning.probabilities import with_scores
+from hardsight.cleaning.kinds import Findings, find
+from hardsight.cleaning.labelled import Labelled, Scored
+from hardsight.cleaning.reading import read_scored
 from hardsight.cleaning.rebuilding import Rebuilt, rebuild
-from hardsight.cleaning.scored import Scored, issues_of, read_scored
+from hardsight.cleaning.sources import Opened, Options, open_source
 from hardsight.cleaning.summary import as_html, as_text
+from hardsight.cleaning.surroundings import margin_with_neighbours, surroundings
 from hardsight.engines.images import thumbnails
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head, record_head
-from hardsight.records import AUDIT_FILE, read_table, write_table
+from hardsight.records import AUDIT_FILE, check_ids, read_table, require_column, write_table
 
 THUMBNAILS_FILE = "thumbnails.parquet"
 
@@ -163,12 +162,19 @@ def of_opened(
 
 def _of_scores(opened: Opened, scored: Scored, score: str | Sequence[str] | None, estimate: str) -> Audit:
     """The audit of a table that has scores."""
-    without = scored.table.column("label").is_null() if "label" in scored.table.column_names else None
-    issues = issues_of(scored, score, estimate)
-    ids = scored.table.column("id").filter(without)
-    issues, findings = find(scored, issues)
+    issues, findings = find(scored, issues_of(scored, score, estimate))
+    ids = scored.table.column("id").filter(scored.table.column("label").is_null())
     left_out = pa.table({"id": ids, "reason": pa.array(["no label"] * len(ids), pa.string())})
     return Audit(scored, issues, left_out, findings, opened)
+
+
+def issues_of(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> LabelIssues:
+    """`find_label_issues` of a table of scores; class names are used where the labels are numbers that they name."""
+    for column in ("id", "label"):
+        require_column(scored.table, column)
+    check_ids(scored.table.column("id"))
+    names = scored.class_names if pa.types.is_integer(scored.table.schema.field("label").type) else None
+    return find_label_issues(scored.table, score, class_names=names, estimate=estimate)
 
 
 def _of_labelled(
@@ -183,44 +189,57 @@ def _of_labelled(
 ) -> Audit:
     """The audit of labels beside features or probabilities."""
     kept, left_out = given.judged()
-    labels = torch.from_numpy(kept.codes)
+    labels, classes = torch.from_numpy(kept.codes), len(kept.classes)
     table = kept.table.set_column(1, "label", pa.array(kept.codes))
-    probabilities, features = kept.probabilities, kept.features
-    head = None
-    if probabilities is None:
-        few_of_a_class(kept.codes, kept.classes)
-        head = fit_head(features, labels, folds, groups=kept.groups, num_classes=len(kept.classes), estimator=estimator,
+    head, around, notes = None, None, ()
+    if kept.probabilities is None:
+        _check_classes(kept)
+        head = fit_head(kept.features, labels, folds, groups=kept.groups, num_classes=classes, estimator=estimator,
                         seed=seed)  # fmt: skip
-        probabilities = head.probabilities()
-    beliefs = probabilities if isinstance(probabilities, Tensor) else torch.from_numpy(np.array(probabilities))
+    given_beliefs = kept.probabilities if head is None else head.probabilities()
+    beliefs = given_beliefs if isinstance(given_beliefs, Tensor) else torch.from_numpy(np.array(given_beliefs))
     table = with_scores(table, beliefs)
     if head is not None and head.weight is not None:
         for one, values in head.score(("avh", "angular_margin")).items():
-            field = pa.field(one, pa.float64(), metadata=SCORES[one].describe(len(kept.classes)))
+            field = pa.field(one, pa.float64(), metadata=SCORES[one].describe(classes))
             table = table.append_column(field, pa.array(values.double().numpy()))
-    around, note = None, None
-    if features is not None and len(labels) > 1:
-        around, note = surroundings_or_note(features, labels, kept.groups)
+    if kept.features is not None and len(labels) > 1:
+        try:
+            around = surroundings(kept.features, labels, kept.groups)
+        except ImportError as missing:
+            # Of very many samples they need a library that may be absent.
+            notes = (f"neighbours, near duplicates and outliers were not looked for: {missing}",)
     if around is not None:
         # A network that saw all samples would have learned a sample's label from others of its group.
         recorded = head is not None and estimator is None and kept.groups is None
-        said = record_head(features, labels, num_classes=len(kept.classes), seed=seed) if recorded else beliefs
-        columns = [*around.scores.items(), margin_with_neighbours(around, said, labels)]
-        for field, numbers in columns:
+        said = record_head(kept.features, labels, num_classes=classes, seed=seed) if recorded else beliefs
+        for field, numbers in (*around.scores.items(), margin_with_neighbours(around, said, labels)):
             table = table.append_column(field, pa.array(numbers))
     names = kept.class_names
     issues = find_label_issues(table, score, class_names=names, probabilities=beliefs, estimate=estimate)
     # Where numbers stand for classes that were given as text, these are their names.
     scored = Scored(table, names or [str(one) for one in kept.classes.to_pylist()], opened.name, opened.path)
-    issues, findings = find(scored, issues, beliefs=beliefs, around=around, note=note)
+    issues, findings = find(scored, issues, beliefs=beliefs, around=around, notes=notes)
     if names is None:
-        # The classes as they were given, where numbers stood for them.
         issues = replace(issues, table=_with_classes(issues.table, kept.classes))
-        table = _with_classes(table, kept.classes)
-    return Audit(Scored(table, names, opened.name, opened.path), issues, left_out, findings, opened)
+        scored = Scored(_with_classes(table, kept.classes), None, opened.name, opened.path)
+    return Audit(scored, issues, left_out, findings, opened)
+
+
+def _check_classes(given: Labelled) -> None:
+    """A class with a single sample has none to learn from when that one is judged."""
+    counts = np.bincount(given.codes, minlength=len(given.classes))
+    alone = np.flatnonzero(counts == 1)
+    if len(alone):
+        raise ValueError(
+            "every class must have at least 2 samples, one to learn from when the other is judged; "
+            f"{given.classes[int(alone[0])].as_py()!r} has 1 (classes with one sample: {len(alone)}): leave it out or "
+            "join it to another"
+        )
 
 
 def _with_classes(table: pa.Table, classes: pa.Array) -> pa.Table:
+    """The classes as they were given, where numbers stood for them."""
     for name in ("label", "expected", "predicted"):
         if name in table.column_names:
             column = classes.take(table.column(name).combine_chunks())

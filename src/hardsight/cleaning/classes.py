@@ -1,5 +1,6 @@
 """What is the matter with classes: confused pairs, small classes, classes that look like one or like several."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardsight.cleaning.estimate import fit_two_humps
-from hardsight.cleaning.kinds import wilson
 from hardsight.geometry import directions, widen
 
 # Pairs of labels and expected classes that are listed.
@@ -72,12 +72,10 @@ def alike(
     members = _members(labels.numpy(), classes)
     found = []
     for one, other in pairs.tolist():
-        odds = [
-            (beliefs[members[label], one].double().clamp(min=1e-12).log()
-             - beliefs[members[label], other].double().clamp(min=1e-12).log()).numpy()
-            for label in (one, other)
-        ]  # fmt: skip
-        auroc, low, high = _auroc(*odds)
+        logarithms = [
+            beliefs[members[label]][:, [one, other]].double().clamp(min=1e-12).log() for label in (one, other)
+        ]
+        auroc, low, high = _auroc(*((own[:, 0] - own[:, 1]).numpy() for own in logarithms))
         if auroc < _APART:
             found.append({"labels": [names[one], names[other]], "auroc": auroc, "low": low, "high": high})
     return sorted(found, key=lambda pair: pair["auroc"])
@@ -126,12 +124,20 @@ def _members(labels: np.ndarray, classes: int, kept: np.ndarray | None = None) -
 
 def _auroc(higher: np.ndarray, lower: np.ndarray) -> tuple[float, float, float]:
     """How often a value of the first is above one of the second, ties counted half, and the interval of that."""
-    from scipy.stats import rankdata
+    from sklearn.metrics import roc_auc_score
 
     m, n = len(higher), len(lower)
-    ranks = rankdata(np.concatenate([higher, lower]))
-    auroc = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+    auroc = float(roc_auc_score(np.repeat([1, 0], [m, n]), np.concatenate([higher, lower])))
     first, second = auroc / (2 - auroc), 2 * auroc**2 / (1 + auroc)
     variance = (auroc * (1 - auroc) + (m - 1) * (first - auroc**2) + (n - 1) * (second - auroc**2)) / (m * n)
     half = _NORMAL * float(np.sqrt(max(variance, 0.0)))
     return auroc, max(0.0, auroc - half), min(1.0, auroc + half)
+
+
+def wilson(count: int, samples: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's score."""
+    share, spread = count / samples, _NORMAL**2 / samples
+    middle = share + spread / 2
+    half = _NORMAL * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
+    # What rounding adds must not cut off a share that was seen.
+    return min(share, max(0.0, (middle - half) / (1 + spread))), max(share, min(1.0, (middle + half) / (1 + spread)))

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from hardsight.hardness import SCORES
-from hardsight.records import is_shown as is_shown
-from hardsight.records import require_column as require_column
+from hardsight.records import is_shown, require_column
 
 # What samplers, issues and slices treat as facts about a sample, never as a score of it.
 FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split", "suspicion", "rank"})
@@ -18,10 +17,9 @@ FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split
 
 def direction_of(field: pa.Field) -> bool | None:
     """Whether larger is harder: from the column's own description, else from the registry; None where nobody says."""
-    written = (field.metadata or {}).get(b"direction", b"").decode(errors="replace")
-    if written in ("larger is harder", "larger is easier"):
-        harder: bool | None = written == "larger is harder"
-        return harder
+    written = (field.metadata or {}).get(b"direction", b"")
+    if written in (b"larger is harder", b"larger is easier"):
+        return bool(written == b"larger is harder")
     return SCORES[field.name].larger_is_harder if field.name in SCORES else None
 
 
@@ -39,11 +37,8 @@ def score_names(table: pa.Table) -> list[str]:
 
 def title_of(field: pa.Field) -> str:
     """The score's name for people: as its column says, else as the registry does, else the column's name."""
-    written = (field.metadata or {}).get(b"title")
-    if written:
-        title: str = written.decode(errors="replace")
-        return title
-    return SCORES[field.name].title if field.name in SCORES else field.name
+    written: str = (field.metadata or {}).get(b"title", b"").decode(errors="replace")
+    return written or (SCORES[field.name].title if field.name in SCORES else field.name)
 
 
 def hardness_values(table: pa.Table, name: str) -> np.ndarray:

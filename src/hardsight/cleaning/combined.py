@@ -103,13 +103,9 @@ def combined_scores(
         "smoothed_last_posterior": posterior_doubt(smoothed_last, labels),
     }
     columns = {name: values.double().cpu().numpy() for name, values in found.items()}
-    return columns | rank_combinations({**hardness, **columns})
-
-
-def rank_combinations(hardness: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The mean rank of each of `RANK_COMBINATIONS` all of whose parts are there; in [0, 1]."""
-    whole = {name: parts for name, parts in RANK_COMBINATIONS.items() if set(parts) <= set(hardness)}
-    return {name: rank_average([hardness[part] for part in parts]) for name, parts in whole.items()}
+    known = {**hardness, **columns}
+    whole = {name: parts for name, parts in RANK_COMBINATIONS.items() if set(parts) <= set(known)}
+    return columns | {name: rank_average([known[part] for part in parts]) for name, parts in whole.items()}
 
 
 RANK_COMBINATIONS = {

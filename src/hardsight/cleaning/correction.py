@@ -44,17 +44,17 @@ class Fitting:
 
 @dataclass(frozen=True)
 class CorrectionReport:
-    """What a correction did, counted against the true labels. `repaired - damaged` is what it gained."""
+    """What a correction did, counted against the true labels. `repaired - damaged` is what it gained.
+
+    Wrong labels are `repaired`, or `still_wrong` where they became another wrong class; right ones are `damaged`.
+    """
 
     samples: int
     wrong_before: int
     wrong_after: int
     repaired: int
-    """Wrong labels made right."""
     damaged: int
-    """Right labels made wrong."""
     still_wrong: int
-    """Wrong labels changed to another wrong class."""
 
 
 def correct_labels(

@@ -1,10 +1,11 @@
 """`find_label_issues`: which labels are probably wrong, how many of them, and what they probably should be."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -16,11 +17,17 @@ from hardsight.cleaning.columns import (
     require_rows,
     score_names,
     share_below,
+    share_below_within,
 )
-from hardsight.cleaning.confident import check_probabilities, expected_issues, in_pieces, joint_of_checked
+from hardsight.cleaning.confident import (
+    beliefs_of,
+    check_probabilities,
+    expected_issues,
+    in_pieces,
+    joint_of_checked,
+    with_scores,
+)
 from hardsight.cleaning.estimate import fit_two_humps
-from hardsight.cleaning.probabilities import beliefs_of, with_scores
-from hardsight.cleaning.reasons import reasons_of
 from hardsight.names import check_name
 from hardsight.validation import check_classes
 
@@ -42,6 +49,14 @@ PREFERRED = (
     "el2n_mean", "aum", "angular_margin_last", "margin_last", "angular_margin_mean", "confidence_mean", "loss_mean",
     "angular_margin", "margin", "el2n", "confidence", "loss", "avh_last", "avh", "avh_mean",
 )  # fmt: skip
+# A score is worth naming of the samples that are among these shares of the hardest.
+_EXTREME, _HIGH = 0.01, 0.05
+_NAMED = 3
+# What a recorder says beside its scores.
+NEVER_LEARNED = "never_learned"
+# A 64-bit code says which reasons hold: two bits a score, and four for the rest.
+_MOST_SCORES = 30
+_SUSPICION = {"kind": "score", "title": "Suspicion", "direction": "larger is harder", "range": "[0, 1]"}
 # Mean margins over training: negative where another class was ahead of the label on average.
 _MEAN_MARGINS = ("aum", "angular_margin_mean")
 
@@ -121,7 +136,8 @@ def find_label_issues(
     # Stable, so that equal samples keep the table's order whatever the platform.
     order = np.argsort(np.where(ranked, -suspicion, np.inf), kind="stable")
     expected = _expected(table, labels, beliefs)
-    disagrees = _disagrees(labels, expected)
+    # Where the model's own choice is another class than the label.
+    disagrees = np.zeros(len(labels), bool) if expected.null_count else np.asarray(expected) != labels
     ranks = np.arange(1, len(order) + 1)
     found: dict[str, pa.Array | pa.ChunkedArray] = {
         "id": table.column("id").take(pa.array(order)),
@@ -131,28 +147,25 @@ def find_label_issues(
         "suspicion": pa.array(suspicion[order], pa.float64(), from_pandas=True),
         "rank": pa.array(ranks, pa.int64(), mask=~ranked[order]),
         "issue": pa.array(ranks <= estimated),
-        "reasons": reasons_of(table, names, labels, disagrees).take(pa.array(order)),
+        "reasons": _reasons(table, names, labels, disagrees).take(pa.array(order)),
     }
     one_look = how == "disagreement" and _mean_margin(table) is None
     over_training = how == "disagreement" and not one_look
     agreed = int((~disagrees[order[:estimated]]).sum()) if over_training and not expected.null_count else None
-    return LabelIssues(_described(found), estimated, how, tuple(names), labelled[order], one_look, agreed)
+    suspicious = pa.field("suspicion", pa.float64(), metadata=_SUSPICION)
+    described = pa.table(found)
+    described = described.set_column(described.column_names.index("suspicion"), suspicious, described["suspicion"])
+    return LabelIssues(described, estimated, how, tuple(names), labelled[order], one_look, agreed)
 
 
 def _check_kinds(table: pa.Table) -> None:
     """Classes numbered in one column and named in another differ everywhere."""
-    label = table.schema.field("label").type
-    for name in ("expected", "predicted"):
-        kind = table.schema.field(name).type if name in table.column_names else label
-        if _are_numbers(kind) != _are_numbers(label):
-            raise TypeError(
-                f"column {name!r} must hold classes of the same kind as 'label'; label holds {label}, it {kind}"
-            )
-
-
-def _are_numbers(kind: pa.DataType) -> bool:
-    numbers: bool = pa.types.is_integer(kind.value_type if pa.types.is_dictionary(kind) else kind)
-    return numbers
+    kinds = {name: table.schema.field(name).type for name in ("label", "expected", "predicted")
+             if name in table.column_names}  # fmt: skip
+    plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+    if len({pa.types.is_integer(kind) for kind in plain.values()}) > 1:
+        said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
+        raise TypeError(f"columns of classes must all hold integers, or all text; {said}")
 
 
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
@@ -196,7 +209,8 @@ def _estimate(
 ) -> tuple[int, str]:
     check_name("estimate", how, ESTIMATES)
     if how == "auto":
-        how = "confident_joint" if beliefs is not None else "disagreement" if _can_disagree(table) else "mixture"
+        differs = _mean_margin(table) is not None or "predicted" in table.column_names
+        how = "confident_joint" if beliefs is not None else "disagreement" if differs else "mixture"
     if how == "confident_joint":
         if beliefs is None:
             raise ValueError('estimate="confident_joint" needs probabilities; got none')
@@ -205,10 +219,6 @@ def _estimate(
         return _disagreements(table, labels), how
     # Ranks are spread evenly by construction: humps are looked for in each score itself.
     return int(np.median([fit_two_humps(column).count for column in columns])), how
-
-
-def _can_disagree(table: pa.Table) -> bool:
-    return _mean_margin(table) is not None or "predicted" in table.column_names
 
 
 def _mean_margin(table: pa.Table) -> str | None:
@@ -241,11 +251,6 @@ def _likeliest(beliefs: Tensor, labels: Tensor) -> tuple[Tensor]:
     return (torch.where(beliefs.amax(1) > beliefs.gather(1, labels).squeeze(1), beliefs.argmax(1), own),)
 
 
-def _disagrees(labels: np.ndarray, expected: pa.Array) -> np.ndarray:
-    """Where the model's own choice is another class than the label."""
-    return np.zeros(len(labels), bool) if expected.null_count else np.asarray(expected) != labels
-
-
 def _names(labels: np.ndarray, expected: pa.Array, class_names: Sequence[str] | None) -> dict[str, pa.Array]:
     if class_names is None:
         return {}
@@ -261,9 +266,55 @@ def _names(labels: np.ndarray, expected: pa.Array, class_names: Sequence[str] | 
     return {"label_name": known.take(pa.array(labels)), "expected_name": known.take(expected)}
 
 
-def _described(columns: dict[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    table = pa.table(columns)
-    field = table.schema.field("suspicion").with_metadata(
-        {"kind": "score", "title": "Suspicion", "direction": "larger is harder", "range": "[0, 1]"}
+def _reasons(table: pa.Table, ranked_by: Sequence[str], labels: np.ndarray, disagrees: np.ndarray) -> pa.Array:
+    """One line a sample, as a dictionary-encoded column: a million samples share a few hundred different lines."""
+    names = list(dict.fromkeys([*ranked_by, *score_names(table)]))[:_MOST_SCORES]
+    code = np.zeros(len(labels), np.uint64)
+    for bit, holds in enumerate(_facts(table, names, labels, disagrees)):
+        code |= holds.astype(np.uint64) << np.uint64(bit)
+    found, inverse = np.unique(code, return_inverse=True)
+    lines = [_line(int(one), names) for one in found]
+    return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1), pa.int32()), pa.array(lines, pa.string()))
+
+
+def _facts(table: pa.Table, names: Sequence[str], labels: np.ndarray, disagrees: np.ndarray) -> Iterator[np.ndarray]:
+    """What can be said of a sample, in the order of the bits that `_line` reads."""
+    yield disagrees
+    never = NEVER_LEARNED in table.column_names and pa.types.is_boolean(table.schema.field(NEVER_LEARNED).type)
+    yield pc.fill_null(table.column(NEVER_LEARNED), False).to_numpy() if never else np.zeros(len(labels), bool)
+    first = hardness_values(table, names[0])
+    yield np.isnan(first)
+    of_class = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    members = np.bincount(of_class, weights=~np.isnan(first))[of_class]
+    yield _among_hardest(share_below_within(first, labels), members) <= _EXTREME
+    for name in names:
+        values = hardness_values(table, name)
+        among = _among_hardest(share_below(values), (~np.isnan(values)).sum())
+        yield among <= _EXTREME
+        yield (among > _EXTREME) & (among <= _HIGH)
+
+
+def _among_hardest(below: np.ndarray, samples: np.ndarray | np.integer) -> np.ndarray:
+    """The share of the hardest samples, itself counted, that a sample is the last of: of two no one is a hundredth."""
+    return 1 - below * (samples - 1) / np.maximum(samples, 1)
+
+
+def _line(code: int, names: Sequence[str]) -> str:
+    expects, never, missing, of_class, *by = (bool(code >> bit & 1) for bit in range(4 + 2 * len(names)))
+    extreme = [name for name, holds in zip(names, by[::2], strict=True) if holds]
+    high = [name for name, holds in zip(names, by[1::2], strict=True) if holds]
+    said = (
+        (expects, "the model expects another class"),
+        (never, "never learned"),
+        (extreme, f"hardest 1 % by {_few(extreme)}"),
+        (high, f"hardest 5 % by {_few(high)}"),
+        (of_class, "hardest 1 % of its class"),
+        (missing, "its score is missing"),
     )
-    return table.cast(table.schema.set(table.schema.get_field_index("suspicion"), field))
+    return "; ".join(text for holds, text in said if holds)
+
+
+def _few(names: Sequence[str]) -> str:
+    # Scores of one model agree mostly: the first few say it, a list of all says no more.
+    shown = names if len(names) <= _NAMED + 1 else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)

@@ -13,18 +13,22 @@
 A sample is of at most one of the first three, and may be of any of the others.
 """  # noqa: E501
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from hardsight.cleaning.confident import class_thresholds, confident_class, in_pieces
-from hardsight.cleaning.duplicates import in_mixed_group
+from hardsight.cleaning.classes import alike, confused_pairs, imbalance, several_in_one, wilson
+from hardsight.cleaning.confident import PROBABILITIES, beliefs_of, class_thresholds, confident_class, in_pieces
+from hardsight.cleaning.issues import LabelIssues
+from hardsight.cleaning.labelled import Scored
+from hardsight.cleaning.neighbours import in_mixed_group
+from hardsight.cleaning.surroundings import Surroundings
 
 KINDS = ("mislabelled", "ambiguous", "hard", "outlier", "near_duplicate", "leakage", "conflict")
 # What the intervals of the counts say, for pages and files.
@@ -33,7 +37,6 @@ INTERVAL = (
     "the way of counting unchanged; near duplicates are counted in this data and have none"
 )
 _RESAMPLES = 500
-_NORMAL = 1.959964
 
 
 @dataclass(frozen=True)
@@ -128,15 +131,6 @@ def _two_likeliest(beliefs: Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.
     return own.double().numpy(), torch.stack([first, second], 1).numpy(), close.numpy()
 
 
-def wilson(count: int, samples: int) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's score."""
-    share, spread = count / samples, _NORMAL**2 / samples
-    middle = share + spread / 2
-    half = _NORMAL * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
-    # What rounding adds must not cut off a share that was seen.
-    return min(share, max(0.0, (middle - half) / (1 + spread))), max(share, min(1.0, (middle + half) / (1 + spread)))
-
-
 def _counted(name: str, mask: np.ndarray) -> Count:
     count = int(mask.sum())
     if name in ("near_duplicate", "leakage", "conflict"):
@@ -180,21 +174,123 @@ def _reasons(
 ) -> pa.Array:
     """What to say of each sample beside its scores; empty for most."""
     said: list[Any] = [""] * len(found["mislabelled"])
+    sizes = np.bincount(groups[groups >= 0], minlength=1) if groups is not None else np.zeros(0, np.int64)
 
-    def add(name: str, text: Any) -> None:
-        for at in np.flatnonzero(found.get(name, np.zeros(0, bool))):
-            said[at] = "; ".join(part for part in (said[at], text(at)) if part)
+    def pair(at: int) -> str:
+        assert between is not None
+        first, second = (str(code) if names is None else names[code] for code in between[at])
+        return f"between {first} and {second}"
 
-    def class_name(code: int) -> str:
-        return str(code) if names is None else names[code]
-
-    if between is not None:
-        first, second = between[:, 0].tolist(), between[:, 1].tolist()
-        add("ambiguous", lambda at: f"between {class_name(first[at])} and {class_name(second[at])}")
-    add("outlier", lambda at: "far from every class")
-    if groups is not None:
-        sizes = np.bincount(groups[groups >= 0]) if (groups >= 0).any() else np.zeros(0, np.int64)
-        add("near_duplicate", lambda at: f"one of {sizes[groups[at]]} near duplicates")
-    add("leakage", lambda at: "in several splits")
-    add("conflict", lambda at: "with different labels")
+    texts: dict[str, Callable[[int], str]] = {
+        "ambiguous": pair,
+        "outlier": lambda at: "far from every class",
+        "near_duplicate": lambda at: f"one of {sizes[groups[at]]} near duplicates",  # type: ignore[index]
+        "leakage": lambda at: "in several splits",
+        "conflict": lambda at: "with different labels",
+    }
+    for name, text in texts.items():
+        for at in np.flatnonzero(found.get(name, np.zeros(0, bool))).tolist():
+            said[at] = f"{said[at]}; {text(at)}" if said[at] else text(at)
     return pa.array(said, pa.string()).dictionary_encode()
+
+
+def find(
+    scored: Scored,
+    issues: LabelIssues,
+    *,
+    beliefs: Tensor | None = None,
+    around: Surroundings | None = None,
+    notes: tuple[str, ...] = (),
+) -> tuple[LabelIssues, Findings]:
+    """What there is beside the ranking, and the ranking with kinds and with reasons that name them.
+
+    `beliefs` are the probabilities of the table's samples, where it has none itself; `around` is what their features
+    say. Without either, a table of scores has only what its columns allow.
+    """
+    rows = np.sort(issues.order)
+    order = np.searchsorted(rows, issues.order)
+    whole = len(rows) == scored.table.num_rows
+    table = scored.table if whole else scored.table.take(pa.array(rows))
+    if beliefs is None and PROBABILITIES in table.column_names:
+        beliefs = beliefs_of(table)
+    labels, expected, names = _numbered(issues, order, beliefs, scored.class_names)
+    issue = np.zeros(len(labels), bool)
+    issue[order[: issues.estimated]] = True
+    near = "neighbour_disagreement"
+    groups = around.groups if around is not None else _codes(table, "duplicate_group")
+    kinds = kinds_of(
+        labels,
+        expected,
+        issue,
+        beliefs=beliefs,
+        disagreement=table.column(near).to_numpy() if near in table.column_names else None,
+        outlier=None if around is None else around.outlier,
+        groups=groups,
+        splits=_codes(table, "split"),
+        class_names=[str(one) for one in names],
+        estimate=issues.estimate,
+    )
+    classes: dict[str, Any] = {"imbalance": imbalance(labels, names)}
+    if expected is not None:
+        classes["confused"] = confused_pairs(labels, expected, issue, names)
+    if beliefs is not None:
+        classes["alike"] = alike(beliefs, torch.from_numpy(labels), names)
+    columns = {"kinds": kinds.kinds.take(pa.array(order))}
+    if around is not None:
+        columns |= _placed(around, order)
+        copies = around.groups >= 0
+        copies[np.unique(around.groups, return_index=True)[1]] = False
+        classes["several"] = several_in_one(around.features, torch.from_numpy(labels), issue | copies, names)
+    found = issues.table.append_column("kinds", columns["kinds"])
+    reasons = _joined(found.column("reasons"), kinds.reasons.take(pa.array(order)))
+    found = found.set_column(found.column_names.index("reasons"), "reasons", reasons)
+    return replace(issues, table=found), Findings(columns, kinds.counts, classes, notes)
+
+
+def _numbered(
+    issues: LabelIssues, order: np.ndarray, beliefs: Tensor | None, class_names: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray | None, list[Any]]:
+    """Labels and expected classes as numbers in the order of the rows, and what the numbers stand for."""
+    known = not issues.table.column("expected").null_count
+    found = [issues.table.column(name).to_numpy() for name in ("label", *(["expected"] if known else []))]
+    values = np.unique(np.concatenate(found)) if beliefs is None else np.arange(beliefs.shape[1])
+    numbered = []
+    for one in found:
+        codes = np.empty(len(order), np.int64)
+        codes[order] = np.searchsorted(values, one)
+        numbered.append(codes)
+    named = class_names is not None and values.dtype.kind in "iu" and int(values.max()) < len(class_names)
+    names = [class_names[int(one)] for one in values] if class_names is not None and named else values.tolist()
+    return numbered[0], numbered[1] if known else None, names
+
+
+def _joined(reasons: pa.ChunkedArray, more: pa.Array) -> pa.ChunkedArray:
+    first, second = reasons.cast(pa.string()), more.cast(pa.string())
+    both = pc.binary_join_element_wise(first, second, "; ")
+    return pc.if_else(pc.equal(second, ""), first, pc.if_else(pc.equal(first, ""), second, both)).dictionary_encode()
+
+
+def _placed(around: Surroundings, order: np.ndarray) -> Mapping[str, pa.Array]:
+    """Where each sample is, and its neighbours as places in the order of the ranking."""
+    places = np.empty(len(order), np.int32)
+    places[order] = np.arange(len(order), dtype=np.int32)
+    near = places[around.neighbours.cpu().numpy()[order]]
+    offsets = np.arange(0, near.size + 1, near.shape[1], dtype=np.int32)
+    return {
+        "x": pa.array(around.plane[order, 0].astype(np.float32)),
+        "y": pa.array(around.plane[order, 1].astype(np.float32)),
+        "neighbours": pa.ListArray.from_arrays(pa.array(offsets), pa.array(near.reshape(-1))),
+        "duplicate_group": pa.array(around.groups[order], pa.int32(), mask=around.groups[order] < 0),
+    }
+
+
+def _codes(table: pa.Table, name: str) -> np.ndarray | None:
+    """The different values of a column as numbers, -1 for null; None without the column."""
+    if name not in table.column_names:
+        return None
+    column = table.column(name).combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    indices = column.dictionary_encode().indices
+    codes: np.ndarray = indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes

@@ -1,4 +1,4 @@
-"""Nearest neighbours by angle: exactly by tiles, or, of many samples, by an index that finds nearly all of them."""
+"""Nearest neighbours by angle, exactly or by an index that finds nearly all of them; and near duplicates."""
 
 from typing import Any
 
@@ -16,6 +16,8 @@ _TILE = 2**23
 # The index: links and breadth of the graph, and how many of the true neighbours it must find of rows that are compared
 # with all, as many as `_TRIED`.
 _LINKS, _BREADTH, _RECALL, _TRIED = 24, 80, 0.98, 1000
+# Near duplicates are closer than this part of the median angle to the last of a sample's neighbours.
+CLOSE = 0.35
 
 
 def nearest_in_angle(
@@ -125,3 +127,56 @@ def _faiss(samples: int) -> Any:
         ) from None
     faiss.omp_set_num_threads(torch.get_num_threads())
     return faiss
+
+
+def near_duplicates(
+    features: Float[Tensor, "samples dim"],
+    neighbours: Int[Tensor, "samples k"],
+    angles: Float[Tensor, "samples k"],
+    within: float | None = None,
+) -> np.ndarray:
+    """The number of each sample's group of near duplicates, from 0 in the order of the samples; -1 where it has none.
+
+    Near duplicates are at most `within` radians apart, or by a chain of such. Left out, it is 0.35 times the median of
+    the angles to the last neighbour, whatever the scale of the encoder's angles. Equal rows are always one group, also
+    where there are more of them than neighbours.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(neighbours)
+    if within is None:
+        within = CLOSE * float(angles[:, -1].median())
+    near = (angles <= within).cpu().numpy()
+    first, place = np.nonzero(near)
+    second = neighbours.cpu().numpy()[first, place]
+    equal = _first_equal(features)
+    first, second = np.concatenate([first, np.arange(count)]), np.concatenate([second, equal])
+    edges = coo_array((np.ones(len(first), bool), (first, second)), shape=(count, count))
+    component = connected_components(edges, directed=False)[1]
+    sizes = np.bincount(component)
+    several = sizes[component] > 1
+    groups = np.full(count, -1, np.int32)
+    # Components are numbered by their first sample already; those of one sample are no group.
+    groups[several] = np.unique(component[several], return_inverse=True)[1]
+    return groups
+
+
+def in_mixed_group(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Which samples are in a group whose members have several values; a value of -1 is none."""
+    known = (groups >= 0) & (values >= 0)
+    if not known.any():
+        return np.zeros(len(groups), bool)
+    pairs = np.unique(np.stack([groups[known], values[known]]), axis=1)
+    mixed = np.bincount(pairs[0], minlength=int(groups.max()) + 1) > 1
+    found: np.ndarray = (groups >= 0) & mixed[groups]
+    return found
+
+
+def _first_equal(features: Tensor) -> np.ndarray:
+    """For each row the place of the first row with the same bits."""
+    rows = np.ascontiguousarray(features.cpu().numpy())
+    whole = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
+    _, firsts, which = np.unique(whole, return_index=True, return_inverse=True)
+    first: np.ndarray = firsts[which.reshape(-1)]
+    return first

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from hardsight.cleaning.applying import LABELS_FILE, Applied, applied_rows
-from hardsight.cleaning.scored import Scored
-from hardsight.cleaning.sources import read_rows
+from hardsight.cleaning.labelled import Scored
+from hardsight.cleaning.reading import read_rows
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.files import LARGEST_TEXT, read_bytes
 from hardsight.names import check_name

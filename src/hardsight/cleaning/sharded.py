@@ -4,17 +4,18 @@ The count and the order of the suspects are found in a few passes that add up co
 are ever held, at most a million.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from hardsight.cleaning.columns import direction_of, score_names
+from hardsight.cleaning.columns import direction_of, hardness_values, score_names
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.issues import PREFERRED, LabelIssues, find_label_issues
-from hardsight.cleaning.scored import Scored
+from hardsight.cleaning.labelled import Scored
 from hardsight.engines.shards import read_mark
 from hardsight.engines.statistics import Orders, ScoreShards, counts, open_score_shards, order_statistics
 from hardsight.files.parquet import Parquet
@@ -46,9 +47,9 @@ def find_issues_of_shards(
         raise ValueError(f"score must be known for at least one sample; {name} is missing for all of {shards.rows:,}")
     marks = [read_mark(file) for file in shards.files]
     if estimate == "mixture":
-        sample = shards.total(_Sample(name, max(1, -(-known // _FITTED)))).values
-        found = fit_two_humps(sample if harder else -sample)
-        estimated = round(found.count * known / len(sample))
+        every = partial(_every, name=name, step=max(1, -(-known // _FITTED)))
+        sample = np.concatenate(list(shards.each(every, shards.files)))
+        estimated = round(fit_two_humps(sample).count * known / len(sample))
     else:
         estimated = sum(mark["agreeing"] for mark in marks)
         estimated = known - estimated
@@ -56,18 +57,22 @@ def find_issues_of_shards(
     # The last sample that is listed, and all that are harder.
     last = known - listed if harder else listed - 1
     edge = order_statistics(shards, name, np.array([[last]]))
-    table = shards.total(_Hardest(name, bool(harder), float(edge.values[0, 0]), listed)).table
+    least = float(edge.values[0, 0]) if harder else -float(edge.values[0, 0])
+    hardest = partial(_hardest, name=name, least=least, listed=listed)
+    table = shards.schema().empty_table()
+    for part in shards.each(hardest, shards.files):
+        table = _trimmed(pa.concat_tables([table, part]), name, listed)
     issues = find_label_issues(table, name, estimate="disagreement")
-    return _with_all(shards, table, issues, name, bool(harder), edge, known, listed, estimated, estimate)
+    return _with_all(shards, table, issues, name, edge, known, listed, estimated, estimate)
 
 
 def _with_all(
-    shards: ScoreShards, table: pa.Table, issues: LabelIssues, name: str, harder: bool, edge: Orders, known: int,
+    shards: ScoreShards, table: pa.Table, issues: LabelIssues, name: str, edge: Orders, known: int,
     listed: int, estimated: int, estimate: str,
 ) -> tuple[Scored, LabelIssues]:  # fmt: skip
     """The issues of the hardest samples with suspicion, rank and reasons as among all of them."""
     order = issues.order[:listed]
-    values = table.column(name).to_numpy()[order] * (1.0 if harder else -1.0)
+    values = hardness_values(table, name)[order]
     ascending = np.sort(values)
     above = len(values) - np.searchsorted(ascending, values, "right")
     equal = np.searchsorted(ascending, values, "right") - np.searchsorted(ascending, values, "left")
@@ -103,70 +108,28 @@ def _chosen(shards: ScoreShards, score: str | None) -> str:
     return found
 
 
-@dataclass(frozen=True)
-class _Hardest:
-    """Of each shard, or of several added up, the rows at least as hard as the edge; no more of them than are listed."""
+def _hardest(path: Path, name: str, least: float, listed: int) -> pa.Table:
+    """Of a shard the rows at least as hard as the edge; no more of them than are listed."""
 
-    name: str
-    harder: bool
-    edge: float
-    listed: int
+    def hard(part: pa.Table) -> pa.Table:
+        return part.filter(pa.array(hardness_values(part, name) >= least))
 
-    def __call__(self, path: Path) -> "_Found":
-        with Parquet(path) as file:
-            names = list(file.schema.names)
-            parts = [self._hard(pa.Table.from_batches([batch])) for batch in file.batches(names)]
-            return _Found(pa.concat_tables(parts), self)
-
-    def _hard(self, table: pa.Table) -> pa.Table:
-        return self.trimmed(table.filter(pa.array(self._values(table) >= self._least)))
-
-    def trimmed(self, table: pa.Table) -> pa.Table:
-        """Without those equal to the edge that come too late."""
-        if len(table) <= self.listed:
-            return table
-        order = np.argsort(-self._values(table), kind="stable")[: self.listed]
-        return table.take(pa.array(np.sort(order)))
-
-    @property
-    def _least(self) -> float:
-        return self.edge if self.harder else -self.edge
-
-    def _values(self, table: pa.Table) -> np.ndarray:
-        values: np.ndarray = table.column(self.name).to_numpy()
-        return values if self.harder else -values
+    with Parquet(path) as file:
+        parts = [hard(pa.Table.from_batches([batch])) for batch in file.batches(list(file.schema.names))]
+    return _trimmed(pa.concat_tables(parts), name, listed)
 
 
-@dataclass(frozen=True)
-class _Found:
-    table: pa.Table
-    asked: _Hardest
-
-    def __add__(self, other: "_Found") -> "_Found":
-        return _Found(self.asked.trimmed(pa.concat_tables([self.table, other.table])), self.asked)
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """Every so many values of a score, from each shard."""
-
-    name: str
-    step: int
-
-    def __call__(self, path: Path) -> "_Values":
-        start, parts = 0, []
-        with Parquet(path) as file:
-            for batch in file.batches([self.name]):
-                values = batch.column(0).to_numpy(zero_copy_only=False)
-                parts.append(values[-start % self.step :: self.step])
-                start += len(values)
-        values = np.concatenate(parts).astype(np.float64)
-        return _Values(values[~np.isnan(values)])
+def _trimmed(table: pa.Table, name: str, listed: int) -> pa.Table:
+    """Without those equal to the edge that come too late."""
+    if len(table) <= listed:
+        return table
+    order = np.argsort(-hardness_values(table, name), kind="stable")[:listed]
+    return table.take(pa.array(np.sort(order)))
 
 
-@dataclass(frozen=True)
-class _Values:
-    values: np.ndarray
-
-    def __add__(self, other: "_Values") -> "_Values":
-        return _Values(np.concatenate([self.values, other.values]))
+def _every(path: Path, name: str, step: int) -> np.ndarray:
+    """Every so many known values of a score in a shard, larger is harder."""
+    with Parquet(path) as file:
+        batches = [pa.Table.from_batches([batch]) for batch in file.batches([name])]
+    values = np.concatenate([hardness_values(batch, name) for batch in batches])[::step]
+    return values[~np.isnan(values)]

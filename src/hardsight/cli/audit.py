@@ -113,8 +113,8 @@ def audit(
     )
     with one_sentence(*told.split()):
         from hardsight.cleaning.auditing import THUMBNAILS_FILE, of_opened
-        from hardsight.cleaning.opening import Options, holds_images, open_source, output_of
-        from hardsight.cleaning.scored import Scored
+        from hardsight.cleaning.labelled import Scored
+        from hardsight.cleaning.sources import Options, holds_images, open_source, output_of
         from hardsight.engines.images import scored_images
         from hardsight.files.shards import is_sharded
 

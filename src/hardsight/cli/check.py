@@ -56,7 +56,7 @@ def check(
     told = "layout split features probabilities backbone size text groups label"
     with one_sentence(*told.split()):
         from hardsight.cleaning.auditing import of_opened
-        from hardsight.cleaning.opening import Options, open_source, output_of
+        from hardsight.cleaning.sources import Options, open_source, output_of
 
         limits = {kind: _parsed(kind, given) for kind, given in wanted.items() if given is not None}
         if not limits:

@@ -14,8 +14,9 @@ import pyarrow as pa
 import torch
 
 from hardsight.cleaning.auditing import Audit, audit
-from hardsight.cleaning.labelled import arrow_table, labelled_arrays
+from hardsight.cleaning.labelled import labelled_arrays
 from hardsight.cleaning.neighbours import angles_to
+from hardsight.cleaning.reading import arrow_table
 from hardsight.cleaning.summary import as_text
 from hardsight.names import check_name
 

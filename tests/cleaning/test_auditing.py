@@ -200,6 +200,25 @@ def test_a_table_of_scores_and_a_run(tmp_path: Path) -> None:
     assert hs.audit(str(tmp_path / "run")).table.column("id").to_pylist() == [5, 4]
 
 
+def test_a_record_counts_beside_features_and_probabilities(data: tuple, tmp_path: Path) -> None:
+    features, labels, wrong = data
+    generator = np.random.default_rng(0)
+    el2n = generator.random(240)
+    el2n[wrong] += 1
+    record = pa.table({"id": np.arange(240), "label": 10 * labels, "predicted": 10 * labels, "el2n_mean": el2n})
+    pq.write_table(record, tmp_path / "samples.parquet")
+    (tmp_path / "run.json").write_text("{}")
+    for source in (record, tmp_path):
+        both = hs.audit(source, features=features)
+        assert both.issues.scores == ("el2n_mean", "margin_with_neighbours")
+        assert found(both) == wrong.tolist()
+        assert set(both.table.column("predicted").to_pylist()) <= {0, 10, 20}
+    numbered = record.set_column(1, "label", pa.array(labels)).drop_columns(["predicted"])
+    beside = hs.audit(numbered, probabilities=beliefs(features))
+    assert beside.issues.scores == ("el2n_mean", "margin_of_probabilities")
+    assert found(beside) == wrong.tolist()
+
+
 def test_groups_estimators_and_named_scores(data: tuple) -> None:
     features, labels, wrong = data
     groups = np.arange(240) // 2

@@ -222,7 +222,7 @@ def test_neighbours_and_beliefs_are_mixed_as_written() -> None:
         near = cosines[at].argsort(descending=True)[:10]
         weight = cosines[at, near].clamp_min(0) ** 2
         shares = torch.stack([weight[labels[near] == one].sum() for one in range(3)]) / weight.sum()
-        likely = (0.6 * beliefs[at].double() + 0.4 * shares).log()
+        likely = (0.75 * beliefs[at].double() + 0.25 * shares).log()
         own, likely[labels[at]] = likely[labels[at]].clone(), -torch.inf
         assert abs(float(own - likely.max()) - found[at]) < 1e-5
     assert field.metadata[b"direction"] == b"larger is easier"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -191,7 +192,11 @@ def _of_labelled(
     kept, left_out = given.judged()
     labels, classes = torch.from_numpy(kept.codes), len(kept.classes)
     table = kept.table.set_column(1, "label", pa.array(kept.codes))
-    head, around, notes = None, None, ()
+    if "predicted" in table.column_names:
+        at = table.column_names.index("predicted")
+        table = table.set_column(at, "predicted", pc.index_in(table.column(at), kept.classes).cast(pa.int64()))
+    head, around = None, None
+    notes: tuple[str, ...] = ()
     if kept.probabilities is None:
         _check_classes(kept)
         head = fit_head(kept.features, labels, folds, groups=kept.groups, num_classes=classes, estimator=estimator,
@@ -200,7 +205,8 @@ def _of_labelled(
     beliefs = given_beliefs if isinstance(given_beliefs, Tensor) else torch.from_numpy(np.array(given_beliefs))
     table = with_scores(table, beliefs)
     if head is not None and head.weight is not None:
-        for one, values in head.score(("avh", "angular_margin")).items():
+        wanted = [one for one in ("avh", "angular_margin") if one not in table.column_names]
+        for one, values in head.score(wanted).items() if wanted else ():
             field = pa.field(one, pa.float64(), metadata=SCORES[one].describe(classes))
             table = table.append_column(field, pa.array(values.double().numpy()))
     if kept.features is not None and len(labels) > 1:
@@ -212,7 +218,9 @@ def _of_labelled(
     if around is not None:
         # A network that saw all samples would have learned a sample's label from others of its group.
         recorded = head is not None and estimator is None and kept.groups is None
-        said = record_head(kept.features, labels, num_classes=classes, seed=seed) if recorded else beliefs
+        said = beliefs
+        if recorded:
+            said = (2 * record_head(kept.features, labels, num_classes=classes, seed=seed) + beliefs) / 3
         for field, numbers in (*around.scores.items(), margin_with_neighbours(around, said, labels)):
             table = table.append_column(field, pa.array(numbers))
     names = kept.class_names

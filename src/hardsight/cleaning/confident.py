@@ -22,6 +22,9 @@ from hardsight.validation import check_finite, check_labels
 
 # The column of a table that holds probabilities of all classes.
 PROBABILITIES = "probabilities"
+# How far the label is ahead by probabilities that lie beside a training's record.
+MARGIN = pa.field("margin_of_probabilities", pa.float64(), metadata={
+    "kind": "score", "title": "Margin of the probabilities", "direction": "larger is easier"})  # fmt: skip
 
 # Probabilities looked at in one go: 2**22 doubles are 32 MiB.
 _PIECE = 2**22
@@ -185,15 +188,20 @@ def with_scores(table: pa.Table, beliefs: Tensor | None) -> pa.Table:
     """The table with `confidence`, `margin`, `el2n` and `predicted` of the probabilities, where it has no score.
 
     None needs logits: the margin is the logarithm of the label's probability over the largest other. A sample without a
-    label has none.
+    label has none. A training's record has margins of its own: beside it there is `margin_of_probabilities` alone.
     """
-    if beliefs is None or score_names(table):
+    recorded = "el2n_mean" in table.column_names and MARGIN.name not in table.column_names
+    if beliefs is None or (score_names(table) and not recorded):
         return table
     known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
     labels = torch.from_numpy(np.array(pc.fill_null(table.column("label"), 0).to_numpy(), np.int64))
     check_probabilities(beliefs, labels)
-    for name, values in zip(("confidence", "margin", "el2n"), in_pieces(_scores, beliefs, labels), strict=True):
-        table = table.append_column(name, pa.array(values.numpy(), mask=~known))
+    confidence, margin, error = (
+        pa.array(values.numpy(), mask=~known) for values in in_pieces(_scores, beliefs, labels)
+    )
+    added = {MARGIN: margin} if recorded else {"confidence": confidence, "margin": margin, "el2n": error}
+    for name, values in added.items():
+        table = table.append_column(name, values)
     if "predicted" not in table.column_names:
         table = table.append_column("predicted", pa.array(beliefs.argmax(1).numpy()))
     return table

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from hardsight.cleaning.columns import direction_of, hardness_values, require_column, require_rows, title_of
+from hardsight.cleaning.columns import direction_of, hardness_values, require_rows, title_of
+from hardsight.records import require_column
 
 # Values of one block of bootstrap samples: 2**18 indices are 2 MiB, which a core's cache holds.
 _BLOCK = 2**18

@@ -13,7 +13,6 @@ from hardsight.cleaning.columns import (
     hardness_values,
     labels_of,
     rank_average,
-    require_column,
     require_rows,
     score_names,
     share_below,
@@ -29,6 +28,7 @@ from hardsight.cleaning.confident import (
 )
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.names import check_name
+from hardsight.records import require_column
 from hardsight.validation import check_classes
 
 ESTIMATES = ("auto", "confident_joint", "disagreement", "mixture")
@@ -36,7 +36,10 @@ ESTIMATES = ("auto", "confident_joint", "disagreement", "mixture")
 # The scores to rank by when none is named: the first group that the table has whole. What training said on average and
 # what the trained model says err on different samples, so their mean rank beats both: on people's errors, where means
 # over training are the stronger, and on errors between pairs of classes, where the last angular margin is by far.
+# Features or held-out probabilities take the last margin's place, ahead of it and of either alone (development sets).
 DEFAULTS = (
+    ("el2n_mean", "margin_with_neighbours"),
+    ("el2n_mean", "margin_of_probabilities"),
     ("el2n_mean", "angular_margin", "smoothed_last_posterior"),
     ("el2n_mean", "angular_margin"),
     ("el2n_mean", "angular_margin_last"),

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from hardsight.cleaning.columns import FACTS, require_column
+from hardsight.cleaning.columns import FACTS
 from hardsight.cleaning.confident import matrix_of
 from hardsight.datasets.paths import is_text
 from hardsight.names import unknown_name
-from hardsight.records import check_ids
+from hardsight.records import check_ids, require_column
 
 # A field of a table that holds what people are to see of a sample, and no score of it.
 SHOWN = {"kind": "shown"}
@@ -79,7 +79,7 @@ class Labelled:
                 f"out, the first for: {reasons[0]}"
             )
         places = np.flatnonzero(kept)
-        taken = {name: None if array is None else array[places] for name, array in arrays.items()}
+        taken: dict[str, Any] = {name: None if array is None else array[places] for name, array in arrays.items()}
         return replace(self, table=self.table.take(pa.array(places)), **taken), left_out
 
 

@@ -132,4 +132,5 @@ def _every(path: Path, name: str, step: int) -> np.ndarray:
     with Parquet(path) as file:
         batches = [pa.Table.from_batches([batch]) for batch in file.batches([name])]
     values = np.concatenate([hardness_values(batch, name) for batch in batches])[::step]
-    return values[~np.isnan(values)]
+    known: np.ndarray = values[~np.isnan(values)]
+    return known

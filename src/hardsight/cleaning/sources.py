@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from hardsight.cleaning.columns import require_column, score_names
+from hardsight.cleaning.columns import score_names
 from hardsight.cleaning.labelled import (
     Labelled,
     Scored,
@@ -20,11 +20,12 @@ from hardsight.cleaning.labelled import (
     with_shown,
 )
 from hardsight.cleaning.reading import STORED, array_of, arrays_of, arrow_table, read_scored
+from hardsight.cleaning.surroundings import SCORES_OF_FEATURES
 from hardsight.datasets import registry
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.engines.images import SPLITS, Images, open_images, splits_below
 from hardsight.names import check_name, nearest_names
-from hardsight.records import record_files
+from hardsight.records import record_files, require_column
 
 _ONE_OF_TWO = "backbone and features must not be given both: either makes the other needless"
 
@@ -203,6 +204,11 @@ def _of_table(
         groups=options.groups,
         class_names=names,
     )
+    # A training's record counts beside what features and probabilities say.
+    recorded = (*score_names(table), "predicted") if "el2n_mean" in table.column_names else ()
+    own = {*SCORES_OF_FEATURES, *given.table.column_names}
+    for one in [one for one in table.column_names if one in recorded and one not in own]:
+        given = replace(given, table=given.table.append_column(table.schema.field(one), table.column(one)))
     return Opened(given, name, path)
 
 
@@ -233,8 +239,10 @@ def _encoded(table: pa.Table, options: Options) -> tuple[Any, str]:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise TypeError(f"column {text!r} must hold texts for the backbone; it holds {column.type}")
     assert options.backbone is not None
-    how = {"cache": options.cache, "device": options.device, "progress": options.progress}
-    return features_of_texts(column.to_pylist(), options.backbone, **how), text
+    features = features_of_texts(
+        column.to_pylist(), options.backbone, cache=options.cache, device=options.device, progress=options.progress
+    )
+    return features, text
 
 
 def _of_images(images: Images, options: Options, root: Path | None) -> Opened:

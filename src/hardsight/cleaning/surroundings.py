@@ -15,11 +15,11 @@ from hardsight.geometry import angle_between, angles_to_classes, directions, wid
 # Neighbours that near duplicates, outliers and pages are about, and those whose labels are asked.
 NEAREST, _ASKED = 10, 50
 # What neighbours weigh beside the heads, and the least probability, chosen on development sets (the study `detection`).
-_WEIGHT, _FLOOR = 0.4, 1e-4
+_WEIGHT, _FLOOR = 0.25, 1e-4
 # Rows that are mixed, or compared with all classes, at one time.
 _ROWS = 2**14
 _RADIANS = {"kind": "score", "direction": "larger is harder", "range": "[0, pi]"}
-_SCORES = {
+SCORES_OF_FEATURES = {
     "neighbour_disagreement": {"kind": "score", "direction": "larger is harder", "range": "[0, 1]"}
     | {"title": "Neighbours with other labels"},
     "margin_with_neighbours": {"kind": "score", "direction": "larger is easier", "range": "[-9.22, 9.22]"}
@@ -73,7 +73,9 @@ def surroundings(features: Any, labels: Tensor, groups: Any = None) -> Surroundi
         "class_angle": class_angle,
         "neighbour_angle": angles[:, -1].cpu().double().numpy(),
     }
-    described = {pa.field(name, pa.float64(), metadata=_SCORES[name]): values for name, values in scores.items()}
+    described = {
+        pa.field(name, pa.float64(), metadata=SCORES_OF_FEATURES[name]): values for name, values in scores.items()
+    }
     copies = near_duplicates(wide, near, angles)
     return Surroundings(wide, near, copies, outlier, plane_of(wide), described, asked)
 
@@ -82,8 +84,8 @@ def surroundings(features: Any, labels: Tensor, groups: Any = None) -> Surroundi
 def margin_with_neighbours(around: Surroundings, beliefs: Tensor, labels: Tensor) -> tuple[pa.Field, np.ndarray]:
     """How much likelier the label is than any other class: the difference of the logarithms, as a column.
 
-    Likely by what a model believes of the sample, 0.6, and by the labels of its neighbours, 0.4, each of which counts
-    by the square of its cosine.
+    Likely by what models believe of the sample, 3/4, and by the labels of its neighbours, 1/4, each of which counts by
+    the square of its cosine.
     """
     classes, found = beliefs.shape[1], []
     for rows in torch.arange(len(labels)).split(_ROWS):
@@ -98,7 +100,7 @@ def margin_with_neighbours(around: Surroundings, beliefs: Tensor, labels: Tensor
         other = likely.scatter(1, column, -torch.inf).amax(1)
         found.append(likely.gather(1, column).squeeze(1) - other)
     name = "margin_with_neighbours"
-    return pa.field(name, pa.float64(), metadata=_SCORES[name]), torch.cat(found).numpy()
+    return pa.field(name, pa.float64(), metadata=SCORES_OF_FEATURES[name]), torch.cat(found).numpy()
 
 
 def plane_of(features: Tensor) -> np.ndarray:

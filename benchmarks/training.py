@@ -13,6 +13,7 @@ import time
 
 import torch
 from hardsight_studies.engine.stacked import run_stacked
+from hardsight_studies.engine.together import run_together
 from machine import about, save
 
 from hardsight import models, training
@@ -20,7 +21,6 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.training.capture import CapturedStep
-from hardsight.training.together import run_together
 
 BATCH = 128
 

@@ -141,12 +141,12 @@ def test_an_adaptation_that_is_stopped_on_its_source_says_what_that_keeps(
     assert "source/checkpoint/step-" in sentence
 
 
-def test_all_trainings_of_a_stopped_sweep_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_training_of_a_stopped_sweep_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"epochs": 2, "model": "digits_cnn", "data": {"name": "digits", "limit": 64, "batch_size": 32}}
     stop_in(monkeypatch, Loop, "_close_epoch", signal.SIGINT, 2)
     with pytest.raises(KeyboardInterrupt):
-        sweep(settings, tmp_path, grid(seed=[0, 1, 2]), at_once=3, progress=False)
-    assert [run["status"] for run in list_runs(tmp_path)] == ["interrupted"] * 3
+        sweep(settings, tmp_path, grid(seed=[0, 1, 2]), progress=False)
+    assert [run["status"] for run in list_runs(tmp_path)] == ["interrupted"]
 
 
 def brought(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> typer.Typer:

@@ -9,7 +9,6 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.training.capture import CapturedStep
-from hardsight.training.together import run_together
 
 pytestmark = [
     pytest.mark.gpu,
@@ -138,10 +137,3 @@ def test_bad_loss_is_found_in_a_replay():
     step = order.index(3) // 64
     with pytest.raises(training.NonFiniteLossError, match=rf"step {step + 1} \(epoch 1\), in the batch with ids"):
         training.fit(model, batches, Broken(), epochs=1, progress=False)
-
-
-def test_together_equals_alone():
-    alone = [loop(seed).run() for seed in range(3)]
-    together = run_together([loop(seed) for seed in range(3)])
-    for one, other in zip(alone, together, strict=True):
-        assert torch.equal(weights(one), weights(other))

@@ -52,17 +52,6 @@ def test_the_numbers_of_an_epoch_leave_room_for_name_bar_and_count(columns, monk
     assert columns < 200 or "intact accuracy 50.00 %" in last
 
 
-def test_one_bar_and_lines_for_several_at_once(problem, small, monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    loops = [
-        training.Loop(small(seed), problem.loader(), epochs=1, details=training.Details(name=f"run {seed}"))
-        for seed in range(2)
-    ]
-    training.run_together(loops)
-    assert "run 1: epoch 1/1" in terminal.getvalue()
-
-
 def test_silence_on_request(problem, small, capsys):
     training.fit(small(), problem.loader(), epochs=1, progress=False)
     assert capsys.readouterr().err == ""

@@ -193,7 +193,7 @@ def _run(view: View, shown: bool) -> list[Block]:
     if view.lines and view.issues:
         # The scores' own numbers have a table of their own.
         results["label_issues"] = {key: value for key, value in view.issues.items() if key != "scores"}
-    run = {key: details.get(key) for key in ("kind", "status", "created", "seed", "device", "commit")}
+    run = {key: details.get(key) for key in ("kind", "status", "created", "seed", "device")}
     parts = {
         "Run": run,
         "Results": results,

@@ -11,11 +11,9 @@ from hardsight.training.loop import Loop, fit
 from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import read_settings
-from hardsight.training.record import Details
-from hardsight.training.results import Fitted, Hooks
+from hardsight.training.record import Details, Fitted, Hooks
 from hardsight.training.schedules import PLANS, Plan, Position, Steps
 from hardsight.training.sweeps import Run, grid, list_runs, run_sweep, sweep
-from hardsight.training.together import run_together
 
 __all__ = [
     "PLANS",
@@ -37,7 +35,6 @@ __all__ = [
     "read_settings",
     "reading",
     "run_sweep",
-    "run_together",
     "schedules",
     "sweep",
     "train",

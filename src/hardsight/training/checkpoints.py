@@ -45,20 +45,24 @@ _CHECKSUMS = "checksums.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run. Every process calls each method; `rank` 0 makes, renames and removes folders."""
+    """The checkpoints of one run; without a folder nothing is written.
 
-    def __init__(self, folder: Path, rank: int = 0) -> None:
-        self.folder, self.rank = Path(folder) / "checkpoint", rank
+    Every process calls each method; `rank` 0 makes, renames and removes folders.
+    """
+
+    def __init__(self, folder: Path | None, rank: int = 0) -> None:
+        self.folder, self.rank = None if folder is None else Path(folder) / "checkpoint", rank
 
     def latest(self) -> Path | None:
         """The newest complete checkpoint."""
-        if not self.folder.is_dir():
+        if self.folder is None or not self.folder.is_dir():
             return None
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.match(path.name))]
         return max(found)[1] if found else None
 
     def save(self, step: int, model: Mapping[str, Tensor], shared: Any, own: Any) -> Path:
         """Write the checkpoint of this step, then remove the earlier ones."""
+        assert self.folder is not None
         final = self.folder / f"step-{step:08d}"
         draft = self.folder / f".{final.name}"
         with together():
@@ -91,7 +95,7 @@ class Checkpoints:
         if final.exists():
             _discard(final)
         draft.rename(final)
-        records.sync_folder(self.folder)
+        records.sync_folder(final.parent)
 
     def load(self, path: Path) -> tuple[dict[str, Tensor], Any, Any]:
         """Weights, shared state and this process's own state."""
@@ -108,25 +112,29 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove every checkpoint: a run that starts over must not be continued from an earlier one's."""
         with together():
-            if self.rank == 0 and self.folder.is_dir():
-                for path in list(self.folder.iterdir()):
-                    if _OWN.fullmatch(path.name) or _LEFT.fullmatch(path.name):
-                        _discard(path)
+            for path in self._held():
+                if _OWN.fullmatch(path.name) or _LEFT.fullmatch(path.name):
+                    _discard(path)
 
     def discard_left(self) -> None:
         """Remove what a killed process left: half a checkpoint, and those before the newest; one process does."""
-        if self.rank == 0 and self.folder.is_dir():
-            newest = self.latest()
-            self._discard_before(0 if newest is None else int(newest.name.removeprefix("step-")))
+        newest = self.latest()
+        self._discard_before(0 if newest is None else int(newest.name.removeprefix("step-")))
 
     def save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         """Write `name`.safetensors; one process does."""
-        if self.rank == 0:
+        if self.rank == 0 and self.folder is not None:
             with records.atomic_path(self.folder / f"{name}.safetensors") as temporary:
                 temporary.write_bytes(safetensors.torch.save(_plain(model)))
 
+    def _held(self) -> list[Path]:
+        """What is in the folder, for the one process that removes."""
+        return (
+            list(self.folder.iterdir()) if self.rank == 0 and self.folder is not None and self.folder.is_dir() else []
+        )
+
     def _discard_before(self, step: int) -> None:
-        for path in list(self.folder.iterdir()):
+        for path in self._held():
             match = _NAME.match(path.name)
             if (match and int(match[1]) < step) or _LEFT.fullmatch(path.name):
                 _discard(path)
@@ -160,19 +168,6 @@ def random_states() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
     }
-
-
-def device_random_states(device: torch.device) -> Tensor:
-    """The state of the one global generator that a step on this device draws from."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def restore_device_random_states(device: torch.device, state: Tensor) -> None:
-    """Set that generator."""
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:

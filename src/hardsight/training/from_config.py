@@ -24,8 +24,7 @@ from hardsight.training.evaluation import Samples
 from hardsight.training.loop import Loop
 from hardsight.training.objectives import clip_of, cosine_head, make_objective
 from hardsight.training.reading import about
-from hardsight.training.record import Details, flat
-from hardsight.training.results import Fitted, Hooks
+from hardsight.training.record import Details, Fitted, Hooks, flat
 from hardsight.training.schedules import (
     PLANS,
     Plan,

@@ -1,11 +1,13 @@
 """The loop: epochs of steps, evaluation after each, checkpoints between, and a record that follows them."""
 
 import contextlib
+import functools
+import inspect
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -15,25 +17,41 @@ from hardsight.distributed import current, join_processes, rank_and_count, sum_o
 from hardsight.dynamics.history import PHASES
 from hardsight.training import between_epochs
 from hardsight.training.capture import captured
-from hardsight.training.checkpoints import (
-    Checkpoints,
-    check_fits,
-    random_states,
-    restore_random_states,
-)
+from hardsight.training.checkpoints import Checkpoints, check_fits, random_states, restore_random_states
 from hardsight.training.evaluation import Samples, evaluate, gather
 from hardsight.training.feed import Batch, Feed, Place, can_reside
 from hardsight.training.network import check_buffers, make_network, own_batch_statistics
 from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError, Progress, Watch
-from hardsight.training.record import Details, Row, RunRecord, failure_recorded
-from hardsight.training.results import Counters, Fitted, Hooks
+from hardsight.training.record import Counters, Details, Fitted, Hooks, Row, RunRecord, failure_recorded
 from hardsight.training.schedules import Plan, Position, Steps
 from hardsight.training.step import connect, make_step
 
 
 class Loop:
-    """A training, not started; `run()` trains. The parameters are those of `fit`."""
+    """Train a model: `fit(...)` runs at once, `Loop(...)` when its `run()` is called.
+
+    What is trained:
+        `model`: any classifier; `head` names its last linear layer where it leaves a choice.
+        `batches`: (images, labels) or (images, labels, ids), as many in every epoch as their length says.
+        `loss`: a function or module of (logits, labels), cross-entropy by default, or an `Objective`, which can have a
+        loss on features beside it. One that is no finite number stops the training (`NonFiniteLossError`).
+        `optimizer`: by default SGD with a learning rate of 0.1, momentum 0.9 and weight decay 5e-4.
+        `epochs`: passes over `batches`. `plan`: how rates and weights change. `steps`: how each step is taken.
+
+    What is measured:
+        `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
+        `samples`: the training set without augmentation, whose samples are scored at the end; `Samples` says what is
+        known of it. `recorder`: a `Recorder`, fed with every sample of every step.
+
+    What is left:
+        `folder`: where the record and the checkpoints go, one after every epoch. Started again, the training goes on
+        from the last one, unless `resume` is False, and ends with the same bits on the same device.
+        `details`: what the record says of the run.
+
+    `hooks`: functions called on the way. `progress`: None shows a bar on a terminal and lines elsewhere. `device`: by
+    default a GPU where there is one.
+    """
 
     def __init__(
         self,
@@ -59,7 +77,9 @@ class Loop:
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1; got {epochs!r}")
         self.samples = samples if samples is None or isinstance(samples, Samples) else Samples(samples)
-        _check_not_empty(test=test, samples=None if self.samples is None else self.samples.batches)
+        for name, held in (("test", test), ("samples", None if self.samples is None else self.samples.batches)):
+            if isinstance(held, Sized) and not len(held):
+                raise ValueError(f"{name} must hold at least one batch; got none")
         self.plan, self.steps, self.hooks = plan or Plan(), steps or Steps(), hooks or Hooks()
         self.epochs, self.test, self.head, self.resume = epochs, test, head, resume
         self.device = join_processes(device)
@@ -84,7 +104,7 @@ class Loop:
         name = details.name or (type(model).__name__ if self.folder is None else self.folder.name)
         self.details = details.as_dict(name, self.device)
         self.record = RunRecord(self.folder if rank == 0 else None)
-        self.checkpoints = None if self.folder is None else Checkpoints(self.folder, rank)
+        self.checkpoints = Checkpoints(self.folder, rank)
         self.progress = Progress(name, epochs, self.feed.steps(), progress if rank == 0 else False)
         self.watch, self.counters = Watch(details.class_names), Counters()
         # The training begins with the states that the global generators have now.
@@ -99,7 +119,7 @@ class Loop:
     @property
     def evaluated(self) -> nn.Module:
         """The model that is evaluated: the average of the weights where one is kept."""
-        return self.step.average.model if self.step.average is not None else self.model
+        return self.model if self.step.average is None else self.step.average.model
 
     def run(self) -> Fitted:
         """Train to the end."""
@@ -136,10 +156,10 @@ class Loop:
             if self.resume:
                 self.record.check_same_run(self.details["config"])
             resumed = self.resume and self.restore()
-        if resumed and self.checkpoints is not None:
+        if resumed:
             self.progress.done = self.counters.step
             self.checkpoints.discard_left()
-        elif self.checkpoints is not None:
+        else:
             self.checkpoints.clear()
         with together():
             if resumed:
@@ -188,8 +208,7 @@ class Loop:
         with together():
             if table is not None:
                 self.record.write_samples(table)
-            if self.checkpoints is not None:
-                self.checkpoints.save_weights("last", self.evaluated.state_dict())
+            self.checkpoints.save_weights("last", self.evaluated.state_dict())
         # First in its block: the processes may meet in it.
         with together():
             if self.hooks.measure is not None:
@@ -202,44 +221,63 @@ class Loop:
     # An epoch.
 
     def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> Iterator[None]:
+        counters = self.counters
         self.step.network.train()
         if done == 0:
             self.step.meter.begin_epoch()
-            self.counters.seconds = 0.0
+            counters.seconds = 0.0
             # A curriculum wants to know how far the training is.
             tell = getattr(self.step.network.objective.loss, "set_progress", None)
             if tell is not None:
                 tell(epoch / self.epochs)
-        began = time.perf_counter() - self.counters.seconds
+        began = time.perf_counter() - counters.seconds
         for group in self.feed.epoch(epoch, done):
-            self.step.follow(self.plan, Position(self.counters.step, per_epoch, self.epochs))
+            self.step.follow(self.plan, Position(counters.step, per_epoch, self.epochs))
             self.take_step(group)
             # Here others take theirs: a step that several trainings take together is done when all have come.
             yield
-            self.counters.step += 1
+            counters.step += 1
             self.progress.advance()
-            last = self.counters.step % per_epoch == 0
-            if not last and self._due(self.steps.check_every):
+            if counters.step % per_epoch == 0:
+                continue
+            if counters.step % self.steps.check_every == 0:
                 self._check_loss()
-            if not last and self._due(self.steps.checkpoint_every):
-                self.counters.seconds = time.perf_counter() - began
+            if self.steps.checkpoint_every and counters.step % self.steps.checkpoint_every == 0:
+                counters.seconds = time.perf_counter() - began
                 self._check_weights(group)
                 self.save(within_epoch=True)
-        if self.counters.step % per_epoch:
+        if counters.step % per_epoch:
             raise ValueError(
                 f"batches must be as many as their length says, {per_epoch} steps an epoch; "
-                f"epoch {epoch + 1} ended after {self.counters.step % per_epoch}"
+                f"epoch {epoch + 1} ended after {counters.step % per_epoch}"
             )
         self._check_loss()
         self._check_weights(group)
         check_buffers(self.model)
-        self.counters.seconds = time.perf_counter() - began
-
-    def _due(self, every: int | None) -> bool:
-        return every is not None and self.counters.step % every == 0
+        counters.seconds = time.perf_counter() - began
 
     def _close_epoch(self, epoch: int) -> None:
-        meter, counters = self.step.meter, self.counters
+        row = self._measured(epoch)
+        counters = self.counters
+        counters.rows.append(row)
+        with together():
+            if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
+                counters.best_epoch = epoch
+                self.checkpoints.save_weights("best", self.evaluated.state_dict())
+        # First in its block: the processes may meet in it.
+        with together():
+            if self.hooks.after_epoch is not None:
+                # Before it is written: what a caller measures after an epoch belongs to the epoch's row.
+                self.hooks.after_epoch(epoch, row)
+            self.record.write_epochs(counters.rows)
+        self.progress.epoch(row)
+        counts = sum_over_processes(self.step.meter.classes).cpu()
+        for sentence in self.watch.epoch(row, counts, self.step.network.objective.loss):
+            self.note(sentence)
+
+    def _measured(self, epoch: int) -> Row:
+        """The epoch's numbers: of its batches, of the test set and of the training set."""
+        meter = self.step.meter
         if self.step.recorder is not None:
             self.step.recorder.end_epoch()
         loss, correct, count = sum_over_processes(torch.stack([meter.loss, meter.correct, meter.count])).tolist()
@@ -253,28 +291,8 @@ class Loop:
             row |= self.samples.accuracies(self.evaluated, self.device, head=self.head)
         batches = None if self.samples is None else self.samples.batches
         row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
-        row |= {"learning_rate": float(self.step.optimizer.param_groups[0]["lr"]), "seconds": counters.seconds}
-        counters.rows.append(row)
-        with together():
-            if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
-                counters.best_epoch = epoch
-                if self.checkpoints is not None:
-                    self.checkpoints.save_weights("best", self.evaluated.state_dict())
-        # First in its block: the processes may meet in it.
-        with together():
-            if self.hooks.after_epoch is not None:
-                # Before it is written: what a caller measures after an epoch belongs to the epoch's row.
-                self.hooks.after_epoch(epoch, row)
-            self.record.write_epochs(counters.rows)
-        self.progress.epoch(row)
-        self._note_what_goes_wrong(row)
-
-    def _note_what_goes_wrong(self, row: Row) -> None:
-        counts = sum_over_processes(self.step.meter.classes).cpu()
-        if not counts.numel():
-            return
-        for sentence in self.watch.epoch(row, counts, self.step.network.objective.loss, row["learning_rate"]):
-            self.note(sentence)
+        rate = float(self.step.optimizer.param_groups[0]["lr"])
+        return row | {"learning_rate": rate, "seconds": self.counters.seconds}
 
     def note(self, sentence: str) -> None:
         """Say what a person should know, and keep it in the record."""
@@ -306,47 +324,40 @@ class Loop:
         raise self._stopped("the weights are no finite numbers after", self.counters.step - 1, ids.tolist())
 
     def _stopped(self, what: str, step: int, ids: list[int]) -> NonFiniteLossError:
-        kept = None if self.checkpoints is None else self.checkpoints.latest()
-        return NonFiniteLossError.at(what, step, self.feed.steps(), ids, kept)
+        return NonFiniteLossError.at(what, step, self.feed.steps(), ids, self.checkpoints.latest())
 
     # -----------------------------------------------------------------------------------------------------------------
     # Checkpoints.
 
     def save(self, *, within_epoch: bool) -> None:
         """Write a checkpoint of this very moment, unless the loss has gone wrong."""
-        if self.checkpoints is None:
+        if self.checkpoints.folder is None:
             return
         self._check_loss()
-        counters = self.counters
         shared = self.step.shared_state() | {
-            "step": counters.step,
+            "counters": vars(self.counters),
             "steps_per_epoch": self.feed.steps(),
-            "seconds": counters.seconds,
-            "rows": counters.rows,
-            "best_epoch": counters.best_epoch,
-            "notes": counters.notes,
             "watch": self.watch.state_dict(),
             "within_epoch": within_epoch,
             "processes": rank_and_count()[1],
             "memory": None if self.hooks.memory is None else self.hooks.memory.state_dict(),
         }
         own = self.step.own_state() | {"random": random_states(), "feed": self.feed.state_dict()}
-        self.checkpoints.save(counters.step, self.model.state_dict(), shared, own)
+        self.checkpoints.save(self.counters.step, self.model.state_dict(), shared, own)
 
     def restore(self) -> bool:
         """Go back to the newest checkpoint; False where there is none."""
-        path = None if self.checkpoints is None else self.checkpoints.latest()
-        if path is None or self.checkpoints is None:
+        path = self.checkpoints.latest()
+        if path is None:
             return False
         weights, shared, own = self.checkpoints.load(path)
-        if "objective" not in shared:
+        if "counters" not in shared:
             raise ValueError(f"{path} was written by another version and cannot be continued; start over")
         check_fits(self.model, weights, path)
         check_fits(self.step.network.objective, shared["objective"], path, "loss")
-        steps, processes = self.feed.steps(), rank_and_count()[1]
         began = {
-            "processes": (shared["processes"], processes),
-            "steps of an epoch": (shared.get("steps_per_epoch", steps), steps),
+            "processes": (shared["processes"], rank_and_count()[1]),
+            "steps of an epoch": (shared["steps_per_epoch"], self.feed.steps()),
             **self.step.parts_of(shared, own),
         }
         for part, (saved, ours) in began.items():
@@ -356,80 +367,25 @@ class Loop:
             self.hooks.memory.load_state_dict(shared["memory"])
         self.model.load_state_dict(weights)
         self.step.load_states(shared, own)
-        self.counters = Counters(
-            shared["step"], shared["seconds"], shared["rows"], shared["best_epoch"], shared.get("notes", [])
-        )
-        self.watch.load_state_dict(shared.get("watch", {}))
+        self.counters = Counters(**shared["counters"])
+        self.watch.load_state_dict(shared["watch"])
         self.feed.load_state_dict(own["feed"], within_epoch=shared["within_epoch"])
         restore_random_states(own["random"])
         return True
 
 
-def _check_not_empty(**batches: Iterable[Any] | None) -> None:
-    for name, held in batches.items():
-        if isinstance(held, Sized) and not len(held):
-            raise ValueError(f"{name} must hold at least one batch; got none")
+Parameters = ParamSpec("Parameters")
 
 
-def fit(
-    model: nn.Module,
-    batches: Iterable[Any],
-    loss: Callable[..., Tensor] | Objective | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    *,
-    epochs: int,
-    plan: Plan | None = None,
-    steps: Steps | None = None,
-    test: Iterable[Any] | None = None,
-    samples: Samples | Iterable[Any] | None = None,
-    recorder: Any = None,
-    head: str | None = None,
-    folder: Path | str | None = None,
-    resume: bool = True,
-    details: Details | None = None,
-    hooks: Hooks | None = None,
-    progress: bool | None = None,
-    device: torch.device | str | None = None,
-) -> Fitted:
-    """Train a model.
+def _run(make: Callable[Parameters, Loop]) -> Callable[Parameters, Fitted]:
+    @functools.wraps(make, updated=())
+    def fit(*args: Parameters.args, **options: Parameters.kwargs) -> Fitted:
+        return make(*args, **options).run()
 
-    What is trained:
-        `model`: any classifier; `head` names its last linear layer where it leaves a choice.
-        `batches`: (images, labels) or (images, labels, ids), as many in every epoch as their length says.
-        `loss`: a function or module of (logits, labels), cross-entropy by default, or an `Objective`, which can have a
-        loss on features beside it. One that is no finite number stops the training (`NonFiniteLossError`).
-        `optimizer`: by default SGD with a learning rate of 0.1, momentum 0.9 and weight decay 5e-4.
-        `epochs`: passes over `batches`. `plan`: how rates and weights change. `steps`: how each step is taken.
+    fit.__name__ = fit.__qualname__ = "fit"
+    vars(fit)["__signature__"] = inspect.signature(make).replace(return_annotation=Fitted)
+    return fit
 
-    What is measured:
-        `test`: batches to evaluate on after every epoch; best and last accuracy are both reported.
-        `samples`: the training set without augmentation, whose samples are scored at the end; `Samples` says what is
-        known of it. `recorder`: a `Recorder`, fed with every sample of every step.
 
-    What is left:
-        `folder`: where the record and the checkpoints go, one after every epoch. Started again, the training goes on
-        from the last one, unless `resume` is False, and ends with the same bits on the same device.
-        `details`: what the record says of the run.
-
-    `hooks`: functions called on the way. `progress`: None shows a bar on a terminal and lines elsewhere. `device`: by
-    default a GPU where there is one.
-    """
-    return Loop(
-        model,
-        batches,
-        loss,
-        optimizer,
-        epochs=epochs,
-        plan=plan,
-        steps=steps,
-        test=test,
-        samples=samples,
-        recorder=recorder,
-        head=head,
-        folder=folder,
-        resume=resume,
-        details=details,
-        hooks=hooks,
-        progress=progress,
-        device=device,
-    ).run()
+# One signature and one description for a training that waits and for one that runs.
+fit = _run(Loop)

@@ -203,10 +203,10 @@ class Watch:
         self.at_chance, self.told_chance, self.told_missing = 0, False, 0
         self.missing: list[int] = []
 
-    def epoch(
-        self, row: Mapping[str, Any], counts: Int[Tensor, "2 classes"], loss: object, learning_rate: float
-    ) -> list[str]:
+    def epoch(self, row: Mapping[str, Any], counts: Int[Tensor, "2 classes"], loss: object) -> list[str]:
         """What is to be said after this epoch; `counts` are the labels and the predictions by class."""
+        if not counts.numel():
+            return []
         given, predicted = counts.double()
         total, classes = float(given.sum()), len(given)
         # What labels and predictions would agree in if they had nothing to do with each other (Cohen 1960).
@@ -217,7 +217,7 @@ class Watch:
         gone = (predicted == 0) & (given >= _LEAST_LABELS)
         held = self.missing if len(self.missing) == classes else [0] * classes
         self.missing = [epochs + 1 if now else 0 for epochs, now in zip(held, gone.tolist(), strict=True)]
-        advice = _advice(loss, classes, learning_rate)
+        advice = _advice(loss, classes, row["learning_rate"])
         if self.at_chance >= PATIENCE:
             if self.told_chance:
                 return []

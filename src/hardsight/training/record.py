@@ -1,24 +1,25 @@
-"""The record of a training on disk, complete without the code: `run.json`, `epochs.parquet`, `samples.parquet`.
+"""What a training leaves: its record on disk, complete without the code, and what it gives back.
 
-One process writes; what is written follows the checkpoint, so a resumed run never holds an epoch twice.
+`run.json`, `epochs.parquet`, `samples.parquet`: one process writes. What is written follows the checkpoint, so a
+resumed run never holds an epoch twice.
 """
 
 import contextlib
 import datetime
 import importlib.metadata
+import math
 import platform
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import torch
+from torch import nn
 
 from hardsight import records
 from hardsight.distributed import lost_process_named
-from hardsight.files import read_text
 from hardsight.owners import this_process
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.progress import NonFiniteLossError
@@ -86,7 +87,6 @@ class RunRecord:
             "status": "running",
             "process": this_process(),
             "versions": versions(),
-            "commit": commit(),
             "results": {},
         }
         self._write()
@@ -105,7 +105,7 @@ class RunRecord:
                 )
 
     def go_on(self, **details: Any) -> None:
-        """Continue a record that was begun earlier; its date and commit stay."""
+        """Continue a record that was begun earlier; its date stays."""
         earlier = self._read()
         if earlier is None:
             self.begin(**details)
@@ -259,41 +259,88 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> str | None:
-    """Commit of the checkout that holds this library; None where it was installed.
-
-    Read from git's own files: git itself would run what the configuration of a folder names.
-    """
-    source = Path(__file__).resolve().parents[2]
-    try:
-        git = source.parent / ".git"
-        if source.name != "src" or not git.exists():
-            return None
-        if git.is_file():
-            git = source.parent / read_text(git).removeprefix("gitdir:").strip()
-        shared = git / read_text(git / "commondir").strip() if (git / "commondir").exists() else git
-        head = read_text(git / "HEAD").strip()
-        return _resolved(head.removeprefix("ref:").strip(), shared) if head.startswith("ref:") else _hash(head)
-    except (OSError, ValueError):
-        return None
-
-
-def _resolved(reference: str, git: Path) -> str | None:
-    """The commit of a branch; one that has not moved for long is in a list with others."""
-    if not reference.startswith("refs/") or ".." in reference:
-        return None
-    if (git / reference).is_file():
-        return _hash(read_text(git / reference).strip())
-    packed = (line.split() for line in read_text(git / "packed-refs").splitlines())
-    return next((_hash(line[0]) for line in packed if line[1:] == [reference]), None)
-
-
-def _hash(text: str) -> str | None:
-    return text if re.fullmatch(r"[0-9a-f]{40,64}", text) else None
-
-
 def device_name(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type} ({platform.machine()})"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a training gives back. `evaluated` is the average of the weights where one is kept.
+
+    `notes`: one sentence for each sign that the training went wrong.
+    """
+
+    model: nn.Module
+    evaluated: nn.Module
+    epochs: list[Row]
+    results: dict[str, Any]
+    samples: pa.Table | None
+    folder: Path | None
+    notes: list[str]
+
+    def __repr__(self) -> str:
+        """A summary: the network, epochs, last numbers, where the record is; its weights and tables are not printed."""
+        parts = [type(self.model).__name__, f"{len(self.epochs)} epochs"]
+        parts += [
+            f"{name.replace('_', ' ')} {100 * value:.2f} %"
+            for name, value in self.results.items()
+            if name.endswith("accuracy") and isinstance(value, int | float)
+        ]
+        parts += [] if self.samples is None else [f"{self.samples.num_rows} scored samples"]
+        parts += [] if self.folder is None else [f"record in {self.folder}"]
+        parts += [f"note: {note}" for note in self.notes]
+        return f"<Fitted: {', '.join(parts)}>"
+
+
+@runtime_checkable
+class Memory(Protocol):
+    """What is kept in the checkpoints of a training beside its own state."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What else is done on the way.
+
+    `after_epoch(epoch, row)`: with every epoch's numbers, epochs counted from 1; what it puts into the row is written
+    with them. `measure(model)`: at the end, with the network that is evaluated; what it returns joins the results.
+    `start()`: before the first epoch, and not where a training goes on. `before_epoch(done)`: with the number of epochs
+    that are done; where it returns a larger one, the epochs up to that are left out. `memory` is kept in the
+    checkpoints.
+    """
+
+    after_epoch: Callable[[int, Row], None] | None = None
+    measure: Callable[[nn.Module], Mapping[str, Any]] | None = None
+    start: Callable[[], None] | None = None
+    before_epoch: Callable[[int], int | None] | None = None
+    memory: Memory | None = None
+
+
+@dataclass
+class Counters:
+    """How far a training is, and what it has measured so far."""
+
+    step: int = 0
+    seconds: float = 0.0
+    rows: list[Row] = field(default_factory=list)
+    best_epoch: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def best_accuracy(self) -> float:
+        """Best test accuracy so far; -inf before the first."""
+        return self.rows[self.best_epoch - 1]["test_accuracy"] if self.best_epoch else -math.inf
+
+    def results(self) -> dict[str, Any]:
+        """Last and best test accuracy, the epoch of the best, and the last row's other accuracies and losses."""
+        last = self.rows[-1] if self.rows else {}
+        results: dict[str, Any] = {name: value for name, value in last.items() if name.endswith(("accuracy", "loss"))}
+        if self.best_epoch:
+            results |= {"test_accuracy_best": self.best_accuracy, "best_epoch": self.best_epoch}
+        return results

@@ -20,11 +20,10 @@ from hardsight.names import visible
 from hardsight.owners import lives
 from hardsight.records import read_run
 from hardsight.training.config import TrainingConfig
-from hardsight.training.from_config import loop_of, train
+from hardsight.training.from_config import train
 from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import put
 from hardsight.training.record import RunRecord
-from hardsight.training.together import run_together
 
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 _CLAIMS = ".claims"
@@ -80,23 +79,17 @@ def sweep(
     folder: Path | str,
     runs: Sequence[Run],
     *,
-    at_once: int = 1,
     retry_failed: bool = False,
     progress: bool | None = None,
 ) -> list[Run]:
     """Train `config` (plain values, as in the TOML file) with each run's settings; only what is missing.
 
-    With `at_once` more than 1, that many runs of this process train together on the device (see `together`).
     Returns the runs that this process computed.
     """
 
     def compute(mine: Sequence[tuple[Run, Path]]) -> None:
-        settings = [_with_settings(config, run, place) for run, place in mine]
-        if len(settings) == 1:
-            train(settings[0], progress=progress)
-            return
-        device = join_processes(settings[0].device)
-        run_together([loop_of(one, device, progress=False) for one in settings])
+        for run, place in mine:
+            train(_with_settings(config, run, place), progress=progress)
 
     join_processes()
     _, joined = rank_and_count()
@@ -109,7 +102,7 @@ def sweep(
         # another configuration finished is not this sweep's.
         place = Path(folder) / run.name
         RunRecord(place).check_same_run(_with_settings(config, run, place).as_dict())
-    return run_sweep(folder, runs, compute, at_once=at_once, retry_failed=retry_failed, say=_tell(progress))
+    return run_sweep(folder, runs, compute, retry_failed=retry_failed, say=_tell(progress))
 
 
 def _tell(progress: bool | None) -> Callable[[str], object]:

@@ -20,9 +20,9 @@ from hardsight.training.capture import RECOMPILE_LIMIT, Replay
 from hardsight.training.feed import Batch, Place, ResidentBatches
 from hardsight.training.loop import Loop
 from hardsight.training.objectives import BatchShare, Losses
-from hardsight.training.results import Fitted
+from hardsight.training.record import Fitted
 from hardsight.training.step import Step
-from hardsight.training.together import run_together
+from hardsight_studies.engine.together import run_together
 
 Result = TypeVar("Result")
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
-from hardsight.training import Fitted, Loop, run_together
+from hardsight.training import Fitted, Loop
 from hardsight.training import Hooks as LoopHooks
 from hardsight.training.config import TrainingConfig
 from hardsight.training.from_config import loop_of
@@ -18,6 +18,7 @@ from hardsight.training.record import Row as EpochRow
 from hardsight_studies.engine.clock import EpochWatch, Options
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.stacked import run_stacked
+from hardsight_studies.engine.together import run_together
 
 
 class Training:

@@ -1,4 +1,4 @@
-"""Networks that are stacked train as they train alone, up to rounding."""
+"""Trainings that take their steps in turn are what they are alone; stacked networks too, up to rounding."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from hardsight_studies.engine.stacked import Stack, run_stacked
+from hardsight_studies.engine.together import run_together
 from torch import Tensor, nn
 
 from hardsight import models, training
@@ -275,3 +276,64 @@ def test_on_a_gpu_stacked_equals_alone():
     for one, other in zip(alone, run_stacked([loop(seed) for seed in range(3)]), strict=True):
         apart = (weights(one) - weights(other)).norm() / weights(one).norm()
         assert apart < 0.02, float(apart)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Steps in turn.
+
+
+def cell(problem, small, seed, folder=None, loss=None):
+    """Own seed, own loss parameters, own labels."""
+    model = small(seed)
+    labels = (problem.labels + seed) % 3
+    batches = problem._replace(labels=labels).loader(seed=seed)
+    return training.Loop(
+        model,
+        batches,
+        loss or GradientRescaling(beta=2.0 + seed),
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        epochs=2,
+        folder=folder,
+        recorder=Recorder(90),
+        test=batches,
+        progress=False,
+    )
+
+
+def test_together_equals_alone_to_the_bit(problem, small):
+    alone = [cell(problem, small, seed).run() for seed in range(3)]
+    state = torch.get_rng_state()
+    together = run_together([cell(problem, small, seed) for seed in range(3)])
+    for one, other in zip(alone, together, strict=True):
+        for ours, theirs in zip(other.model.state_dict().values(), one.model.state_dict().values(), strict=True):
+            assert torch.equal(ours, theirs)
+        assert [row["train_loss"] for row in one.epochs] == [row["train_loss"] for row in other.epochs]
+    assert len({row["train_loss"] for one in together for row in one.epochs}) == 6, "cells differ from each other"
+    assert not torch.equal(torch.get_rng_state(), state), "the loops' own seeding is the caller's"
+
+
+def test_one_bad_cell_does_not_stop_the_others(problem, small, tmp_path):
+    def bad(logits, labels):
+        return nn.functional.cross_entropy(logits, labels) * math.nan
+
+    loops = [
+        cell(problem, small, 0, tmp_path / "bad", bad),
+        cell(problem, small, 1, tmp_path / "good"),
+    ]
+    with pytest.raises(training.NonFiniteLossError, match="step 1"):
+        run_together(loops)
+    statuses = {run["name"]: run["status"] for run in training.list_runs(tmp_path)}
+    assert statuses == {"bad": "failed", "good": "finished"}
+
+
+def test_the_callers_random_states_survive_a_training_that_breaks(problem, small):
+    def breaks(epoch, row):
+        raise KeyError("of the caller")
+
+    loops = [cell(problem, small, seed) for seed in range(2)]
+    loops[1].hooks = training.Hooks(after_epoch=breaks)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    with pytest.raises(KeyError, match="of the caller"):
+        run_together(loops)
+    assert torch.equal(torch.get_rng_state(), state)

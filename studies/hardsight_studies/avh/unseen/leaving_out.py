@@ -17,8 +17,8 @@ from torch import nn
 
 from hardsight.datasets import ArrayDataset
 from hardsight.domains.splits import leave_one_domain_out
-from hardsight.training import run_together
 from hardsight_studies.avh.unseen.training import METHODS, Recipe, make_loop, title_of
+from hardsight_studies.engine.together import run_together
 
 # Candidates of the AVH loss's scale. With seven classes 5 is soft (probabilities stay below 0.999) and 20 is hard.
 SCALES = (5.0, 10.0, 20.0)

@@ -11,15 +11,10 @@ from typing import Any
 import torch
 
 from hardsight.distributed import current
-from hardsight.training.checkpoints import (
-    device_random_states,
-    random_states,
-    restore_device_random_states,
-    restore_random_states,
-)
+from hardsight.training.checkpoints import random_states, restore_random_states
 from hardsight.training.loop import Loop
 from hardsight.training.progress import NonFiniteLossError
-from hardsight.training.results import Fitted
+from hardsight.training.record import Fitted
 
 
 def run_together(loops: Sequence[Loop], *, end_round: Callable[[], None] | None = None) -> list[Fitted]:
@@ -106,7 +101,7 @@ class _SwapOne:
 
     def enter(self) -> None:
         if self.state is not None:
-            restore_device_random_states(self.device, self.state)
+            torch.cuda.set_rng_state(self.state, self.device)
 
     def leave(self) -> None:
-        self.state = device_random_states(self.device)
+        self.state = torch.cuda.get_rng_state(self.device)

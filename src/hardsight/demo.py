@@ -4,8 +4,8 @@ Real data (scikit-learn's 1,797 handwritten digits), a share of the training lab
 known afterwards which suspicions were right.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,6 @@ class DemoResult:
     detections: list[Detection]
     suspects: pa.Table
 
-    @property
-    def best(self) -> Detection:
-        """The score with the highest AUROC."""
-        return max(self.detections, key=lambda detection: detection.auroc)
-
 
 def run_demo(
     folder: Path | str,
@@ -92,8 +87,19 @@ def run_demo(
         assert fitted.samples is not None
         record.details = records.read_run(folder) or {}
         issues = find_label_issues(fitted.samples, class_names=train.class_names)
-        detections = _judge(fitted.samples)
-        page = _write(folder, fitted.samples, issues, detections, train)
+        wrong: np.ndarray = fitted.samples["label"].to_numpy() != fitted.samples["clean_label"].to_numpy()
+        judged = _judge(fitted.samples, wrong)
+        found: dict[str, Any] = {
+            "scores": {one.score: {"auroc": one.auroc, "average_precision": one.average_precision} for one in judged},
+            "flipped": flipped,
+            "samples": len(train),
+            "estimated": issues.estimated,
+            "ranked_by": list(issues.scores),
+        }
+        _write(folder, fitted.samples, issues, found, train)
+        page = None
+        with contextlib.suppress(ImportError):
+            page = report.write_report(folder)
     return DemoResult(
         folder=folder,
         report=page,
@@ -102,8 +108,8 @@ def run_demo(
         test_accuracy=fitted.results["test_accuracy"],
         ranked_by=" and ".join(issues.scores),
         estimated=issues.estimated,
-        found=_right_among(issues, fitted.samples),
-        detections=sorted(detections, key=lambda detection: -detection.auroc),
+        found=int(np.isin(issues.suspects()["id"].to_numpy(), fitted.samples["id"].to_numpy()[wrong]).sum()),
+        detections=judged,
         suspects=issues.suspects(),
     )
 
@@ -111,8 +117,7 @@ def run_demo(
 def _check_folder(folder: Path) -> None:
     path = folder / "run.json"
     try:
-        held = records.read_json(path) if path.is_file() else None
-        ours = held is None or held["config"]["data"] == _DATA
+        ours = not path.is_file() or records.read_json(path)["config"]["data"] == _DATA
     except (ValueError, TypeError, KeyError):
         ours = False
     if not ours:
@@ -133,7 +138,10 @@ def _train(
     model = models.create(config["model"], num_classes=10)
     places = int(train.ids.max()) + 1
     true_labels = torch.zeros(places, dtype=torch.long).scatter(0, train.ids, clean)
-    with _one_thread():
+    # The network is so small that several threads would mostly wait for each other.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         return fit(
             model,
             _loader(train, seed, augmentation=Augmentation(shift=1)),
@@ -149,15 +157,6 @@ def _train(
             progress=progress,
             device="cpu",
         )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The network is so small that several threads would mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
     finally:
         torch.set_num_threads(threads)
 
@@ -188,58 +187,29 @@ def _loader(digits: ArrayDataset, seed: int, augmentation: Augmentation | None =
     )
 
 
-def _wrong(samples: pa.Table) -> np.ndarray:
-    wrong: np.ndarray = samples["label"].to_numpy() != samples["clean_label"].to_numpy()
-    return wrong
-
-
-def _judge(samples: pa.Table) -> list[Detection]:
-    """AUROC and average precision of every score against the known flips."""
+def _judge(samples: pa.Table, wrong: np.ndarray) -> list[Detection]:
+    """AUROC and average precision of every score against the known flips, the best first."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    wrong = _wrong(samples)
     judged = []
     for name in samples.column_names:
-        if name not in SCORES or not 0 < wrong.sum() < len(wrong):
-            continue
-        hardness = SCORES[name].hardness(samples[name].to_numpy())
-        judged.append(
-            Detection(name, float(roc_auc_score(wrong, hardness)), float(average_precision_score(wrong, hardness)))
-        )
-    return judged
+        if name in SCORES and 0 < wrong.sum() < len(wrong):
+            hardness = SCORES[name].hardness(samples[name].to_numpy())
+            auroc, precision = roc_auc_score(wrong, hardness), average_precision_score(wrong, hardness)
+            judged.append(Detection(name, float(auroc), float(precision)))
+    return sorted(judged, key=lambda one: -one.auroc)
 
 
-def _right_among(issues: LabelIssues, samples: pa.Table) -> int:
-    wrong = set(samples["id"].to_numpy()[_wrong(samples)].tolist())
-    return sum(one in wrong for one in issues.suspects()["id"].to_pylist())
-
-
-def _write(
-    folder: Path, samples: pa.Table, issues: LabelIssues, detections: list[Detection], train: ArrayDataset
-) -> Path | None:
-    """Complete the record with the findings and the pictures that the page shows, then make the page from it."""
-    records.write_table(folder / "samples.parquet", _with_suspicion(samples, issues))
-    found: dict[str, Any] = {
-        "scores": {one.score: {"auroc": one.auroc, "average_precision": one.average_precision} for one in detections},
-        "flipped": int(_wrong(samples).sum()),
-        "samples": len(samples),
-        "estimated": issues.estimated,
-        "ranked_by": list(issues.scores),
-    }
+def _write(folder: Path, samples: pa.Table, issues: LabelIssues, found: dict[str, Any], train: ArrayDataset) -> None:
+    """Complete the record with the findings and the pictures that the page shows."""
+    # With the ranking that was told: a page made from the record shows the same suspects.
+    field = issues.table.schema.field("suspicion")
+    field = field.with_metadata({**field.metadata, b"title": f"Suspicion by {' and '.join(issues.scores)}".encode()})
+    suspicion = issues.table["suspicion"].take(pa.array(np.argsort(issues.order)))
+    records.write_table(folder / "samples.parquet", samples.append_column(field, suspicion))
     records.update_run(folder, results={"label_issues": found})
     shown = [int(one) for one in report.samples_shown(folder)]
     rows = {int(one): row for row, one in enumerate(train.ids)}
     # Eight pixels wide is too small to look at: each becomes a square of eight.
     pictures = (np.kron(train.images[rows[one], 0].numpy(), np.ones((8, 8), np.uint8)) for one in shown)
     records.write_thumbnails(folder / "thumbnails.parquet", shown, pictures)
-    try:
-        return report.write_report(folder)
-    except ImportError:
-        return None
-
-
-def _with_suspicion(samples: pa.Table, issues: LabelIssues) -> pa.Table:
-    """The samples with the ranking that was told: a page made from the record shows the same suspects."""
-    field = issues.table.schema.field("suspicion")
-    field = field.with_metadata({**field.metadata, b"title": f"Suspicion by {' and '.join(issues.scores)}".encode()})
-    return samples.append_column(field, issues.table["suspicion"].take(pa.array(np.argsort(issues.order))))

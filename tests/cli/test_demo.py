@@ -22,7 +22,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
 
 def test_the_flipped_labels_are_found(result: DemoResult) -> None:
     by_name = {one.score: one for one in result.detections}
-    assert result.best.auroc >= 0.95
+    assert result.detections[0].auroc >= 0.95
     # The ranking's own scores were chosen without the clean labels and must be as good.
     assert all(by_name[name].auroc >= 0.95 for name in result.ranked_by.split(" and "))
     assert by_name["avh"].auroc >= 0.9

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import hardsight.__main__
 from hardsight import records, stopping
 from hardsight.cli import app_with
-from hardsight.domains.self_training.run import Run
+from hardsight.domains.rounds import Rounds
 from hardsight.training import Loop, grid, list_runs, sweep
 from hardsight.training.record import RunRecord
 
@@ -123,7 +123,7 @@ def test_a_demo_that_is_stopped_after_its_training_is_not_finished(
 def test_a_stopped_adaptation_goes_on(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("adapt", "digits", "digits", "-m", "digits_cnn", "--source-epochs", 1, "--rounds", 2, "--limit", 64)
     with monkeypatch.context() as during:
-        stop_in(during, Run, "_after_epoch", signal.SIGINT, 2)
+        stop_in(during, Rounds, "_after_epoch", signal.SIGINT, 2)
         exit_code, (sentence,) = command(*words)
     assert exit_code == 130
     assert "adapt-digits-digits/checkpoint/step-" in sentence

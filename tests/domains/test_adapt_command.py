@@ -79,8 +79,8 @@ def test_a_data_set_by_name_beside_a_folder_in_colour(tmp_path: Path) -> None:
         (("--portion", 0.6), "--portion must be at most its cap, 0.5; got 0.6"),
         (("--selector", "avhh"), "did you mean 'avh'?"),
         (("--model", "lenett"), "did you mean 'lenet'?"),
-        (("--regenerate", "hour"), "--regenerate must be round or epoch; got 'hour'"),
-        (("--rounds", 0), "rounds must be at least 1; got 0"),
+        (("--regenerate", "hour"), "--regenerate must be one of round, epoch; got 'hour'"),
+        (("--rounds", 0), "rounds must be at least 1 and finite; got 0"),
         (("--size", 0), "--size must be at least 1; got 0"),
         (("--device", "cudda"), "device must be one that this machine has, cpu or cuda:0, say; got 'cudda'"),
         (("--limit", 0), "--limit must be at least 1; got 0"),
@@ -104,7 +104,7 @@ def test_bad_domains_are_one_sentence(folders: tuple[Path, Path, Path], tmp_path
         ("mnst", "got 'mnst', did you mean 'mnist'"),
         ("nowhere", "a domain that is no folder of images must be one of digits, mnist"),
         ("", "a domain that is no folder of images must be one of digits, mnist"),
-        (tmp_path / "empty", "empty must hold images, or one folder of them for each class; it holds none"),
+        (tmp_path / "empty", "empty must hold one folder for each class, or images; it holds none"),
     ):
         done = run(day, target, "-m", "digits_cnn", *QUICK, "-o", tmp_path / "run")
         assert done.exit_code == 2

@@ -15,6 +15,7 @@ from hardsight.domains.selection import (
     Selection,
     Selector,
     SelectorThresholds,
+    Thresholds,
     confidences,
     evidence_of,
     get_selector,
@@ -22,7 +23,6 @@ from hardsight.domains.selection import (
     select,
     thresholds_of,
 )
-from hardsight.domains.thresholds import Thresholds
 from hardsight.hardness import angular_visual_confidence
 
 
@@ -322,13 +322,16 @@ def _evidence(values: object) -> Evidence:
 @pytest.mark.parametrize(
     ("evidence", "sentence"),
     [
-        (_evidence([[0.5, float("nan")]]), "none of them NaN"),
+        (_evidence([[0.5, float("nan")]]), "got nan to nan"),
         (_evidence([[0.5, 1.5]]), r"confidences in \[0, 1\]"),
-        (_evidence([[1.0], [1.0]]), "two classes or more; got 1"),
+        (_evidence([[1.0], [1.0]]), r"the same two classes or more in every chunk; got \[1\]"),
         (Evidence(torch.empty(0, 3)), "at least one sample"),
-        ([_evidence([[0.5, 0.5]]), _evidence([[0.4, 0.3, 0.3]])], "the same 2 classes"),
+        (
+            [_evidence([[0.5, 0.5]]), _evidence([[0.4, 0.3, 0.3]])],
+            r"or more in every chunk; got \[2, 3\]",
+        ),
         ([_evidence([[0.5, 0.5]]), evidence_of(torch.zeros(1, 2))], "certainty in every chunk or in none"),
-        (Evidence(torch.full((1, 2), 0.5), None, torch.tensor([float("nan")])), "not be NaN"),
+        (Evidence(torch.full((1, 2), 0.5), None, torch.tensor([float("nan")])), "certainties from 0; got nan to nan"),
     ],
 )
 def test_bad_evidence_is_one_sentence(evidence: Evidence | list[Evidence], sentence: str) -> None:

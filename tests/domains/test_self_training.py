@@ -22,10 +22,11 @@ from hardsight.claims import claim
 from hardsight.cleaning import find_label_issues
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
+from hardsight.domains import looking
+from hardsight.domains.looking import Signs
+from hardsight.domains.record import ROUND_COLUMNS
 from hardsight.domains.selection import SELECTORS, Selector
-from hardsight.domains.self_training import SelfTrained, SelfTraining, rounds
-from hardsight.domains.self_training.record import ROUND_COLUMNS
-from hardsight.domains.self_training.signs import Signs
+from hardsight.domains.self_training import SelfTrained, SelfTraining
 from hardsight.losses import GradientRescaling, MentorNetPD
 from hardsight.training import Loop, NonFiniteLossError
 from hardsight.training.record import RunRecord
@@ -364,14 +365,14 @@ def test_every_round_says_how_much_changed(
     domains: Any, small: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predictions: list[list[int]] = []
-    looking = rounds.look
+    look_once = looking.look
 
     def look(*arguments: Any) -> Any:
-        seen = looking(*arguments)
+        seen = look_once(*arguments)
         predictions.append(seen.evidence.softmax.argmax(1).tolist())
         return seen
 
-    monkeypatch.setattr(rounds, "look", look)
+    monkeypatch.setattr(looking, "look", look)
     done = SelfTraining("cbst", **QUICK).fit(small(), *domains[:2])
 
     def same(one: list[int], other: list[int]) -> float:
@@ -491,9 +492,9 @@ def test_a_class_nobody_is_predicted_as_is_said_and_left_alone(domains: Any, sma
         ({"portion": 1.5}, r"portion must lie in \(0, 1\]"),
         ({"portion_cap": -0.5}, r"portion_cap must lie in \(0, 1\]"),
         ({"portion": 0.6}, r"portion must be at most its cap, 0\.5; got 0\.6"),
-        ({"portion_step": -0.1}, r"portion_step must lie in \[0, 1\]"),
-        ({"rounds": 0}, "rounds must be at least 1; got 0"),
-        ({"seed": -1}, "seed must be at least 0; got -1"),
+        ({"portion_step": -0.1}, "portion_step must be at least 0 and finite"),
+        ({"rounds": 0}, "rounds must be at least 1 and finite; got 0"),
+        ({"seed": -1}, "seed must be at least 0 and finite; got -1"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
         ({"target_share": 1.0}, r"target_share must lie in \(0, 1\)"),
         ({"target_share": None, "balance_classes": True}, "balance_classes must be False where target_share is None"),
@@ -603,7 +604,7 @@ def test_another_network_leaves_the_record_as_it_was(
     assert recorded.folder is not None
     before = (recorded.folder / "run.json").read_bytes()
     other = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
-    with pytest.raises(ValueError, match=r"must hold the weights of this model; it has no 1\.weight"):
+    with pytest.raises(ValueError, match=r"must hold the weights of this model; 1\.weight is missing there"):
         SelfTraining("avh", **QUICK).fit(other, *domains[:2], test=domains.test, folder=recorded.folder)
     assert (recorded.folder / "run.json").read_bytes() == before
 
@@ -648,7 +649,7 @@ def test_begun_anew_and_killed_at_once_it_does_not_go_on_with_the_earlier_source
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hardsight.domains.self_training.run.Run._train_on_source", killed)
+        patch.setattr("hardsight.domains.rounds.Rounds._train_on_source", killed)
         with pytest.raises(KeyboardInterrupt):
             other.fit(small(), *domains[:2], folder=tmp_path / "run", resume=False)
     resumed = other.fit(small(), *domains[:2], folder=tmp_path / "run")

@@ -11,16 +11,16 @@ from PIL import Image
 from torch import Tensor, nn
 
 from hardsight.datasets.augment import Augmentation
-from hardsight.domains.self_training.data import in_memory, read_domain, same_channels, target_labels
-from hardsight.domains.self_training.loss import PseudoLabelLoss
-from hardsight.domains.self_training.record import worth_showing
-from hardsight.domains.self_training.rounds import mixed_batches
+from hardsight.domains.batches import mixed_batches
+from hardsight.domains.data import in_memory, read_domain, same_channels, target_labels
+from hardsight.domains.loss import PseudoLabelLoss
+from hardsight.domains.record import worth_showing
 
 
 def mixed(domains: Any, labels: Tensor, *, batch_size: int = 20, **options: Any) -> Any:
     given = {key: options.pop(key) for key in ("rank", "world_size", "augmentation") if key in options}
-    loader = mixed_batches(domains.source, domains.target, batch_size, seed=5, device="cpu", **given)
-    loader.mix(len(domains.source), **{"target_share": 0.25, "steps": 8} | options)
+    mixing = {"target_share": 0.25, "steps": 8} | options
+    loader = mixed_batches(domains.source, domains.target, batch_size, seed=5, device="cpu", **mixing, **given)
     loader.assign(labels)
     return loader
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardsight.domains.thresholds import check_portion, rank_thresholds
+from hardsight.domains.selection import check_portion, rank_thresholds
 
 
 def test_thresholds_by_hand() -> None:

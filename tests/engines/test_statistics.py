@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hardsight.cleaning.columns import share_below_within
-from hardsight.domains.thresholds import rank_thresholds
+from hardsight.domains.selection import rank_thresholds
 from hardsight.engines import statistics
 from hardsight.engines.statistics import (
     class_ranks,

@@ -354,7 +354,7 @@ def test_a_model_without_anything_to_train_is_refused(problem, model):
 @pytest.mark.parametrize("clean", [torch.zeros(10, dtype=torch.int64), dict.fromkeys(range(10), 0)])
 def test_samples_without_a_clean_label_are_named(problem, small, clean):
     batches = problem.loader()
-    with pytest.raises(ValueError, match="clean_labels must have a label for every id of samples; 10 has none"):
+    with pytest.raises(ValueError, match="clean_labels must have every id of samples; 10 has none"):
         training.fit(small(), batches, epochs=1, samples=training.Samples(batches, clean_labels=clean), progress=False)
 
 

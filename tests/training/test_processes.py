@@ -174,14 +174,12 @@ def with_own_statistics():
     layer = nn.InstanceNorm1d(2, track_running_stats=True)
     model = nn.Sequential(nn.Linear(3, 8), nn.Unflatten(1, (2, 4)), layer, nn.Flatten(), nn.Linear(8, 2))
     batches = [(torch.randn(4 + rank, 3), torch.arange(4 + rank) % 2)]
-    training.fit(model, batches, epochs=1, device="cpu", progress=False)
+    return training.fit(model, batches, epochs=1, device="cpu", progress=False).model[2].running_mean.tolist()
 
 
-weights = nn.CrossEntropyLoss(torch.tensor([0.0, 1.0]), label_smoothing=0.1)
 report = {
     "head": ended(lambda: trained(losses.AVHLoss(4, 2))),
     "frozen head": ended(lambda: trained(losses.AVHLoss(4, 2), frozen=True)),
-    "weights of 0": ended(lambda: trained(weights)),
     "statistics": ended(with_own_statistics),
 }
 print(json.dumps(report))
@@ -191,19 +189,12 @@ dist.destroy_process_group()
 
 def test_what_several_processes_cannot_do_as_one_is_refused(in_two_processes):
     first, second = in_two_processes(UNREACHED)
-    assert first == second
+    assert first == second, "running statistics too, although the batches differ"
+    assert json.loads(first.pop("statistics"))
     assert first == {
         "head": (
             "ValueError: every parameter must have a part in the loss where several processes train, or be set aside "
             "by requires_grad_(False); model.1.weight has none"
         ),
         "frozen head": "tensor(True)",
-        "weights of 0": (
-            "ValueError: label_smoothing must be 0 with a class weight of 0, where a batch comes in parts or in "
-            "several processes; got 0.1"
-        ),
-        "statistics": (
-            "ValueError: every buffer of the model must be filled alike by the processes, as those of batch "
-            "normalization are; 2.running_mean differs between them"
-        ),
     }

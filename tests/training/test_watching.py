@@ -22,8 +22,8 @@ def watched(
     watch = watch or Watch()
     said = []
     for given, predicted, (right,) in pairs:
-        row = {"train_accuracy": right / sum(given)}
-        said += watch.epoch(row, torch.tensor([given, predicted]), loss or nn.CrossEntropyLoss(), lr)
+        row = {"train_accuracy": right / sum(given), "learning_rate": lr}
+        said += watch.epoch(row, torch.tensor([given, predicted]), loss or nn.CrossEntropyLoss())
     return said
 
 

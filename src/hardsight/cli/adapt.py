@@ -12,7 +12,7 @@ _SELECTORS = "avh, avh-inclusive, avh-slides, cbst, crst, crst-mrkld, crst-lrent
 
 _OPTIONS = (
     "model", "selector", "rounds", "epochs_per_round", "source_epochs", "portion", "portion_step", "portion_cap",
-    "batch_size", "seed", "device", "test", "shift",
+    "batch_size", "seed", "device", "test", "shift", "regenerate", "when_empty",
 )  # fmt: skip
 
 
@@ -83,11 +83,11 @@ def adapt(
             rounds=rounds,
             epochs_per_round=epochs_per_round,
             source_epochs=source_epochs,
-            regenerate=_one_of("regenerate", regenerate, "round", "epoch"),
+            regenerate=regenerate,  # type: ignore[arg-type]
             portion=portion,
             portion_step=portion_step,
             portion_cap=portion_cap,
-            when_empty=_one_of("when-empty", when_empty, "stop", "go_on"),
+            when_empty=when_empty,  # type: ignore[arg-type]
             optimizer=partial(torch.optim.SGD, lr=lr, momentum=0.9, weight_decay=5e-4),
             augmentation=None if shift is None else Augmentation(shift=shift),
             batch_size=batch_size,
@@ -121,7 +121,7 @@ def _prepare(
     import torch
 
     from hardsight import models
-    from hardsight.domains.self_training.data import read_domain, same_channels
+    from hardsight.domains.data import read_domain, same_channels
 
     _at_least_one(size=size, limit=limit)
     torch.manual_seed(seed)
@@ -149,12 +149,6 @@ def _at_least_one(**counts: int | None) -> None:
     for name, count in counts.items():
         if count is not None and count < 1:
             raise ValueError(f"--{name} must be at least 1; got {count}")
-
-
-def _one_of(name: str, value: str, *choices: str) -> Any:
-    if value not in choices:
-        raise ValueError(f"--{name} must be {' or '.join(choices)}; got {value!r}")
-    return value
 
 
 def _plain(name: str) -> str:

@@ -7,11 +7,11 @@ from hardsight.domains.selection import (
     Selector,
     evidence_of,
     get_selector,
+    rank_thresholds,
     select,
 )
 from hardsight.domains.self_training import SelfTrained, SelfTraining
 from hardsight.domains.splits import Split, leave_one_domain_out
-from hardsight.domains.thresholds import rank_thresholds
 
 __all__ = [
     "SELECTORS",

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int, Int64
 from torch import Tensor
 
-from hardsight.domains.thresholds import Thresholds, check_portion, rank_thresholds
 from hardsight.hardness import angular_visual_confidence
 from hardsight.names import check_name
 
@@ -22,6 +22,10 @@ Measure = Literal["softmax", "visual"]
 _MEASURES, _BALANCES = ("softmax", "visual"), ("class", "overall", "none")
 # Numbers of one piece: 2**19 floats are 2 MiB.
 _PIECE = 2**19
+# n * portion is a whole number more often than its floating-point product is: 100 * 0.29 must be 29.
+_ROUNDING = 1e-9
+_LOW_BITS = 2**32 - 1
+_LARGEST_BITS = 2**31 - 1
 
 
 class Evidence(NamedTuple):
@@ -179,7 +183,7 @@ class Confidences(NamedTuple):
 def confidences(selector: Selector, evidence: Evidence) -> Confidences:
     """Each sample's predicted class, by the measure that labels, and its confidence in it by both measures."""
     labelling, predicted = evidence.of(selector.label_by).max(1)
-    keeping = labelling if selector.keep_by == selector.label_by else _at(evidence.of(selector.keep_by), predicted)
+    keeping = of_labels(evidence.of(selector.keep_by), predicted)
     return Confidences(predicted, labelling, _told_apart(selector, evidence, keeping))
 
 
@@ -191,6 +195,43 @@ def _told_apart(selector: Selector, evidence: Evidence, confidence: Tensor) -> T
     if selector.keep_by != "softmax" or evidence.certainty is None:
         return confidence
     return torch.where(confidence < 0.5, confidence, evidence.certainty)
+
+
+class Thresholds(NamedTuple):
+    """A threshold a class, and how many samples its rank counted; where that is none, the threshold is 1."""
+
+    values: Float32[Tensor, "classes"]
+    ranks: Int64[Tensor, "classes"]
+
+
+def check_portion(portion: float, name: str = "portion") -> None:
+    """Reject a portion outside (0, 1]."""
+    if not 0 < portion <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], the share of target samples to pseudo-label; got {portion!r}")
+
+
+def rank_thresholds(
+    confidence: Float[Tensor, "samples"], predicted: Int[Tensor, "samples"], num_classes: int, portion: float
+) -> Thresholds:
+    """For each class, the confidence at rank floor(n * portion), counted from 1 down, of its n predicted samples.
+
+    Where that rank is 0 (few samples, or none predicted as the class) the threshold is 1. One sort of whole numbers,
+    class above confidence: not negative floats order as their bits do, of float32 that they are taken as.
+    """
+    check_portion(portion)
+    counts = torch.bincount(predicted, minlength=num_classes)
+    # -0.0 + 0.0 is 0.0: a negative zero's bits would order it below everything.
+    bits = (confidence.float() + 0.0).view(torch.int32).to(torch.int64)
+    keys = _sorted((predicted.to(torch.int64) << 32) + (_LARGEST_BITS - bits))
+    ranks = (counts.double() * portion + _ROUNDING).floor().to(torch.int64)
+    places = (counts.cumsum(0) - counts + ranks - 1).clamp(min=0)
+    values = (_LARGEST_BITS - (keys[places] & _LOW_BITS)).to(torch.int32).view(torch.float32)
+    return Thresholds(torch.where(ranks > 0, values, 1.0), ranks)
+
+
+def _sorted(keys: Int64[Tensor, "samples"]) -> Int64[Tensor, "samples"]:
+    """Ascending; NumPy's sort of whole numbers on a CPU is ten times as fast as torch's."""
+    return torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values
 
 
 class SelectorThresholds(NamedTuple):
@@ -228,7 +269,7 @@ def label_samples(selector: Selector, evidence: Evidence, thresholds: SelectorTh
         labels, kept = _above_one(ratios, inclusive=selector.keeps_threshold)
     else:
         largest, labels = ratios.max(1)
-        confidence = _told_apart(selector, evidence, _at(evidence.of(selector.keep_by), labels))
+        confidence = _told_apart(selector, evidence, of_labels(evidence.of(selector.keep_by), labels))
         needed = thresholds.keeping.values[labels]
         kept = confidence >= needed if selector.keeps_threshold else confidence > needed
         if selector.entropy_weight:
@@ -286,28 +327,23 @@ def _pieces(evidence: Evidence) -> list[Evidence]:
     return [Evidence(*one) for one in zip(*columns, strict=True)]
 
 
-def _at(values: Tensor, labels: Tensor) -> Tensor:
+def of_labels(values: Float[Tensor, "samples classes"], labels: Int64[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+    """Of each row the column of its label."""
     return values.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 def _check_evidence(chunks: Sequence[Evidence]) -> None:
     if sum(len(chunk.softmax) for chunk in chunks) == 0:
         raise ValueError("evidence must hold at least one sample; got none")
-    classes = chunks[0].softmax.shape[1]
-    if classes < 2:
-        raise ValueError(f"evidence must be about two classes or more; got {classes}")
+    shapes = {values.shape[1] for chunk in chunks for values in (chunk.softmax, chunk.visual) if values is not None}
+    if len(shapes) > 1 or min(shapes) < 2:
+        raise ValueError(f"evidence must be about the same two classes or more in every chunk; got {sorted(shapes)}")
     if len({chunk.certainty is None for chunk in chunks}) > 1:
         raise ValueError("evidence must hold the certainty in every chunk or in none; some have it, others not")
     for chunk in chunks:
-        if chunk.certainty is not None and bool(chunk.certainty.isnan().any()):
-            raise ValueError("certainty must not be NaN; it is for some sample")
-        for values in (chunk.softmax, chunk.visual):
-            if values is None:
-                continue
-            if values.shape[1] != classes:
-                raise ValueError(f"evidence must have the same {classes} classes in every chunk; got {values.shape[1]}")
-            low, high = values.aminmax() if values.numel() else (torch.zeros(()), torch.zeros(()))
-            if not (low >= 0 and high <= 1):
+        for values, most in ((chunk.softmax, 1.0), (chunk.visual, 1.0), (chunk.certainty, torch.inf)):
+            low, high = values.aminmax() if values is not None and values.numel() else torch.zeros(2)
+            if not (low >= 0 and high <= most):
                 raise ValueError(
-                    f"evidence must be confidences in [0, 1], none of them NaN; got {float(low)} to {float(high)}"
+                    f"evidence must be confidences in [0, 1], certainties from 0; got {float(low)} to {float(high)}"
                 )

@@ -28,7 +28,9 @@ def leave_one_domain_out(
     `validation` may be a data set of its own, as PACS's lists have it: then its samples of the other domains validate,
     and its samples of the domain left out are tested on too.
     """
-    _check_domain(data, held_out)
+    if data.domains is None or len(data.domain_names) < 2:
+        raise ValueError(f"data must have at least two domains; {data.name} has {max(1, len(data.domain_names))}")
+    check_name("held_out", held_out, data.domain_names, "domains")
     if isinstance(validation, ArrayDataset):
         if validation.class_names != data.class_names or validation.domain_names != data.domain_names:
             raise ValueError("validation must have the classes and domains of data, by name and in their order")
@@ -88,12 +90,6 @@ def _share_of_groups(data: ArrayDataset, share: float, generator: torch.Generato
     taken = (share * size).round().clamp_min(1).minimum(size - 1)
     chosen = rank < taken
     return by_group[chosen].sort().values, by_group[~chosen].sort().values
-
-
-def _check_domain(data: ArrayDataset, held_out: str) -> None:
-    if data.domains is None or len(data.domain_names) < 2:
-        raise ValueError(f"data must have at least two domains; {data.name} has {max(1, len(data.domain_names))}")
-    check_name("held_out", held_out, data.domain_names, "domains")
 
 
 def _check_classes(train: ArrayDataset, test: ArrayDataset, held_out: str) -> None:

@@ -124,7 +124,7 @@ def quantiles(shards: ScoreShards, score: str, shares: Sequence[float], by: str 
 def portion_thresholds(shards: ScoreShards, portion: float, score: str = "confidence") -> tuple[np.ndarray, np.ndarray]:
     """For each predicted class, the score at rank floor(n * portion) of its n samples from the top, and that rank.
 
-    What `hardsight.domains.thresholds.rank_thresholds` gives of all samples in memory: where the rank is 0 the
+    What `hardsight.domains.rank_thresholds` gives of all samples in memory: where the rank is 0 the
     threshold is 1.
     """
     if not 0 < portion <= 1:

@@ -142,20 +142,17 @@ class Checkpoints:
 
 def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | str, kind: str = "model") -> None:
     """Reject the state of another module, naming the first tensor that does not fit; `kind` is what the module is."""
-    wanted, must = module.state_dict(), f"{source} must hold the weights of this {kind}"
-    for name, tensor in wanted.items():
-        if name not in state:
-            raise ValueError(f"{must}; it has no {name}")
-        if state[name].shape != tensor.shape:
-            raise ValueError(
-                f"{must}; {name} is {list(state[name].shape)} there and {list(tensor.shape)} in the {kind}"
-            )
-        if tensor.is_floating_point() and not state[name].is_floating_point():
-            theirs, ours = (str(one.dtype).removeprefix("torch.") for one in (state[name], tensor))
-            raise ValueError(f"{must}; {name} is {theirs} there and {ours} in the {kind}")
-    extra = next((name for name in state if name not in wanted), None)
-    if extra is not None:
-        raise ValueError(f"{must}; it also holds {extra}, which the {kind} has not")
+    wanted = module.state_dict()
+    for name in [*wanted, *state]:
+        theirs, ours = (_in_words(tensors.get(name)) for tensors in (state, wanted))
+        if theirs != ours:
+            raise ValueError(f"{source} must hold the weights of this {kind}; {name} is {theirs} there and {ours} here")
+
+
+def _in_words(tensor: Tensor | None) -> str:
+    if tensor is None:
+        return "missing"
+    return f"{list(tensor.shape)} of {'floating-point' if tensor.is_floating_point() else 'whole'} numbers"
 
 
 def random_states() -> dict[str, Any]:

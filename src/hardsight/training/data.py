@@ -1,6 +1,7 @@
 """The data of a configuration: training and test set, noise on the training labels, and the loaders of both."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,49 +59,32 @@ def load_sets(config: TrainingConfig) -> Sets:
     data = config.data
     with about("data"):
         train, test, paths = _read(data, config.seed)
-    _check_labelled(train=train, test=test)
-    if data.limit is not None:
-        _check_limit(train, data.limit)
-        train, test = (one.subset(torch.arange(min(data.limit, len(one)))) for one in (train, test))
-    if data.shrink > 1:
-        train, test = shrunk(train, data.shrink), shrunk(test, data.shrink)
-    _check_classes(train.class_names, test.class_names, data)
-    labels = noisy_labels(train, config.noise, config.seed)
-    clean = None if labels is None else train.labels
-    return Sets(train, train.labels if labels is None else labels, clean, test, paths)
-
-
-def _check_labelled(**sets: datasets.ArrayDataset) -> None:
-    """Reject samples labelled -1, which a loss would take for a class: public test sets often withhold their labels."""
-    for key, one in sets.items():
+    for key, one in (("train", train), ("test", test)):
         unknown = int((one.labels < 0).sum())
+        # A loss would take -1 for a class: public test sets often withhold their labels.
         if unknown:
             raise ValueError(
                 f"data.{key} must name a split whose samples all have a label; "
                 f"{unknown} of the {len(one)} in {one.split!r} have none"
             )
-
-
-def _check_limit(train: datasets.ArrayDataset, limit: int) -> None:
-    """Reject the beginning of a set sorted by class, where it holds one class alone."""
-    first = train.labels[:limit].unique()
-    if limit > 1 and len(first) == 1 and len(train.labels.unique()) > 1:
-        only = train.class_names[int(first)]
-        raise ValueError(f"data.limit must leave two classes or more; the first {limit} samples are all {only!r}")
-
-
-def _check_classes(train: tuple[str, ...], test: tuple[str, ...], data: DataConfig) -> None:
-    """Reject a test set with other classes; another data set may have other names for the same ones."""
-    if len(train) != len(test):
-        where = "data.test" if data.test_name is None else "data.test_name"
-        raise ValueError(f"{where} must have the classes of the training set, {len(train)}; got {len(test)}")
-    if data.test_name is None or set(train) == set(test):
-        for number, (mine, other) in enumerate(zip(train, test, strict=True)):
-            if mine != other:
-                raise ValueError(
-                    f"data.test must have the classes of data.train, in their order; class {number} is {other!r} "
-                    f"instead of {mine!r}"
-                )
+    if data.limit is not None:
+        train, test = (one.subset(torch.arange(min(data.limit, len(one)))) for one in (train, test))
+        if data.limit > 1 and len(train.labels.unique()) == 1:
+            raise ValueError(f"data.limit must leave two classes or more; got {data.limit}, of a set sorted by class")
+    if data.shrink > 1:
+        train, test = shrunk(train, data.shrink), shrunk(test, data.shrink)
+    ours, theirs = train.class_names, test.class_names
+    # Another data set may have other names for the same classes.
+    renamed = data.test_name is not None and len(ours) == len(theirs) and set(ours) != set(theirs)
+    for number, (mine, other) in enumerate(itertools.zip_longest(ours, theirs)):
+        if mine != other and not renamed:
+            raise ValueError(
+                f"data.test must have the {len(ours)} classes of data.train, in their order; class {number} is "
+                f"{other!r} instead of {mine!r}"
+            )
+    labels = noisy_labels(train, config.noise, config.seed)
+    clean = None if labels is None else train.labels
+    return Sets(train, train.labels if labels is None else labels, clean, test, paths)
 
 
 def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset, dict[int, str] | None]:
@@ -110,7 +94,9 @@ def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.
     if whole and data.test is not None and data.test_name is None:
         raise ValueError(f"data.train must name a split apart from data.test, {data.test!r}; 'all' holds that too")
     read = datasets.load(data.name, data.train, data.root, **data.options)
-    train, paths = _in_memory(read), _paths(read)
+    train, paths = _in_memory(read), None
+    if isinstance(read, datasets.FileDataset):
+        paths = dict(zip(read.ids.tolist(), read.paths, strict=True))
     splits = list(datasets.source(data.test_name or data.name).splits)
     if whole and set(train.class_names) <= {*splits, "validation"}:
         there = ", ".join(train.class_names)
@@ -119,7 +105,11 @@ def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.
         split = data.test or ("test" if "test" in splits else splits[-1])
         own = {} if data.test_name else data.options
         return train, _in_memory(datasets.load(data.test_name or data.name, split, data.root, **own)), paths
-    return *_hold_out(train, data.held_out, seed), paths
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
+    kept = round(data.held_out * len(train))
+    if not 0 < kept < len(train):
+        raise ValueError(f"held_out must leave samples on both sides, of {len(train)}; got {data.held_out!r}")
+    return train.subset(order[kept:].sort().values), train.subset(order[:kept].sort().values), paths
 
 
 def shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
@@ -134,52 +124,35 @@ def _in_memory(data: datasets.ArrayDataset | datasets.FileDataset) -> datasets.A
     return data.load() if isinstance(data, datasets.FileDataset) else data
 
 
-def _paths(data: datasets.ArrayDataset | datasets.FileDataset) -> dict[int, str] | None:
-    if not isinstance(data, datasets.FileDataset):
-        return None
-    return dict(zip(data.ids.tolist(), data.paths, strict=True))
-
-
-def _hold_out(
-    data: datasets.ArrayDataset, share: float, seed: int
-) -> tuple[datasets.ArrayDataset, datasets.ArrayDataset]:
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
-    kept = round(share * len(data))
-    if not 0 < kept < len(data):
-        raise ValueError(f"held_out must leave samples on both sides, of {len(data)}; got {share!r}")
-    return data.subset(order[kept:].sort().values), data.subset(order[:kept].sort().values)
-
-
 _LOOKALIKES = {"cifar10": noise.CIFAR10_LOOKALIKES, "mnist": noise.MNIST_LOOKALIKES}
 
 
 def noisy_labels(data: datasets.ArrayDataset, config: NoiseConfig, seed: int) -> Tensor | None:
     """The training labels after noise; None without noise."""
-    generator = torch.Generator().manual_seed(seed if config.seed is None else config.seed)
-    classes = data.num_classes
-    options: dict[str, Any] = {"generator": generator, "exact": config.exact}
     if config.kind == "none":
         return None
+    generator = torch.Generator().manual_seed(seed if config.seed is None else config.seed)
+    options: dict[str, Any] = {"generator": generator, "exact": config.exact}
+    given, classes, name = (data.labels, config.rate), data.num_classes, plain_name(data.name)
     if config.kind == "symmetric":
-        return noise.flip_symmetric(data.labels, config.rate, classes, **options).labels
+        return noise.flip_symmetric(*given, classes, **options).labels
     if config.kind == "pairwise":
-        return noise.flip_pairwise(data.labels, config.rate, classes, **options).labels
-    name = plain_name(data.name)
-    if config.kind == "within_groups":
-        if name != "cifar100" or classes != len(noise.CIFAR100_COARSE):
-            raise ValueError(
-                f"noise.kind 'within_groups' needs CIFAR-100's 100 fine classes; got data.name {data.name!r} with "
-                f"{classes} classes"
-            )
-        return noise.flip_within_groups(data.labels, config.rate, noise.CIFAR100_COARSE, **options).labels
-    if config.kind == "lookalikes":
-        if name not in _LOOKALIKES:
-            raise ValueError(f"noise.kind 'lookalikes' is known for {', '.join(_LOOKALIKES)}; got {data.name!r}")
-        return noise.flip_by_mapping(data.labels, config.rate, _LOOKALIKES[name], classes, **options).labels
-    if config.column is None or config.column not in data.columns:
-        there = ", ".join(data.columns) or "none"
-        raise ValueError(f"noise.column must name a column of the data (there: {there}); got {config.column!r}")
-    return noise.human_labels(data.labels, data.columns[config.column], classes, generator=generator).labels
+        return noise.flip_pairwise(*given, classes, **options).labels
+    if config.kind == "human":
+        if config.column is None or config.column not in data.columns:
+            there = ", ".join(data.columns) or "none"
+            raise ValueError(f"noise.column must name a column of the data (there: {there}); got {config.column!r}")
+        return noise.human_labels(data.labels, data.columns[config.column], classes, generator=generator).labels
+    groups = config.kind == "within_groups"
+    known = ["cifar100"] if groups else list(_LOOKALIKES)
+    if name not in known or (groups and classes != len(noise.CIFAR100_COARSE)):
+        raise ValueError(
+            f"noise.kind {config.kind!r} is known for the fine classes of {' and '.join(known)}; got data.name "
+            f"{data.name!r} with {classes} classes"
+        )
+    if groups:
+        return noise.flip_within_groups(*given, noise.CIFAR100_COARSE, **options).labels
+    return noise.flip_by_mapping(*given, _LOOKALIKES[name], classes, **options).labels
 
 
 class Loaders(NamedTuple):

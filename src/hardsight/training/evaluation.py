@@ -110,10 +110,10 @@ def gather(columns: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _gather_objects(own: Any) -> list[Any]:
-    parts: list[Any] = [own]
-    if several():
-        parts = [None] * rank_and_count()[1]
-        dist.all_gather_object(parts, own)
+    if not several():
+        return [own]
+    parts: list[Any] = [None] * rank_and_count()[1]
+    dist.all_gather_object(parts, own)
     return parts
 
 
@@ -191,47 +191,35 @@ class Samples:
     def accuracies(self, model: nn.Module, device: torch.device, *, head: str | None = None) -> dict[str, float]:
         """The four accuracies on the training set (see `accuracies_by_label`)."""
         columns = score_samples(model, self.batches, (), device, head=head).columns
-        clean = self._clean(columns["id"])
-        assert clean is not None
-        return accuracies_by_label(columns, clean)
+        return accuracies_by_label(columns, torch.tensor(self._known("clean_labels", columns["id"])))
 
     def table(
         self, model: nn.Module, device: torch.device, recorder: Any = None, *, head: str | None = None
     ) -> pa.Table:
         """One row per sample: id, label, clean label, predicted, scores of the model and of the recorder, file."""
         columns, classes = score_samples(model, self.batches, self.scores, device, head=head)
+        ids = columns["id"].long()
         if recorder is not None:
-            rows = columns["id"].long()
-            if int(rows[-1]) >= recorder.num_samples:
+            if int(ids[-1]) >= recorder.num_samples:
                 raise ValueError(
-                    f"recorder must have a row for every id of samples, the largest {int(rows[-1])}; "
+                    f"recorder must have a row for every id of samples, the largest {int(ids[-1])}; "
                     f"it has {recorder.num_samples}"
                 )
-            columns |= {name: values.cpu()[rows] for name, values in recorder.scores().items()}
-        table = samples_table(columns, classes, SCORES.get, self._clean(columns["id"]))
+            columns |= {name: values.cpu()[ids] for name, values in recorder.scores().items()}
+        clean = None if self.clean_labels is None else torch.tensor(self._known("clean_labels", ids))
+        table = samples_table(columns, classes, SCORES.get, clean)
         if recorder is not None:
             for field, column in learning_columns(recorder.aggregates):
-                table = table.append_column(field, column.take(pa.array(rows.numpy())))
+                table = table.append_column(field, column.take(pa.array(ids.numpy())))
         table = with_skipped(table, self.skipped)
-        if self.paths is None:
-            return table
-        return table.append_column("path", pa.array(self._files(columns["id"].tolist()), pa.string()))
+        return table if self.paths is None else table.append_column("path", pa.array(self._known("paths", ids)))
 
-    def _files(self, ids: list[int]) -> list[str]:
-        assert self.paths is not None
-        missing = next((one for one in ids if one not in self.paths), None)
-        if missing is not None:
-            raise ValueError(f"paths must have a file for every id of samples; {missing} has none")
-        return [self.paths[one] for one in ids]
-
-    def _clean(self, ids: Tensor) -> Tensor | None:
-        known = self.clean_labels
-        if known is None:
-            return None
-        there = range(len(known)) if isinstance(known, Tensor) else known
-        missing = next((one for one in ids.tolist() if one not in there), None)
-        if missing is not None:
-            raise ValueError(f"clean_labels must have a label for every id of samples; {missing} has none")
+    def _known(self, name: str, ids: Tensor) -> list[Any]:
+        """What `clean_labels` or `paths` says of each id."""
+        known = getattr(self, name)
         if isinstance(known, Tensor):
-            return known.cpu()[ids.long()].long()
-        return torch.tensor([known[one] for one in ids.tolist()])
+            known = dict(enumerate(known.tolist()))
+        missing = next((one for one in ids.tolist() if one not in known), None)
+        if missing is not None:
+            raise ValueError(f"{name} must have every id of samples; {missing} has none")
+        return [known[one] for one in ids.tolist()]

@@ -20,7 +20,7 @@ from hardsight.training.capture import captured
 from hardsight.training.checkpoints import Checkpoints, check_fits, random_states, restore_random_states
 from hardsight.training.evaluation import Samples, evaluate, gather
 from hardsight.training.feed import Batch, Feed, Place, can_reside
-from hardsight.training.network import check_buffers, make_network, own_batch_statistics
+from hardsight.training.network import make_network, own_batch_statistics, same_weights
 from hardsight.training.objectives import Objective
 from hardsight.training.progress import NonFiniteLossError, Progress, Watch
 from hardsight.training.record import Counters, Details, Fitted, Hooks, Row, RunRecord, failure_recorded
@@ -253,7 +253,8 @@ class Loop:
             )
         self._check_loss()
         self._check_weights(group)
-        check_buffers(self.model)
+        # Running statistics of other layers than batch normalization are those of the first process.
+        same_weights(self.model)
         counters.seconds = time.perf_counter() - began
 
     def _close_epoch(self, epoch: int) -> None:

@@ -105,12 +105,10 @@ class WeightAverage:
     """A copy of the model whose parameters follow: average = decay x average + (1 - decay) x weights, each step.
 
     Buffers (running statistics) are copied, not averaged: they are averages already. torch's `AveragedModel` does the
-    same, but copies a counter to the device at every update, which a CUDA graph cannot record.
+    same, but reads a counter on the device at every update, which a CUDA graph cannot record.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must lie in [0, 1), the share of the average that a step keeps; got {decay!r}")
         self.decay = decay
         self.model = copy.deepcopy(model).requires_grad_(False)
         self._averages: list[Tensor] = list(self.model.parameters())
@@ -121,14 +119,8 @@ class WeightAverage:
     def update(self) -> None:
         """Take one step towards the weights."""
         torch._foreach_lerp_(self._averages, self._weights, 1 - self.decay)
-        for kept, buffer in zip(self._copies, self._buffers, strict=True):
-            kept.copy_(buffer)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return dict(self.model.state_dict())
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.model.load_state_dict(state)
+        if self._buffers:
+            torch._foreach_copy_(self._copies, self._buffers)
 
 
 def make_network(
@@ -197,29 +189,8 @@ class SharedStatistics:
 
 
 @torch.no_grad()
-def check_buffers(model: nn.Module) -> None:
-    """Reject a model whose buffers differ between the processes: each would evaluate its own, and only one is saved."""
-    named = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point() and buffer.numel()}
-    if not named or not several():
-        return
-    largest = torch.cat([buffer.reshape(-1).float() for buffer in named.values()])
-    least = -largest
-    for extreme in (largest, least):
-        dist.all_reduce(extreme, dist.ReduceOp.MAX)
-    # Statistics of batch normalization are of the same bits on machines that round alike.
-    differ = largest + least > 1e-3 * torch.maximum(largest.abs(), least.abs()) + 1e-6
-    if bool(differ.any()):
-        parts = differ.split([buffer.numel() for buffer in named.values()])
-        name = next(name for name, part in zip(named, parts, strict=True) if bool(part.any()))
-        raise ValueError(
-            "every buffer of the model must be filled alike by the processes, as those of batch normalization are; "
-            f"{name} differs between them"
-        )
-
-
-@torch.no_grad()
 def same_weights(network: nn.Module) -> None:
-    """Let all processes begin with the weights of the first one."""
+    """Give all processes the weights and buffers of the first one."""
     if several():
         for tensor in (*network.parameters(), *network.buffers()):
             dist.broadcast(tensor, 0)

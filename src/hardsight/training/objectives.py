@@ -171,50 +171,38 @@ def _entry(name: str, key: str) -> LossEntry:
 
 def make_loss(name: str, options: dict[str, Any], sizes: Sizes, key: str) -> nn.Module:
     """A loss of the registry with options; errors name the configuration's key."""
-    name = _entry(name, key).name
-    if name == "gradient_rescaling" and "auto" in (options.get("beta"), options.get("lam")):
-        return _automatic(options, sizes, key)
-    made = LOSSES[name].make(sizes)
+    entry = _entry(name, key)
+    made = entry.make(sizes)
     if not options:
         return made
-    known = _parameters(type(made))
-    _check_options(options, known, name, key)
+    kind, known = type(made), _parameters(type(made))
+    if isinstance(made, GradientRescaling) and "auto" in (options.get("beta"), options.get("lam")):
+        if {options.get("beta", "auto"), options.get("lam", "auto")} != {"auto"}:
+            raise ValueError(f'{key}.options must have both beta and lam "auto" or neither; got {options}')
+        # The rule chooses both. They are known too, so that a misspelt option is answered with them.
+        kind = AutomaticRescaling
+        known = _parameters(kind) | {option: known[option] for option in ("beta", "lam")}
+        options = {option: value for option, value in options.items() if option not in ("beta", "lam")}
+    for option, value in options.items():
+        check_name(f"{key}.options of {entry.name}", option, known, "options")
+        if known[option].annotation in (bool, int, float, str):
+            typed(known[option].annotation, value, f"{key}.options.{option}")
     if "transition" in options:
         matrix = _transition(options["transition"], sizes.classes, f"{key}.options.transition")
         options = options | {"transition": matrix}
+    taken = _parameters(kind)
     sized = {"dim": sizes.dim, "classes": sizes.classes, "num_samples": sizes.samples}
     needed: dict[str, Any] = {
         place: size
         for place, size in sized.items()
-        if place in known and known[place].default is inspect.Parameter.empty
+        if place in taken and taken[place].default is inspect.Parameter.empty
     }
     # Defaults that the registry chose for this name (all pairs, a transition matrix, a table of samples) stay.
     chosen = {
-        place: getattr(made, place) for place in ("transition", "pairs") if place in known and hasattr(made, place)
+        place: getattr(made, place) for place in ("transition", "pairs") if place in taken and hasattr(made, place)
     }
     with about(f"{key}.options"):
-        return type(made)(**(needed | chosen | options))
-
-
-def _automatic(options: dict[str, Any], sizes: Sizes, key: str) -> AutomaticRescaling:
-    """Gradient rescaling that chooses beta and lam; both, because its rule gives pairs."""
-    chosen = {name: options.get(name, "auto") for name in ("beta", "lam")}
-    if set(chosen.values()) != {"auto"}:
-        given = ", ".join(f"{name} = {value!r}" for name, value in chosen.items())
-        raise ValueError(f'{key}.options must have both beta and lam "auto" or neither; got {given}')
-    others = {option: value for option, value in options.items() if option not in chosen}
-    # Beta and lam are known too, so that a misspelt option is answered with them.
-    known = _parameters(AutomaticRescaling) | {name: _parameters(GradientRescaling)[name] for name in chosen}
-    _check_options(others, known, "automatic gradient rescaling", key)
-    with about(f"{key}.options"):
-        return AutomaticRescaling(**({"classes": sizes.classes} | others))
-
-
-def _check_options(options: dict[str, Any], known: dict[str, inspect.Parameter], name: str, key: str) -> None:
-    for option, value in options.items():
-        check_name(f"{key}.options of {name}", option, known, "options")
-        if known[option].annotation in (bool, int, float, str):
-            typed(known[option].annotation, value, f"{key}.options.{option}")
+        return kind(**(needed | chosen | options))
 
 
 def _transition(value: Any, classes: int, key: str) -> Tensor:

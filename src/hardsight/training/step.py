@@ -176,7 +176,7 @@ class Step:
             "optimizer": self.optimizer.state_dict(),
             "optimizer_kind": type(self.optimizer).__name__,
             "objective": self.network.objective.state_dict(),
-            "average": None if self.average is None else self.average.state_dict(),
+            "average": None if self.average is None else self.average.model.state_dict(),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
 
@@ -189,9 +189,10 @@ class Step:
         """Go back to what `shared_state` and `own_state` returned."""
         self.network.objective.load_state_dict(shared["objective"])
         load_optimizer(self.optimizer, shared["optimizer"])
-        for part, state in ((self.average, shared["average"]), (self.scaler, shared["scaler"])):
-            if part is not None:
-                part.load_state_dict(state)
+        if self.average is not None:
+            self.average.model.load_state_dict(shared["average"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(shared["scaler"])
         self.meter.load_state_dict(own["meter"])
         if self.recorder is not None:
             self.recorder.load_state_dict(own["recorder"])
@@ -209,18 +210,6 @@ class Step:
     def _unsynchronised(self, wanted: bool) -> Any:
         hold = getattr(self.call, "no_sync", None)
         return hold() if wanted and hold is not None else contextlib.nullcontext()
-
-
-def _check_parts(network: Network) -> None:
-    """Reject a loss whose value for a batch cannot be computed from those of its parts."""
-    for loss in network.objective.modules():
-        weight = loss.weight if isinstance(loss, nn.CrossEntropyLoss) else None
-        if weight is not None and loss.label_smoothing and bool((weight == 0).any()):
-            # A part in which nothing counts divides by 0 what smoothing leaves of it.
-            raise ValueError(
-                "label_smoothing must be 0 with a class weight of 0, where a batch comes in parts or in several "
-                f"processes; got {loss.label_smoothing}"
-            )
 
 
 def _accumulated(network: Network, accumulate: int) -> None:
@@ -274,8 +263,6 @@ def make_step(
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", float(group["lr"]))
-    if steps.accumulate > 1 or several():
-        _check_parts(network)
     if steps.accumulate > 1:
         _accumulated(network, steps.accumulate)
     same_weights(network)

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from hardsight import models
 from hardsight.datasets.augment import Augmentation
+from hardsight.domains.batches import plain_batches
+from hardsight.domains.data import pixel_options, target_labels
+from hardsight.domains.looking import class_accuracy, look
+from hardsight.domains.record import worth_showing, write_thumbnails
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
-from hardsight.domains.self_training.data import pixel_options, target_labels
-from hardsight.domains.self_training.record import worth_showing, write_thumbnails
-from hardsight.domains.self_training.rounds import class_accuracy, look, plain_batches
 from hardsight.records import read_run
 from hardsight.training import Steps, fit
 from hardsight.training.evaluation import evaluate

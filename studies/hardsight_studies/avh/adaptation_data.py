@@ -19,7 +19,7 @@ from hardsight import records
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import ROOT_VARIABLE
-from hardsight.domains.self_training.data import find_domain, in_memory
+from hardsight.domains.data import find_domain, in_memory
 from hardsight.engines import backbone
 
 FEATURES_FOLDER = "frozen-features"

@@ -16,23 +16,12 @@ from torch import nn
 from hardsight.claims import alone_in
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.distributed import join_processes, rank_and_count, together
+from hardsight.domains import looking, record
+from hardsight.domains.batches import mixed_batches, plain_batches
+from hardsight.domains.data import fingerprint, pixel_options, target_labels
+from hardsight.domains.loss import PseudoLabelLoss
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
-from hardsight.domains.self_training import rounds as parts
-from hardsight.domains.self_training.data import fingerprint, labels_to_measure, pixel_options, target_labels
-from hardsight.domains.self_training.loss import PseudoLabelLoss
-from hardsight.domains.self_training.method import SelfTrained, SelfTraining
-from hardsight.domains.self_training.record import (
-    ROUND_COLUMNS,
-    clear_rounds,
-    read_selected,
-    samples_table,
-    selected_table,
-    sentence_of,
-    worth_showing,
-    write_rounds,
-    write_thumbnails,
-)
-from hardsight.domains.self_training.signs import ADVICE, Signs, changed_labels
+from hardsight.domains.self_training import SelfTrained, SelfTraining
 from hardsight.training import Details, Hooks, Loop, NonFiniteLossError, Steps, fit
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.evaluation import evaluate
@@ -44,7 +33,7 @@ _LOOK_BATCH = 1024
 _SOURCE = "source"
 
 
-class Run:
+class Rounds:
     """Everything of one self-training; see `SelfTraining.fit` for the arguments."""
 
     def __init__(
@@ -53,9 +42,8 @@ class Run:
         model: nn.Module,
         source: ArrayDataset,
         target: ArrayDataset,
-        *,
         test: ArrayDataset | None,
-        folder: Path | str | None,
+        folder: Path | None,
         device: torch.device | str | None,
         head: str | None,
         resume: bool,
@@ -69,33 +57,66 @@ class Run:
         self.device = join_processes(device)  # first of all: only then do the processes know each other
         self.source_epochs = settings.epochs_on_source(len(source))
         self.rank, world = rank_and_count()
-        self.folder = None if folder is None else Path(folder)
-        self.resume, self.after_round = resume, after_round
+        self.folder, self.resume, self.after_round = folder, resume, after_round
         self.say = say if self.rank == 0 else lambda sentence: None
-        self.pixels = pixel_options(source, self.device)
-        plain = {**self.pixels, "shuffle": False}
-        rows = max(1, min(_LOOK_BATCH, len(target) // world))
-        self.looking = parts.plain_batches(target, self.truth, rows, **plain)
+        pixels = pixel_options(source, self.device)
+        plain = {**pixels, "shuffle": False}
+        self.looking = plain_batches(target, self.truth, max(1, min(_LOOK_BATCH, len(target) // world)), **plain)
         self.test = None
         if test is not None:
-            self.test = parts.plain_batches(test, labels_to_measure(source, test), _LOOK_BATCH, **plain)
-        self.training = {**self.pixels, "seed": settings.seed, "rank": self.rank, "world_size": world}
+            self.test = plain_batches(test, target_labels(source, test, "test"), _LOOK_BATCH, **plain)
+        self.training = {**pixels, "seed": settings.seed, "rank": self.rank, "world_size": world}
         if source.images.ndim == 4:
             self.training["augmentation"] = settings.augmentation_of(source.images.shape[-1])
-        self.head = parts.head_of(model, self.looking, self.device, head, len(source.class_names))
-        # What a record must agree on, so that it is never continued with other data.
-        sets = {} if folder is None else {"source": source, "target": target, "test": test}
-        names = {"source": source.name, "target": target.name}
-        data = {called: fingerprint(data) for called, data in sets.items()}
-        self.config = {**settings.settings(), **names, "data": data}
-        self.done, self.signs = 0, Signs()
+        self.head = looking.head_of(model, self.looking, self.device, head, len(source.class_names))
+        self.done, self.signs = 0, looking.Signs()
         self.rows: list[dict[str, Any]] = []
         self.selection: Selection | None = None
         # The selected samples of each look.
         self.tables: list[pa.Table] = []
-        self.batches = self._mixed_batches()
-        self.loss = self._loss()
-        self.loop = self._loop(name)
+        self.batches = mixed_batches(
+            source,
+            target,
+            settings.batch_size,
+            target_share=settings.target_share,
+            steps=settings.steps_on_target(len(target)),
+            balance_classes=settings.balance_classes,
+            **self.training,
+        )
+        self.loss: Any = settings.loss
+        if self.selector.entropy_weight or self.selector.divergence_weight:
+            self.loss = PseudoLabelLoss(
+                settings.loss,
+                first_target=len(source),
+                soft_rows=(len(target), len(source.class_names)) if self.selector.entropy_weight else None,
+                divergence_weight=self.selector.divergence_weight,
+            )
+        # What a record must agree on, so that it is never continued with other data.
+        sets = {} if folder is None else {"source": source, "target": target, "test": test}
+        data = {called: None if one is None else fingerprint(one) for called, one in sets.items()}
+        config = {**settings.settings(), "source": source.name, "target": target.name, "data": data}
+        self.loop = self._loop(Details(name, settings.seed, config, source.class_names, kind="adaptation"))
+
+    def _loop(self, details: Details) -> Loop:
+        of = self.settings
+        optimizer = of.optimizer(self.model.parameters())
+        for group in optimizer.param_groups:
+            group["lr"] *= of.rate_in_rounds
+        return Loop(
+            self.model,
+            self.batches,
+            self.loss,
+            optimizer,
+            epochs=of.rounds * of.epochs_per_round,
+            folder=self.folder,
+            resume=self.resume,
+            details=details,
+            steps=Steps(precision=of.precision, capture=of.capture),
+            hooks=Hooks(self._after_epoch, self._measure, self._start, self._before_epoch, memory=self),
+            head=self.head,
+            progress=False,
+            device=self.device,
+        )
 
     def run(self) -> SelfTrained:
         """Train to the end."""
@@ -110,64 +131,23 @@ class Run:
         epochs: list[dict[str, Any]] = [dict(row) for row in fitted.epochs]
         return SelfTrained(self.model, self.rows, epochs, self.selection, selected, fitted.notes, self.folder)
 
-    def _mixed_batches(self) -> parts.Mixing:
-        of = self.settings
-        batches = parts.mixed_batches(self.source, self.target, of.batch_size, **self.training)
-        batches.mix(
-            len(self.source),
-            target_share=of.target_share,
-            steps=of.steps_on_target(len(self.target)),
-            balance_classes=of.balance_classes,
-        )
-        return batches
-
-    def _loss(self) -> Any:
-        of, classes = self.settings, len(self.source.class_names)
-        if not self.selector.entropy_weight and not self.selector.divergence_weight:
-            return of.loss
-        return PseudoLabelLoss(
-            of.loss,
-            first_target=len(self.source),
-            soft_rows=(len(self.target), classes) if self.selector.entropy_weight else None,
-            divergence_weight=self.selector.divergence_weight,
-        )
-
-    def _loop(self, name: str) -> Loop:
-        of = self.settings
-        optimizer = of.optimizer(self.model.parameters())
-        for group in optimizer.param_groups:
-            group["lr"] *= of.rate_in_rounds
-        return Loop(
-            self.model,
-            self.batches,
-            self.loss,
-            optimizer,
-            epochs=of.rounds * of.epochs_per_round,
-            folder=self.folder,
-            resume=self.resume,
-            details=Details(name, of.seed, self.config, self.source.class_names, kind="adaptation"),
-            steps=Steps(precision=of.precision, capture=of.capture),
-            hooks=Hooks(self._after_epoch, self._measure, self._start, self._before_epoch, memory=self),
-            head=self.head,
-            progress=False,
-            device=self.device,
-        )
-
     def _start(self) -> None:
         """Train on the source."""
+        of = self.settings
         with together():
             if self.rank == 0 and self.folder is not None:
-                clear_rounds(self.folder)
+                for name in record.TABLES:
+                    (self.folder / name).unlink(missing_ok=True)
         if self.source_epochs:
-            torch.manual_seed(self.settings.seed)
+            torch.manual_seed(of.seed)
             self._train_on_source()
-        torch.manual_seed(self.settings.seed + 1)
+        torch.manual_seed(of.seed + 1)
 
     def _train_on_source(self) -> None:
         of = self.settings
         fitted = fit(
             self.model,
-            parts.plain_batches(self.source, self.source.labels, of.batch_size, **self.training),
+            plain_batches(self.source, self.source.labels, of.batch_size, **self.training),
             of.loss,
             of.optimizer(self.model.parameters()),
             epochs=self.source_epochs,
@@ -198,8 +178,8 @@ class Run:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to what `state_dict` returned."""
         assert self.folder is not None
-        self.tables = read_selected(self.folder, state["selected"])
-        self.done, self.rows, self.signs = state["done"], state["rows"], Signs(**state["signs"])
+        self.tables = record.read_selected(self.folder, state["selected"])
+        self.done, self.rows, self.signs = state["done"], state["rows"], looking.Signs(**state["signs"])
         if state["selection"] is not None:
             self._label(Selection(**state["selection"]))
         self.say(f"going on after round {self.done}")
@@ -208,7 +188,7 @@ class Run:
     # A round.
 
     def _before_epoch(self, epoch: int) -> int | None:
-        """Make the labels again where a round begins, or an epoch, as the settings say; without any, no epoch comes."""
+        """Make the labels of a round, or of an epoch; where nothing is selected, which epoch comes next."""
         of, number = self.settings, epoch // self.settings.epochs_per_round
         if (of.regenerate == "round" and epoch % of.epochs_per_round) or self._select(number):
             return None
@@ -224,22 +204,21 @@ class Run:
 
     def _select(self, number: int) -> bool:
         """Look at the target and select; whether anything was."""
-        portion, seen, before = self.settings.portions()[number], self._look(), self.selection
-        selection = self.selection = select(self.selector, seen.evidence, portion)
+        portion = self.settings.portions()[number]
+        seen, row = self._look()
+        before, self.selection = self.selection, select(self.selector, seen.evidence, portion)
         softmax = select(SELECTORS["cbst"], seen.evidence, portion)
-        beyond = selection.selected & ~softmax.selected
-        right = beyond & (selection.labels == self.truth)
-        row = {"round": number, "portion": portion, **self._accuracy(seen)}
-        row |= self._signs(seen) | parts.statistics(seen, selection, self.truth)
-        row |= {"changed_labels": changed_labels(None if before is None else before.labels, selection.labels)}
-        row |= {"beyond_cbst": int(beyond.sum())}
+        beyond = self.selection.selected & ~softmax.selected
+        row |= looking.statistics(seen, self.selection, self.truth)
+        row |= {"round": number, "portion": portion, "beyond_cbst": int(beyond.sum())}
+        row["changed_labels"] = looking.changed_labels(before, self.selection)
         if bool((self.truth >= 0).any()):
-            row |= {"beyond_cbst_right": int(right.sum())}
+            row["beyond_cbst_right"] = int((beyond & (self.selection.labels == self.truth)).sum())
         self._note_unpredicted(seen, number)
-        self.tables.append(selected_table(number, seen, selection, softmax, self.target.ids, self.truth))
+        self.tables.append(record.selected_table(number, seen, self.selection, softmax, self.target.ids, self.truth))
         self._close_row(row)
         if row["selected"]:
-            self._label(selection)
+            self._label(self.selection)
         return bool(row["selected"])
 
     def _label(self, selection: Selection) -> None:
@@ -248,8 +227,9 @@ class Run:
         if selection.soft is not None:
             self.loss.set_soft(selection.soft)
 
-    def _look(self) -> parts.Look:
-        seen = parts.look(self.model, self.looking, self.device, self.head)
+    def _look(self) -> tuple[looking.Look, dict[str, Any]]:
+        """A look at the target and its numbers; notes what they say of a model that gets worse."""
+        seen = looking.look(self.model, self.looking, self.device, self.head)
         lost = int(seen.evidence.softmax.isnan().any(1).sum())
         if lost:
             # Weights may be finite, and so large that the outputs are not.
@@ -257,22 +237,16 @@ class Run:
                 f"the model's outputs are no finite numbers for {lost} of {len(self.target)} target samples after "
                 f"round {self.done}: the training has diverged, and a lower learning rate may help"
             )
-        return seen
-
-    def _accuracy(self, seen: parts.Look) -> dict[str, Any]:
-        found = parts.class_accuracy(seen, self.truth)
+        row = looking.class_accuracy(seen, self.truth)
         if self.test is not None:
-            found["test_accuracy"] = evaluate(self.model, self.test, self.device)["accuracy"]
-        return found
-
-    def _signs(self, seen: parts.Look) -> dict[str, Any]:
-        """The numbers that need no label of the target; notes what they say of a model that gets worse."""
-        row, worse = self.signs.look(seen.evidence.softmax, self.source.class_names)
+            row["test_accuracy"] = evaluate(self.model, self.test, self.device)["accuracy"]
+        numbers, worse = self.signs.look(seen.evidence.softmax, self.source.class_names)
         if worse:
-            self._note(f"after round {self.done} the model seems to get worse: {'; '.join(worse)}: {ADVICE}")
-        return row
+            said = "; ".join(worse)
+            self._note(f"after round {self.done} the model seems to get worse: {said}: {looking.ADVICE}")
+        return seen, row | numbers
 
-    def _note_unpredicted(self, seen: parts.Look, number: int) -> None:
+    def _note_unpredicted(self, seen: looking.Look, number: int) -> None:
         counts = torch.bincount(seen.evidence.softmax.argmax(1), minlength=len(self.source.class_names))
         nobody = [name for name, count in zip(self.source.class_names, counts.tolist(), strict=True) if not count]
         said = f"no target sample is predicted as {', '.join(nobody)}; none is labelled so"
@@ -285,12 +259,12 @@ class Run:
             self.loop.note(sentence)
 
     def _close_row(self, row: dict[str, Any]) -> None:
-        row = {name: row.get(name) for name in ROUND_COLUMNS}
+        row = {name: row.get(name) for name in record.ROUND_COLUMNS}
         self.rows.append(row)
         with together():
             if self.rank == 0 and self.folder is not None:
-                write_rounds(self.folder, self.rows, self.tables)
-            self.say(sentence_of(row))
+                record.write_rounds(self.folder, self.rows, self.tables)
+            self.say(record.sentence_of(row))
         # In a block of its own: the processes may meet in it.
         with together():
             self.after_round(row)
@@ -301,16 +275,17 @@ class Run:
 
     def _measure(self, model: nn.Module) -> dict[str, Any]:
         """Look at the target once more, at the end."""
-        seen = self._look()
-        self._close_row({"round": self.done, **self._accuracy(seen), **self._signs(seen)})
+        seen, row = self._look()
+        self._close_row(row | {"round": self.done})
         measured = "accuracy" if self.test is None else "test_accuracy"
-        accuracies = [row[measured] for row in (self.rows[0], self.rows[-1])]
-        if None not in accuracies and accuracies[1] < accuracies[0]:
-            before, after = (f"{100 * one:.2f} %" for one in accuracies)
-            self._note(f"the {measured.replace('_', ' ')} fell from {before} before the rounds to {after}: {ADVICE}")
+        before, after = (one[measured] for one in (self.rows[0], self.rows[-1]))
+        if before is not None and after is not None and after < before:
+            what, numbers = measured.replace("_", " "), (f"{100 * one:.2f} %" for one in (before, after))
+            self._note(f"the {what} fell from {' before the rounds to '.join(numbers)}: {looking.ADVICE}")
         with together():
-            self.loop.record.write_samples(samples_table(seen, self.target.ids, self.truth))
+            self.loop.record.write_samples(record.samples_table(seen, self.target.ids, self.truth))
             if self.rank == 0 and self.folder is not None and self.tables:
-                write_thumbnails(self.folder, worth_showing(pa.concat_tables(self.tables)), self.target)
+                shown = record.worth_showing(pa.concat_tables(self.tables))
+                record.write_thumbnails(self.folder, shown, self.target)
         last = {key: value for key, value in self.rows[-1].items() if value is not None and key != "round"}
         return {**last, "rounds": self.done}

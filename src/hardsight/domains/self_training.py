@@ -1,4 +1,4 @@
-"""`SelfTraining`: train on a labelled source, then in rounds on the target samples that the model is surest of.
+"""Self-training: a labelled source, then rounds on the target samples that the model is surest of.
 
 A round looks at the target, selects pseudo-labels (see `selection`) and retrains on both domains; each round takes a
 larger portion. The target's own labels, where it has any, are used for measuring alone.
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.selection import Selection, Selector, get_selector
-from hardsight.domains.thresholds import check_portion
+from hardsight.domains.selection import Selection, Selector, check_portion, get_selector
+from hardsight.names import check_name
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.03, momentum=0.9, weight_decay=5e-4)
@@ -93,29 +93,28 @@ class SelfTraining:
 
     def __post_init__(self) -> None:
         get_selector(self.selector)
-        check_portion(self.portion)
-        check_portion(self.portion_cap, "portion_cap")
+        for name in ("portion", "portion_cap"):
+            check_portion(getattr(self, name), name)
         if self.portion > self.portion_cap:
             raise ValueError(f"portion must be at most its cap, {self.portion_cap!r}; got {self.portion!r}")
-        if not 0 <= self.portion_step <= 1:
-            raise ValueError(f"portion_step must lie in [0, 1], what a round adds; got {self.portion_step!r}")
-        at_least = {"rounds": 1, "epochs_per_round": 1, "source_epochs": 0, "batch_size": 2, "seed": 0}
-        for name, least in at_least.items():
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)!r}")
+        least: dict[str, float] = {
+            "rounds": 1, "epochs_per_round": 1, "source_epochs": 0, "steps_per_epoch": 1, "batch_size": 2, "seed": 0,
+            "portion_step": 0,
+        }  # fmt: skip
+        for name, bound in least.items():
+            given = getattr(self, name)
+            if given is not None and not bound <= given < math.inf:
+                raise ValueError(f"{name} must be at least {bound} and finite; got {given!r}")
         if not 0 < self.rate_in_rounds < math.inf:
             raise ValueError(f"rate_in_rounds must be a finite number above 0; got {self.rate_in_rounds!r}")
-        if self.steps_per_epoch is not None and self.steps_per_epoch < 1:
-            raise ValueError(f"steps_per_epoch must be at least 1; got {self.steps_per_epoch!r}")
         if self.target_share is not None and not 0 < self.target_share < 1:
             raise ValueError(
                 f"target_share must lie in (0, 1), the target's part of a batch; got {self.target_share!r}"
             )
         if self.balance_classes and self.target_share is None:
             raise ValueError("balance_classes must be False where target_share is None: all samples are drawn alike")
-        for name, choices in (("regenerate", ("round", "epoch")), ("when_empty", ("stop", "go_on"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f'{name} must be "{choices[0]}" or "{choices[1]}"; got {getattr(self, name)!r}')
+        check_name("regenerate", self.regenerate, ("round", "epoch"))
+        check_name("when_empty", self.when_empty, ("stop", "go_on"))
 
     def portions(self) -> list[float]:
         """The portion of each round."""
@@ -161,11 +160,12 @@ class SelfTraining:
         sentence at a time; `after_round` gets each row of `rounds`. `head` names the last linear layer where a model
         leaves a choice.
         """
-        from hardsight.domains.self_training.run import Run
+        from hardsight.domains.rounds import Rounds
 
-        return Run(
-            self, model, source, target, test=test, folder=folder, device=device, head=head, resume=resume, name=name,
-            say=say or (lambda sentence: None), after_round=after_round or (lambda row: None),
+        told, after = say or (lambda sentence: None), after_round or (lambda row: None)
+        return Rounds(
+            self, model, source, target, test, None if folder is None else Path(folder), device, head, resume, name,
+            told, after,
         ).run()  # fmt: skip
 
     def settings(self) -> dict[str, Any]:

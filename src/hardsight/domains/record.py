@@ -19,8 +19,8 @@ from torch import Tensor
 
 from hardsight import records
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains.selection import Selection
-from hardsight.domains.self_training.rounds import Look
+from hardsight.domains.looking import Look
+from hardsight.domains.selection import Selection, of_labels
 
 # What a column of `rounds.parquet` means. Rates are shares in [0, 1]; null where the truth is not known.
 ROUND_COLUMNS = {
@@ -44,8 +44,8 @@ ROUND_COLUMNS = {
     "beyond_cbst": "how many are selected that CBST would not select from the same outputs (AVH, Fig. 21)",
     "beyond_cbst_right": "how many of those are labelled rightly",
 }
-# The tables beside those of every training.
-TABLES = ("rounds", "selected", "thumbnails")
+# The tables beside those of every training: what a new run removes.
+TABLES = ("rounds.parquet", "selected.parquet", "thumbnails.parquet")
 _WHOLE = ("round", "classes_predicted", "selected", "beyond_cbst", "beyond_cbst_right")
 _THUMBNAILS = 24
 
@@ -58,12 +58,6 @@ def write_rounds(folder: Path, rows: Sequence[Mapping[str, Any]], selected: Sequ
     records.write_table(folder / "rounds.parquet", pa.Table.from_pylist(list(rows), pa.schema(fields)))
     if selected:
         records.write_table(folder / "selected.parquet", pa.concat_tables(selected))
-
-
-def clear_rounds(folder: Path) -> None:
-    """Remove what an earlier run in this folder left."""
-    for name in TABLES:
-        (folder / f"{name}.parquet").unlink(missing_ok=True)
 
 
 def read_selected(folder: Path, rows: int) -> list[pa.Table]:
@@ -88,9 +82,9 @@ def selected_table(
         "id": ids[rows.cpu()],
         "pseudo_label": labels,
         "label": truth[rows],
-        "confidence": _at(seen.evidence.softmax[rows], labels),
-        "visual_confidence": _at(seen.evidence.visual[rows], labels),
-        "avh": _at(seen.hardness[rows], labels),
+        "confidence": of_labels(seen.evidence.softmax[rows], labels),
+        "visual_confidence": of_labels(seen.evidence.visual[rows], labels),
+        "avh": of_labels(seen.hardness[rows], labels),
         "norm": seen.norms[rows],
         "by_cbst": by_cbst.selected[rows],
     }
@@ -104,8 +98,8 @@ def samples_table(seen: Look, ids: Tensor, truth: Tensor) -> pa.Table:
         "id": ids,
         "label": truth,
         "predicted": predicted,
-        "avh": _at(seen.hardness, predicted),
-        "confidence": _at(seen.evidence.softmax, predicted),
+        "avh": of_labels(seen.hardness, predicted),
+        "confidence": of_labels(seen.evidence.softmax, predicted),
         "norm": seen.norms,
     }
     arrays = _arrays(columns)
@@ -151,10 +145,6 @@ def sentence_of(row: Mapping[str, Any]) -> str:
     right = "" if rate is None else f", {100 * rate:.2f} % of them rightly"
     samples = "1 sample" if row["selected"] == 1 else f"{row['selected']} samples"
     return f"after round {row['round']}{accuracy}{same}: {samples} selected{right}"
-
-
-def _at(values: Tensor, labels: Tensor) -> Tensor:
-    return values.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 def _arrays(columns: Mapping[str, Tensor]) -> dict[str, pa.Array]:

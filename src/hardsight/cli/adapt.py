@@ -12,7 +12,7 @@ _SELECTORS = "avh, avh-inclusive, avh-slides, cbst, crst, crst-mrkld, crst-lrent
 
 _OPTIONS = (
     "model", "selector", "rounds", "epochs_per_round", "source_epochs", "portion", "portion_step", "portion_cap",
-    "batch_size", "seed", "device", "test", "shift", "regenerate", "when_empty",
+    "batch_size", "seed", "device", "test", "shift",
 )  # fmt: skip
 
 
@@ -73,11 +73,14 @@ def adapt(
 
         from hardsight.datasets.augment import Augmentation
         from hardsight.domains import SelfTraining
+        from hardsight.names import check_name
 
         if not 0 < lr < float("inf"):
             raise ValueError(f"--lr must be a finite number above 0; got {lr}")
         if not 0 <= seed < 2**63:
             raise ValueError(f"seed must be at least 0 and fit 63 bits; got {seed}")
+        check_name("--regenerate", regenerate, ("round", "epoch"))
+        check_name("--when-empty", when_empty, ("stop", "go_on"))
         plan = SelfTraining(
             selector,
             rounds=rounds,

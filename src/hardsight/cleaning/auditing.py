@@ -121,7 +121,8 @@ def audit(
     `text`, `groups` and `show` name; a folder of images or a data set by name (`layout`, `split`: `hardsight data
     list`); a table of scores; or the path of one of these, of an .npz or safetensors file, or of a run's record. It is
     left out where `labels` come beside `features` or `probabilities` (tensors, arrays, `numpy.memmap`). Labels are text
-    or whole numbers; text beside probabilities is numbered in the order of `class_names`, else sorted.
+    or whole numbers; text beside probabilities is numbered in the order of `class_names`, else sorted. `features` may
+    also name several columns of a table, or "all": numbers are brought to one scale, categories get a column each.
 
     `backbone` turns images (in its own `size`, or that one) or the column `text` into features: `timm:NAME@FILE`,
     `hf:FOLDER`, `package:NAME`; nothing is downloaded. `cache`, a folder, keeps them for the next time.

@@ -116,8 +116,8 @@ def labelled_table(
     if all(value is None for value in given.values()):
         about = f"; the text column {text!r} needs a backbone, or an encoder's features of it" if text else ""
         raise ValueError(
-            "features or probabilities must be a column or an array; got neither, and the table has "
-            f"{', '.join(table.column_names)}{about}"
+            "features or probabilities must be a column, or features several columns ('all': every one of numbers or "
+            f"categories); got neither, and the table has {', '.join(table.column_names)}{about}"
         )
     if isinstance(groups, str):
         require_column(table, groups)

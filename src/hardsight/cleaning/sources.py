@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from hardsight.cleaning.columns import score_names
+from hardsight.cleaning.columns import FACTS, score_names
 from hardsight.cleaning.labelled import (
     Labelled,
     Scored,
@@ -20,6 +20,7 @@ from hardsight.cleaning.labelled import (
     with_shown,
 )
 from hardsight.cleaning.reading import STORED, array_of, arrays_of, arrow_table, read_scored
+from hardsight.cleaning.rows import columns_of_rows, features_of_columns
 from hardsight.cleaning.surroundings import SCORES_OF_FEATURES
 from hardsight.datasets import registry
 from hardsight.datasets.interface import ArrayDataset, FileDataset
@@ -187,7 +188,7 @@ def _of_table(
 ) -> Opened:
     """A table: of scores, of arrays, or of texts that the backbone encodes."""
     names = class_names if options.class_names is None else options.class_names
-    features, text = array_of("features", options.features, table.column_names), options.text
+    features, text = _features_of_table(table, options), options.text
     probabilities = array_of("probabilities", options.probabilities, table.column_names)
     if options.backbone is not None:
         features, text = _encoded(table, options)
@@ -210,6 +211,20 @@ def _of_table(
     for one in [one for one in table.column_names if one in recorded and one not in own]:
         given = replace(given, table=given.table.append_column(table.schema.field(one), table.column(one)))
     return Opened(given, name, path)
+
+
+def _features_of_table(table: pa.Table, options: Options) -> Any:
+    """A column of lists or a file as it is named; other columns, one or several, as numbers on one scale."""
+    named = options.features
+    if isinstance(named, str) and named == "all" and named not in table.column_names:
+        groups = [options.groups] if isinstance(options.groups, str) else []
+        besides = {options.label, options.text, *options.show, *groups, *FACTS, "path", "domain"}
+        return features_of_columns(table, columns_of_rows(table, besides))
+    if isinstance(named, str) and named in table.column_names and not pa.types.is_nested(table.field(named).type):
+        named = [named]
+    if isinstance(named, list | tuple) and all(isinstance(one, str) for one in named):
+        return features_of_columns(table, named)
+    return array_of("features", named, table.column_names)
 
 
 def _labelled_by(table: pa.Table, label: str) -> pa.Table:

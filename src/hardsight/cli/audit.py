@@ -23,7 +23,11 @@ def audit(
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/audit or SCORES-audit]")
     ] = None,
     features: Annotated[
-        str | None, typer.Option("--features", help="Column of lists, or FILE (npy, npz, safetensors): embeddings.")
+        str | None,
+        typer.Option(
+            "--features",
+            help="Column of lists, or FILE (npy, npz, safetensors): embeddings. Or columns of rows: age,city, or all.",
+        ),
     ] = None,
     probabilities: Annotated[
         str | None, typer.Option("--probabilities", help="Column of lists, or FILE: by models that saw others.")
@@ -99,6 +103,8 @@ def audit(
 
         hardsight audit rows.parquet --features embeddings.npy --label kind
 
+        hardsight audit customers.csv --label churned --features age,income,city
+
         hardsight audit scores.parquet
 
         hardsight audit runs/demo --score el2n_mean --score aum --top 50
@@ -130,7 +136,8 @@ def audit(
         # Of a table or a run these say where its pictures are.
         own = data is None and holds_images(source)
         place = (layout, split) if own else (None, None)
-        options = Options(label, features, probabilities, backbone, text, show or (), groups, names, *place, size,
+        columns = features.split(",") if features and "," in features and not Path(features).exists() else features
+        options = Options(label, columns, probabilities, backbone, text, show or (), groups, names, *place, size,
                           folder, judged=apply is None)  # fmt: skip
         opened = open_source(source, options)
         scored, images = opened.scored, opened.images

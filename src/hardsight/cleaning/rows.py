@@ -50,7 +50,8 @@ def _values(name: str, column: pa.Array) -> np.ndarray:
             f"{column.type}"
         )
     codes = _encoded(column).indices.to_numpy()
-    return np.eye(codes.max(initial=0) + 1, dtype=np.float32)[codes]
+    categories: np.ndarray = np.eye(codes.max(initial=0) + 1, dtype=np.float32)[codes]
+    return categories
 
 
 def _is_number(kind: pa.DataType) -> bool:

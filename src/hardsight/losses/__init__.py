@@ -4,7 +4,17 @@ from hardsight.losses.accumulation import AccumulatedRescaling, compute_loss_fun
 from hardsight.losses.angular import AngularLinear, AVHLoss, angular_logits, avh_loss
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.center import CenterLoss, center_loss, updated_centers
-from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss, amc_loss, contrastive_loss
+from hardsight.losses.contrastive import (
+    AMC_PAPER,
+    AMC_SCRIPT,
+    AMCLoss,
+    AMCSchedule,
+    ContrastiveLoss,
+    amc_loss,
+    contrastive_loss,
+    gaussian_ramp_down,
+    gaussian_ramp_up,
+)
 from hardsight.losses.correction import (
     BackwardCorrection,
     ForwardCorrection,
@@ -24,7 +34,6 @@ from hardsight.losses.curriculum import (
     self_paced_loss,
     self_paced_weights,
 )
-from hardsight.losses.distillation import distillation_loss
 from hardsight.losses.emphasis import emphasis_focus, emphasis_spread, weight_curve
 from hardsight.losses.entropy import (
     CrossEntropy,
@@ -32,6 +41,7 @@ from hardsight.losses.entropy import (
     SphericalSoftmaxLoss,
     TaylorSoftmaxLoss,
     cross_entropy,
+    distillation_loss,
     spherical_softmax_loss,
     taylor_softmax_loss,
 )
@@ -59,7 +69,6 @@ from hardsight.losses.robust import (
     symmetric_cross_entropy,
     truncated_gce_loss,
 )
-from hardsight.losses.schedules import AMC_PAPER, AMC_SCRIPT, AMCSchedule, gaussian_ramp_down, gaussian_ramp_up
 from hardsight.losses.triplets import TripletLoss, Triplets, mine_triplets, triplet_loss
 
 __all__ = [

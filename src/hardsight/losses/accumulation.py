@@ -66,9 +66,7 @@ class AccumulatedRescaling:
                 value = value / num_items
         if not wants_gradient(logits):
             return value
-        averaged_by = (
-            distributed.world_size(loss.process_group) if loss.across_processes and gradients_are_averaged else 1
-        )
+        averaged_by = distributed.world_size() if loss.across_processes and gradients_are_averaged else 1
 
         def gradient() -> Tensor:
             log_divisor = self._admit(log_weights.logsumexp(0)) - math.log(averaged_by)
@@ -80,7 +78,7 @@ class AccumulatedRescaling:
     def _admit(self, log_part: Tensor) -> Tensor:
         """Add a part's weights to the sum, shrink the gradients held so far, and return the new sum's log."""
         if self.loss.across_processes:
-            log_part = distributed.log_sum_over_processes(log_part, self.loss.process_group)
+            log_part = distributed.log_sum_over_processes(log_part)
         held = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not held or self._log_total is None:
             self._log_total = log_part

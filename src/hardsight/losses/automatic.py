@@ -159,8 +159,8 @@ class AutomaticRescaling(nn.Module):
             log_weights = log_power + beta.log() + log_samples
             log_divisor = (log_weights if self.reduction == "weight" else log_samples).logsumexp(0)
             if synchronised:
-                log_sum = distributed.log_sum_over_processes(log_divisor, None)
-                log_divisor = log_sum - math.log(distributed.world_size(None))
+                log_sum = distributed.log_sum_over_processes(log_divisor)
+                log_divisor = log_sum - math.log(distributed.world_size())
             gradient = rescaled_gradient(log_weights, direction, log_divisor)
             logged = reduce(-log_p, "mean", weight=rows.weight)
         return attach_gradient(logged, rows.logits, gradient)

@@ -43,15 +43,13 @@ def updated_centers(
     rate: float = 0.5,
     ignore_index: int = -100,
     across_processes: bool = True,
-    process_group: Any = None,
 ) -> Float[Tensor, "classes dim"]:
     """Centres after one batch: c - rate sum(c - x) / (1 + n) over the class's n features (Eq. 4), all processes'."""
     features, flat, kept = _check(features, labels, centers, None, ignore_index)
     counts = torch.zeros(len(centers), dtype=features.dtype, device=features.device).index_add(0, flat, kept)
     sums = torch.zeros_like(centers, dtype=features.dtype).index_add(0, flat, features * kept.unsqueeze(-1))
     if across_processes:
-        counts = distributed.sum_over_processes(counts, process_group)
-        sums = distributed.sum_over_processes(sums, process_group)
+        counts, sums = distributed.sum_over_processes(counts), distributed.sum_over_processes(sums)
     counts = counts.unsqueeze(-1)
     return centers - (rate * (counts * centers - sums) / (1 + counts)).to(centers.dtype)
 
@@ -69,12 +67,11 @@ class CenterLoss(LossModule, of=center_loss):
     centers: Tensor
 
     def __init__(
-        self, dim: int, classes: int, rate: float = 0.5, *, across_processes: bool = True, process_group: Any = None,
-        **settings: Any,
-    ) -> None:  # fmt: skip
+        self, dim: int, classes: int, rate: float = 0.5, *, across_processes: bool = True, **settings: Any
+    ) -> None:
         super().__init__(**settings)
         self.rate = check_range(rate, "rate", 0.0, 1.0)
-        self.across_processes, self.process_group = across_processes, process_group
+        self.across_processes = across_processes
         self.register_buffer("centers", torch.zeros(classes, dim))
 
     def forward(self, features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
@@ -84,15 +81,8 @@ class CenterLoss(LossModule, of=center_loss):
                 # What does not count does not draw its centre either.
                 labels = torch.where(sample_weight == 0, self.ignore_index, labels.long())
             # A new tensor, not written in place: a compiled backward may read the old centres again.
-            self.centers = updated_centers(
-                self.centers,
-                features.detach(),
-                labels,
-                rate=self.rate,
-                ignore_index=self.ignore_index,
-                across_processes=self.across_processes,
-                process_group=self.process_group,
-            )
+            chosen = {"rate": self.rate, "ignore_index": self.ignore_index, "across_processes": self.across_processes}
+            self.centers = updated_centers(self.centers, features.detach(), labels, **chosen)
         return loss
 
     def extra_repr(self) -> str:

@@ -98,14 +98,12 @@ class MentorNetPD(nn.Module):
         reduction: str = "mean",
         ignore_index: int = -100,
         across_processes: bool = True,
-        process_group: Any = None,
     ) -> None:
         super().__init__()
         self.percentile = check_range(percentile, "percentile", 0.0, 1.0)
         self.decay = check_range(decay, "decay", 0.0, 1.0)
-        self.reduction = check_reduction(reduction)
-        self.ignore_index = ignore_index
-        self.across_processes, self.process_group = across_processes, process_group
+        self.reduction, self.ignore_index = check_reduction(reduction), ignore_index
+        self.across_processes = across_processes
         self.register_buffer("threshold", torch.tensor(0.0))
         self.register_buffer("progress", torch.tensor(0.0))
         self.register_buffer("started", torch.tensor(False))
@@ -126,7 +124,7 @@ class MentorNetPD(nn.Module):
         if weight is not None:
             losses = torch.where(weight == 0, torch.nan, losses)
         if self.across_processes:
-            losses = distributed.gather_samples(losses, self.process_group)
+            losses = distributed.gather_samples(losses)
         if not losses.numel():
             return
         current = torch.nanquantile(losses, self.percentile).to(self.threshold.dtype)

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from hardsight.derivatives import applied
 from hardsight.geometry import widen
+from hardsight.names import check_name
+from hardsight.validation import check_integers
 
 # What torch neither compares nor indexes with.
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -105,31 +107,15 @@ def by_rows(logits: Tensor) -> tuple[Float[Tensor, "rows classes"], tuple[int, .
 
 def labels_of(target: Tensor, shape: tuple[int, ...], classes: int, ignore_index: int) -> Integer[Tensor, "rows"]:
     """Flat class indices as a kernel takes them: ignored ones among them, nothing started on a device."""
-    _check_label_type(target, shape)
     if classes < 2:
         raise ValueError(f"labels must be of two classes or more; got {classes}")
-    if target.ndim != 1:
-        target = target.reshape(-1)
+    if _may_look(target):
+        check_labels(target, shape, classes, ignore_index)
+    else:
+        _check_label_type(target, shape)
+    flat = target if target.ndim == 1 else target.reshape(-1)
     # Kernels need not know what torch neither compares nor indexes with.
-    labels = target.long() if target.dtype in _WIDE_UNSIGNED else target
-    if _may_look(labels):
-        check_labels(labels, (len(labels),), classes, ignore_index)
-    return labels
-
-
-def weight_of(sample_weight: Tensor | None, shape: tuple[int, ...]) -> Float[Tensor, "rows"] | None:
-    """One weight a sample as a kernel takes it, none of them negative."""
-    if sample_weight is None:
-        return None
-    _check_weight_shape(sample_weight, shape)
-    weight = sample_weight if sample_weight.ndim == 1 else sample_weight.reshape(-1)
-    check_not_negative(weight)
-    return weight
-
-
-def check_not_negative(weight: Tensor) -> None:
-    if (outside := seen_outside(weight, 0)) is not None:
-        raise ValueError(f"sample_weight must be 0 or more throughout; got {outside:g}")
+    return flat.long() if flat.dtype in _WIDE_UNSIGNED else flat
 
 
 def check_labels(
@@ -147,10 +133,31 @@ def check_labels(
 
 
 def _check_label_type(target: Tensor, shape: tuple[int, ...]) -> None:
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(f"labels must be integers; got {target.dtype}")
+    check_integers("labels", target)
     if tuple(target.shape) != tuple(shape):
         raise ValueError(f"labels must have shape {list(shape)}; got {list(target.shape)}")
+
+
+def weight_of(sample_weight: Tensor | None, shape: tuple[int, ...]) -> Float[Tensor, "rows"] | None:
+    """One weight a sample as a kernel takes it, none of them negative."""
+    if sample_weight is None:
+        return None
+    weight = flat_weight(sample_weight, shape)
+    check_not_negative(weight)
+    return weight
+
+
+def flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor | None = None) -> Float[Tensor, "rows"]:
+    """One weight a sample, of `like`'s dtype; another shape raises, as it would be broadcast unnoticed."""
+    if tuple(sample_weight.shape) != tuple(shape):
+        raise ValueError(f"sample_weight must have shape {list(shape)}; got {list(sample_weight.shape)}")
+    weight = sample_weight if sample_weight.ndim == 1 else sample_weight.reshape(-1)
+    return weight if like is None else weight.to(like.dtype)
+
+
+def check_not_negative(weight: Tensor) -> None:
+    if (outside := seen_outside(weight, 0)) is not None:
+        raise ValueError(f"sample_weight must be 0 or more throughout; got {outside:g}")
 
 
 def check_ids(ids: Integer[Tensor, "..."], rows: int, samples: int) -> Int[Tensor, "rows"]:
@@ -257,8 +264,7 @@ class _Bounded(torch.autograd.Function):
 
 
 def check_reduction(reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> str:
-    if reduction not in allowed:
-        raise ValueError(f"reduction must be one of {', '.join(allowed)}; got {reduction!r}")
+    check_name("reduction", reduction, allowed)
     return reduction
 
 
@@ -277,14 +283,3 @@ def check_range(value: float | int, name: str, low: float, high: float = math.in
             wanted = f"lie in {'(' if open_low else '['}{low:g}, {high:g}]"
         raise ValueError(f"{name} must {wanted}; got {value!r}")
     return float(value)
-
-
-def flat_weight(sample_weight: Tensor, shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "rows"]:
-    """One weight a sample, of `like`'s dtype; another shape raises, as it would be broadcast unnoticed."""
-    _check_weight_shape(sample_weight, shape)
-    return sample_weight.reshape(-1).to(like.dtype)
-
-
-def _check_weight_shape(sample_weight: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(sample_weight.shape) != tuple(shape):
-        raise ValueError(f"sample_weight must have shape {list(shape)}; got {list(sample_weight.shape)}")

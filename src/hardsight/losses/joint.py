@@ -16,27 +16,26 @@ from hardsight.losses.inputs import (
     check_floating,
     check_ids,
     check_range,
-    check_reduction,
     seen_outside,
     sum_slack,
 )
-from hardsight.losses.registry import registered
+from hardsight.losses.registry import LossModule, NotNegative, checked, registered
 from hardsight.losses.robust import entropy
 from hardsight.losses.terms import Term, mean_over
 
 
+@checked
 def joint_optimisation_loss(
     logits: Tensor,
     target: Tensor,
     *,
-    alpha: float = 1.2,
-    beta: float = 0.8,
+    alpha: NotNegative = 1.2,
+    beta: NotNegative = 0.8,
     prior: Tensor | None = None,
     sample_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     across_processes: bool = True,
-    process_group: Any = None,
 ) -> Float[Tensor, "..."]:
     """KL(target | p) + alpha KL(prior | mean p of the batch) + beta entropy(p). At least 0.
 
@@ -45,25 +44,11 @@ def joint_optimisation_loss(
     too runs over all processes, and is the same in each of them.
     """
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
-    losses, divergence = _summands(rows, alpha, beta, prior, across_processes, process_group)
-    return _reduced(rows, losses, divergence, reduction, across_processes, process_group)
-
-
-def _reduced(
-    rows: Rows, losses: Tensor, divergence: Tensor, reduction: str, across_processes: bool, process_group: Any
-) -> Float[Tensor, "..."]:
-    """The losses with the divergence in each: the processes may hold batches of different sizes."""
-    if reduction == "none" or not (across_processes and wants_gradient(rows.logits)):
-        return rows.reduce(losses + divergence, reduction)
-    total, samples = rows.reduce(losses, "sum"), distributed.mean_over_processes(_samples(rows), process_group)
-    if reduction == "sum":
-        return bounded(total + samples * divergence, torch.finfo(total.dtype).max)
-    total = distributed.mean_over_processes(total, process_group)
-    return torch.where(samples == 0, 0.0, total / torch.where(samples == 0, 1.0, samples) + divergence)
+    return _reduced(rows, *_summands(rows, alpha, beta, prior, across_processes), reduction, across_processes)
 
 
 def _summands(
-    rows: Rows, alpha: float, beta: float, prior: Tensor | None, across_processes: bool, process_group: Any
+    rows: Rows, alpha: float, beta: float, prior: Tensor | None, across_processes: bool
 ) -> tuple[Float[Tensor, "rows"], Float[Tensor, ""]]:
     """What each sample brings, and the batch's divergence from the prior."""
     if prior is not None:
@@ -73,7 +58,20 @@ def _summands(
     if rows.probabilities is not None:
         losses = losses + torch.special.xlogy(rows.probabilities, rows.probabilities).sum(-1)
     synchronised = across_processes and wants_gradient(rows.logits)
-    return losses, alpha * _prior_divergence(rows, log_p, prior, synchronised, process_group)
+    return losses, alpha * _prior_divergence(rows, log_p, prior, synchronised)
+
+
+def _reduced(
+    rows: Rows, losses: Tensor, divergence: Tensor, reduction: str, across_processes: bool
+) -> Float[Tensor, "..."]:
+    """The losses with the divergence in each: the processes may hold batches of different sizes."""
+    if reduction == "none" or not (across_processes and wants_gradient(rows.logits)):
+        return rows.reduce(losses + divergence, reduction)
+    total, samples = rows.reduce(losses, "sum"), distributed.mean_over_processes(_samples(rows))
+    if reduction == "sum":
+        return bounded(total + samples * divergence, torch.finfo(total.dtype).max)
+    total = distributed.mean_over_processes(total)
+    return torch.where(samples == 0, 0.0, total / torch.where(samples == 0, 1.0, samples) + divergence)
 
 
 @registered(
@@ -83,7 +81,7 @@ def _summands(
     best_at_label=False,
     class_rows=("prior",),
 )
-class JointOptimisation(nn.Module):
+class JointOptimisation(LossModule, of=joint_optimisation_loss, kept=("prior",)):
     """`joint_optimisation_loss` with a table of labels: forward(logits, labels, ids=ids).
 
     `record(ids, logits)` notes an epoch's predictions; `end_epoch(update=True)` then replaces the labels by the mean
@@ -91,6 +89,9 @@ class JointOptimisation(nn.Module):
     replaced, the one given counts. The table and the predictions are in the state: window * samples * classes numbers.
     """
 
+    alpha: float
+    beta: float
+    across_processes: bool
     prior: Tensor
     labels: Tensor
     replaced: Tensor
@@ -99,26 +100,12 @@ class JointOptimisation(nn.Module):
     epoch: Tensor
 
     def __init__(
-        self,
-        num_samples: int,
-        classes: int,
-        alpha: float = 1.2,
-        beta: float = 0.8,
-        *,
-        prior: Tensor | None = None,
-        window: int = 10,
-        hard: bool = False,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        across_processes: bool = True,
-        process_group: Any = None,
-    ) -> None:
-        super().__init__()
-        self.alpha, self.beta = check_range(alpha, "alpha", 0.0), check_range(beta, "beta", 0.0)
+        self, num_samples: int, classes: int, *, prior: Tensor | None = None, window: int = 10, hard: bool = False,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**settings)
         check_range(window, "window", 1.0)
-        self.window, self.hard, self.ignore_index = window, hard, ignore_index
-        self.reduction = check_reduction(reduction)
-        self.across_processes, self.process_group = across_processes, process_group
+        self.window, self.hard = window, hard
         prior = torch.full((classes,), 1 / classes) if prior is None else prior.detach().clone()
         _check_prior(prior, classes)
         self.register_buffer("prior", prior)
@@ -129,15 +116,10 @@ class JointOptimisation(nn.Module):
         self.register_buffer("epoch", torch.tensor(0))
 
     def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        sample_weight: Tensor | None = None,
-        *,
-        ids: Integer[Tensor, "batch"],
+        self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None, *, ids: Integer[Tensor, "batch"]
     ) -> Tensor:
-        rows, losses, divergence = self._summands(logits, labels, sample_weight, ids)
-        return _reduced(rows, losses, divergence, self.reduction, self.across_processes, self.process_group)
+        summands = self._summands(logits, labels, sample_weight, ids)
+        return _reduced(*summands, self.reduction, self.across_processes)
 
     def terms(self, logits: Tensor, labels: Tensor, *, ids: Integer[Tensor, "batch"]) -> list[Term]:
         """The mean over this process's samples, and the divergence, which is of all processes' samples."""
@@ -148,7 +130,7 @@ class JointOptimisation(nn.Module):
             return [Term(rows.reduce(losses, "mean"), "labels"), Term(divergence, "processes")]
         samples = _samples(rows)
         if wants_gradient(logits):
-            samples = distributed.sum_over_processes(samples, self.process_group)
+            samples = distributed.sum_over_processes(samples)
         return [Term(rows.reduce(losses, self.reduction), "nothing"), Term(samples * divergence, "step")]
 
     def _summands(
@@ -158,8 +140,7 @@ class JointOptimisation(nn.Module):
         ids = check_ids(ids, len(rows.logits), len(self.replaced))
         target = torch.where(self.replaced[ids, None], self.labels[ids].to(rows.logits.dtype), rows.targets())
         rows = rows._replace(labels=None, probabilities=target)
-        summands = _summands(rows, self.alpha, self.beta, self.prior, self.across_processes, self.process_group)
-        return rows, *summands
+        return rows, *_summands(rows, self.alpha, self.beta, self.prior, self.across_processes)
 
     @torch.no_grad()
     def record(self, ids: Integer[Tensor, "ids"], logits: Float[Tensor, "batch classes"]) -> None:
@@ -173,10 +154,10 @@ class JointOptimisation(nn.Module):
     def end_epoch(self, *, update: bool = True) -> None:
         """Close the epoch's slot and, with `update`, replace the labels of all samples that have predictions."""
         slot = int(self.epoch) % self.window
-        if distributed.world_size(self.process_group) > 1:
-            seen = distributed.sum_over_processes(self.noted[slot].to(self.history.dtype), self.process_group)
+        if distributed.several():
+            seen = distributed.sum_over_processes(self.noted[slot].to(self.history.dtype))
             own = self.history[slot] * self.noted[slot, :, None]
-            total = distributed.sum_over_processes(own, self.process_group)
+            total = distributed.sum_over_processes(own)
             self.history[slot] = total / seen.clamp_min(1.0).unsqueeze(-1)
             self.noted[slot] = seen > 0
         if update:
@@ -204,9 +185,7 @@ def _check_prior(prior: Tensor, classes: int) -> None:
         raise ValueError(f"prior must be {classes} probabilities that sum to 1; got {prior!s:.60}")
 
 
-def _prior_divergence(
-    rows: Rows, log_p: Tensor, prior: Tensor | None, synchronised: bool, process_group: Any
-) -> Float[Tensor, ""]:
+def _prior_divergence(rows: Rows, log_p: Tensor, prior: Tensor | None, synchronised: bool) -> Float[Tensor, ""]:
     """KL from the batch's mean prediction to the prior."""
     classes = log_p.shape[-1]
     uniform = torch.full((classes,), 1 / classes, dtype=log_p.dtype, device=log_p.device)
@@ -217,12 +196,12 @@ def _prior_divergence(
     # pull back to that class, which this term is for.
     log_size = counted.detach().logsumexp(0)
     if synchronised:
-        log_size = distributed.log_sum_over_processes(log_size, process_group)
+        log_size = distributed.log_sum_over_processes(log_size)
     log_size = torch.where(log_size == -math.inf, 0.0, log_size)
     total, count = ((counted - log_size).exp() * weight.unsqueeze(-1)).sum(0), weight.sum()
     if synchronised:
-        total = distributed.mean_over_processes(total, process_group)
-        count = distributed.mean_over_processes(count, process_group)
+        total = distributed.mean_over_processes(total)
+        count = distributed.mean_over_processes(count)
     mean = (total / torch.where(count == 0, 1.0, count)).clamp_min(torch.finfo(log_p.dtype).tiny)
     found: Tensor = (torch.special.xlogy(prior, prior) - prior * (mean.log() + log_size)).sum()
     return found

@@ -23,15 +23,22 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_ch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.losses.inputs import as_rows, check_range, check_reduction
+from hardsight.losses.inputs import REDUCTIONS, as_rows, check_range
+from hardsight.names import check_name
 
 # What a setting may be, checked when a module is made and when a function is called.
 Share = Annotated[float, functools.partial(check_range, low=0.0, high=1.0)]
 PositiveShare = Annotated[float, functools.partial(check_range, low=0.0, high=1.0, open_low=True)]
 NotNegative = Annotated[float, functools.partial(check_range, low=0.0)]
 Positive = Annotated[float, functools.partial(check_range, low=0.0, open_low=True)]
-# Of every module, whose function checks it where it reduces.
-_REDUCTION = {"reduction": lambda value, name: check_reduction(value)}
+
+
+def one_of(*names: str) -> Callable[[str, str], None]:
+    """The check of a setting that is one of these names."""
+    return lambda value, name: check_name(name, value, names)
+
+
+Reduction = Annotated[str, one_of(*REDUCTIONS)]
 
 
 @dataclass(frozen=True)
@@ -231,7 +238,7 @@ class LossModule(nn.Module):
         super().__init__()
         bound = self.settings.bind(*given, **named)
         bound.apply_defaults()
-        checks = _REDUCTION | _checks_of(inspect.unwrap(type(self).function))
+        checks = {"reduction": one_of(*REDUCTIONS)} | _checks_of(inspect.unwrap(type(self).function))
         for name, value in (bound.arguments | self.fixed).items():
             if name in checks:
                 checks[name](value, name)

@@ -56,7 +56,6 @@ class _Settings(NamedTuple):
     ignore_index: int
     normaliser: Tensor | float | None
     across_processes: bool
-    process_group: Any
     fused: Fused
 
     def check(self) -> None:
@@ -76,12 +75,12 @@ class _Settings(NamedTuple):
     def processes(self, *trained: Tensor | None) -> int:
         """How many processes' weights are summed: those of others only where a gradient is wanted."""
         wanted = self.across_processes and any(one is not None and wants_gradient(one) for one in trained)
-        return distributed.world_size(self.process_group) if wanted and self.reduction == "weight" else 1
+        return distributed.world_size() if wanted and self.reduction == "weight" else 1
 
     def mean_of_logs(self, log_sum: Tensor) -> Tensor:
         """log of the mean of the sums: data-parallel training divides the sum of the gradients by the processes."""
-        found = distributed.log_sum_over_processes(log_sum, self.process_group)
-        return found - math.log(distributed.world_size(self.process_group))
+        found = distributed.log_sum_over_processes(log_sum)
+        return found - math.log(distributed.world_size())
 
     def for_kernel(self, processes: int) -> dict[str, Any]:
         """As the kernels take them."""
@@ -109,7 +108,6 @@ def gradient_rescaling(
     ignore_index: int = -100,
     normaliser: Tensor | float | None = None,
     across_processes: bool = True,
-    process_group: Any = None,
     fused: Fused = "auto",
     value: Callable[[Tensor, Tensor], Tensor] | None = None,
     in_place: bool = False,
@@ -125,8 +123,7 @@ def gradient_rescaling(
     gradient over the logits during the backward pass: nothing may read them after.
     """
     settings = _Settings(
-        beta, lam, transform, epsilon, reduction, sample_weight, ignore_index, normaliser, across_processes,
-        process_group, fused,
+        beta, lam, transform, epsilon, reduction, sample_weight, ignore_index, normaliser, across_processes, fused,
     )  # fmt: skip
     settings.check()
     processes = settings.processes(logits)
@@ -246,7 +243,6 @@ class GradientRescaling(LossModule, of=gradient_rescaling):
     transform: Transform
     epsilon: float
     across_processes: bool
-    process_group: Any
     value: Callable[[Tensor, Tensor], Tensor] | None
 
     def check(self) -> None:

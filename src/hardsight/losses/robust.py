@@ -204,12 +204,8 @@ class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
     kept: Tensor
     votes: Tensor
 
-    def __init__(
-        self, q: float = 0.7, k: float = 0.5, num_samples: int | None = None, *, process_group: Any = None,
-        **settings: Any,
-    ) -> None:  # fmt: skip
+    def __init__(self, q: float = 0.7, k: float = 0.5, num_samples: int | None = None, **settings: Any) -> None:
         super().__init__(q, k, **settings)
-        self.process_group = process_group
         self.has_table = num_samples is not None
         if num_samples is not None:
             self.register_buffer("kept", torch.ones(num_samples, dtype=torch.bool))
@@ -249,8 +245,8 @@ class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
     @torch.no_grad()
     def end_pruning(self) -> Float[Tensor, ""]:
         """Make the last looks count, those of all processes; returns the share of samples kept."""
-        if distributed.world_size(self.process_group) > 1:
-            dist.all_reduce(self.votes, op=dist.ReduceOp.MAX, group=self.process_group)
+        if distributed.several():
+            dist.all_reduce(self.votes, op=dist.ReduceOp.MAX)
         self.kept.copy_(torch.where(self.votes < 0, self.kept, self.votes == 1))
         self.votes.fill_(-1)
         return self.kept.float().mean()

@@ -225,7 +225,7 @@ def _parameters(kind: type) -> dict[str, inspect.Parameter]:
         found |= {
             one.name: one
             for one in parameters
-            if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and one.name not in (*found, "process_group")
+            if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and one.name not in found
         }
         if not any(one.kind == one.VAR_KEYWORD for one in parameters):
             break

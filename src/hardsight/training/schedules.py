@@ -13,8 +13,8 @@ from typing import Literal
 
 import torch
 
-from hardsight.losses import schedules as ramps
-from hardsight.losses.schedules import AMC_PAPER, AMC_SCRIPT, AMCSchedule
+from hardsight.losses import contrastive as ramps
+from hardsight.losses.contrastive import AMC_PAPER, AMC_SCRIPT, AMCSchedule
 
 Unit = Literal["epoch", "step"]
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N803, N806, RUF005 (Triton has no *)
-"""Gluon: `angular_scan` for Hopper. One warp loads tiles ahead, eight multiply and fold them, two take the norms.
+"""Gluon: the scan of `angular_scores` for Hopper: a warp loads tiles ahead, eight multiply and fold, two take norms.
 
 The programs stay: each takes one item after another, and the loading warp runs on into the next tile and the next item
 while the others fold. The norms of the samples come from the tiles that are multiplied, which saves a pass over them.
@@ -221,7 +221,7 @@ def scan_tiles(
     BIAS: gl.constexpr,
     SPREAD: gl.constexpr,
 ):
-    """What `angular_scan.scan_tiles` writes, for items of a block of samples and a split of the classes each."""
+    """What `angular_scores.scan_tiles` writes, for items of a block of samples and a split of the classes each."""
     tiles = _stages_of(features, weight, STAGES)
     inverses = gl.allocate_shared_memory(
         gl.float32, [SLOTS, features.block_shape[0]], gl.SwizzledSharedLayout(1, 1, 1, [0])

@@ -81,7 +81,11 @@ class CenterLoss(LossModule, of=center_loss):
                 # What does not count does not draw its centre either.
                 labels = torch.where(sample_weight == 0, self.ignore_index, labels.long())
             # A new tensor, not written in place: a compiled backward may read the old centres again.
-            chosen = {"rate": self.rate, "ignore_index": self.ignore_index, "across_processes": self.across_processes}
+            chosen: dict[str, Any] = {
+                "rate": self.rate,
+                "ignore_index": self.ignore_index,
+                "across_processes": self.across_processes,
+            }
             self.centers = updated_centers(self.centers, features.detach(), labels, **chosen)
         return loss
 

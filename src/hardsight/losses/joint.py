@@ -115,7 +115,7 @@ class JointOptimisation(LossModule, of=joint_optimisation_loss, kept=("prior",))
         self.register_buffer("noted", torch.zeros(window, num_samples, dtype=torch.bool))
         self.register_buffer("epoch", torch.tensor(0))
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None, *, ids: Integer[Tensor, "batch"]
     ) -> Tensor:
         summands = self._summands(logits, labels, sample_weight, ids)

@@ -7,15 +7,13 @@ of memory beyond the inputs; one row an op, shape and variant.
 
 import csv
 import functools
-import importlib
-import importlib.metadata
 import math
 import platform
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -60,20 +58,25 @@ class Measured:
     date: str
 
 
-def cases(only: str | None = None) -> Iterator[tuple[str, str, Callable[[], dict[str, Callable[[], Any]]]]]:
-    """Op, shape, and a function that makes its inputs and variants."""
-    made: list[tuple[str, tuple[int, ...], Callable[..., dict[str, Callable[[], Any]]]]] = []
+Works = dict[str, Callable[[], Any]]
+
+
+def cases(
+    only: str | None = None, beside: Mapping[str, Loss] = MappingProxyType({})
+) -> Iterator[tuple[str, str, Callable[[], Works]]]:
+    """Op, shape, and a function that makes its inputs and variants; `beside`: other losses of features and weight."""
+    made: list[tuple[str, tuple[int, ...], Callable[..., Works]]] = []
     made += [("angular_scores", shape, scoring) for shape in SCORING]
     made += [("angular_cross_entropy", shape, angular_loss) for shape in LOSS]
     made += [("rescaled_cross_entropy", shape, from_logits) for shape in LOGITS]
-    made += [("rescaled_linear_cross_entropy", shape, from_features) for shape in LINEAR]
+    made += [("rescaled_linear_cross_entropy", shape, functools.partial(from_features, beside)) for shape in LINEAR]
     made += [("pairwise_angular_contrast", shape, pairs) for shape in PAIRS]
     for op, shape, make in made:
         if only is None or only == op:
             yield op, " x ".join(f"{size:,}" for size in shape), functools.partial(make, *shape)
 
 
-def scoring(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]]:
+def scoring(samples: int, dim: int, classes: int) -> Works:
     features, weight, labels, aligned = _head(samples, dim, classes)
 
     def plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
@@ -91,7 +94,7 @@ def scoring(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]
     }
 
 
-def angular_loss(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]]:
+def angular_loss(samples: int, dim: int, classes: int) -> Works:
     features, weight, labels, aligned = _head(samples, dim, classes)
     features.requires_grad_(), weight.requires_grad_()
     slopes = torch.randn(min(samples, 8192), len(aligned), device="cuda", dtype=torch.bfloat16)
@@ -112,7 +115,7 @@ def angular_loss(samples: int, dim: int, classes: int) -> dict[str, Callable[[],
     }
 
 
-def from_logits(samples: int, classes: int) -> dict[str, Callable[[], Any]]:
+def from_logits(samples: int, classes: int) -> Works:
     logits = torch.randn(samples, classes, device="cuda", dtype=torch.bfloat16).requires_grad_()
     spare = logits.detach().clone().requires_grad_()
     labels = torch.randint(0, classes, (samples,), device="cuda")
@@ -130,7 +133,7 @@ def from_logits(samples: int, classes: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def from_features(samples: int, dim: int, classes: int) -> dict[str, Callable[[], Any]]:
+def from_features(beside: Mapping[str, Loss], samples: int, dim: int, classes: int) -> Works:
     features, weight, labels, aligned = _head(samples, dim, classes)
     features.requires_grad_(), weight.requires_grad_()
     slopes = torch.randn(samples, classes, device="cuda", dtype=torch.bfloat16)
@@ -150,18 +153,18 @@ def from_features(samples: int, dim: int, classes: int) -> dict[str, Callable[[]
         with torch.no_grad():
             return loss(features, weight, labels)
 
-    works: dict[str, Callable[[], Any]] = {
+    works: Works = {
         "floor: three products": lambda: _three_products(features.detach(), aligned, slopes),
         "floor: product, forward alone": lambda: features.detach() @ aligned.T,
     }
-    for name, loss in {"ours": ours, "plain": plain, "compiled": compiled, **dict(linear_cross_entropies())}.items():
+    for name, loss in {"ours": ours, "plain": plain, "compiled": compiled, **beside}.items():
         works[name] = functools.partial(both, loss)
         if name not in ("plain", "compiled"):
             works[f"{name}, forward alone"] = functools.partial(alone, loss)
     return works
 
 
-def pairs(samples: int, dim: int) -> dict[str, Callable[[], Any]]:
+def pairs(samples: int, dim: int) -> Works:
     features = torch.randn(samples, dim, device="cuda", dtype=torch.bfloat16).requires_grad_()
     labels = torch.randint(0, 10, (samples,), device="cuda")
     slopes = torch.randn(samples, samples, device="cuda", dtype=torch.bfloat16)
@@ -224,9 +227,12 @@ def _quantiles(times: list[float]) -> list[float]:
 
 
 def run(
-    only: str | None = None, compiled: bool = True, seen: Callable[[Measured], None] = lambda row: None
+    only: str | None = None,
+    compiled: bool = True,
+    seen: Callable[[Measured], None] = lambda row: None,
+    beside: Mapping[str, Loss] = MappingProxyType({}),
 ) -> list[Measured]:
-    """Every case, or those of one op, one row a variant; `seen` is told of each as it comes."""
+    """Every case, or those of one op, one row a variant; `seen` gets each as it comes. See `cases`."""
     known = sorted({op for op, _, _ in cases()})
     if only is not None and only not in known:
         raise ValueError(f"only must be one of {', '.join(known)}; got {only!r}")
@@ -244,7 +250,7 @@ def run(
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
     rows = []
-    for op, shape, make in cases(only):
+    for op, shape, make in cases(only, beside):
         torch.compiler.reset()
         works = {variant: work for variant, work in make().items() if compiled or "compiled" not in variant}
         for variant, (times, peak) in measure(works).items():
@@ -284,59 +290,3 @@ def _three_products(features: Tensor, weight: Tensor, slopes: Tensor) -> None:
         _ = block @ weight.T
         _ = slopes @ weight
         _ = slopes.T @ block
-
-
-def linear_cross_entropies() -> Iterator[tuple[str, Loss]]:
-    """Name with version, and the mean loss from features, weight and labels; a warning names what does not run here."""
-    for package, load in (
-        ("liger-kernel", _liger),
-        ("liger-kernel", _liger_for_hopper),
-        ("cut-cross-entropy", _cut_cross_entropy),
-        ("quack-kernels", _quack),
-    ):
-        try:
-            version = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        try:
-            title, loss = load()
-            _try(loss)
-        except Exception as reason:  # foreign code, compiled on the spot: whatever it raises, the others go on
-            warnings.warn(f"{package} {version} is not timed: {reason}", stacklevel=2)
-            continue
-        yield f"{title} {version}", loss
-
-
-def _try(loss: Loss) -> None:
-    """One small step: a package may be there and not serve this device."""
-    features, weight = (torch.randn(rows, 256, device="cuda", dtype=torch.bfloat16) for rows in (256, 1024))
-    loss(features.requires_grad_(), weight.requires_grad_(), torch.arange(256, device="cuda")).backward()
-    torch.cuda.synchronize()
-
-
-def _liger() -> tuple[str, Loss]:
-    loss: Any = _from("liger_kernel.transformers", "LigerFusedLinearCrossEntropyLoss")()
-    return "Liger", lambda features, weight, labels: loss(weight, features, labels)
-
-
-def _liger_for_hopper() -> tuple[str, Loss]:
-    loss = _from("liger_kernel.ops.cutedsl.ops", "LigerFusedScaledCrossEntropySM90Function")
-    return "Liger's CuTe kernel", lambda features, weight, labels: _first(loss.apply(features, weight, labels)).mean()
-
-
-def _first(made: Any) -> Tensor:
-    found: Tensor = made[0] if isinstance(made, tuple) else made
-    return found
-
-
-def _cut_cross_entropy() -> tuple[str, Loss]:
-    return "cut-cross-entropy", _from("cut_cross_entropy", "linear_cross_entropy")
-
-
-def _quack() -> tuple[str, Loss]:
-    loss = _from("quack.linear_cross_entropy", "chunked_linear_cross_entropy")
-    return "quack", lambda features, weight, labels: loss(features, weight, labels, reduction="mean")
-
-
-def _from(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)

@@ -135,19 +135,14 @@ def _check_parts(layout: Sequence[tuple[int, int, int, int]]) -> list[int]:
         raise ValueError(f"weight must have a row for each of at least 2 classes; got {sum(counts)} in all processes")
     if set(said) == {-1}:
         return [sum(counts[:rank]) for rank in range(len(counts))]
-    if min(said) < 0:
-        raise ValueError(
-            f"first must be 0 or larger in every process or left out in all; got {', '.join(map(str, said))}"
-        )
-    end, before = 0, -1
-    for first, count, rank in sorted((first, count, rank) for rank, (first, count, *_) in enumerate(layout)):
-        if first > end:
-            raise ValueError(f"first must leave no class out; no process has class {end}")
-        if first < end:
+    end = 0
+    for first, count in sorted(zip(said, counts, strict=True)):
+        if first != end:
             raise ValueError(
-                f"first must give each class to one process; class {first} is in processes {before} and {rank}"
+                f"first must give each class to one process, or be left out in all; got {', '.join(map(str, said))} for "
+                f"{', '.join(map(str, counts))} classes"
             )
-        end, before = first + count, rank
+        end = first + count
     return list(said)
 
 

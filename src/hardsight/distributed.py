@@ -6,6 +6,7 @@ wanted, so that a validation loss in one process does not wait for the others.
 """
 
 import contextlib
+import math
 import os
 import re
 import traceback
@@ -162,6 +163,14 @@ def log_sum_over_processes(log_x: Float[Tensor, "*shape"], group: Group = None) 
     return torch.cat(parts).logsumexp(0)
 
 
+def log_mean_over_processes(log_x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """log of the mean of exp over all processes: by it data-parallel training, which averages gradients, divides them.
+
+    Carries no gradient.
+    """
+    return log_sum_over_processes(log_x) - math.log(world_size())
+
+
 def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:
     """Mean over the processes; the averaged gradients are those of one process that held the whole batch."""
     return x if world_size(group) == 1 else applied(_MeanOverProcesses, x, trace_of(x), group)
@@ -204,19 +213,6 @@ def gather_rows(x: Shaped[Tensor, "own *rest"], counts: Sequence[int], group: Gr
 def sum_with_gradient(values: Tensor) -> Tensor:
     """Sum over all processes; what each does with it flows back to all of them, as do derivatives of that."""
     return applied(_SumWithGradient, values)
-
-
-def average_gradients(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The mean of each over the processes, where no DistributedDataParallel averages them; None stays None.
-
-    It can be differentiated again: what is made of it flows back to the gradients of all processes.
-    """
-    held = [gradient for gradient in gradients if gradient is not None]
-    if not held or not several():
-        return list(gradients)
-    total = sum_with_gradient(torch.cat([gradient.reshape(-1) for gradient in held]))
-    means = iter((total / world_size()).split([gradient.numel() for gradient in held]))
-    return [None if gradient is None else next(means).view_as(gradient) for gradient in gradients]
 
 
 class _MeanOverProcesses(torch.autograd.Function):

@@ -164,8 +164,8 @@ last = rank == len(own_classes) - 1
 rejects("dim", lambda: ShardedHead(weight[mine, : dim - last]), "same dim", "4")
 rejects("bias", lambda: ShardedHead(weight[mine], bias[mine] if last else None), "bias", "none")
 rejects("not finite", lambda: ShardedHead(weight[mine] / (0.0 if last else 1.0)), "finite")
-rejects("gap", lambda: make(first=mine.start + last), "no process has class")
-rejects("overlap", lambda: make(first=mine.start - last), "processes")
+rejects("gap", lambda: make(first=mine.start + last), "first", "each class")
+rejects("overlap", lambda: make(first=mine.start - last), "first", "one process")
 rejects("first of some", lambda: make(first=None if last else mine.start), "first")
 outside = torch.where(torch.arange(samples) == samples - 1, classes, known)[here]
 rejects("label of a loss", lambda: losses.avh_loss(features[here], make(), outside), "labels", str(classes))

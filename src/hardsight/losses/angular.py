@@ -40,7 +40,7 @@ def avh_loss(
 ) -> Float[Tensor, "..."]:
     """-log softmax of s (pi - angle) at the label (AVH, Eq. 5, which prints the softmax without its -log).
 
-    Fused, samples x classes never lies in memory, and lengths beyond float32's squares (about 1e-19 to 1e19) count as
+    Fused, samples x classes is never stored, and lengths beyond float32's squares (about 1e-19 to 1e19) count as
     zero vectors. The gradients then wait for the backward pass, unless `recompute` has that multiply again. With a
     `ShardedHead` mean and sum run over all processes' samples.
     """
@@ -87,7 +87,7 @@ def _obstacle(features: Tensor, target: Tensor) -> str | None:
 class AngularLinear(nn.Module):
     """A classifier head with logits s (pi - angle): cross-entropy on them is the AVH loss.
 
-    `weight` has the shape of `nn.Linear`'s, and there is no bias. The scale s is fixed or learnt; it is kept as its
+    `weight` has the shape of `nn.Linear`'s, and there is no bias. The scale s is fixed or learned; it is kept as its
     logarithm, so it stays positive, and under the same name either way, so one checkpoint fits both. The paper sets s
     by cross-validation; 10 lets the softmax of 1000 classes reach 0.999 within 80 degrees of difference.
     """

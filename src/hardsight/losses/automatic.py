@@ -2,7 +2,7 @@
 
 The weights are GR's with the identity as transform, w = beta p^lam (1 - p), and the sum is divided by the number of
 samples: (2, 0) is cross-entropy, (4, 1) MAE (Eq. 7); between them beta = 2 + 2 lam. They vanish at both ends. A fitted
-sample lets go, so that the pull of a batch fades as right labels are learnt; under g = exp, divided by the sum of the
+sample lets go, so that the pull of a batch fades as right labels are learned; under g = exp, divided by the sum of the
 weights, all of it would then fall to wrong labels. And a label that the network contradicts pulls only as p^lam, so
 that memorising it takes the longer the larger lam is and the surer the network.
 
@@ -10,7 +10,7 @@ that memorising it takes the longer the larger lam is and the surer the network.
    meanwhile, which keeps the estimate true.
 2. Below 10 % noise lam is 0, cross-entropy: on clean labels the two are equal (Table 2).
 3. Else lam becomes 1, but not before `warm_up` epochs nor before the network recognises more than half of the images.
-   With 1 a right label pulls as p too: an image that is not recognised yet is hardly learnt any more. More than 1 would
+   With 1 a right label pulls as p too: an image that is not recognised yet is hardly learned any more. More than 1 would
    rule classes out whatever the images show: of K equally probable classes a chance lead dies out only while
    a'/a < K, where a = w / (1 - p) (see `emphasis`), and here a'/a is lam K.
 
@@ -159,8 +159,7 @@ class AutomaticRescaling(nn.Module):
             log_weights = log_power + beta.log() + log_samples
             log_divisor = (log_weights if self.reduction == "weight" else log_samples).logsumexp(0)
             if synchronised:
-                log_sum = distributed.log_sum_over_processes(log_divisor)
-                log_divisor = log_sum - math.log(distributed.world_size())
+                log_divisor = distributed.log_mean_over_processes(log_divisor)
             gradient = rescaled_gradient(log_weights, direction, log_divisor)
             logged = reduce(-log_p, "mean", weight=rows.weight)
         return attach_gradient(logged, rows.logits, gradient)

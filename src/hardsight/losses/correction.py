@@ -109,7 +109,7 @@ def _adapted_loss(rows: Rows, scores: Float[Tensor, "classes classes"]) -> Float
 
 @registered("s_adaptation", "−log (pT)_y, T learnt", "Goldberger & Ben-Reuven, ICLR 2017", class_squares=("scores",))
 class SAdaptation(LossModule, of=on_rows(_adapted_loss)):
-    """Forward correction whose matrix is learnt: row i of T is the softmax of row i of `scores`.
+    """Forward correction whose matrix is learned: row i of T is the softmax of row i of `scores`.
 
     It starts at `initial` (an estimate, see `transition_from_predictions`), or at 1 - noise_rate on the diagonal and
     the rest spread evenly; it must not start at random, or classes may be swapped. Give `parameters()` to the

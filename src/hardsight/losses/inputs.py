@@ -172,7 +172,7 @@ def check_ids(ids: Integer[Tensor, "..."], rows: int, samples: int) -> Int[Tenso
 
 
 def seen_outside(values: Tensor, low: float | int, high: float | int = math.inf) -> float | int | None:
-    """A value that is not in [low, high], NaN included; None where there is none, or where nobody may look.
+    """A value that is not in [low, high], NaN included; None where there is none, or where values must not be read.
 
     Looking waits for an accelerator; while compiling and under `torch.func.vmap` there are no values to look at.
     """
@@ -274,7 +274,7 @@ def check_floating(tensor: Tensor, name: str) -> None:
 
 
 def check_range(value: float | int, name: str, low: float, high: float = math.inf, *, open_low: bool = False) -> float:
-    """`value` if it lies in [low, high] (or (low, high]), else a sentence. An upper bound of infinity is open."""
+    """`value` if it lies in [low, high] (or (low, high]), else raises. An upper bound of infinity is open."""
     inside = (value > low if open_low else value >= low) and value <= high and not math.isinf(value)
     if not inside:
         if math.isinf(high):

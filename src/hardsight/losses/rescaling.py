@@ -77,11 +77,6 @@ class _Settings(NamedTuple):
         wanted = self.across_processes and any(one is not None and wants_gradient(one) for one in trained)
         return distributed.world_size() if wanted and self.reduction == "weight" else 1
 
-    def mean_of_logs(self, log_sum: Tensor) -> Tensor:
-        """log of the mean of the sums: data-parallel training divides the sum of the gradients by the processes."""
-        found = distributed.log_sum_over_processes(log_sum)
-        return found - math.log(distributed.world_size())
-
     def for_kernel(self, processes: int) -> dict[str, Any]:
         """As the kernels take them."""
         given = self.normaliser is not None
@@ -91,7 +86,7 @@ class _Settings(NamedTuple):
                 self.reduction,
             ),
             "normaliser": self.normaliser / processes if self.normaliser is not None else None,
-            "log_divisor": None if given or processes == 1 else self.mean_of_logs,
+            "log_divisor": None if given or processes == 1 else distributed.log_mean_over_processes,
         }  # fmt: skip
 
 
@@ -153,7 +148,7 @@ def linear_gradient_rescaling(
     labels: Tensor,
     **settings: Any,
 ) -> Float[Tensor, "..."]:
-    """`gradient_rescaling` of features @ weight.T + bias; fused, those logits never lie in memory.
+    """`gradient_rescaling` of features @ weight.T + bias; fused, those logits are never stored.
 
     It takes the settings of `gradient_rescaling`, but `value` and `in_place`. A `ShardedHead` has its own bias, and all
     processes' samples are one batch.
@@ -188,7 +183,7 @@ def _log_divisor(rows: Rows, log_weights: Tensor, settings: _Settings, processes
         given = torch.as_tensor(settings.normaliser, dtype=log_weights.dtype, device=log_weights.device)
         return given.log() - math.log(processes)
     log_sum = log_weights.logsumexp(0)
-    return settings.mean_of_logs(log_sum) if processes > 1 else log_sum
+    return distributed.log_mean_over_processes(log_sum) if processes > 1 else log_sum
 
 
 def _obstacle(logits: Tensor, transform: Transform, value: Any) -> str | None:

@@ -29,7 +29,7 @@ from hardsight.losses.registry import (
 
 def _check_log_of_zero(value: float, name: str) -> None:
     if not -math.inf < value < 0:
-        raise ValueError(f"{name} must be negative and finite, it stands for log 0; got {value!r}")
+        raise ValueError(f"{name} must be negative and finite, it replaces log 0; got {value!r}")
 
 
 LogOfZero = Annotated[float, _check_log_of_zero]
@@ -232,7 +232,7 @@ class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
     def prune(self, ids: Integer[Tensor, "..."], logits: Tensor, labels: Tensor) -> None:
         """Look at these samples again: keep those whose loss is at most L_q(k), which is p >= k.
 
-        Nothing is learnt of a sample whose label is ignored: it stays as it was.
+        A sample whose label is ignored stays as it was.
         """
         if not self.has_table:
             raise ValueError("num_samples must be given to keep a table of the samples; got None")

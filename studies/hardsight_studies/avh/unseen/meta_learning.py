@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from hardsight.distributed import average_gradients, several
+from hardsight.distributed import several, sum_with_gradient, world_size
 from hardsight.geometry import widen
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.rescaling import GradientRescaling
@@ -60,7 +60,9 @@ def meta_gradients(
     parameters = list(named.values())
     train_logits = model(meta_train[0])
     train_loss = measure(train_logits, meta_train[1])
-    inner = average_gradients(torch.autograd.grad(train_loss, parameters, create_graph=second_order, allow_unused=True))
+    inner = _average_gradients(
+        torch.autograd.grad(train_loss, parameters, create_graph=second_order, allow_unused=True)
+    )
     moved = {
         name: parameter if slope is None else parameter - inner_rate * slope
         for (name, parameter), slope in zip(named.items(), inner, strict=True)
@@ -71,8 +73,8 @@ def meta_gradients(
     test_loss = measure(test_logits, meta_test[1])
     if second_order:
         total = torch.autograd.grad(train_loss + weight * test_loss, parameters, allow_unused=True)
-        return MetaGradients(average_gradients(total), train_loss, test_loss, train_logits, test_logits)
-    outer = average_gradients(torch.autograd.grad(test_loss, list(moved.values()), allow_unused=True))
+        return MetaGradients(_average_gradients(total), train_loss, test_loss, train_logits, test_logits)
+    outer = _average_gradients(torch.autograd.grad(test_loss, list(moved.values()), allow_unused=True))
     sums = [_plus(one, other, weight) for one, other in zip(inner, outer, strict=True)]
     return MetaGradients(sums, train_loss, test_loss, train_logits, test_logits)
 
@@ -217,3 +219,16 @@ def _check_loop(loop: Loop, second_order: bool) -> None:
         raise ValueError(f"accumulate must be 1 for MLDG; got {loop.feed.accumulate}")
     if step.scaler is not None:
         raise ValueError("precision must be float32 or bf16 for MLDG, which does not scale its losses; got fp16")
+
+
+def _average_gradients(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The mean of each over the processes, where no DistributedDataParallel averages them; None stays None.
+
+    It can be differentiated again: what is made of it flows back to the gradients of all processes.
+    """
+    held = [gradient for gradient in gradients if gradient is not None]
+    if not held or not several():
+        return list(gradients)
+    total = sum_with_gradient(torch.cat([gradient.reshape(-1) for gradient in held]))
+    means = iter((total / world_size()).split([gradient.numel() for gradient in held]))
+    return [None if gradient is None else next(means).view_as(gradient) for gradient in gradients]

@@ -139,8 +139,8 @@ def _check_parts(layout: Sequence[tuple[int, int, int, int]]) -> list[int]:
     for first, count in sorted(zip(said, counts, strict=True)):
         if first != end:
             raise ValueError(
-                f"first must give each class to one process, or be left out in all; got {', '.join(map(str, said))} for "
-                f"{', '.join(map(str, counts))} classes"
+                f"first must give each class to one process, or be left out in all; got {list(said)} for "
+                f"{list(counts)} classes"
             )
         end = first + count
     return list(said)

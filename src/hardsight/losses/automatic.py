@@ -10,7 +10,7 @@ that memorising it takes the longer the larger lam is and the surer the network.
    meanwhile, which keeps the estimate true.
 2. Below 10 % noise lam is 0, cross-entropy: on clean labels the two are equal (Table 2).
 3. Else lam becomes 1, but not before `warm_up` epochs nor before the network recognises more than half of the images.
-   With 1 a right label pulls as p too: an image that is not recognised yet is hardly learned any more. More than 1 would
+   With 1 a right label pulls as p too: an image that is not recognised yet is hardly learned. More than 1 would
    rule classes out whatever the images show: of K equally probable classes a chance lead dies out only while
    a'/a < K, where a = w / (1 - p) (see `emphasis`), and here a'/a is lam K.
 

@@ -1,7 +1,7 @@
 """Metric learning by angle: triplets of a hard positive and a semi-hard negative for each anchor, and their loss."""
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -26,19 +26,21 @@ def mine_triplets(
     labels: Int[Tensor, "batch"],
     *,
     margin_radians: float = math.inf,
-    otherwise: Literal["nearest", "drop"] = "nearest",
     hardness: Float[Tensor, "batch"] | None = None,
     share: float = 1.0,
 ) -> Triplets:
     """For each anchor the same-class sample at the largest angle, and the nearest of the semi-hard negatives.
 
     Semi-hard are the samples of other classes that are farther than the positive by less than `margin_radians`
-    (FaceNet, Section 3.2, in angles). Where there is none, `otherwise` takes the nearest negative of all or drops the
-    anchor. An anchor without a positive or without a negative makes no triplet. With `hardness` (AVH, say) only the
-    hardest `share` of the batch become anchors. Ties go to the first position. Unchanged by rotating the features and
-    by rescaling any of them.
+    (FaceNet, Section 3.2, in angles); where there is none, the nearest negative of all is taken. An anchor without a
+    positive or without a negative makes no triplet. With `hardness` (AVH, say) only the hardest `share` of the batch
+    become anchors. Ties go to the first position. Unchanged by rotating the features and by rescaling any of them.
     """
-    _check(features, labels, margin_radians, otherwise, share)
+    check_finite("features", features)
+    check_labels(labels, len(features), int(labels.max()) + 1 if len(labels) else 1)
+    if not margin_radians > 0:
+        raise ValueError(f"margin_radians must be positive; got {margin_radians!r}")
+    check_range(share, "share", 0.0, 1.0, open_low=True)
     if not len(labels):
         return Triplets(*(labels.new_empty(0, dtype=torch.int64) for _ in range(3)))
     # Half precision has too few numbers for angles that lie close together.
@@ -51,14 +53,11 @@ def mine_triplets(
     semi_hard = ~same & (beyond > 0) & (beyond < margin_radians)
     nearest_semi_hard = torch.where(semi_hard, angles, math.inf).argmin(1)
     nearest = torch.where(same, math.inf, angles).argmin(1)
-    has_semi_hard = semi_hard.any(1)
     usable = others.any(1) & (~same).any(1)
-    if otherwise == "drop":
-        usable &= has_semi_hard
     if hardness is not None:
         usable &= _hardest(hardness, share)
     anchors = usable.nonzero().squeeze(1)
-    negatives = torch.where(has_semi_hard, nearest_semi_hard, nearest)
+    negatives = torch.where(semi_hard.any(1), nearest_semi_hard, nearest)
     return Triplets(anchors, positives[anchors], negatives[anchors])
 
 
@@ -104,14 +103,3 @@ def _hardest(hardness: Tensor, share: float) -> Tensor:
     count = math.ceil(round(share * len(hardness), 9))
     chosen[hardness.argsort(descending=True, stable=True)[:count]] = True
     return chosen
-
-
-def _check(features: Tensor, labels: Tensor, margin_radians: float, otherwise: str, share: float) -> None:
-    check_finite("features", features)
-    check_labels(labels, len(features), int(labels.max()) + 1 if len(labels) else 1)
-    if not margin_radians > 0:
-        raise ValueError(f"margin_radians must be positive; got {margin_radians!r}")
-    if otherwise not in ("nearest", "drop"):
-        raise ValueError(f'otherwise must be "nearest" or "drop"; got {otherwise!r}')
-    if not 0 < share <= 1:
-        raise ValueError(f"share must lie in (0, 1], the share of the batch that become anchors; got {share!r}")

@@ -121,7 +121,7 @@ def test_weights_multiply_over_a_pair(features: Tensor, labels: Tensor) -> None:
         ({"margin_radians": 0.0}, r"margin_radians must lie in \(0, 3.14159\]; got 0.0"),
         ({"margin_radians": 30.0}, r"margin_radians must lie in \(0, 3.14159\]; got 30.0"),
         ({"pairs": "thirds"}, "pairs must be one of halves, all; got 'thirds'"),
-        ({"odd": "pad"}, "odd must be one of refuse, drop_last; got 'pad'"),
+        ({"odd": "pad"}, "odd must be one of raise, drop_last; got 'pad'"),
     ],
 )
 def test_rejects_in_one_sentence(options: dict, sentence: str) -> None:

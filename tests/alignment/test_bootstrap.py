@@ -14,7 +14,7 @@ from hardsight.alignment.correlation import COEFFICIENTS
 METHODS = ("spearman", "pearson", "kendall")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["spearman", "pearson"])
 @pytest.mark.parametrize("ties", [True, False])
 def test_weights_say_the_same_as_the_resample_itself(
     method: str, ties: bool, make_columns: Callable, slow: dict
@@ -63,26 +63,24 @@ def test_a_seed_gives_the_same_bits_and_leaves_the_input(method: str, make_colum
     np.testing.assert_array_equal(score, before)
 
 
-@pytest.mark.parametrize("kind", ["bca", "percentile"])
-def test_intervals_are_scipys(kind: str, make_columns: Callable) -> None:
+def test_intervals_are_scipys(make_columns: Callable) -> None:
     score, human = make_columns(80, ties=False)
-    ours = correlate(score, human, resamples=9000, interval=kind, generator=np.random.default_rng(0)).interval
+    ours = correlate(score, human, resamples=9000, generator=np.random.default_rng(0)).interval
 
     def statistic(x: np.ndarray, y: np.ndarray) -> float:
         return COEFFICIENTS["spearman"](x, y)
 
     theirs = scipy.stats.bootstrap(
-        (score, human), statistic, paired=True, vectorized=False, n_resamples=1500, method=kind,
+        (score, human), statistic, paired=True, vectorized=False, n_resamples=1500, method="bca",
         rng=np.random.default_rng(1),
     ).confidence_interval  # fmt: skip
     assert ours.low == pytest.approx(theirs.low, abs=0.015)
     assert ours.high == pytest.approx(theirs.high, abs=0.015)
-    assert (ours.level, ours.kind, ours.resamples) == (0.95, kind, 9000)
+    assert (ours.level, ours.resamples) == (0.95, 9000)
 
 
 @pytest.mark.parametrize("method", ["spearman", "pearson"])
-@pytest.mark.parametrize("kind", ["bca", "percentile"])
-def test_intervals_hold_the_truth_as_often_as_they_say(method: str, kind: str) -> None:
+def test_intervals_hold_the_truth_as_often_as_they_say(method: str) -> None:
     """Normal pairs with rho 0.6; 90 % intervals of 60 pairs, 200 times: 90 % +- 4 standard errors of 2.1 %."""
     truth = {"pearson": 0.6, "spearman": 6 / np.pi * np.arcsin(0.3)}[method]
     generator = np.random.default_rng(2)
@@ -90,7 +88,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(method: str, kind: str) -
     for _ in range(200):
         x = generator.standard_normal(60)
         y = 0.6 * x + 0.8 * generator.standard_normal(60)
-        found = correlate(x, y, method, resamples=250, level=0.9, interval=kind, generator=generator).interval
+        found = correlate(x, y, method, resamples=250, level=0.9, generator=generator).interval
         held += found.low <= truth <= found.high
     assert 0.815 <= held / 200 <= 0.985
 
@@ -134,7 +132,7 @@ def test_the_order_of_the_rows_does_not_move_the_interval(order: str) -> None:
     score, human = score[rows], human[rows]
     drawn = bootstrap_correlations(score[None], human, "pearson", resamples=400, generator=generator)
     one_by_one = _WEIGHTED["pearson"](score[None], human)(1 - np.eye(2000))[0]
-    exact = interval_of(drawn.estimates[0], drawn.replicates[0], one_by_one, 0.95, "bca")
+    exact = interval_of(drawn.estimates[0], drawn.replicates[0], one_by_one, 0.95)
     found = drawn.interval()
     width = exact.high - exact.low
     assert abs(found.low - exact.low) < 0.06 * width
@@ -157,7 +155,7 @@ def test_bca_by_hand() -> None:
     # A spline through the ties would hide what the tails are: the replicates spread by less than their rounding.
     spread = replicates + np.linspace(0, 1e-9, 2000)
     spread[replicates == estimate] = estimate
-    found = interval_of(estimate, spread, left_out, 0.9, "bca")
+    found = interval_of(estimate, spread, left_out, 0.9)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(spread, tails)), rel=1e-9)
     for wrong in (0.0, -acceleration):
         moved_wrongly = [normal.cdf(bias + one / (1 - wrong * one)) for one in moved]
@@ -168,22 +166,20 @@ def test_a_tail_that_the_acceleration_turns_around_is_the_whole_of_it() -> None:
     """Past its pole, z0 + z / (1 - a z) comes back from the other side, and the upper end would lie below the lower."""
     replicates = np.linspace(0.0, 1.0, 1001)
     one_decides = np.array([*[0.5] * 199, 0.0])
-    found = interval_of(0.99, replicates, one_decides, 0.99999, "bca")
+    found = interval_of(0.99, replicates, one_decides, 0.99999)
     assert 0.7 < found.low < found.high == 1.0
-    turned = interval_of(0.01, replicates, 1 - one_decides, 0.99999, "bca")
+    turned = interval_of(0.01, replicates, 1 - one_decides, 0.99999)
     assert (turned.low, turned.high) == pytest.approx((0.0, 1 - found.low))
 
 
 def test_degenerate_replicates() -> None:
-    everything_one = interval_of(1.0, np.ones(10), np.ones(4), 0.95, "bca")
+    everything_one = interval_of(1.0, np.ones(10), np.ones(4), 0.95)
     assert (everything_one.low, everything_one.high) == (1, 1)
-    nothing = interval_of(0.5, np.full(10, np.nan), np.ones(4), 0.95, "bca")
+    nothing = interval_of(0.5, np.full(10, np.nan), np.ones(4), 0.95)
     assert np.isnan(nothing.low)
     assert nothing.resamples == 0
     with pytest.raises(ValueError, match="level must lie in"):
         correlate([1, 2, 3, 4], [1, 2, 3, 5], resamples=5, level=1.0, generator=np.random.default_rng(0))
-    with pytest.raises(ValueError, match="interval must be one of bca, percentile"):
-        correlate([1, 2, 3, 4], [1, 2, 3, 5], resamples=5, interval="basic", generator=np.random.default_rng(0))
 
 
 def test_chunks_do_not_change_the_answer(make_columns: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,11 @@ def test_counts_equal_a_loop_over_the_samples() -> None:
     for x, y in zip(scaled, human, strict=True):
         cell = [
             max(at for at in range(5) if edges[at] <= value)
-            for value, edges in ((y, found.human_edges), (x, found.score_edges))
+            for value, edges in ((y, found["human_edges"]), (x, found["score_edges"]))
         ]
         expected[tuple(cell)] += 1
-    np.testing.assert_array_equal(found.counts, expected)
-    assert found.counts.sum() == 200
+    np.testing.assert_array_equal(found["counts"], expected)
+    assert found["counts"].sum() == 200
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ def test_every_sample_is_counted_once() -> None:
     generator = np.random.default_rng(0)
     score, human = generator.standard_normal(500), generator.integers(0, 51, 500) / 50
     found = joint_histogram(score, human, bins=10)
-    assert found.counts.sum() == 500
-    assert found.counts.shape == (10, 10)
-    assert found.counts[-1].sum() == (human >= 0.9).sum()
-    assert (found.human_edges[0], found.human_edges[-1]) == (0, 1)
+    assert found["counts"].sum() == 500
+    assert found["counts"].shape == (10, 10)
+    assert found["counts"][-1].sum() == (human >= 0.9).sum()
+    assert (found["human_edges"][0], found["human_edges"][-1]) == (0, 1)
     # A human column that is no frequency gets its own range.
     seconds = joint_histogram(score, 3 + human, bins=4)
-    assert (seconds.human_edges[0], seconds.human_edges[-1]) == (3, 4)
+    assert (seconds["human_edges"][0], seconds["human_edges"][-1]) == (3, 4)

@@ -51,7 +51,7 @@ def test_rows_meet_by_id_and_fields_say_the_direction(write: Callable) -> None:
     np.testing.assert_array_equal(joined.human.values, [0.1, 0.2, 0.3, 0.4])
     assert joined.labels.tolist() == ["cat", "dog", "cat", "dog"]
     assert joined.correct.tolist() == [1, 0, 1, 1]
-    assert joined.match.only_first == []
+    assert not joined.incomplete
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -83,6 +83,30 @@ def test_ids_that_are_categories_are_text(write: Callable) -> None:
     np.testing.assert_array_equal(joined.human.values, [0.1, 0.2, 0.3, 0.4])
 
 
+def test_numbers_meet_the_same_numbers_with_a_point_and_text(write: Callable) -> None:
+    # A table that once had a gap keeps its ids as floats.
+    floats = read_joined(*write(COLUMNS | {"id": [1.0, 2.0, 3.0, 4.0]}, CSV))
+    np.testing.assert_array_equal(floats.human.values, [0.1, 0.2, 0.3, 0.4])
+    text = read_joined(*write(COLUMNS, CSV + "x,0.5\n"))
+    np.testing.assert_array_equal(text.human.values, [0.1, 0.2, 0.3, 0.4])
+    assert "1 of humans.csv are missing in scores.parquet, first 'x'" in text.match
+    with pytest.raises(ValueError, match="0 ids"):
+        read_joined(*write(COLUMNS | {"id": ["01", "02", "03", "04"]}, CSV))
+
+
+def test_where_each_file_lacks_ids_one_must_ask_for_the_rest(write: Callable) -> None:
+    files = write({"id": [9, 1, 2, 3, 4], "avh": [0.9, 0.1, 0.4, 0.2, 0.3]}, CSV + "7,0.7\n8,0.8\n")
+    with pytest.raises(ValueError, match=r"--partial.*: 4 ids .* 1 of scores.*, first 9; 2 of humans.*, first 7"):
+        read_joined(*files)
+    joined = read_joined(*files, partial=True)
+    assert joined.incomplete
+    assert joined.ids == [1, 2, 3, 4]
+    np.testing.assert_array_equal(joined.human.values, [0.1, 0.2, 0.3, 0.4])
+    for missing in (None, float("nan")):
+        with pytest.raises(ValueError, match=r"every row of .*scores\.parquet must have an id; 1 have none"):
+            read_joined(*write({"id": [1.0, 2.0, 3.0, 4.0, missing], "avh": [0.9, 0.1, 0.4, 0.2, 0.3]}, CSV))
+
+
 def test_pyarrow_holds_nothing_of_pythons(write: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     # Its threads abort a process that ends soon after: a refusal would leave with 134 instead of 2, now and then.
     def spy_on(module: Any, name: str) -> None:
@@ -96,7 +120,7 @@ def test_pyarrow_holds_nothing_of_pythons(write: Callable, monkeypatch: pytest.M
 
     spy_on(pq, "ParquetFile")
     spy_on(pyarrow.csv, "read_csv")
-    assert len(read_joined(*write(COLUMNS, CSV)).match.first) == 4
+    assert len(read_joined(*write(COLUMNS, CSV)).ids) == 4
 
 
 def test_labels_without_names_stay_numbers_and_gaps_are_unknown(write: Callable) -> None:
@@ -137,7 +161,7 @@ def test_what_cannot_be_correlated_is_left_out_or_refused_when_named(write: Call
         ("id,id,hsf\n1,1,1\n", {}, "must name each column once; it has 'id' more than once"),
         ("id,hsf,hsf\n1,1,1\n", {"human": "hsf"}, "must name each column once; it has 'hsf' more than once"),
         ("id,hsf\n7,1\n8,2\n9,3\n", {}, "0 ids of .* match; 4 of .* are missing in .*, first 1; 3 of .*, first 7"),
-        ("id,hsf\n1,1\n2,2\n3,3\n4,4\n4,5\n", {}, "must be unique; 4 occurs in rows 4 and 5"),
+        ("id,hsf\n1,1\n2,2\n3,3\n4,4\n4,5\n", {}, "must be unique; 4 occurs 2 times"),
     ],
 )  # fmt: skip
 def test_refusals(csv: str, options: dict[str, Any], sentence: str, write: Callable) -> None:
@@ -265,5 +289,5 @@ def test_class_names_that_are_no_list_are_no_names(names: bytes, write: Callable
 
 def test_ids_that_are_lists_are_refused(write: Callable) -> None:
     scores, human = write({**COLUMNS, "id": [[1], [2], [3], [4]]}, CSV)
-    with pytest.raises(ValueError, match=r"scores\.parquet must have numbers or text in column 'id'; it holds list"):
+    with pytest.raises(ValueError, match=r"scores\.parquet must be numbers or text; got list"):
         read_joined(scores, human)

@@ -21,11 +21,9 @@ from hardsight.alignment.groups import (
     correlate_by_granularity,
     correlate_by_group,
     correlate_in_bins,
-    expected_calibration_error,
     scale_linearly,
     scale_within_groups,
 )
-from hardsight.alignment.inputs import Match, match_ids
 
 __all__ = [
     "FIVE_BINS",
@@ -35,7 +33,6 @@ __all__ = [
     "Correlation",
     "GroupCorrelation",
     "Interval",
-    "Match",
     "RankAgreement",
     "ZTest",
     "align_scores",
@@ -47,10 +44,8 @@ __all__ = [
     "correlate_by_group",
     "correlate_in_bins",
     "disagreements",
-    "expected_calibration_error",
     "fisher_z_test",
     "holm",
-    "match_ids",
     "meng_rosenthal_rubin_test",
     "p_value_of",
     "partial_correlation",

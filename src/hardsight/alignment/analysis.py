@@ -69,7 +69,7 @@ def align_scores(
     turned to the side it leans to by `method`. The strongest score is the first. With `labels`, correlations per class
     (and per coarse class with `coarse_of`); with `correct`, partial correlations given correctness.
     """
-    check_options(method, resamples=resamples, generator=generator, level=level)
+    check_options(method, resamples, generator, level)
     if coarse_of is not None and labels is None:
         raise ValueError("labels must be given where coarse_of says which coarse class each belongs to; got none")
     data = turn(scores, human, method)
@@ -173,7 +173,7 @@ def _of_score(
         "medians": [
             float(np.median(values[bins == one])) if (bins == one).any() else None for one in range(len(edges) - 1)
         ],
-        "histogram": {key: array.tolist() for key, array in vars(joint_histogram(values, data.human)).items()},
+        "histogram": {key: array.tolist() for key, array in joint_histogram(values, data.human).items()},
         "correlations": correlations,
         "given_correctness": held,
     }

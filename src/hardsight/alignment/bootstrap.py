@@ -10,7 +10,7 @@ misses them is no smaller picture of the whole.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,16 +51,16 @@ class Bootstrap:
     replicates: Float[np.ndarray, "scores resamples"]
     left_out: Float[np.ndarray, "scores blocks"]
 
-    def interval(self, score: int = 0, *, level: float = 0.95, kind: str = "bca") -> Interval:
+    def interval(self, score: int = 0, *, level: float = 0.95) -> Interval:
         """Interval of one score's coefficient."""
-        return interval_of(self.estimates[score], self.replicates[score], self.left_out[score], level, kind)
+        return interval_of(self.estimates[score], self.replicates[score], self.left_out[score], level)
 
-    def difference(self, first: int, second: int, *, level: float = 0.95, kind: str = "bca") -> Interval:
+    def difference(self, first: int, second: int, *, level: float = 0.95) -> Interval:
         """Interval of first - second on the same resamples."""
         estimate, replicates, left_out = (
             values[first] - values[second] for values in (self.estimates, self.replicates, self.left_out)
         )
-        return interval_of(estimate, replicates, left_out, level, kind)
+        return interval_of(estimate, replicates, left_out, level)
 
 
 def bootstrap_correlations(
@@ -76,22 +76,44 @@ def bootstrap_correlations(
     Rank coefficients of more than 65,536 samples come from draws of 8,192 each, and are narrowed to what all would
     give.
     """
-    check_options(method, resamples=resamples, generator=generator)
+    check_options(method, resamples, generator)
     *columns, human = as_pairs(**{f"score {at}": score for at, score in enumerate(scores)}, human=human)
-    scores = np.stack(columns)
+    scores, samples = np.stack(columns), len(human)
     estimates = np.array([COEFFICIENTS[method](score, human) for score in scores])
-    if drawn_in_parts(method, human, *scores):
-        found = _replicates_of_parts(scores, human, estimates, method, resamples, generator)
+    parts = drawn_in_parts(method, human, *scores)
+    if parts or method == "kendall":
+        size = PART if parts else samples
+        drawn = (generator.integers(0, samples, size) for _ in range(resamples))
+        replicates = estimates[:, None] + math.sqrt(size / samples) * (
+            _coefficients(scores, human, method, drawn) - estimates[:, None]
+        )
+    else:
+        weighted = _WEIGHTED[method](scores, human)
+        none = np.empty((len(scores), 0))
+        replicates = np.hstack([none, *(weighted(times) for times in _resampled(samples, resamples, generator))])
+    if parts:
         # Of so many samples the acceleration is smaller than what blocks can measure.
-        return Bootstrap(estimates, found, np.empty((len(scores), 0)))
-    weighted = _WEIGHTED[method](scores, human)
-    none = np.empty((len(scores), 0))
-    replicates = [weighted(times) for times in _resampled(len(human), resamples, generator)]
+        return Bootstrap(estimates, replicates, np.empty((len(scores), 0)))
     # Blocks are drawn: of a table that is sorted, neighbours are alike, and a block of them is no sample.
-    order = generator.permutation(len(human))
-    blocks = np.array_split(order, min(len(human), _MOST_BLOCKS, max(resamples, _FEWEST_BLOCKS)))
-    left_out = [weighted(others) for others in _without(blocks, len(human))]
-    return Bootstrap(estimates, np.concatenate([none, *replicates], 1), np.concatenate(left_out, 1))
+    order = generator.permutation(samples)
+    blocks = np.array_split(order, min(samples, _MOST_BLOCKS, max(resamples, _FEWEST_BLOCKS)))
+    if method == "kendall":
+        others = (np.delete(np.arange(samples), block) for block in blocks)
+        return Bootstrap(estimates, replicates, _coefficients(scores, human, method, others))
+    return Bootstrap(estimates, replicates, np.hstack([weighted(kept) for kept in _without(blocks, samples)]))
+
+
+def _coefficients(
+    scores: np.ndarray, human: Values, method: str, drawn: Iterable[np.ndarray]
+) -> Float[np.ndarray, "scores draws"]:
+    """The coefficient of each score on each of these draws of samples, with ranks of its own."""
+    # Ranks of the human column are made once a draw, for all scores.
+    prepare, coefficient = (ranks, pearson) if method == "spearman" else (np.asarray, kendall)
+    found = []
+    for rows in drawn:
+        seen = prepare(human[rows])
+        found.append([coefficient(prepare(score[rows]), seen) for score in scores])
+    return np.array(found).T
 
 
 def _resampled(samples: int, resamples: int, generator: np.random.Generator) -> Iterator[Weights]:
@@ -119,22 +141,20 @@ def interval_of(
     replicates: Float[np.ndarray, "resamples"],
     left_out: Float[np.ndarray, "blocks"],
     level: float,
-    kind: str,
 ) -> Interval:
-    """Percentiles of the replicates; "bca" moves them for bias and for a spread that changes with the coefficient.
+    """Percentiles of the replicates, moved for bias and for a spread that changes with the coefficient (BCa).
 
     Efron, 1987: bias from the share of replicates below the estimate (ties count half), acceleration from the skewness
     of the jackknife. Resamples without a coefficient are left out and not counted.
     """
     from scipy.special import ndtr, ndtri
 
-    check_options("spearman", interval=kind)
     seen = replicates[np.isfinite(replicates)]
     if not len(seen):
-        return Interval(np.nan, np.nan, level, kind, 0)
+        return Interval(np.nan, np.nan, level, 0)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     below = ((seen < estimate).sum() + 0.5 * (seen == estimate).sum()) / len(seen)
-    if kind == "bca" and 0 < below < 1:
+    if 0 < below < 1:
         left = left_out[np.isfinite(left_out)]
         influence = left.mean() - left if len(left) else left
         spread = float((influence**2).sum())
@@ -145,7 +165,7 @@ def interval_of(
         # Past its pole the quotient has the other sign: what is meant is beyond all.
         tails = ndtr(bias + np.divide(moved, rest, out=np.copysign(np.inf, moved), where=rest > 0))
     low, high = np.quantile(seen, tails)
-    return Interval(float(low), float(high), level, kind, len(seen))
+    return Interval(float(low), float(high), level, len(seen))
 
 
 def _weighted_pearson(scores: np.ndarray, human: np.ndarray) -> Weighted:
@@ -208,21 +228,9 @@ class _WeightedRanks:
         return np.take(deviations, self.group, axis=1), spread
 
 
-def _weighted_kendall(scores: np.ndarray, human: np.ndarray) -> Weighted:
-    def weighted(weights: Weights) -> np.ndarray:
-        found = np.empty((len(scores), len(weights)))
-        for at, row in enumerate(weights.astype(np.int64)):
-            drawn = np.repeat(np.arange(len(human)), row)
-            found[:, at] = [kendall(score[drawn], human[drawn]) for score in scores]
-        return found
-
-    return weighted
-
-
 _WEIGHTED: dict[str, Callable[[np.ndarray, np.ndarray], Weighted]] = {
     "pearson": _weighted_pearson,
     "spearman": _weighted_spearman,
-    "kendall": _weighted_kendall,
 }
 
 
@@ -253,56 +261,37 @@ def drawn_in_parts(method: str, *columns: Float[np.ndarray, "samples"]) -> bool:
     return all(np.unique(one, return_counts=True)[1].max() <= _MOST_TIED * len(one) for one in columns)
 
 
-def _replicates_of_parts(
-    scores: np.ndarray, human: Values, estimates: np.ndarray, method: str, resamples: int,
-    generator: np.random.Generator,
-) -> Float[np.ndarray, "scores resamples"]:  # fmt: skip
-    """Coefficients of `resamples` draws of a part, with the spread that draws of all samples would have."""
-    found = np.empty((len(scores), resamples))
-    # Ranks of the human column are made once a draw, for all scores.
-    prepare, coefficient = (ranks, pearson) if method == "spearman" else (np.asarray, kendall)
-    for at in range(resamples):
-        drawn = generator.integers(0, len(human), PART)
-        seen = prepare(human[drawn])
-        found[:, at] = [coefficient(prepare(score[drawn]), seen) for score in scores]
-    narrower = math.sqrt(PART / len(human))
-    narrowed: np.ndarray = estimates[:, None] + narrower * (found - estimates[:, None])
-    return narrowed
-
-
 def correlate(
     score: Any,
     human: Any,
     method: str = "spearman",
     *,
-    alternative: str = "two-sided",
     resamples: int = 0,
     level: float = 0.95,
-    interval: str = "bca",
     generator: np.random.Generator | None = None,
 ) -> Correlation:
     """Spearman's, Pearson's or Kendall's (tau-b) coefficient of two columns, in [-1, 1].
 
-    The p-value is Student's t, but for Spearman's of at most 8 pairs, where it is exact, and for Kendall's, where it is
-    scipy's (exact for few pairs without ties). With `resamples`, a "bca" or "percentile" interval from that many draws
-    of whole pairs; `generator` must then be given.
+    The p-value is two-sided and Student's t, but for Spearman's of at most 8 pairs, where it is exact, and for
+    Kendall's, where it is scipy's (exact for few pairs without ties). With `resamples`, a BCa interval from that many
+    draws of whole pairs; `generator` must then be given.
 
     >>> correlate([1, 2, 3, 4, 5, 6], [2, 1, 4, 3, 5, 6], "kendall").coefficient
     0.7333333333333333
     """
-    check_options(method, alternative, interval, resamples, generator, level)
+    check_options(method, resamples, generator, level)
     x, y = as_pairs(score=score, human=human)
     found = None
     if resamples and generator is not None:
         drawn = bootstrap_correlations(x[None], y, method, resamples=resamples, generator=generator)
-        found = drawn.interval(level=level, kind=interval)
+        found = drawn.interval(level=level)
     if method == "kendall":
         from scipy.stats import kendalltau
 
         # Both at once: of a million pairs each takes seconds.
-        tau = kendalltau(x, y, alternative=alternative)
-        return Correlation(method, whole(float(tau.statistic)), float(tau.pvalue), len(x), alternative, found)
+        tau = kendalltau(x, y)
+        return Correlation(method, whole(float(tau.statistic)), float(tau.pvalue), len(x), found)
     coefficient = COEFFICIENTS[method](x, y)
     exact = method == "spearman" and len(x) <= MOST_EXACT
-    p_value = exact_spearman_p(x, y, alternative) if exact else p_value_of(coefficient, len(x), alternative=alternative)
-    return Correlation(method, coefficient, p_value, len(x), alternative, found)
+    p_value = exact_spearman_p(x, y) if exact else p_value_of(coefficient, len(x))
+    return Correlation(method, coefficient, p_value, len(x), found)

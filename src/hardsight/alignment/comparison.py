@@ -27,7 +27,6 @@ class ZTest:
 
     statistic: float
     p_value: float
-    alternative: str = "two-sided"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def fisher_z_test(
     4.86
     """
     n_second = n_first if n_second is None else n_second
-    _check(alternative, min(n_first, n_second), first, second)
+    _check(min(n_first, n_second), first, second)
     spread = math.sqrt(1 / (n_first - 3) + 1 / (n_second - 3))
     return _z_test((math.atanh(first) - math.atanh(second)) / spread, alternative)
 
@@ -72,7 +71,7 @@ def steiger_test(first: float, second: float, between: float, n: int, *, alterna
     The difference of Fisher's z over its standard error, the covariance of the two taken at their mean correlation;
     `between` is the correlation of the two scores with each other.
     """
-    _check(alternative, n, first, second, between)
+    _check(n, first, second, between)
     mean = (first + second) / 2
     rest = 1 - mean**2
     covariance = (between * (1 - 2 * mean**2) - mean**2 * (1 - 2 * mean**2 - between**2) / 2) / rest**2
@@ -83,7 +82,7 @@ def meng_rosenthal_rubin_test(
     first: float, second: float, between: float, n: int, *, alternative: str = "two-sided"
 ) -> ZTest:
     """Meng, Rosenthal and Rubin's (1992, Eq. 1) Z for two correlations with one column of the same `n` samples."""
-    _check(alternative, n, first, second, between)
+    _check(n, first, second, between)
     mean_square = (first**2 + second**2) / 2
     # Their f must not exceed 1: for such correlations the expansion it comes from no longer holds.
     factor = min(1.0, (1 - between) / (2 * (1 - mean_square)))
@@ -99,18 +98,16 @@ def compare_correlations(
     method: str = "spearman",
     *,
     signed: bool = False,
-    alternative: str = "two-sided",
     resamples: int = 0,
     level: float = 0.95,
-    interval: str = "bca",
     generator: np.random.Generator | None = None,
 ) -> Comparison:
     """All tests of whether `first` or `second` correlates more strongly with `human`, on the same samples.
 
     Strengths are compared, as the paper does: a score that falls where people's frequency rises is turned around first.
-    `signed` compares the coefficients as they are. "greater" asks whether the first is stronger.
+    `signed` compares the coefficients as they are.
     """
-    check_options(method, alternative, interval, resamples, generator, level)
+    check_options(method, resamples, generator, level)
     *columns, y = as_pairs(first=first, second=second, human=human)
     coefficient = COEFFICIENTS[method]
     if not signed:
@@ -119,20 +116,19 @@ def compare_correlations(
     found = None
     if resamples and generator is not None:
         drawn = bootstrap_correlations(np.stack(columns), y, method, resamples=resamples, generator=generator)
-        found = drawn.difference(0, 1, level=level, kind=interval)
-    return compared(method, strengths[0], strengths[1], between, len(y), alternative, found)
+        found = drawn.difference(0, 1, level=level)
+    return compared(method, strengths[0], strengths[1], between, len(y), found)
 
 
 def compared(
-    method: str, first: float, second: float, between: float, n: int, alternative: str = "two-sided",
-    interval: Interval | None = None,
-) -> Comparison:  # fmt: skip
+    method: str, first: float, second: float, between: float, n: int, interval: Interval | None = None
+) -> Comparison:
     """The same from coefficients that are known already."""
-    fisher = fisher_z_test(first, second, n, alternative=alternative)
+    fisher = fisher_z_test(first, second, n)
     steiger = meng = None
     if method != "kendall":
-        steiger = steiger_test(first, second, between, n, alternative=alternative)
-        meng = meng_rosenthal_rubin_test(first, second, between, n, alternative=alternative)
+        steiger = steiger_test(first, second, between, n)
+        meng = meng_rosenthal_rubin_test(first, second, between, n)
     return Comparison(method, first, second, between, n, fisher, steiger, meng, interval)
 
 
@@ -149,7 +145,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _z_test(statistic: float, alternative: str) -> ZTest:
-    return ZTest(statistic, normal_p(statistic, alternative), alternative)
+    return ZTest(statistic, normal_p(statistic, alternative))
 
 
 def _of_dependent(first: float, second: float, variance: float, alternative: str) -> ZTest:
@@ -161,8 +157,7 @@ def _of_dependent(first: float, second: float, variance: float, alternative: str
     return _z_test(over, alternative)
 
 
-def _check(alternative: str, n: int, first: float, second: float, between: float | None = None) -> None:
-    check_options("spearman", alternative)
+def _check(n: int, first: float, second: float, between: float | None = None) -> None:
     if not n >= FEWEST_PAIRS:
         raise ValueError(f"n must be at least {FEWEST_PAIRS} pairs; got {n}")
     for name, value in (("first", first), ("second", second)):

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hardsight.alignment.inputs import Values, as_pairs, check_options
+from hardsight.names import check_name
 
 # Up to so many pairs all orders are looked through: 8! = 40,320.
 MOST_EXACT = 8
@@ -25,7 +26,6 @@ class Interval:
     low: float
     high: float
     level: float
-    kind: str
     resamples: int
 
 
@@ -37,7 +37,6 @@ class Correlation:
     coefficient: float
     p_value: float
     n: int
-    alternative: str = "two-sided"
     interval: Interval | None = None
 
 
@@ -93,14 +92,13 @@ def unit_deviations(values: Values) -> Values:
     return unit
 
 
-def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: str = "two-sided") -> float:
-    """Probability of so large a product-moment or rank coefficient from `n` uncorrelated pairs, by Student's t.
+def p_value_of(coefficient: float, n: int, *, covariates: int = 0) -> float:
+    """Probability of a coefficient so far from zero, of products or of ranks, from `n` uncorrelated pairs: Student's t.
 
     t = r sqrt(d / (1 - r^2)) with d = n - 2 degrees of freedom, one fewer for each covariate that is controlled for.
     """
     from scipy.special import stdtr
 
-    check_options("spearman", alternative)
     if not abs(coefficient) <= 1:
         raise ValueError(f"coefficient must be a correlation in [-1, 1]; got {coefficient!r}")
     degrees = n - 2 - covariates
@@ -108,16 +106,14 @@ def p_value_of(coefficient: float, n: int, *, covariates: int = 0, alternative: 
         raise ValueError(f"n must be at least {covariates + 3} with {covariates} covariates; got {n}")
     rest = (1 - coefficient) * (1 + coefficient)
     t = np.inf * np.sign(coefficient) if rest <= 0 else coefficient * np.sqrt(degrees / rest)
-    return _tail(float(stdtr(degrees, -abs(t))), coefficient, alternative)
+    return min(1.0, 2 * float(stdtr(degrees, -abs(t))))
 
 
-def exact_spearman_p(x: Values, y: Values, alternative: str) -> float:
-    """The share of all orders of y whose rank correlation with x is at least as extreme; ties stay ties."""
+def exact_spearman_p(x: Values, y: Values) -> float:
+    """The share of all orders of y whose rank correlation with x is at least as far from zero; ties stay ties."""
     first, second = unit_deviations(ranks(x)), unit_deviations(ranks(y))
-    extreme = {"two-sided": np.abs, "greater": np.positive, "less": np.negative}[alternative]
-    possible, found = extreme(second[_orders(len(y))] @ first), extreme(second @ first)
     # Orders that tie with the one found must count, whatever rounding says of them.
-    return float((possible >= found - 1e-9).mean())
+    return float((abs(second[_orders(len(y))] @ first) >= abs(second @ first) - 1e-9).mean())
 
 
 @functools.cache
@@ -125,35 +121,28 @@ def _orders(n: int) -> np.ndarray:
     return np.array(list(itertools.permutations(range(n))), np.int8)
 
 
-def normal_p(statistic: float, alternative: str) -> float:
-    """The same for a statistic that is standard normal."""
+def normal_p(statistic: float, alternative: str = "two-sided") -> float:
+    """The p-value of a statistic that is standard normal; "greater" and "less" ask about one side."""
     from scipy.special import ndtr
 
-    return _tail(float(ndtr(-abs(statistic))), statistic, alternative)
-
-
-def _tail(smaller: float, statistic: float, alternative: str) -> float:
-    """From the area beyond |statistic| on one side; subtracting from 1 only where the answer is large loses nothing."""
+    check_name("alternative", alternative, ("two-sided", "greater", "less"))
     if alternative == "two-sided":
-        return min(1.0, 2 * smaller)
-    towards = statistic > 0 if alternative == "greater" else statistic < 0
-    return smaller if towards else 1 - smaller
+        return min(1.0, 2 * float(ndtr(-abs(statistic))))
+    return float(ndtr(-statistic if alternative == "greater" else statistic))
 
 
 # Smallest share of a column's variance that the others may leave over, before it counts as determined by them.
 _DETERMINED = 1e-10
 
 
-def partial_correlation(
-    score: Any, human: Any, *covariates: Any, method: str = "spearman", alternative: str = "two-sided"
-) -> Correlation:
+def partial_correlation(score: Any, human: Any, *covariates: Any, method: str = "spearman") -> Correlation:
     """Correlation of score and human with the covariates held fixed, from the inverse of the correlation matrix.
 
     For Pearson's this equals the correlation of what a linear regression on the covariates leaves over, for Spearman's
     the same on ranks; for one covariate it is (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2)(1 - r_yz^2)), Kendall's included.
     Correctness is a covariate of zeros and ones. The p-value of Kendall's is the normal approximation for tau.
     """
-    check_options(method, alternative)
+    check_options(method)
     if not covariates:
         raise ValueError("covariates must hold at least one column to control for; got none")
     named = {"covariate" if len(covariates) == 1 else f"covariate {at}": each for at, each in enumerate(covariates, 1)}
@@ -173,13 +162,10 @@ def partial_correlation(
     if method == "kendall":
         free = samples - held
         spread = np.sqrt(2 * (2 * free + 5) / (9 * free * (free - 1)))
-        p_value = normal_p(coefficient / spread, alternative)
+        p_value = normal_p(coefficient / spread)
     else:
-        p_value = p_value_of(coefficient, samples, covariates=held, alternative=alternative)
-    return Correlation(method, coefficient, p_value, samples, alternative)
-
-
-DIRECTIONS = ("harder", "easier")
+        p_value = p_value_of(coefficient, samples, covariates=held)
+    return Correlation(method, coefficient, p_value, samples)
 
 
 @dataclass(frozen=True)
@@ -218,7 +204,7 @@ def turn(scores: Sequence[Column], human: Column, method: str = "spearman") -> T
     if len(set(names)) < len(names):
         raise ValueError(f"scores must have different names; got {', '.join(names)}")
     for column in (*scores, human):
-        if column.direction not in (None, *DIRECTIONS):
+        if column.direction not in (None, "harder", "easier"):
             raise ValueError(f"direction must be harder, easier or None; for {column.name!r} got {column.direction!r}")
     turned, around = [], []
     for score in scores:

@@ -110,24 +110,6 @@ def correlate_within(group: Group, x: np.ndarray, y: np.ndarray, method: str, **
     return GroupCorrelation(group.name, len(group.rows), correlation, reason, group.fine_classes)
 
 
-def expected_calibration_error(probability: Any, right: Any, bins: int = 15) -> float:
-    """Mean distance of accuracy from confidence over equal bins of confidence, weighted by their samples.
-
-    In [0, 1], 0 is calibrated (Guo et al. 2017, with their 15 bins). `probability`: of the predicted class.
-    """
-    probability, right = as_values("probability", probability), as_values("right", right)
-    if len(probability) == 0 or len(probability) != len(right):
-        raise ValueError(
-            f"probability and right must be of one length, at least 1; got {len(probability)} and {len(right)}"
-        )
-    outside = probability[~((probability >= 0) & (probability <= 1))]
-    if len(outside):
-        raise ValueError(f"probability must lie in [0, 1]; {len(outside)} values do not, first {outside[0]:g}")
-    place = bin_of(probability, np.linspace(0, 1, bins + 1).tolist())
-    gaps = [abs(right[place == at].mean() - probability[place == at].mean()) * (place == at).sum() for at in set(place)]
-    return float(sum(gaps) / len(right))
-
-
 def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
     """(v - smallest) / (largest - smallest), in [0, 1], as AVH is scaled before plotting; constant values become 0.
 
@@ -156,23 +138,16 @@ def scale_within_groups(values: Any, groups: Any) -> Float[np.ndarray, "samples"
     return scaled
 
 
-@dataclass(frozen=True)
-class JointHistogram:
-    """`counts[i, j]` samples in human bin i and score bin j; score edges are those of the score scaled to [0, 1]."""
-
-    counts: Integer[np.ndarray, "human score"]
-    human_edges: Float[np.ndarray, "human_edges"]
-    score_edges: Float[np.ndarray, "score_edges"]
-
-
 def joint_histogram(
     score: Float[np.ndarray, "samples"], human: Float[np.ndarray, "samples"], bins: int = 25
-) -> JointHistogram:
-    """Counts in equal bins, the last of each side closed; frequencies in [0, 1] get the whole of [0, 1] as range."""
-    low, high = human_range(human)
-    human_edges, score_edges = equal_edges(low, high, bins), equal_edges(0.0, 1.0, bins)
+) -> dict[str, np.ndarray]:
+    """`counts[i, j]` samples in human bin i and score bin j, and the edges; those of the score scaled to [0, 1].
+
+    Bins are equal, the last of each side closed; frequencies in [0, 1] get the whole of [0, 1] as range.
+    """
+    human_edges, score_edges = equal_edges(*human_range(human), bins), equal_edges(0.0, 1.0, bins)
     counts = np.histogram2d(human, scale_linearly(score), bins=(human_edges, score_edges))[0]
-    return JointHistogram(counts.astype(np.int64), human_edges, score_edges)
+    return {"counts": counts.astype(np.int64), "human_edges": human_edges, "score_edges": score_edges}
 
 
 def equal_edges(low: float, high: float, bins: int) -> Float[np.ndarray, "edges"]:

@@ -1,7 +1,6 @@
-"""What is to be correlated: options, values as float64 arrays, groups of samples, two lists of ids joined."""
+"""What is to be correlated: options, values as float64 arrays, groups of samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,20 +12,13 @@ from hardsight.names import check_name
 FEWEST_PAIRS = 4
 
 METHODS = ("spearman", "pearson", "kendall")
-ALTERNATIVES = ("two-sided", "greater", "less")
-INTERVALS = ("bca", "percentile")
 
 Values = Float[np.ndarray, "samples"]
 
 
-def check_options(
-    method: str, alternative: str = "two-sided", interval: str = "bca", resamples: int = 0, generator: Any = None,
-    level: float = 0.95,
-) -> None:  # fmt: skip
+def check_options(method: str, resamples: int = 0, generator: Any = None, level: float = 0.95) -> None:
     """Raise a ValueError that names the first option that cannot be used."""
     check_name("method", method, METHODS)
-    check_name("alternative", alternative, ALTERNATIVES)
-    check_name("interval", interval, INTERVALS)
     if not isinstance(resamples, int | np.integer) or resamples < 0:
         raise ValueError(f"resamples must be a whole number, 0 (no interval) or more; got {resamples!r}")
     if not 0 < level < 1:
@@ -103,58 +95,3 @@ def as_groups(groups: Any, samples: int) -> list[Group]:
     # Sorted once, not looked through for every group.
     members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(names)).cumsum()[:-1])
     return [Group(name.item(), rows) for name, rows in zip(names, members, strict=True)]
-
-
-@dataclass(frozen=True)
-class Match:
-    """Rows of the two lists that carry the same id, in the first's order, and the ids that only one of them has."""
-
-    first: Integer[np.ndarray, "matched"]
-    second: Integer[np.ndarray, "matched"]
-    only_first: list[Any]
-    only_second: list[Any]
-
-    def sentence(self, names: tuple[str, str]) -> str:
-        """How many ids match, and the first missing on either side."""
-        sides = ((self.only_first, *names), (self.only_second, *reversed(names)))
-        missing = [
-            f"{len(only):,} of {here} are missing in {there}, first {only[0]!r}" for only, here, there in sides if only
-        ]
-        return "; ".join([f"{len(self.first):,} ids of {names[0]} and {names[1]} match", *missing])
-
-
-def match_ids(
-    first: Sequence[Any], second: Sequence[Any], *, names: tuple[str, str] = ("first", "second"), partial: bool = False
-) -> Match:
-    """Match ids, as text where one side holds numbers and the other text; 7 and 7.0 are one id.
-
-    One list may be part of the other. Where each has ids the other lacks, something is probably wrong: an error, unless
-    `partial`. Errors in any case are ids that occur twice, missing ids, and fewer than 4 that match.
-    """
-    kinds = [{float if isinstance(one, int) else type(one) for one in ids} for ids in (first, second)]
-    if kinds[0] != kinds[1]:
-        first, second = ([None if one is None else str(one) for one in ids] for ids in (first, second))
-    there, here = _places(second, names[1]), _places(first, names[0])
-    rows = [(at, there[one]) for one, at in here.items() if one in there]
-    matched = np.array(rows, np.int64).reshape(-1, 2)
-    only_first, only_second = [one for one in first if one not in there], [one for one in second if one not in here]
-    match = Match(matched[:, 0], matched[:, 1], only_first, only_second)
-    if len(rows) < FEWEST_PAIRS:
-        raise ValueError(f"at least {FEWEST_PAIRS} ids must match: {match.sentence(names)}")
-    if only_first and only_second and not partial:
-        raise ValueError(
-            "the ids of one table must all be in the other, or a partial match be asked for (--partial): "
-            f"{match.sentence(names)}"
-        )
-    return match
-
-
-def _places(ids: Sequence[Any], name: str) -> dict[Any, int]:
-    places: dict[Any, int] = {}
-    for at, one in enumerate(ids):
-        if one is None:
-            raise ValueError(f"every row of {name} must have an id; row {at + 1} has none")
-        if one in places:
-            raise ValueError(f"ids of {name} must be unique; {one!r} occurs in rows {places[one] + 1} and {at + 1}")
-        places[one] = at
-    return places

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from hardsight.alignment.correlation import Column
-from hardsight.alignment.inputs import Match, check_usable, match_ids
+from hardsight.alignment.inputs import FEWEST_PAIRS, check_usable
 from hardsight.files import check_unpacked, parse_json, plain_file, reading
 from hardsight.files.parquet import read_table, text_metadata
 
@@ -29,12 +29,16 @@ _MOST_COLUMNS, _TIMES_TEXT = 10_000, 8
 
 @dataclass(frozen=True)
 class Joined:
-    """The samples that both files have: ids, scores, human values, and what else is known of them."""
+    """The samples that both files have: ids, scores, human values, and what else is known of them.
+
+    `match` says how many ids match and which lack; `incomplete`, whether any do.
+    """
 
     ids: list[Any]
     scores: list[Column]
     human: Column
-    match: Match
+    match: str
+    incomplete: bool
     labels: np.ndarray | None = None
     correct: np.ndarray | None = None
     left_out: dict[str, str] = field(default_factory=dict)
@@ -58,29 +62,73 @@ def read_joined(
     scores, humans = Path(scores), Path(humans)
     table = _read_csv(scores) if scores.suffix.lower() == ".csv" else read_table(scores)
     _need(table, id_column, scores)
-    kind = table.schema.field(id_column).type
-    if pa.types.is_nested(kind):
-        raise ValueError(f"{scores} must have numbers or text in column {id_column!r}; it holds {kind}")
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        table = table.set_column(table.column_names.index(id_column), id_column, table.column(id_column).cast(kind))
+    ids = _plain(table.column(id_column), scores)
     # An id that is text must stay text: "007" is not 7.
-    answers = _read_csv(humans, id_column if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None)
+    answers = _read_csv(humans, id_column if pa.types.is_string(ids.type) else None)
     _need(answers, id_column, humans)
     human_name = _human_column(answers, human, id_column, humans)
-    ids = [one.column(id_column).to_pylist() for one in (table, answers)]
-    match = match_ids(*ids, names=(str(scores), str(humans)), partial=partial)
-    table, answers = table.take(pa.array(match.first)), answers.take(pa.array(match.second))
-    matched = table.column(id_column).to_pylist()
+    names_of_files = (scores.name, humans.name)
+    rows, other_rows, match = _matched(ids, _plain(answers.column(id_column), humans), names_of_files, partial)
+    matched, incomplete = ids.take(rows).to_pylist(), not len(rows) == len(table) == len(answers)
+    table, answers = table.take(rows), answers.take(other_rows)
     seen = Column(human_name, _numbers(answers, human_name), human_direction)
     check_usable(f"human column {human_name!r}", seen.values, matched, remedy="; leave out rows without an answer")
     chosen, left_out = _usable(table, names, matched, {id_column, *_FACTS})
-    missing = _missing(table, "label") if "label" in table.column_names else 0
+    missing = _missing(table.column("label")) if "label" in table.column_names else 0
     if missing:
         left_out["label"] = (
             f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
         )
-    return Joined(matched, chosen, seen, match, _labels(table), _correct(table), left_out)
+    return Joined(matched, chosen, seen, match, incomplete, _labels(table), _correct(table), left_out)
+
+
+def _plain(ids: pa.ChunkedArray, path: Path) -> pa.Array:
+    """Ids as one array of numbers or text, none of them missing or there twice."""
+    kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
+    if pa.types.is_nested(kind):
+        raise ValueError(f"ids of {path} must be numbers or text; got {kind}")
+    plain = ids.cast(pa.string() if pa.types.is_large_string(kind) else kind).combine_chunks()
+    missing = _missing(plain)
+    if missing:
+        raise ValueError(f"every row of {path} must have an id; {missing} have none")
+    counted = pc.value_counts(plain)
+    repeated = counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist()
+    if repeated:
+        raise ValueError(
+            f"ids of {path} must be unique; {repeated[0]['values']!r} occurs {repeated[0]['counts']} times"
+        )
+    return plain
+
+
+def _matched(
+    first: pa.Array, second: pa.Array, names: tuple[str, str], partial: bool
+) -> tuple[pa.Array, pa.Array, str]:
+    """The rows of both that carry the same id, in the first's order, and how many match, as a sentence.
+
+    Ids are matched as text where one side is text; 7 and 7.0 are one id. One file may be part of the other; where each
+    has ids the other lacks, something is probably wrong: an error, unless `partial`. So is a match of fewer than 4.
+    """
+    if first.type != second.type:
+        numbers = _is_number(first.type) and _is_number(second.type)
+        first, second = (one.cast(pa.float64() if numbers else pa.string()) for one in (first, second))
+    places = pc.index_in(first, second)
+    rows = pa.array(np.flatnonzero(places.is_valid()))
+    only_first = first.filter(places.is_null())
+    only_second = second.filter(pc.invert(pc.is_in(second, first)))
+    sides = ((only_first, *names), (only_second, *reversed(names)))
+    missing = [
+        f"{len(only):,} of {here} are missing in {there}, first {only[0].as_py()!r}"
+        for only, here, there in sides
+        if only
+    ]
+    sentence = "; ".join([f"{len(rows):,} ids of {names[0]} and {names[1]} match", *missing])
+    if len(rows) < FEWEST_PAIRS:
+        raise ValueError(f"at least {FEWEST_PAIRS} ids must match: {sentence}")
+    if len(missing) == 2 and not partial:
+        raise ValueError(
+            f"the ids of one table must all be in the other, or a partial match be asked for (--partial): {sentence}"
+        )
+    return rows, places.drop_null(), sentence
 
 
 def _read_csv(path: Path, text: str | None = None) -> pa.Table:
@@ -180,15 +228,15 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
     return values
 
 
-def _missing(table: pa.Table, column: str) -> int:
-    """How many rows have no value: null, or the number that is none."""
-    return int(pc.is_null(table.column(column), nan_is_null=True).to_numpy().sum())
+def _missing(column: pa.Array | pa.ChunkedArray) -> int:
+    """How many values are missing: null, or the number that is none."""
+    return int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
 
 
 def _is_whole(table: pa.Table, column: str) -> bool:
     """Whether there is such a column, without gaps and without lists."""
     there = column in table.column_names and not pa.types.is_nested(table.schema.field(column).type)
-    return there and not _missing(table, column)
+    return there and not _missing(table.column(column))
 
 
 def _labels(table: pa.Table) -> np.ndarray | None:

@@ -91,7 +91,7 @@ def align(
             human_direction=larger_is,
             partial=partial,
         )
-        samples = len(joined.match.first)
+        samples = len(joined.ids)
         if resamples is None:
             resamples = default_resamples(samples, len(joined.scores))
         columns = _directed(joined.scores)
@@ -157,11 +157,10 @@ def _coarse(path: Path, labels: Any) -> dict[Any, str]:
 
 
 def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dict[str, Any]:
-    names = (scores_file.name, humans_file.name)
     return {
         "source": {"scores": str(scores_file), "humans": str(humans_file)},
-        "join": joined.match.sentence(names) + ".",
-        "join_incomplete": bool(joined.match.only_first or joined.match.only_second),
+        "join": f"{joined.match}.",
+        "join_incomplete": joined.incomplete,
         "left_out": joined.left_out,
         "seed": seed,
     }

@@ -59,13 +59,16 @@ def draw_joint(score: Mapping[str, Any], human: str, method: str, edges: Sequenc
     with drawing(3.9, 3.5) as figure:
         axes = figure.axes[0]
         steps = _steps(int(counts.max()))
-        for (low, high), alpha in zip(steps, _FADING[-len(steps) :], strict=True):
+        # The palest, a middle and the darkest step are enough of a legend.
+        named = {0, len(steps) // 2, len(steps) - 1}
+        for at, ((low, high), alpha) in enumerate(zip(steps, _FADING[-len(steps) :], strict=True)):
             label = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-            _cells(axes, x, y, (counts >= low) & (counts <= high), alpha, label)
+            unit = f" {'sample' if high == 1 else 'samples'}" if at == len(steps) - 1 else ""
+            _cells(axes, x, y, (counts >= low) & (counts <= high), alpha, f"{label}{unit}" if at in named else "")
         centres = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
         span = (score["high"] - score["low"]) or 1.0
         medians = [np.nan if value is None else (value - score["low"]) / span for value in score["medians"]]
-        axes.plot(centres, medians, "--o", color=RED, markersize=4.5, linewidth=1.4, label="median of a fifth")
+        axes.plot(centres, medians, "--o", color=RED, markersize=4.5, linewidth=1.4, label="median")
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(0, 1)
         axes.set_xlabel(shortened(human, 40))
@@ -73,55 +76,57 @@ def draw_joint(score: Mapping[str, Any], human: str, method: str, edges: Sequenc
         found = score["correlations"][method]["coefficient"]
         axes.set_title(shortened(score["title"], 32))
         axes.set_title(f"{METHOD_NAMES[method][-1]} {found:.3f}", loc="right")
-        _key(figure, axes)
+        figure.legend(
+            loc="outside lower center", ncols=4, fontsize=7, handlelength=1.2, columnspacing=0.9, handletextpad=0.4
+        )
     return figure
 
 
 def draw_bins(scores: Sequence[Mapping[str, Any]], bins: Mapping[str, Any], human: str) -> "Figure":
-    """The coefficient within each bin of the human value, one panel a score, with intervals and counts."""
-    shown = scores[:MOST_PANELS]
-    rows = -(-len(shown) // 3)
-    with drawing(8.6, 0.3 + 2.5 * rows, panels=len(shown), columns=3) as figure:
-        titles = shortened_apart([score["title"] for score in shown], 30)
-        for axes, score, title in zip(figure.axes, shown, titles, strict=True):
-            groups = bins["groups"][score["name"]]
-            for place, group in enumerate(groups):
-                found = group["correlation"]
-                if found is not None:
-                    _with_interval(axes, found["coefficient"], place, found["interval"], BLUE, "o", upright=True)
-            axes.axhline(0, color=INK, linewidth=0.8)
-            axes.set_xticks(range(len(groups)), [f"{_edge(group['group'])}\n{group['n']:,}" for group in groups])
-            axes.tick_params(axis="x", length=0, labelsize=7)
-            axes.set_xlim(-0.6, len(groups) - 0.4)
-            axes.grid(False, axis="x")
-            axes.set_title(title)
-        _share_limits(figure.axes, "y")
-        figure.supxlabel(f"bin of {shortened(human, 40)}, and its number of samples", fontsize=9)
-        figure.supylabel("correlation within the bin", fontsize=9)
-    return figure
+    """The coefficient within each bin of the human value, with intervals and counts."""
+    groups = bins["groups"]
+    names = [f"{_edge(group['group'])} ({group['n']:,})" for group in groups[scores[0]["name"]]]
+    by_score = [[group["correlation"] for group in groups[score["name"]]] for score in scores]
+    return _panels(scores, by_score, names, "correlation within the bin", f"bin of {shortened(human, 40)} (samples)")
 
 
 def draw_groups(scores: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
-    """The coefficient within each class, one panel a score, the same order in all: best by the first score on top."""
+    """The coefficient within each class, in the same order for every score: best by the first score on top.
+
+    Classes in which no score has a correlation are left out, those in which the first has none come last.
+    """
+    ranked = [[group["correlation"] for group in groups[score["name"]]] for score in scores]
+    names = [str(group["group"]) for group in groups[scores[0]["name"]]]
+    measured = [at for at in range(len(names)) if any(found[at] for found in ranked)]
+    order = sorted(measured, key=lambda at: -(ranked[0][at] or {}).get("coefficient", -2))[:MOST_CLASSES]
+    by_score = [[found[at] for at in order] for found in ranked]
+    return _panels(scores, by_score, [names[at] for at in order], "correlation within the class", "")
+
+
+def _panels(
+    scores: Sequence[Mapping[str, Any]], by_score: Sequence[Sequence[Any]], names: list[str], across: str, up: str
+) -> "Figure":
+    """One panel for each score, a row for each group: its coefficient with its interval, where it has one."""
     shown = scores[:MOST_PANELS]
-    names = _class_order([groups[score["name"]] for score in scores])
     columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
-    with drawing(8.6, rows * (0.9 + 0.23 * len(names)), panels=len(shown), columns=columns) as figure:
+    height = -(-len(shown) // columns) * (0.9 + 0.23 * len(names))
+    with drawing(8.6, height, panels=len(shown), columns=columns) as figure:
         titles = shortened_apart([score["title"] for score in shown], 30)
-        for at, (axes, score) in enumerate(zip(figure.axes, shown, strict=True)):
-            by_name = {group["group"]: group["correlation"] for group in groups[score["name"]]}
-            for place, name in enumerate(names):
-                found = by_name.get(name)
+        for at, (axes, correlations, title) in enumerate(zip(figure.axes, by_score, titles, strict=False)):
+            for place, found in enumerate(correlations):
                 if found is not None:
                     _with_interval(axes, found["coefficient"], place, found["interval"], BLUE, "o")
             axes.axvline(0, color=INK, linewidth=0.8)
-            name_rows(axes, [str(name) for name in names], 16)
+            name_rows(axes, names, 20)
             axes.grid(True, axis="y")
             axes.tick_params(labelleft=at % columns == 0)
-            axes.set_title(titles[at])
-        _share_limits(figure.axes, "x")
-        figure.supxlabel("correlation within the class", fontsize=9)
+            axes.set_title(title)
+        limits = [axes.get_xlim() for axes in figure.axes]
+        for axes in figure.axes:
+            axes.set_xlim(min(low for low, _ in limits), max(high for _, high in limits))
+            axes.spines["left"].set_color(FAINT)
+        figure.supxlabel(across, fontsize=9)
+        figure.supylabel(up, fontsize=9)
     return figure
 
 
@@ -154,14 +159,10 @@ def draw_agreement(agreement: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _with_interval(
-    axes: "Axes", value: float, place: float | int, interval: Any, colour: str, mark: str, *, upright: bool = False
-) -> None:
+def _with_interval(axes: "Axes", value: float, place: float | int, interval: Any, colour: str, mark: str) -> None:
     if interval and interval["low"] is not None:
-        draw = axes.vlines if upright else axes.hlines
-        draw(place, interval["low"], interval["high"], color=colour, linewidth=1.6)
-    point = (place, value) if upright else (value, place)
-    axes.plot(*point, mark, color=colour, markersize=5)
+        axes.hlines(place, interval["low"], interval["high"], color=colour, linewidth=1.6)
+    axes.plot(value, place, mark, color=colour, markersize=5)
 
 
 def _cells(axes: "Axes", x: np.ndarray, y: np.ndarray, inside: np.ndarray, alpha: float, label: str) -> None:
@@ -177,30 +178,6 @@ def _cells(axes: "Axes", x: np.ndarray, y: np.ndarray, inside: np.ndarray, alpha
     axes.add_patch(PathPatch(shape, facecolor=BLUE, alpha=alpha, linewidth=0, label=label))
 
 
-def _key(figure: "Figure", axes: "Axes") -> None:
-    """A legend for the darkest, a middle and the palest step, and the line."""
-    handles, labels = axes.get_legend_handles_labels()
-    cells = len(handles) - 1
-    # Patches come after lines in matplotlib's own order only sometimes: look at the kind.
-    steps = [at for at, handle in enumerate(handles) if not hasattr(handle, "get_markersize")]
-    line = next(at for at in range(len(handles)) if at not in steps)
-    kept = sorted({steps[0], steps[cells // 2], steps[-1]})
-    figure.legend(
-        [handles[at] for at in (*kept, line)],
-        [*(labels[at] for at in kept[:-1]), f"{labels[kept[-1]]} {_samples(labels[kept[-1]])}", "median"],
-        loc="outside lower center",
-        ncols=4,
-        fontsize=7,
-        handlelength=1.2,
-        columnspacing=0.9,
-        handletextpad=0.4,
-    )
-
-
-def _samples(count: str) -> str:
-    return "sample" if count == "1" else "samples"
-
-
 def _steps(largest: int) -> list[tuple[int, int]]:
     """Ranges of counts from 1 to the largest, each about as wide as the others on a logarithmic scale."""
     bounds = np.unique(np.geomspace(1, largest + 1, len(_FADING) + 1).round().astype(int))
@@ -209,19 +186,3 @@ def _steps(largest: int) -> list[tuple[int, int]]:
 
 def _edge(bounds: Sequence[float]) -> str:
     return f"{bounds[0]:.4g}–{bounds[1]:.4g}"
-
-
-def _class_order(by_score: Sequence[Sequence[Mapping[str, Any]]]) -> list[Any]:
-    """Classes in which some score has a correlation, by the first score's; those it has none in come last."""
-    measured = [ones for ones in zip(*by_score, strict=True) if any(one["correlation"] for one in ones)]
-    strength = [(ones[0]["correlation"] or {}).get("coefficient", -2) for ones in measured]
-    order = sorted(range(len(measured)), key=lambda at: -strength[at])
-    return [measured[at][0]["group"] for at in order[:MOST_CLASSES]]
-
-
-def _share_limits(panels: Sequence["Axes"], side: str) -> None:
-    limits = [getattr(axes, f"get_{side}lim")() for axes in panels]
-    low, high = min(pair[0] for pair in limits), max(pair[1] for pair in limits)
-    for axes in panels:
-        getattr(axes, f"set_{side}lim")(low, high)
-        axes.spines["left" if side == "x" else "bottom"].set_color(FAINT)

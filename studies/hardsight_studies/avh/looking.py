@@ -176,7 +176,7 @@ def points_of(
 
 def counts(score: np.ndarray, frequency: np.ndarray) -> dict[str, list[float]]:
     """How many images there are by human frequency (x) and score (y), scaled to [0, 1]: the bins that hold one."""
-    found = joint_histogram(score, frequency, BINS).counts
+    found = joint_histogram(score, frequency, BINS)["counts"]
     x, y = found.nonzero()
     return {"x": ((x + 0.5) / BINS).tolist(), "y": ((y + 0.5) / BINS).tolist(), "count": found[x, y].tolist()}
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight import datasets
-from hardsight.alignment import bin_of, correlate, expected_calibration_error
+from hardsight.alignment import bin_of, correlate
 from hardsight.datasets.hierarchy import human_selection_frequency
 from hardsight.degradation import DEGRADATIONS, degrade
 from hardsight.hardness import angular_visual_hardness
@@ -44,7 +44,7 @@ def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
     avh = seen["avh"].numpy()
     found: dict[str, Any] = {
         "accuracy": float(right.mean()),
-        "calibration_error": expected_calibration_error(seen["top_probability"].numpy(), right),
+        "calibration_error": _calibration_error(seen["top_probability"].numpy(), right),
         "avh": float(avh.mean()),
         "avh_of_wrong": float(avh[~right].mean()) if not right.all() else None,
     }
@@ -59,6 +59,12 @@ def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
     found |= {f"degraded_{kind}": of["accuracy"] for kind, of in means.items()}
     found |= {f"degraded_{name}": statistics.fmean(of[name] for of in means.values()) for name in ("accuracy", "avh")}
     return {**found, "levels": levels}
+
+
+def _calibration_error(probability: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
+    """Mean distance of accuracy from confidence over equal bins of confidence, weighted by their images."""
+    place = bin_of(probability, np.linspace(0, 1, bins + 1).tolist())
+    return float(abs(np.bincount(place, right - probability.astype(np.float64), bins)).sum() / len(right))
 
 
 def points(runs: Sequence["Run"], preset: str) -> Iterator[dict[str, Any]]:

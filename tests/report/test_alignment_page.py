@@ -15,8 +15,8 @@ from hardsight.alignment.shown import decimals, interval_text, notes, p_text
 from hardsight.records import write_json, write_thumbnails
 from hardsight.report import write_alignment_page
 from hardsight.report.alignment_figures import _steps
-from hardsight.report.alignment_page import filled_alignment, render_alignment
-from hardsight.report.page import Picture, pictures
+from hardsight.report.alignment_page import SECTIONS, render_alignment
+from hardsight.report.page import Picture, filled, pictures
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -51,7 +51,7 @@ def results(
 
 def drawn(results: dict) -> dict[str, Picture]:
     """The pictures of an alignment's page by name."""
-    return {one.name: one for one in pictures(filled_alignment(results))}
+    return {one.name: one for one in pictures(filled(SECTIONS, results))}
 
 
 class _Page(html.parser.HTMLParser):

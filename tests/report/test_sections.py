@@ -1,10 +1,12 @@
-"""A section is one object: what the list holds is in the contents, in the body and among the figures, and no more."""
+"""What the functions of a page give is in the contents, in the body and among the figures, and no more."""
+
+from collections.abc import Callable
 
 from hardsight.plotting import drawing
 from hardsight.report.page import Cell, Column, Picture, Section, Table, filled, pictures, render
 
 
-def _drawn(view: dict, about: str) -> list[Picture | Table]:
+def _drawn(about: str) -> list[Picture | Table]:
     with drawing(2.0, 2.0) as figure:
         figure.axes[0].plot([0, 1], [0, 1])
     columns = [
@@ -15,8 +17,12 @@ def _drawn(view: dict, about: str) -> list[Picture | Table]:
     return [Picture(about, figure, f"words for {about}"), Table("Table", columns, marked=1)]
 
 
-def _section(name: str) -> Section[dict]:
-    return Section(name, f"Title of {name}", lambda view: view.get(name), lambda view, about: f"read {about}", _drawn)
+def _section(name: str) -> Callable[[dict], Section | None]:
+    def make(view: dict) -> Section | None:
+        about = view.get(name)
+        return about and Section(name, f"Title of {name}", f"read {about}", _drawn(about))
+
+    return make
 
 
 def test_a_section_that_is_added_is_everywhere_and_one_without_data_nowhere() -> None:

@@ -1,6 +1,6 @@
 """The page of an alignment: its head and its sections, made from alignment.json alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from hardsight.records import read_json, write_text
 from hardsight.report import alignment_figures as figures
 from hardsight.report.figures import MOST_CLASSES
 from hardsight.report.gallery import Card, Ranking
-from hardsight.report.page import Block, Cell, Column, Filled, Picture, Section, Table, filled, render
+from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, filled, render
 from hardsight.report.reading import Score, thumbnails
 
 # The results of an alignment as alignment.json holds them, and the pictures beside it.
@@ -43,7 +43,7 @@ def render_alignment(results: Results) -> str:
         f"human column {human['title']} (larger is {human['direction']})",
     ]
     return render(
-        filled_alignment(results),
+        filled(SECTIONS, results),
         title=f"Alignment with {human['title']}",
         heading="Do the scores see what people see?",
         facts=facts,
@@ -65,13 +65,15 @@ def _tiles(results: Results) -> list[tuple[str, str]]:
     return tiles
 
 
-def filled_alignment(results: Results) -> list[Filled]:
-    """The sections that these results have something for."""
-    return filled(SECTIONS, results)
-
-
-def _strengths(results: Results, scores: Any) -> list[Block]:
-    words = f"Correlation of each score with {results['human']['title']}, with intervals"
+def strengths(results: Results) -> Section:
+    """Every score's coefficients with their intervals."""
+    scores = results["scores"]
+    text = (
+        "Every score is turned so that right is agreement: a hardness that rises where people's answers fall counts as "
+        f"positive. Lines are {100 * results['level']:g} % bootstrap intervals, where they were asked for (whole "
+        'samples drawn again). "Given correctness" holds fixed whether the model was right: what the score knows of '
+        "people beyond that."
+    )
     columns = [
         Column("Score", [_named(score) for score in scores], "name"),
         Column("Larger is", [score["direction"] or "?" for score in scores], ""),
@@ -81,10 +83,9 @@ def _strengths(results: Results, scores: Any) -> list[Block]:
         ),
         Column("Given correctness", [_coefficient(score["given_correctness"]) for score in scores]),
     ]
-    return [
-        Picture("strengths", figures.draw_strengths(scores), words, wide=True),
-        Table("Correlations of each score", columns),
-    ]
+    words = f"Correlation of each score with {results['human']['title']}, with intervals"
+    picture = Picture("strengths", figures.draw_strengths(scores), words, wide=True)
+    return Section("strengths", "Agreement with people", text, [picture, Table("Correlations of each score", columns)])
 
 
 def _named(score: Mapping[str, Any]) -> Cell:
@@ -100,30 +101,33 @@ def _coefficient(found: Mapping[str, Any] | None) -> str | Cell:
     return Cell(decimals(found["coefficient"]), beside=interval and f"({interval})", below=below)
 
 
-def _joint(results: Results, scores: Any) -> list[Block]:
-    human, edges = results["human"]["title"], results["bins"]["edges"]
-    return [
-        Picture(
-            f"joint{at}",
-            figures.draw_joint(score, human, results["method"], edges),
-            f"Two-dimensional histogram of {human} against {score['title']}",
-        )
-        for at, score in enumerate(scores[: figures.MOST_PANELS])
-    ]
+def joint(results: Results) -> Section:
+    """The strongest scores against the human column."""
+    human, edges, shown = results["human"]["title"], results["bins"]["edges"], results["scores"][: figures.MOST_PANELS]
+    text = (
+        "Darker cells hold more samples, in logarithmic steps. The dashed line is the median of the score within each "
+        "bin of the human column: where it slopes, the score follows people. Scores are scaled linearly to [0, 1]; the "
+        f"{len(shown)} strongest are drawn."
+    )
+    drawn = []
+    for at, score in enumerate(shown):
+        figure = figures.draw_joint(score, human, results["method"], edges)
+        drawn.append(Picture(f"joint{at}", figure, f"Two-dimensional histogram of {human} against {score['title']}"))
+    return Section("joint", "People against each score", text, drawn, "plots")
 
 
-def _comparisons_text(results: Results, pairs: Any) -> str:
+def comparisons(results: Results) -> Section | None:
+    """Tests between the scores, pair by pair."""
+    pairs = results["comparisons"]
+    if not pairs:
+        return None
     reason = next((f' "no test": {pair["reason"]}.' for pair in pairs if pair.get("reason")), "")
-    return (
+    text = (
         "All scores are measured on the same samples, so their correlations depend on each other: Steiger's and Meng, "
         "Rosenthal and Rubin's tests allow for that, Fisher's (for independent samples, as the AVH paper used it) does "
         f"not; for Kendall's coefficient the interval decides. p-values are two-sided; \"Holm\" is Meng's p adjusted "
         f"for all {len(pairs)} pairs, of which at most {figures.MOST_PAIRS} are drawn.{reason}"
     )
-
-
-def _comparisons(results: Results, pairs: Any) -> list[Block]:
-    drawn = figures.draw_comparisons(pairs, results["method"])
     differences = [
         Cell(decimals(pair["difference"], 4), below=interval_text(pair.get("interval"), 4)) for pair in pairs
     ]
@@ -136,10 +140,10 @@ def _comparisons(results: Results, pairs: Any) -> list[Block]:
             for name in ("meng", "steiger", "fisher")
         ),
     ]
-    return [
-        Picture("comparisons", drawn, "Differences between pairs of scores", wide=True),
-        Table("Tests between scores", columns, tall=True),
-    ]
+    drawn = figures.draw_comparisons(pairs, results["method"])
+    picture = Picture("comparisons", drawn, "Differences between pairs of scores", wide=True)
+    table = Table("Tests between scores", columns, tall=True)
+    return Section("comparisons", "Which score agrees better", text, [picture, table])
 
 
 def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
@@ -150,38 +154,89 @@ def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
     return Cell(decimals(test["statistic"]), below=f"p = {p_text(test['p_value'])}".replace("= <", "<") + holm)
 
 
-def _bins(results: Results, bins: Any) -> list[Block]:
-    blocks: list[Block] = []
-    if _measured(bins["groups"]):
-        human = results["human"]["title"]
-        drawn = figures.draw_bins(results["scores"], bins, human)
-        blocks.append(Picture("bins", drawn, f"Correlation of each score within bins of {human}", wide=True))
-    return [*blocks, _table(results, bins["groups"], "Bin")]
+def harder_for_people(results: Results) -> Section | None:
+    """The samples that people find harder than the strongest score does."""
+    return _disagreements(results, "people", "Harder for people than for the strongest score")
 
 
-def _within(results: Results, groups: Groups, what: str) -> list[Block]:
-    drawn = figures.draw_groups(results["scores"], groups)
-    picture = Picture(
-        "coarse" if "coarse" in what else "classes", drawn, f"Correlation of each score within each {what}", wide=True
+def harder_for_model(results: Results) -> Section | None:
+    """The samples that the strongest score finds harder than people do."""
+    return _disagreements(results, "model", "Harder for the strongest score than for people")
+
+
+def _disagreements(results: Results, side: str, title: str) -> Section | None:
+    samples = (results.get("disagreements") or {}).get(_strongest_name(results), {}).get(side)
+    if not samples:
+        return None
+    name, human = _strongest_name(results), results["human"]["name"]
+    given = ["" if one["label"] is None else str(one["label"]) for one in samples]
+    columns = [
+        Column("Sample", [str(one["id"]) for one in samples], "name"),
+        Column("Class", given, "name"),
+        Column(human, [f"{one['human']:.4g}" for one in samples]),
+        Column(name, [f"{one['score']:.4g}" for one in samples]),
+        Column("Rank by people", [decimals(one["human_rank"]) for one in samples]),
+        Column(f"Rank by {name}", [decimals(one["model_rank"]) for one in samples]),
+    ]
+    blocks: list[Block] = [Table(title, columns, tall=True)]
+    seen = {at: results.get("pictures", {}).get(str(one["id"])) for at, one in enumerate(samples)}
+    cards = [
+        Card(at, str(samples[at]["id"]), given[at], picture=picture, shown=((human, str(columns[2].cells[at])),))
+        for at, picture in seen.items()
+        if picture
+    ]
+    if cards:
+        values = [samples[card.place]["score"] for card in cards]
+        blocks.insert(0, Ranking(Score(name, name, None), values, cards, len(cards), page=len(cards)))
+    text = (
+        f"Largest differences between the ranks by {results['human']['title']} and by {name}. A rank is the share of "
+        "samples that are easier. Those of the other scores are in alignment.json."
     )
-    return [picture, _table(results, groups, what.capitalize())]
+    return Section(f"{side}-harder", title, text, blocks)
 
 
-def _made_text(results: Results, shown: Any) -> str:
-    parts = [str(results.get("join") or "")]
-    if results.get("seed") is not None:
-        parts.append(f"Seed {results['seed']}.")
-    if results["resamples"]:
-        kendall = results["scores"][0]["correlations"]["kendall"]["interval"]["resamples"]
-        parts.append(f"{results['resamples']:,} resamples, BCa intervals; {kendall:,} for Kendall's.")
-    else:
-        parts.append("No intervals were asked for.")
-    return " ".join([*filter(None, parts), "All numbers are in alignment.json."])
+def bins(results: Results) -> Section:
+    """The coefficients within bins of the human column."""
+    found, human = results["bins"], results["human"]["title"]
+    blocks: list[Block] = [_table(results, found["groups"], "Bin")]
+    if _measured(found["groups"]):
+        drawn = figures.draw_bins(results["scores"], found, human)
+        blocks.insert(0, Picture("bins", drawn, f"Correlation of each score within bins of {human}", wide=True))
+    text = (
+        f"{METHOD_NAMES[results['method']]} within each bin (the upper edge belongs to the next bin, the last bin "
+        "holds both). A score that only separates the easiest from the hardest shows no correlation here."
+    )
+    return Section("bins", "Bins of the human column", text, blocks)
 
 
-def _measured(groups: Groups | None) -> Groups | None:
-    """The groups, where any score has a correlation in any of them."""
-    return groups if groups and any(one["correlation"] for of_score in groups.values() for one in of_score) else None
+def classes(results: Results) -> Section | None:
+    """The coefficients within each class."""
+    text = (
+        f" within each class, in the order of the strongest score; at most {MOST_CLASSES} are drawn. A dash: too few "
+        "samples, or no variation."
+    )
+    return _within(results, "classes", "Class", text)
+
+
+def coarse(results: Results) -> Section | None:
+    """The coefficients within each coarse class."""
+    text = " within each coarse class; the table begins with those of most fine classes."
+    return _within(results, "coarse", "Coarse class", text)
+
+
+def _within(results: Results, name: str, what: str, text: str) -> Section | None:
+    groups = results[name]
+    if not _measured(groups):
+        return None
+    drawn = figures.draw_groups(results["scores"], groups)
+    picture = Picture(name, drawn, f"Correlation of each score within each {what.lower()}", wide=True)
+    text = METHOD_NAMES[results["method"]] + text
+    return Section(name, f"{what}es", text, [picture, _table(results, groups, what)])
+
+
+def _measured(groups: Groups | None) -> bool:
+    """Whether any score has a correlation in any of these groups."""
+    return bool(groups) and any(one["correlation"] for of_score in (groups or {}).values() for one in of_score)
 
 
 def _table(results: Results, groups: Groups, title: str) -> Table:
@@ -203,116 +258,34 @@ def _table(results: Results, groups: Groups, title: str) -> Table:
     return Table(title, columns, tall=True)
 
 
-def _disagreements(side: str, harder: str) -> Section[Results]:
-    """The samples that one side finds harder than the other, with pictures where there are any."""
-
-    def when(results: Results) -> Any:
-        return (results.get("disagreements") or {}).get(_strongest_name(results), {}).get(side)
-
-    def text(results: Results, samples: Any) -> str:
-        return (
-            f"Largest differences between the ranks by {results['human']['title']} and by {_strongest_name(results)}. "
-            "A rank is the share of samples that are easier. Those of the other scores are in alignment.json."
-        )
-
-    def draw(results: Results, samples: Any) -> list[Block]:
-        name, human = results["scores"][0]["name"], results["human"]["name"]
-        classes = ["" if one["label"] is None else str(one["label"]) for one in samples]
-        columns = [
-            Column("Sample", [str(one["id"]) for one in samples], "name"),
-            Column("Class", classes, "name"),
-            Column(human, [f"{one['human']:.4g}" for one in samples]),
-            Column(name, [f"{one['score']:.4g}" for one in samples]),
-            Column("Rank by people", [decimals(one["human_rank"]) for one in samples]),
-            Column(f"Rank by {name}", [decimals(one["model_rank"]) for one in samples]),
-        ]
-        blocks: list[Block] = [Table(harder, columns, tall=True)]
-        seen = {at: results.get("pictures", {}).get(str(one["id"])) for at, one in enumerate(samples)}
-        cards = [
-            Card(at, str(samples[at]["id"]), classes[at], picture=picture, shown=((human, str(columns[2].cells[at])),))
-            for at, picture in seen.items()
-            if picture
-        ]
-        if cards:
-            values = [samples[card.place]["score"] for card in cards]
-            blocks.insert(0, Ranking(Score(name, name, None), values, cards, len(cards), page=len(cards)))
-        return blocks
-
-    return Section(f"{side}-harder", harder, when, text, draw)
+def agreement(results: Results) -> Section | None:
+    """How alike the scores rank the samples."""
+    found = results["agreement"]
+    if not found:
+        return None
+    text = (
+        f"{METHOD_NAMES[results['method']]} between the scores, all turned the same way. Kendall's W over all of them "
+        f"is {decimals(found['w'])}: 1 where all rank alike, about {decimals(1 / len(results['scores']))} where they "
+        "have nothing in common."
+    )
+    picture = Picture("agreement", figures.draw_agreement(found), "Rank correlations between the scores")
+    return Section("agreement", "Agreement between scores", text, [picture])
 
 
-def _by_method(text: str) -> Callable[[Results, Any], str]:
-    """A text that begins with the name of the coefficient."""
-    return lambda results, groups: METHOD_NAMES[results["method"]] + text
+def made(results: Results) -> Section:
+    """How the numbers were made."""
+    parts = [str(results.get("join") or "")]
+    if results.get("seed") is not None:
+        parts.append(f"Seed {results['seed']}.")
+    if results["resamples"]:
+        kendall = results["scores"][0]["correlations"]["kendall"]["interval"]["resamples"]
+        parts.append(f"{results['resamples']:,} resamples, BCa intervals; {kendall:,} for Kendall's.")
+    else:
+        parts.append("No intervals were asked for.")
+    text = " ".join([*filter(None, parts), "All numbers are in alignment.json."])
+    return Section("made", "How this was made", text, [])
 
 
-SECTIONS: list[Section[Results]] = [
-    Section(
-        "strengths",
-        "Agreement with people",
-        lambda it: it["scores"],
-        lambda it, scores: (
-            "Every score is turned so that right is agreement: a hardness that rises where people's answers fall "
-            f"counts as positive. Lines are {100 * it['level']:g} % bootstrap intervals, where they were asked for "
-            '(whole samples drawn again). "Given correctness" holds fixed whether the model was right: what the score '
-            "knows of people beyond that."
-        ),
-        _strengths,
-    ),
-    Section(
-        "joint",
-        "People against each score",
-        lambda it: it["scores"],
-        lambda it, scores: (
-            "Darker cells hold more samples, in logarithmic steps. The dashed line is the median of the score within "
-            "each bin of the human column: where it slopes, the score follows people. Scores are scaled linearly to "
-            f"[0, 1]; the {min(len(scores), figures.MOST_PANELS)} strongest are drawn."
-        ),
-        _joint,
-        "plots",
-    ),
-    Section("comparisons", "Which score agrees better", lambda it: it["comparisons"], _comparisons_text, _comparisons),
-    _disagreements("people", "Harder for people than for the strongest score"),
-    _disagreements("model", "Harder for the strongest score than for people"),
-    Section(
-        "bins",
-        "Bins of the human column",
-        lambda it: it["bins"],
-        _by_method(
-            " within each bin (the upper edge belongs to the next bin, the last bin holds both). A score that only "
-            "separates the easiest from the hardest shows no correlation here."
-        ),
-        _bins,
-    ),
-    Section(
-        "classes",
-        "Classes",
-        lambda it: _measured(it["classes"]),
-        _by_method(
-            f" within each class, in the order of the strongest score; at most {MOST_CLASSES} are drawn. A dash: too "
-            "few samples, or no variation."
-        ),
-        lambda it, groups: _within(it, groups, "class"),
-    ),
-    Section(
-        "coarse",
-        "Coarse classes",
-        lambda it: _measured(it["coarse"]),
-        _by_method(" within each coarse class; the table begins with those of most fine classes."),
-        lambda it, groups: _within(it, groups, "coarse class"),
-    ),
-    Section(
-        "agreement",
-        "Agreement between scores",
-        lambda it: it["agreement"],
-        lambda it, agreement: (
-            f"{METHOD_NAMES[it['method']]} between the scores, all turned the same way. Kendall's W over all of them "
-            f"is {decimals(agreement['w'])}: 1 where all rank alike, about {decimals(1 / len(it['scores']))} where "
-            "they have nothing in common."
-        ),
-        lambda it, agreement: [
-            Picture("agreement", figures.draw_agreement(agreement), "Rank correlations between the scores")
-        ],
-    ),
-    Section("made", "How this was made", lambda it: True, _made_text, lambda results, shown: []),
-]
+SECTIONS = (
+    strengths, joint, comparisons, harder_for_people, harder_for_model, bins, classes, coarse, agreement, made,
+)  # fmt: skip

@@ -1,7 +1,7 @@
 """A page: sections of pictures, tables and cards, in one HTML file that asks the network for nothing.
 
-A `Section` is all there is to a part of a page: its title, when it is shown, the text that says how to read it, and
-what it draws. A page is a list of sections; the table of contents and the figures as files follow from it.
+A page is a list of functions, each of which gives a `Section` of what is to be shown, or None where there is nothing
+for it; the table of contents and the figures as files follow from them.
 """
 
 import base64
@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from hardsight.plotting import as_svg
 from hardsight.report.gallery import Ranking
@@ -84,38 +84,31 @@ Block = Picture | Table | Ranking
 
 
 @dataclass(frozen=True)
-class Section(Generic[View]):
-    """One part of a page.
+class Section:
+    """One part of a page: its title, the text that says how to read it, and what it draws.
 
-    `when` gives what the section is about; where that is None or empty, the section is left out. `text` and `draw` get
-    the view and that. `layout` is the class in page.css of what is drawn.
+    `layout` is the class in page.css of what is drawn.
     """
 
     anchor: str
     title: str
-    when: Callable[[View], Any]
-    text: Callable[[View, Any], str]
-    draw: Callable[[View, Any], Sequence[Block]]
+    text: str
+    blocks: Sequence[Block]
     layout: str = ""
 
 
-# A section as one view fills it: its text, and what it draws.
-Filled = tuple[Section[Any], str, Sequence[Block]]
-
-
-def filled(sections: Sequence[Section[View]], view: View) -> list[Filled]:
+def filled(sections: Sequence[Callable[[View], Section | None]], view: View) -> list[Section]:
     """The sections that this view has something for."""
-    found = ((section, section.when(view)) for section in sections)
-    return [(section, section.text(view, about), section.draw(view, about)) for section, about in found if about]
+    return [section for make in sections if (section := make(view)) is not None]
 
 
-def pictures(sections: Sequence[Filled]) -> list[Picture]:
+def pictures(sections: Sequence[Section]) -> list[Picture]:
     """The pictures of the sections, in order."""
-    return [block for _, _, blocks in sections for block in blocks if isinstance(block, Picture)]
+    return [block for section in sections for block in section.blocks if isinstance(block, Picture)]
 
 
 def render(
-    sections: Sequence[Filled],
+    sections: Sequence[Section],
     *,
     title: str,
     facts: Sequence[str],

@@ -1,4 +1,4 @@
-"""The sections of a record's page, each with its text and what it draws."""
+"""The sections of a record's page: functions that give one each, or None where the record has nothing for it."""
 
 import contextlib
 from collections.abc import Mapping
@@ -7,21 +7,55 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hardsight.cleaning.advice import Advice, advise_folder
+from hardsight.cleaning.advice import advise_folder
 from hardsight.records import AUDIT_FILE
 from hardsight.report import figures
 from hardsight.report.gallery import PageView, Ranking
-from hardsight.report.numbers import Histogram, number
+from hardsight.report.numbers import means_by_class, number
 from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, shortened
 from hardsight.report.reading import Score
-from hardsight.report.rounds import ROUNDS
-from hardsight.report.view import AVH, ClassMeans, Confusion, Plane, ScoreLine, View
+from hardsight.report.view import AVH
 
 _CONFUSIONS = 12
 _LONGEST_VALUE = 300
+# Columns of a self-training's rounds, and what they are called.
+_SHARES = {
+    "portion": "Asked for",
+    "accuracy": "Accuracy",
+    "test_accuracy": "Test accuracy",
+    "agreement": "Predicted as before",
+    "agreement_with_first": "As at first",
+    "changed_labels": "Labels changed",
+    "target_confidence": "Mean confidence",
+    "true_positive_rate": "Rightly selected",
+}
+_COUNTS = {"classes_predicted": "Classes predicted", "selected": "Selected"}
 
 
-def _suspects_text(view: PageView, ranking: Ranking) -> str:
+def rounds(view: PageView) -> Section | None:
+    """How a self-training did, and how much its predictions still changed."""
+    rows = [] if view.run.rounds is None else view.run.rounds.to_pylist()
+    if not rows:
+        return None
+    text = (
+        "One row for each pass over the target domain: before the first round, and after each. Where self-training "
+        "goes well, nine tenths or more are soon predicted as before, most as at first, and few pseudo-labels change."
+    )
+    if any(row.get(name) is not None for row in rows for name in ("accuracy", "test_accuracy")):
+        text += " Accuracies are measured with labels that are not used in training."
+    columns = [
+        Column(title, [f"{row[name]:{form}}" if isinstance(row.get(name), int | float) else "" for row in rows])
+        for names, form in (({"round": "Round"}, ","), (_SHARES, ".1%"), (_COUNTS, ","))
+        for name, title in names.items()
+    ]
+    return Section("rounds", "Rounds of self-training", text, [Table("Rounds of self-training", columns)])
+
+
+def suspects(view: PageView) -> Section | None:
+    """The samples whose labels are probably wrong, to be decided on."""
+    ranking = view.suspects
+    if ranking is None:
+        return None
     text = (
         f"Given label → label the model expects: {_held(ranking)} ranked by {ranking.score.title} "
         f"({ranking.score.reading}). Decide with the buttons, or with the keys k, r, d and u on a card; Enter shows it "
@@ -30,17 +64,33 @@ def _suspects_text(view: PageView, ranking: Ranking) -> str:
     if view.wrong is not None:
         right = sum(bool(card.flipped) for card in ranking.cards)
         text += f" The true labels are known here: {right:,} of these {len(ranking.cards):,} were really flipped."
-    return text
+    return Section("suspects", "Suspected wrong labels", text, [ranking])
 
 
-def _hardest_text(view: PageView, ranking: Ranking) -> str:
+def advice(view: PageView) -> Section | None:
+    """What an audit's folder says about the noise and what to train with; an older one, without findings, has none."""
+    if not (view.run.folder / AUDIT_FILE).is_file():
+        return None
+    with contextlib.suppress(ValueError, OSError):
+        names, lines = zip(*advise_folder(view.run.folder).lines(), strict=True)
+        table = Table("Table of advice", [Column("What", names, "name"), Column("Found", lines, "reasons")])
+        text = "Losses and their gains are those of the studies' rows in the nearest conditions."
+        return Section("advice", "Advice", text, [table])
+    return None
+
+
+def hardest(view: PageView) -> Section | None:
+    """The hardest samples whose labels the model agrees with."""
+    ranking = view.hardest
+    if ranking is None:
+        return None
     text = f"{_held(ranking).capitalize()} ranked by {ranking.score.title}: {ranking.score.reading}"
     text += _chance(view, ranking.score)
     if view.samples.against_predictions:
-        return text + " It is measured against the model's own prediction; labels are not used."
-    if view.agreed is not None:
+        text += " It is measured against the model's own prediction; labels are not used."
+    elif view.agreed is not None:
         text += " Only samples whose label the model agrees with: most are hard to see rather than wrongly labelled."
-    return text
+    return Section("hardest", "Hardest samples", text, [ranking])
 
 
 def _held(ranking: Ranking) -> str:
@@ -51,41 +101,48 @@ def _held(ranking: Ranking) -> str:
     return text
 
 
-def _histograms_text(view: View, histograms: list[tuple[Score, Histogram]]) -> str:
-    text = (
-        f"Each curve shows which share of its group falls into each bin, outliers in the outermost one; "
-        f"{len(histograms)} of {len(view.drawable)} scores."
-    )
-    if view.wrong is not None:
-        text += " The further apart flipped (dashed) and intact labels are, the better a score finds wrong labels."
-    return text
-
-
-def _histograms(view: View, histograms: list[tuple[Score, Histogram]]) -> list[Block]:
-    def picture(score: Score, counted: Histogram) -> Picture:
+def histograms(view: PageView) -> Section | None:
+    """How the scores that matter most are distributed, for right and wrong labels where these are known."""
+    drawn = []
+    for score, counted in view.histograms:
         groups = " and ".join(f"{name} labels" if name != "all" else "all samples" for name in counted.counts)
         name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in score.name) or "_"
         words = f"Histogram of {score.title} for {groups}; {score.reading}."
-        return Picture(f"histogram-{name}", figures.draw_histogram(score, counted), words)
+        drawn.append(Picture(f"histogram-{name}", figures.draw_histogram(score, counted), words))
+    if not drawn:
+        return None
+    text = (
+        f"Each curve shows which share of its group falls into each bin, outliers in the outermost one; "
+        f"{len(drawn)} of {len(view.drawable)} scores."
+    )
+    if view.wrong is not None:
+        text += " The further apart flipped (dashed) and intact labels are, the better a score finds wrong labels."
+    return Section("histograms", "Histograms", text, drawn, "plots")
 
-    return [picture(score, counted) for score, counted in histograms]
 
-
-def _plane_text(view: View, plane: Plane) -> str:
-    return (
+def plane(view: PageView) -> Section | None:
+    """Hardness against confidence, a point for each sample."""
+    across, up = view.samples.score("confidence", "model_confidence"), view.samples.score(*AVH)
+    if across is None or up is None:
+        return None
+    x, y = view.samples.values(across.name), view.samples.values(up.name)
+    if not (np.isfinite(x) & np.isfinite(y)).any():
+        return None
+    drawn = figures.draw_plane(across, x, up, y, view.groups, 1 / view.classes if view.classes else None)
+    text = (
         f"At most {figures.MOST_POINTS:,} samples spread over the table, a point each. Top left is hard and unsure, "
         "bottom right easy and sure; away from the diagonal the angle says something that the probability does not. "
         "The dotted line is AVH's chance level, one over the number of classes."
     )
+    picture = Picture("plane", drawn, f"{up.title} against {across.title}, one point per sample.", wide=True)
+    return Section("plane", "Hardness and confidence", text, [picture])
 
 
-def _plane(view: View, plane: Plane) -> list[Block]:
-    chance = 1 / view.classes if view.classes else None
-    words = f"{plane.up.title} against {plane.across.title}, one point per sample."
-    return [Picture("plane", figures.draw_plane(*plane, view.groups, chance), words, wide=True)]
-
-
-def _scores_text(view: View, lines: list[ScoreLine]) -> str:
+def scores(view: PageView) -> Section | None:
+    """Every score with its direction, its range and how well it finds wrong labels."""
+    lines = view.lines
+    if not lines:
+        return None
     text = "What each score column of the table holds, and in which direction to read it."
     if any(line.auroc is not None for line in lines):
         text += (
@@ -96,10 +153,6 @@ def _scores_text(view: View, lines: list[ScoreLine]) -> str:
         # Some scores combine the two in one number.
         never, forgotten = (int((view.samples.values(name) > 0).sum()) for name in ("never_learned", "forgotten"))
         text += f" Over the training {never:,} samples were never learned, {forgotten:,} were learned and forgotten."
-    return text
-
-
-def _scores(view: View, lines: list[ScoreLine]) -> list[Block]:
     quantiles = [line.quantiles or (None, None, None) for line in lines]
     columns = [
         Column("Score", [Cell(line.score.title, code=line.score.name) for line in lines], "name"),
@@ -113,45 +166,56 @@ def _scores(view: View, lines: list[ScoreLine]) -> list[Block]:
         Column("Not finite", [f"{line.missing or ''}" for line in lines]),
     ]
     marked = lines.index(view.ranking_line) if view.ranking_line and any(columns[3].cells) else None
-    return [Table("Table of scores", columns, marked=marked)]
+    return Section("scores", "Scores", text, [Table("Table of scores", columns, marked=marked)])
 
 
-def curves(view: View) -> dict[str, np.ndarray]:
-    """The numeric columns of the epochs, `epoch` among them; empty where nothing can be drawn."""
+def curves(view: PageView) -> Section | None:
+    """Every number of the epochs."""
     table = view.run.epochs
     if table is None or not table.num_rows:
-        return {}
+        return None
     # A round counts as an epoch does, and is no measurement of it.
     fields = [field for field in table.schema if field.name != "round"]
     numeric = [f.name for f in fields if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
     columns = {name: table.column(name).cast(pa.float64()).to_numpy() for name in numeric}
     columns = {name: values for name, values in columns.items() if np.isfinite(values).any()}
-    return columns if set(columns) - {"epoch"} else {}
+    epochs = columns.pop("epoch", np.arange(1, 1 + table.num_rows))
+    if not columns:
+        return None
+    text = (
+        "One value per epoch. Where the training curve still improves and the test curve turns, the model has begun to "
+        "memorise its data, wrong labels included."
+    )
+    words = f"Learning curves over {len(epochs)} epochs."
+    picture = Picture("curves", figures.draw_curves(columns, epochs), words, wide=True)
+    return Section("curves", "Learning curves", text, [picture])
 
 
-def _curves(view: View, columns: dict[str, np.ndarray]) -> list[Block]:
-    measured = {name: values for name, values in columns.items() if name != "epoch"}
-    epochs = columns.get("epoch", np.arange(1, 1 + len(next(iter(columns.values())))))
-    drawn = figures.draw_curves(measured, epochs)
-    return [Picture("curves", drawn, f"Learning curves over {len(epochs)} epochs.", wide=True)]
-
-
-def _classes_text(view: View, by_class: ClassMeans) -> str:
-    score, shown = by_class.score, int((by_class.counts > 0).sum())
-    return (
+def classes(view: PageView) -> Section | None:
+    """The mean hardness of each class."""
+    score, names = view.hardness, view.labels.names
+    codes = view.labels.codes.get("label", view.labels.codes.get("predicted"))
+    if score is None or codes is None:
+        return None
+    counts, means = means_by_class(codes, view.samples.values(score.name), len(names))
+    shown = int((counts > 0).sum())
+    if not shown:
+        return None
+    text = (
         f"{score.title}: mean over the samples of each class, hardest class first ({score.reading}); the "
         f"{min(shown, figures.MOST_CLASSES)} hardest of {shown:,} classes{_chance(view, score)}"
     )
+    chance = 1 / view.classes if view.classes and score.name in AVH else None
+    drawn = figures.draw_classes(score, names, counts, means, chance)
+    picture = Picture("classes", drawn, f"Mean {score.title} by class, hardest class first.", wide=True)
+    return Section("classes", "Hardness by class", text, [picture])
 
 
-def _classes(view: View, by_class: ClassMeans) -> list[Block]:
-    chance = 1 / view.classes if view.classes and by_class.score.name in AVH else None
-    drawn = figures.draw_classes(by_class.score, view.labels.names, by_class.counts, by_class.means, chance)
-    return [Picture("classes", drawn, f"Mean {by_class.score.title} by class, hardest class first.", wide=True)]
-
-
-def _confusion(view: View, pairs: Confusion) -> list[Block]:
-    names, blocks = view.labels.names, list[Block]()
+def confusion(view: PageView) -> Section | None:
+    """Given against predicted labels, as a matrix of few classes and as the commonest disagreements."""
+    pairs, names, blocks = view.confusion, view.labels.names, list[Block]()
+    if pairs is None:
+        return None
     if len(names) <= figures.MOST_CLASSES:
         drawn = figures.draw_confusion(pairs.given, pairs.predicted, pairs.counts, names)
         blocks.append(Picture("confusion", drawn, "Matrix of given label against predicted label."))
@@ -168,11 +232,18 @@ def _confusion(view: View, pairs: Confusion) -> list[Block]:
     if len(first):
         cells = [f"{row}-{column}" for row, column in zip(given, predicted, strict=True)]
         blocks.append(Table("Most frequent disagreements", columns, cells=cells))
-    return blocks
+    text = (
+        "Rows are the given labels, columns the model's; the table lists the most frequent disagreements. A cell, or a "
+        "row of the table, shows its samples above."
+    )
+    return Section("confusion", "Given and predicted labels", text, blocks, "beside")
 
 
-def _table(view: PageView, cards: Any) -> list[Block]:
-    held = list(cards.values())
+def samples(view: PageView) -> Section | None:
+    """Every sample that the page holds, to be searched and sorted."""
+    held = list(view.cards.values())
+    if not held:
+        return None
     columns = [
         Column("id", [card.id for card in held], "name"),
         Column("path", [card.path for card in held], "name"),
@@ -185,17 +256,18 @@ def _table(view: PageView, cards: Any) -> list[Block]:
         ),
         Column("reasons", [card.reasons for card in held], "reasons"),
     ]
-    return [Table("Table of samples", columns, tall=True, search=True)]
+    text = f"Every sample that this page holds; {view.samples.path.name} holds the rest."
+    return Section("samples", "Table of samples", text, [Table("Table of samples", columns, tall=True, search=True)])
 
 
-def _run(view: View, shown: bool) -> list[Block]:
+def made(view: PageView) -> Section:
+    """How the run was made: its settings, results and versions."""
     details, results = view.run.details, dict(view.run.section("results"))
     if view.lines and view.issues:
         # The scores' own numbers have a table of their own.
         results["label_issues"] = {key: value for key, value in view.issues.items() if key != "scores"}
-    run = {key: details.get(key) for key in ("kind", "status", "created", "seed", "device")}
     parts = {
-        "Run": run,
+        "Run": {key: details.get(key) for key in ("kind", "status", "created", "seed", "device")},
         "Results": results,
         "Configuration": view.run.section("config"),
         "Versions": view.run.section("versions"),
@@ -205,76 +277,15 @@ def _run(view: View, shown: bool) -> list[Block]:
         values = [Cell("", code=text) for text in rows.values()]
         if rows:
             blocks.append(Table(title, [Column(title, list(rows), "name"), Column("Value", values, "")]))
-    return blocks
+    return Section("run", "How this run was made", "", blocks, "columns")
 
 
-def _advice(view: View) -> Advice | None:
-    """Of an audit's folder; an older one, without findings, has none."""
-    if (view.run.folder / AUDIT_FILE).is_file():
-        with contextlib.suppress(ValueError, OSError):
-            return advise_folder(view.run.folder)
-    return None
+SECTIONS = (
+    rounds, suspects, advice, hardest, histograms, plane, scores, curves, classes, confusion, samples, made,
+)  # fmt: skip
 
 
-def _advice_table(view: View, advice: Advice) -> list[Block]:
-    names, lines = zip(*advice.lines(), strict=True)
-    return [Table("Table of advice", [Column("What", names, "name"), Column("Found", lines, "reasons")])]
-
-
-SECTIONS: list[Section[PageView]] = [
-    ROUNDS,
-    Section(
-        "suspects",
-        "Suspected wrong labels",
-        lambda view: view.suspects,
-        _suspects_text,
-        lambda view, ranking: [ranking],
-    ),
-    Section(
-        "advice",
-        "Advice",
-        _advice,
-        lambda view, advice: "Losses and their gains are those of the studies' rows in the nearest conditions.",
-        _advice_table,
-    ),
-    Section("hardest", "Hardest samples", lambda view: view.hardest, _hardest_text, lambda view, ranking: [ranking]),
-    Section("histograms", "Histograms", lambda view: view.histograms, _histograms_text, _histograms, "plots"),
-    Section("plane", "Hardness and confidence", lambda view: view.plane, _plane_text, _plane),
-    Section("scores", "Scores", lambda view: view.lines, _scores_text, _scores),
-    Section(
-        "curves",
-        "Learning curves",
-        curves,
-        lambda view, columns: (
-            "One value per epoch. Where the training curve still improves and the test curve turns, the "
-            "model has begun to memorise its data, wrong labels included."
-        ),
-        _curves,
-    ),
-    Section("classes", "Hardness by class", lambda view: view.by_class, _classes_text, _classes),
-    Section(
-        "confusion",
-        "Given and predicted labels",
-        lambda view: view.confusion,
-        lambda view, pairs: (
-            "Rows are the given labels, columns the model's; the table lists the most frequent disagreements. A cell, "
-            "or a row of the table, shows its samples above."
-        ),
-        _confusion,
-        "beside",
-    ),
-    Section(
-        "samples",
-        "Table of samples",
-        lambda view: view.cards,
-        lambda view, cards: f"Every sample that this page holds; {view.samples.path.name} holds the rest.",
-        _table,
-    ),
-    Section("run", "How this run was made", lambda view: True, lambda view, shown: "", _run, "columns"),
-]
-
-
-def _chance(view: View, score: Score) -> str:
+def _chance(view: PageView, score: Score) -> str:
     """The end of a sentence about a score: AVH's chance level."""
     if score.name not in AVH or not view.classes:
         return "."

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hardsight.report.numbers import Histogram, detection, histogram, means_by_class, pair_counts, ranked
+from hardsight.report.numbers import Histogram, detection, histogram, pair_counts, ranked
 from hardsight.report.reading import Labels, Run, Score
 
 HISTOGRAMS = 12
@@ -24,23 +24,6 @@ class ScoreLine:
     average_precision: float | None
     quantiles: list[float] | None
     missing: int
-
-
-class Plane(NamedTuple):
-    """Two scores of every sample."""
-
-    across: Score
-    x: np.ndarray
-    up: Score
-    y: np.ndarray
-
-
-class ClassMeans(NamedTuple):
-    """The samples of each class and the mean of a score over them."""
-
-    score: Score
-    counts: np.ndarray
-    means: np.ndarray
 
 
 class Confusion(NamedTuple):
@@ -197,23 +180,6 @@ class View:
         chosen = [score for score in self.samples.scores if score in kept]
         counted = ((score, histogram(self.samples.values(score.name), groups)) for score in chosen)
         return [(score, found) for score, found in counted if found]
-
-    @cached_property
-    def plane(self) -> Plane | None:
-        """Hardness and confidence of every sample; None where one of them is missing."""
-        across, up = self.samples.score("confidence", "model_confidence"), self.samples.score(*AVH)
-        if across is None or up is None:
-            return None
-        x, y = self.samples.values(across.name), self.samples.values(up.name)
-        return Plane(across, x, up, y) if (np.isfinite(x) & np.isfinite(y)).any() else None
-
-    @cached_property
-    def by_class(self) -> ClassMeans | None:
-        codes = self.labels.codes.get("label", self.labels.codes.get("predicted"))
-        if self.hardness is None or codes is None:
-            return None
-        counts, means = means_by_class(codes, self.samples.values(self.hardness.name), len(self.labels.values))
-        return ClassMeans(self.hardness, counts, means) if counts.any() else None
 
     @cached_property
     def confusion(self) -> Confusion | None:

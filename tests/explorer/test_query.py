@@ -38,12 +38,29 @@ def test_a_selection_is_what_passes_every_filter() -> None:
     masks = [random.random(500) < share for share in (0.5, 0.7, 0.9)]
     failed = query.failing(masks, 500)
     rows = query.passing(failed)
-    assert rows is not None
-    assert rows.tolist() == [at for at in range(500) if all(mask[at] for mask in masks)]
+    assert rows.numbers is not None
+    assert rows.numbers.tolist() == [at for at in range(500) if all(mask[at] for mask in masks)]
     without = query.passing(failed, masks[1])
-    assert without is not None
-    assert without.tolist() == [at for at in range(500) if masks[0][at] and masks[2][at]]
-    assert query.passing(query.failing([], 500)) is None
+    assert without.numbers is not None
+    assert without.numbers.tolist() == [at for at in range(500) if masks[0][at] and masks[2][at]]
+    everything = query.passing(query.failing([], 500))
+    assert (everything.numbers, everything.count) == (None, 500)
+
+
+def test_counts_from_those_of_before_are_those_made_again() -> None:
+    """A brush that moves, widens, jumps and is let go, over rows whose codes have nothing to do with it."""
+    random = np.random.default_rng(5)
+    hidden, codes = random.random(2000), random.integers(0, 9, 2000).astype(np.uint8)
+    before = None
+    for low, high in [(0.2, 0.5), (0.21, 0.52), (0.1, 0.9), (0.1, 0.9), (0.95, 0.96), (-1, 2), (0.05, 2), (3, 4)]:
+        rows = query.Rows((hidden >= low) & (hidden <= high))
+        found = query.recounted(codes, rows, 9, before)
+        np.testing.assert_array_equal(found, np.bincount(codes[rows.passes], minlength=9))
+        again = query.Rows((hidden >= low) & (hidden <= high))
+        np.testing.assert_array_equal(query.recounted(codes, again, 9, (rows, found)), found)
+        before = (rows, found)
+    most = query.Rows(hidden > 0.1)
+    assert query.recounted(codes, most, 9, (most, np.arange(9))).tolist() == list(range(9)), "only changes are counted"
 
 
 def test_counts_are_those_of_a_loop() -> None:
@@ -52,7 +69,8 @@ def test_counts_are_those_of_a_loop() -> None:
     bits = random.integers(0, 8, 300).astype(np.uint16)
     rows = np.flatnonzero(random.random(300) < 0.4)
     assert query.counted(codes, rows, 5).tolist() == [sum(codes[at] == one for at in rows) for one in range(5)]
-    assert query.bits_counted(bits, rows, 3).tolist() == [sum(bits[at] >> one & 1 for at in rows) for one in range(3)]
+    patterns = query.counted(bits, rows, 8)
+    assert query.bits_counted(patterns, 3).tolist() == [sum(bits[at] >> one & 1 for at in rows) for one in range(3)]
     pairs = query.pairs_counted(codes, others, rows, 4)
     assert pairs[2, 1] == sum(codes[at] == 2 and others[at] == 1 for at in rows)
     assert pairs.sum() == len(rows)
@@ -77,17 +95,23 @@ def test_inside_a_polygon_is_what_a_ray_crosses_an_odd_number_of_times() -> None
 
 
 @pytest.mark.parametrize("descending", [True, False])
-def test_pages_in_order_are_the_sorted_selection_cut_into_pieces(descending: bool) -> None:
+@pytest.mark.parametrize("kind", ["spread", "tied", "far out", "constant", "nothing"])
+def test_pages_in_order_are_the_sorted_selection_cut_into_pieces(kind: str, descending: bool) -> None:
     random = np.random.default_rng(3)
-    values = np.where(random.random(400) < 0.1, np.nan, random.random(400))
-    failed = (random.random(400) < 0.6).astype(np.uint8)
-    order, known = query.order_of(values)
-    pages = [query.page_of(order, known, failed, at, 17, descending=descending) for at in range(0, 400, 17)]
-    found = np.concatenate(pages)
-    assert sorted(found.tolist()) == np.flatnonzero(failed == 0).tolist()
-    steps = np.diff(values[found][~np.isnan(values[found])])
-    assert (steps <= 0).all() if descending else (steps >= 0).all()
-    assert not np.isnan(values[found][: int((~np.isnan(values[found])).sum())]).any(), "what has no value comes last"
+    values = {
+        "spread": random.random(400), "tied": random.integers(0, 3, 400) / 2, "far out": random.standard_cauchy(400),
+        "constant": np.ones(400), "nothing": np.full(400, np.nan),
+    }[kind]  # fmt: skip
+    values = np.where(random.random(400) < 0.1, np.nan, values)
+    bins = query.binned(values, *query.bounds(values))
+    for rows in (None, np.flatnonzero(random.random(400) < 0.6), np.zeros(0, np.int64)):
+        pages = [query.page_of(bins, values, rows, at, 17, descending=descending) for at in range(0, 410, 17)]
+        chosen = np.arange(400) if rows is None else rows
+        keys = -values[chosen] if descending else values[chosen]
+        expected = chosen[np.argsort(keys, kind="stable")]
+        assert np.concatenate(pages).tolist() == expected.tolist()
+    if kind == "spread":
+        assert pages[0].tolist() != query.page_of(bins, -values, None, 0, 17, descending=descending).tolist()
 
 
 def test_the_place_among_others_counts_ties_half() -> None:

@@ -3,7 +3,6 @@
 import getpass
 import math
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -56,7 +55,6 @@ class Answers:
         self.decisions = Decisions(self.columns, self.source.decisions, self.source.estimated)
         self.pictures = Pictures(self.columns, self.source)
         self.selections = Selections(self.columns, self.decisions.codes)
-        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Let the action list be finished."""
@@ -126,18 +124,17 @@ class Answers:
         filters = parse_filters(asked.get("filters"))
         sizes = {one.name: len(one.values) for one in self.columns.of("list", "several")} | {DECISION: len(NAMES)}
         parts: dict[str, np.ndarray] = {}
-        with self._lock:
-            held = self.selections.sampled if asked.get("sampled") else self.selections
-            selection = held.select(filters)
-            for name in _names(asked.get("histograms"), self._numbers):
-                parts[f"histogram {name}"] = selection.histogram(name).astype(np.uint32)
-            for name in _names(asked.get("lists"), list(sizes)):
-                parts[f"list {name}"] = selection.listed(name, sizes[name]).astype(np.uint32)
-            if asked.get("matrix") and self._matrix:
-                parts["matrix"] = selection.matrix(*self._matrix).astype(np.uint32)
-            if isinstance(asked.get("map"), Mapping):
-                parts |= _map(selection, asked["map"])
-        facts = {"count": selection.count * held.every, "exact": held.every == 1}
+        held = self.selections.sampled if asked.get("sampled") else self.selections
+        selection = held.select(filters)
+        for name in _names(asked.get("histograms"), self._numbers):
+            parts[f"histogram {name}"] = selection.histogram(name).astype(np.uint32)
+        for name in _names(asked.get("lists"), list(sizes)):
+            parts[f"list {name}"] = selection.listed(name, sizes[name]).astype(np.uint32)
+        if asked.get("matrix") and self._matrix:
+            parts["matrix"] = selection.matrix(*self._matrix).astype(np.uint32)
+        if isinstance(asked.get("map"), Mapping):
+            parts |= _map(selection, asked["map"])
+        facts = {"count": selection.rows.count * held.every, "exact": held.every == 1}
         return facts, parts
 
     def page(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,14 +142,13 @@ class Answers:
         filters = parse_filters(asked.get("filters"))
         start, count = _whole(asked.get("start", 0)), min(_whole(asked.get("count", 60)), _MOST_ROWS)
         by = asked.get("by")
-        with self._lock:
-            selection = self.selections.select(filters)
-            if by:
-                rows = selection.page(str(by), start, count, descending=bool(asked.get("descending")))
-            else:
-                rows = selection.every_row()[start : start + count]
+        selection = self.selections.select(filters)
+        if by:
+            rows = selection.page(str(by), start, count, descending=bool(asked.get("descending")))
+        else:
+            rows = selection.every_row()[start : start + count]
         cards = self.cards(rows.tolist(), str(by or ""), asked.get("tokens"))
-        return {"rows": cards, "count": selection.count}
+        return {"rows": cards, "count": selection.rows.count}
 
     def cards(self, rows: list[int], by: str = "", tokens: Any = None) -> list[dict[str, Any]]:
         """What a gallery shows of these rows; `tokens` is the score that colours texts."""
@@ -232,8 +228,7 @@ class Answers:
         by = str(asked.get("by") or _user())[:_LONGEST_NAME]
         rows = asked.get("rows")
         if rows is None:
-            with self._lock:
-                selected = self.selections.select(parse_filters(asked.get("filters"))).every_row()
+            selected = self.selections.select(parse_filters(asked.get("filters"))).every_row()
             if len(selected) != asked.get("count"):
                 raise ValueError(f"the selection has changed: it holds {len(selected):,} samples now; look again")
             rows = selected

@@ -2,9 +2,11 @@
 
 A number is binned once, to one byte; what a page shows of a selection is then counted, which takes about a
 millisecond a column and million rows. Every filter is a mask of the rows that pass; a selection is those that pass all.
+A brush that moves adds a few rows and takes a few away: only these are counted again.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -56,12 +58,37 @@ def failing(passes: Sequence[np.ndarray], rows: int) -> np.ndarray:
     return failed
 
 
-def passing(failed: np.ndarray, *own: np.ndarray) -> np.ndarray | None:
-    """The rows that pass all filters but those that are a column's `own`; None for all rows."""
-    if own:
-        failed = failed - failing(own, len(failed))
-    rows = np.flatnonzero(failed == 0)
-    return None if len(rows) == len(failed) else rows
+class Rows:
+    """The rows that pass, as a mask over all."""
+
+    def __init__(self, passes: np.ndarray) -> None:
+        self.passes = passes
+        self._since: tuple[Rows, np.ndarray, np.ndarray] | None = None
+
+    @cached_property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.passes))
+
+    @cached_property
+    def numbers(self) -> np.ndarray | None:
+        """The numbers of these rows; None for all."""
+        return None if self.count == len(self.passes) else np.flatnonzero(self.passes)
+
+    def since(self, before: "Rows") -> tuple[np.ndarray, np.ndarray]:
+        """The rows that have come and those that have gone since; kept, for all columns ask the same."""
+        found = self._since
+        if found is None or found[0] is not before:
+            changed = np.flatnonzero(self.passes != before.passes)
+            stays = self.passes[changed]
+            found = self._since = (before, changed[stays], changed[~stays])
+            # What that one was compared to need not be kept.
+            before._since = None
+        return found[1], found[2]
+
+
+def passing(failed: np.ndarray, *own: np.ndarray) -> Rows:
+    """The rows that pass all filters but those that are a column's `own`."""
+    return Rows((failed - failing(own, len(failed)) if own else failed) == 0)
 
 
 def taken(column: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
@@ -74,11 +101,19 @@ def counted(codes: np.ndarray, rows: np.ndarray | None, size: int) -> np.ndarray
     return np.bincount(taken(codes, rows), minlength=size)[:size]
 
 
-def bits_counted(bits: np.ndarray, rows: np.ndarray | None, size: int) -> np.ndarray:
-    """How many of these rows have each of `size` bits set."""
-    held = np.bincount(taken(bits, rows), minlength=1 << size)
-    each = np.arange(len(held))
-    return np.array([held[(each >> bit) & 1 == 1].sum() for bit in range(size)], np.int64)
+def recounted(codes: np.ndarray, rows: Rows, size: int, before: tuple[Rows, np.ndarray] | None) -> np.ndarray:
+    """The same as `counted`, from the counts over the rows of another time where fewer rows have changed than pass."""
+    if before is not None:
+        came, went = rows.since(before[0])
+        if len(came) + len(went) < rows.count:
+            return before[1] + counted(codes, came, size) - counted(codes, went, size)
+    return counted(codes, rows.numbers, size)
+
+
+def bits_counted(counts: np.ndarray, size: int) -> np.ndarray:
+    """How many rows have each of `size` bits set, from how many have each pattern of them."""
+    each = np.arange(len(counts))
+    return np.array([counts[(each >> bit) & 1 == 1].sum() for bit in range(size)], np.int64)
 
 
 def pairs_counted(first: np.ndarray, second: np.ndarray, rows: np.ndarray | None, size: int) -> np.ndarray:
@@ -137,32 +172,35 @@ def inside(x: np.ndarray, y: np.ndarray, polygon: np.ndarray) -> np.ndarray:
     return found
 
 
-def order_of(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """The rows from the least value to the largest, NaN last, and how many are not NaN."""
-    order = np.argsort(values, kind="stable").astype(np.int32)
-    known = len(values) - int(np.isnan(values).sum()) if values.dtype.kind == "f" else len(values)
-    return order, known
-
-
 def page_of(
-    order: np.ndarray, known: int, failed: np.ndarray, start: int, count: int, *, descending: bool
+    bins: np.ndarray, values: np.ndarray, rows: np.ndarray | None, start: int, count: int, *, descending: bool
 ) -> np.ndarray:
-    """The selected rows from place `start` on in this order; rows without a value come last in either direction."""
-    found: list[np.ndarray] = []
-    valued = order[:known][::-1] if descending else order[:known]
-    skip = start
-    for part in (valued, order[known:]):
-        # Pieces, because the first page of a large selection lies at the beginning.
-        for at in range(0, len(part), 1 << 18):
-            piece = part[at : at + (1 << 18)]
-            chosen = piece[failed.take(piece) == 0]
-            passed, skip = chosen[skip:], max(0, skip - len(chosen))
-            if len(passed):
-                found.append(passed[:count])
-                count -= len(found[-1])
-            if count <= 0:
-                return np.concatenate(found)
-    return np.concatenate(found) if found else np.zeros(0, np.int32)
+    """The selected rows from place `start` on by their values; ties keep the table's order, what is missing comes last.
+
+    The bins say which of them lie there: only the values of these few are looked at.
+    """
+    codes = taken(bins, rows)
+    order = np.append(np.arange(BINS)[:: -1 if descending else 1], MISSING)
+    reached = np.cumsum(np.bincount(codes, minlength=MISSING + 1)[order])
+    stop = min(start + count, len(codes))
+    if start >= stop:
+        return np.zeros(0, np.int64)
+    first, last = np.searchsorted(reached, start, side="right"), np.searchsorted(reached, stop)
+    wanted = np.zeros(MISSING + 1, bool)
+    wanted[order[first : last + 1]] = True
+    near = np.flatnonzero(wanted[codes])
+    near = near if rows is None else rows[near]
+    keys = values[near] * (-1 if descending else 1)
+    skipped = int(reached[first - 1]) if first else 0
+    return near[smallest(np.where(np.isnan(keys), np.inf, keys), start - skipped, stop - skipped)]
+
+
+def smallest(keys: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Where the smallest key but `start`, and those after it up to `stop`, are; ties in their order."""
+    low, high = np.partition(keys, (start, stop - 1))[[start, stop - 1]]
+    near = np.flatnonzero((keys >= low) & (keys <= high))
+    skipped = np.count_nonzero(keys < low)
+    return near[np.argsort(keys[near], kind="stable")][start - skipped : stop - skipped]
 
 
 def share_below(values: np.ndarray, value: float) -> float:

@@ -1,5 +1,6 @@
 """A selection of a table's samples: which rows pass the filters, and what the page shows of them."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from hardsight.explorer import query
 from hardsight.explorer.columns import CLASSES, Column, Columns
 from hardsight.explorer.filters import Filter
-from hardsight.explorer.query import View
+from hardsight.explorer.query import Rows, View
 from hardsight.names import check_name
 
 # While a brush is dragged so many rows are counted at most, spread over the table; at rest all are.
@@ -21,19 +22,23 @@ SAMPLED = 2_000_000
 POINTS, SIDE = 4000, 256
 PLACES = SIDE * SIDE
 DECISION = "decision"
-_MASKS, _ORDERS = 48, 16
+_MASKS = 48
 # With more classes than this the matrix of pairs is a list of the commonest.
 MOST_IN_MATRIX, _PAIRS = 40, 200
 
 
 class Selections:
-    """The columns in memory and the masks of filters; `every` above 1 looks at every so manieth row only."""
+    """The columns in memory, the masks of filters and the last counts; any thread may ask.
+
+    `every` above 1 looks at every so manieth row only.
+    """
 
     def __init__(self, columns: Columns, decision: np.ndarray, every: int = 1) -> None:
         self.columns, self.decision, self.every = columns, decision, every
         self.rows = len(range(0, columns.rows, every))
         self._masks: OrderedDict[Filter, np.ndarray] = OrderedDict()
-        self._orders: OrderedDict[str, tuple[np.ndarray, int]] = OrderedDict()
+        self._counted: dict[str, tuple[Any, Rows, np.ndarray]] = {}
+        self._lock = threading.Lock()
         self._arrays: dict[tuple[str, str], np.ndarray] = {}
         self._placed: tuple[Any, np.ndarray] = (None, np.zeros(0, np.int32))
 
@@ -57,32 +62,35 @@ class Selections:
         """Which rows pass a filter; those of the last filters are kept, while decisions may change at any time."""
         if DECISION in one.columns:
             return self._passing(one)
-        if one not in self._masks:
-            self._masks[one] = self._passing(one)
+        mask = self._masks.get(one)
+        if mask is None:
+            mask = self._passing(one)
+        with self._lock:
+            self._masks[one] = mask
+            self._masks.move_to_end(one)
             if len(self._masks) > _MASKS:
                 self._masks.popitem(last=False)
-        self._masks.move_to_end(one)
-        return self._masks[one]
+        return mask
 
     def select(self, filters: Sequence[Filter]) -> "Selection":
         """The rows that pass all of the filters."""
         return Selection(self, filters)
 
-    def order(self, name: str) -> tuple[np.ndarray, int]:
-        """The rows by a column, from least to largest, and how many have a value."""
-        if name not in self._orders:
-            self.column(name, "number")
-            self._orders[name] = query.order_of(self.array(name))
-            if len(self._orders) > _ORDERS:
-                self._orders.popitem(last=False)
-        return self._orders[name]
+    def counts(self, of: str, codes: np.ndarray, rows: Rows, size: int, tag: Any = None) -> np.ndarray:
+        """How often each code occurs at these rows, from the last counts of the same name and tag."""
+        last = self._counted.get(of)
+        before = last[1:] if last is not None and last[0] == tag else None
+        found = query.recounted(codes, rows, size, before)
+        self._counted[of] = tag, rows, found
+        return found
 
     def places(self, x: str, y: str, view: View) -> np.ndarray:
         """Where each row lies on the map; that of the last view is kept, while brushes move."""
-        if self._placed[0] != (x, y, view):
+        placed = self._placed
+        if placed[0] != (x, y, view):
             across, up = (self.array(self.column(one, "number").name) for one in (x, y))
-            self._placed = ((x, y, view), query.places(across, up, view, SIDE))
-        return self._placed[1]
+            placed = self._placed = ((x, y, view), query.places(across, up, view, SIDE))
+        return placed[1]
 
     def column(self, name: str, *roles: str) -> Column:
         """The column of that name and of one of these roles; ValueError where there is none."""
@@ -141,15 +149,10 @@ class Selection:
         self.failed = query.failing(self._masks, of.rows)
 
     @cached_property
-    def rows(self) -> np.ndarray | None:
-        """The rows; None for all."""
+    def rows(self) -> Rows:
         return query.passing(self.failed)
 
-    @property
-    def count(self) -> int:
-        return self.of.rows if self.rows is None else len(self.rows)
-
-    def _others(self, *columns: str) -> np.ndarray | None:
+    def _others(self, *columns: str) -> Rows:
         """The rows that pass the filters of other columns."""
         own = [mask for one, mask in zip(self.filters, self._masks, strict=True) if one.columns == columns]
         return query.passing(self.failed, *own) if own else self.rows
@@ -157,14 +160,16 @@ class Selection:
     def histogram(self, name: str) -> np.ndarray:
         """How many samples are in each bin, and last how many have no value."""
         self.of.column(name, "number")
-        return self.of.every * query.counted(self.of.array(name, "bin"), self._others(name), query.BINS + 1)
+        return self.of.every * self.of.counts(name, self.of.array(name, "bin"), self._others(name), query.BINS + 1)
 
     def listed(self, name: str, size: int) -> np.ndarray:
         """How many samples have each value of a list, and last how many have none."""
         rows, codes = self._others(name), self.of.array(name)
-        if name != DECISION and self.of.column(name, "list", "several").role == "several":
-            return self.of.every * query.bits_counted(codes, rows, size)
-        return self.of.every * query.counted(codes, rows, size + 1)
+        if name == DECISION:
+            return self.of.every * query.counted(codes, rows.numbers, size + 1)
+        if self.of.column(name, "list", "several").role == "several":
+            return self.of.every * query.bits_counted(self.of.counts(name, codes, rows, 1 << size), size)
+        return self.of.every * self.of.counts(name, codes, rows, size + 1)
 
     def matrix(self, first: str, second: str) -> np.ndarray:
         """Rows of [code, code, count]: all pairs of few classes that occur, the commonest differing ones of many."""
@@ -172,7 +177,7 @@ class Selection:
         size = len(self.of.column(first, "list").values) + 1
         self.of.column(second, "list")
         a, b = self.of.array(first), self.of.array(second)
-        counts = query.pairs_counted(a, b, self._others(first, second), size)[: size - 1, : size - 1]
+        counts = query.pairs_counted(a, b, self._others(first, second).numbers, size)[: size - 1, : size - 1]
         if size - 1 > MOST_IN_MATRIX:
             np.fill_diagonal(counts, 0)
         given, other = np.nonzero(counts)
@@ -181,17 +186,16 @@ class Selection:
 
     def grid(self, x: str, y: str, view: View, colour: str | None) -> dict[str, np.ndarray]:
         """A map of the selection: its points where they are few, else how many lie where, and a colour for each."""
-        place = query.taken(self.of.places(x, y, view), self.rows)
-        counts = query.counted(place, None, PLACES)
+        places = self.of.places(x, y, view)
+        counts = self.of.counts("map" if self.filters else "ground", places, self.rows, PLACES, (x, y, view))
         if counts.sum() <= POINTS:
-            shown = np.flatnonzero(place < PLACES)
-            rows = shown if self.rows is None else self.rows[shown]
+            rows = np.flatnonzero(self.rows.passes & (places < PLACES))
             points = np.stack([self.of.array(one)[rows] for one in (x, y)], 1).astype(np.float32)
             tints = np.zeros(0, np.uint8) if colour is None else self._tints(colour)[rows].astype(np.uint8)
             return {"points": points, "rows": (rows * self.of.every).astype(np.uint32), "tints": tints}
         found = {"density": query.density(counts)}
         if colour is not None:
-            tints = query.taken(self._tints(colour), self.rows)
+            place, tints = (query.taken(one, self.rows.numbers) for one in (places, self._tints(colour)))
             if self._is_number(colour):
                 found["tints"] = query.mean_bin(place, tints, PLACES)
             else:
@@ -212,12 +216,13 @@ class Selection:
 
     def page(self, by: str, start: int, count: int, *, descending: bool) -> np.ndarray:
         """The rows from place `start` on, by a number."""
-        order, known = self.of.order(by)
-        return query.page_of(order, known, self.failed, start, count, descending=descending)
+        self.of.column(by, "number")
+        bins, values = self.of.array(by, "bin"), self.of.array(by)
+        return query.page_of(bins, values, self.rows.numbers, start, count, descending=descending)
 
     def every_row(self) -> np.ndarray:
         """All selected rows."""
-        return np.arange(self.of.rows) if self.rows is None else self.rows
+        return np.flatnonzero(self.rows.passes)
 
 
 def packed(parts: dict[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ async function start() {
   byId("name").textContent = table.name;
   const role = (...roles) => table.columns.filter((one) => roles.includes(one.role) && (one.role !== "list" || one.values.length));
   const numbers = histograms(byId("histograms"), role("number").filter((one) => one.kind !== "place" && (one.name !== "rank" || one.kind === "score")));
-  const listed = lists(byId("lists"), role("list", "several"));
+  const values = lists(byId("lists"), role("list", "several"));
   const pairs = matrix(byId("matrix"), table.matrix, table.classes);
   const marked = (changed) => {
     gallery.marked(changed);
@@ -64,12 +64,12 @@ async function start() {
   const gallery = new Gallery(table, decisions, open, fail);
   const detail = new Detail(table, gallery, decisions, fail);
   const atlas = new Atlas(table, open);
-  const parts = [numbers, listed, pairs, atlas];
+  const parts = [numbers, values, pairs, atlas];
 
   const recount = newest(async (sampled) => {
     performance.mark("asked");
     const found = await counts({
-      filters: state.filters, histograms: numbers.names, lists: listed.names, matrix: !sampled, map: atlas.asked(), sampled,
+      filters: state.filters, histograms: numbers.names, lists: values.names, matrix: !sampled, map: atlas.asked(), sampled,
     });
     parts.forEach((one) => one.draw(found.parts));
     byId("count").textContent = `${found.exact ? "" : "about "}${whole(found.count)} of ${whole(table.rows)} samples`;
@@ -89,8 +89,10 @@ async function start() {
 
   onChange((what) => {
     const dragged = what.includes("dragged");
-    if (what.some((one) => ["filters", "axes", "view", "colour", "dragged"].includes(one))) recount(dragged);
-    if (what.some((one) => ["filters", "sort", "tokens"].includes(one))) gallery.show();
+    const has = (...names) => what.some((one) => names.includes(one));
+    // The samples before the counts: a brush has shown these while it moved.
+    const listed = has("filters", "sort", "tokens") ? gallery.show() : Promise.resolve();
+    if (has("filters", "axes", "view", "colour", "dragged")) listed.then(() => recount(dragged));
     if (what.includes("open")) detail.show();
     if (!dragged) steps();
   });

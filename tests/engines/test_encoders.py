@@ -157,7 +157,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(*_: Any, **__: Any) -> None:
         torch.hub.download_url_to_file("https://example.org/weights.pth", "weights.pth")
 
-    monkeypatch.setattr(encoders, "_timm", build)
+    monkeypatch.setattr(encoders, "load_model", build)
     with pytest.raises(ValueError, match=r"backbone.*timm:resnet18.*timm:resnet18@FILE"):
         load_encoder("timm:resnet18")
 

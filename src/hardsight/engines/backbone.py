@@ -4,14 +4,11 @@ The packages are optional (the extra `backbone`): code and weights, nothing is d
 """
 
 import importlib.util
-from collections.abc import Iterable
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardsight.heads import evaluating
 from hardsight.models import Classifier, Head
 from hardsight.models.weights import first_mismatch
 
@@ -60,28 +57,5 @@ class EfficientNetLite0(Classifier):
     def forward_features(
         self, inputs: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch {self.feature_dim}"]:
-        """The last convolution's channels, averaged over the picture."""
         channels: Tensor = self.body.extract_features(inputs).mean((2, 3))
         return channels
-
-
-class Probe(Classifier):
-    """A head alone, on features that something else made: what is trained where the backbone is frozen."""
-
-    def __init__(self, feature_dim: int, num_classes: int, head: Head = nn.Linear) -> None:
-        super().__init__()
-        self.feature_dim, self.input_shape = feature_dim, (feature_dim,)
-        self.linear = head(feature_dim, num_classes)
-
-    def forward_features(self, inputs: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-        """The inputs themselves."""
-        return inputs
-
-
-def backbone_features(
-    model: Classifier, batches: Iterable[Any], device: torch.device | str
-) -> Float[Tensor, "samples dim"]:
-    """Features of all batches in evaluation mode, float32, on the device."""
-    device = torch.device(device)
-    with evaluating(model.to(device)):
-        return torch.cat([model.forward_features(batch[0].to(device)).float() for batch in batches])

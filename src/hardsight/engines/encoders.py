@@ -22,10 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.engines.backbone import BACKBONE_MEAN, BACKBONE_STD, PACKAGES, EfficientNetLite0
-from hardsight.engines.model_spec import first_line, import_or_say, load_model, quiet
-from hardsight.engines.preprocessing import Preprocessing, from_huggingface, from_timm
+from hardsight.engines.model_spec import first_line, from_folder, import_or_say, load_model, quiet
+from hardsight.engines.preprocessing import Preprocessing, from_huggingface
 from hardsight.heads import observe
-from hardsight.models.weights import load_weights
 from hardsight.records import read_json
 
 _LITE0 = ("efficientnet_lite0", *PACKAGES)
@@ -58,8 +57,6 @@ def load_encoder(backbone: str, of: str = "images") -> Encoder:
             encoder = _of_texts(Path(name))
         elif kind == "":
             encoder = _lite0()
-        elif kind == "timm":
-            encoder = _timm(name)
         elif kind == "hf" and not _is_classifier(Path(name)):
             encoder = _of_images(Path(name))
         else:
@@ -132,20 +129,6 @@ def _without_network(backbone: str) -> Iterator[None]:
             ) from None
 
 
-def _timm(name: str) -> Encoder:
-    name, _, file = name.partition("@")
-    timm = import_or_say("timm", f"timm:{name}", "timm")
-    try:
-        model = timm.create_model(name, pretrained=not file, num_classes=0)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"timm could not build {name!r}: {first_line(error)}") from None
-    configuration = getattr(model, "pretrained_cfg", {})
-    if file:
-        heads = configuration.get("classifier") or ()
-        load_weights(model, file, (heads,) if isinstance(heads, str) else tuple(heads))
-    return Encoder(model, lambda images: _flat(model(images)), from_timm(configuration))
-
-
 def _lite0() -> Encoder:
     model = EfficientNetLite0(2)
     # As its authors evaluate it: 32 pixels are cut off.
@@ -154,11 +137,13 @@ def _lite0() -> Encoder:
 
 
 def _below_the_head(kind: str, name: str) -> Encoder:
-    """A classifier of any kind: what its last linear layer receives."""
+    """A classifier of any kind: what its last linear layer receives; timm builds models without one."""
     spec, _, file = name.partition("@") if kind != "hf" else (name, "", "")
-    loaded = load_model(f"{kind}:{spec}", file or None)
+    loaded = load_model(f"{kind}:{spec}", file or None, num_classes=0 if kind == "timm" else None)
 
     def encode(images: Tensor) -> Tensor:
+        if kind == "timm":
+            return _flat(loaded.model(images))
         with observe(loaded.model) as seen:
             loaded.model(images)
         return _flat(seen.features)
@@ -198,37 +183,13 @@ def _holds(config: Path) -> bool:
     return any(next(config.parent.glob(ending), None) is not None for ending in ("*.safetensors", "pytorch_model*.bin"))
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"hf:FOLDER must be a folder that save_pretrained made; {folder} holds no config.json")
-    config = read_json(folder / "config.json")
-    return config if isinstance(config, dict) else {}
-
-
 def _is_classifier(folder: Path) -> bool:
-    return str((_config(folder).get("architectures") or [""])[0]).endswith("ForImageClassification")
-
-
-def _loaded(folder: Path, kind: str) -> tuple[Any, list[str]]:
-    """The model below any head, and the names of weights that the folder lacks."""
-    transformers = import_or_say("transformers", f"hf:{folder}", "transformers")
-    try:
-        with quiet(transformers):
-            model, loading = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
-            )
-    except Exception as error:  # damaged weights, unknown architectures and odd configurations fail in many types
-        raise ValueError(f"{folder} does not load as an encoder of {kind}: {first_line(error)}") from None
-    missing = sorted(loading.get("missing_keys", ()))
-    lost = next((name for name in missing if "pooler" not in name), None)
-    if lost is not None:
-        raise ValueError(f"{folder} must hold all weights of an encoder; {lost} is missing")
-    return model.float(), missing
+    return str((_said(folder, "config").get("architectures") or [""])[0]).endswith("ForImageClassification")
 
 
 def _of_images(folder: Path) -> Encoder:
-    preprocessing = from_huggingface(folder)
-    model, missing = _loaded(folder, "images")
+    model, without_pooler = from_folder(folder, "AutoModel", "an encoder of images", "pooler")
+    model.float()
 
     def encode(images: Tensor) -> Tensor:
         if hasattr(model, "get_image_features"):
@@ -236,19 +197,19 @@ def _of_images(folder: Path) -> Encoder:
             return _flat(given if isinstance(given, Tensor) else given.pooler_output)
         given = model(pixel_values=images)
         pooled = getattr(given, "pooler_output", None)
-        if pooled is not None and not missing:
+        if pooled is not None and not without_pooler:
             return torch.flatten(pooled, 1)
         # A pooler that was never trained says nothing: the first token, which classifiers read, or the mean of places.
         hidden: Tensor = given.last_hidden_state
         return hidden[:, 0] if hidden.ndim == 3 else _flat(hidden)
 
-    return Encoder(model, encode, preprocessing)
+    return Encoder(model, encode, from_huggingface(folder))
 
 
 def _of_texts(folder: Path) -> Encoder:
     transformers = import_or_say("transformers", f"hf:{folder}", "transformers")
-    config = _config(folder)
-    model, _ = _loaded(folder, "texts")
+    config = _said(folder, "config")
+    model = from_folder(folder, "AutoModel", "an encoder of texts", "pooler")[0].float()
     try:
         with quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -259,7 +220,7 @@ def _of_texts(folder: Path) -> Encoder:
     limits = (_said(folder, "sentence_bert_config").get("max_seq_length"), config.get("max_position_embeddings"))
     longest = min([one for one in (*limits, tokenizer.model_max_length, 512) if isinstance(one, int) and one > 0])
     pooling = _said(folder, "1_Pooling/config")
-    unit = (folder / "2_Normalize").exists() or "models.Normalize" in str(_modules(folder))
+    unit = (folder / "2_Normalize").exists() or "models.Normalize" in str(_said(folder, "modules"))
 
     def encode(texts: list[str]) -> Tensor:
         tokens = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt")
@@ -280,11 +241,7 @@ def _of_texts(folder: Path) -> Encoder:
 
 
 def _said(folder: Path, name: str) -> dict[str, Any]:
+    """What one of the folder's files of JSON says; nothing where there is none. A list is under its own name."""
     file = folder / f"{name}.json"
     found = read_json(file) if file.is_file() else {}
-    return found if isinstance(found, dict) else {}
-
-
-def _modules(folder: Path) -> Any:
-    file = folder / "modules.json"
-    return read_json(file) if file.is_file() else []
+    return found if isinstance(found, dict) else {name: found}

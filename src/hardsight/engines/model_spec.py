@@ -1,12 +1,6 @@
 """A user's own classifier from one line: `timm:NAME`, `hf:FOLDER`, `torchvision:NAME`, `package.module:factory`.
 
-| SPEC | what is built | preprocessing from |
-|---|---|---|
-| `timm:resnet50.a1_in1k` | timm's model of that name | its `pretrained_cfg` |
-| `hf:FOLDER` | what `save_pretrained` left there, nothing downloaded | `preprocessor_config.json`, or flags |
-| `torchvision:resnet50` | torchvision's model of that name | its weights' `transforms()` |
-| `hardsight:resnet20` | a network of `hardsight.models`; weights must be given | flags |
-| `package.module:factory` | what `factory()` returns, or that model; the working directory counts | as timm, or flags |
+What each builds, and where its preprocessing comes from, is in `docs/model.md`.
 """
 
 import functools
@@ -56,6 +50,7 @@ def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int
     """Build the classifier that SPEC names; `weights` take the place of the published ones.
 
     `num_classes` sizes the head where the builder takes it (timm, torchvision, hardsight); elsewhere it is rejected.
+    timm builds a model without a head for 0.
     """
     kind, colon, name = spec.partition(":")
     if not colon or not kind or not name:
@@ -69,7 +64,8 @@ def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int
     build = _BUILDERS.get(kind, functools.partial(_from_factory, kind))
     loaded = build(name, weights is None, num_classes)
     if weights is not None:
-        load_weights(loaded.model, weights)
+        heads = getattr(loaded.model, "pretrained_cfg", {}).get("classifier") or () if num_classes == 0 else ()
+        load_weights(loaded.model, weights, (heads,) if isinstance(heads, str) else tuple(heads))
         loaded = _as_recorded(loaded, weights)
     loaded.model.eval()
     return replace(loaded, spec=spec)
@@ -90,7 +86,7 @@ def _as_recorded(loaded: LoadedModel, weights: Path | str) -> LoadedModel:
 def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
     timm = import_or_say("timm", f"timm:{name}", "timm")
     published = timm.get_pretrained_cfg(name) if pretrained and num_classes is not None else None
-    if published is not None and num_classes != published.num_classes:
+    if published is not None and num_classes not in (0, published.num_classes):
         # timm would draw that head at random, after it has downloaded the rest.
         raise ValueError(f"weights must be given with num_classes: without them timm:{name}'s head has learned nothing")
     options = {} if num_classes is None else {"num_classes": num_classes}
@@ -106,24 +102,31 @@ def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedMo
 def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
     folder = Path(name)
     _refuse_num_classes(f"hf:{name}", num_classes)
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"hf:FOLDER must be a folder that save_pretrained made; {folder} holds no config.json")
-    transformers = import_or_say("transformers", f"hf:{name}", "transformers")
-    try:
-        with quiet(transformers):
-            model, loading = transformers.AutoModelForImageClassification.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
-            )
-    except Exception as error:  # damaged weights, unknown architectures and odd configurations fail in many types
-        raise ValueError(f"{folder} does not load as an image classifier: {first_line(error)}") from None
-    missing = sorted(loading.get("missing_keys", ()))
-    if missing:
-        # transformers would draw them at random and say so in a warning: such a head has learned nothing.
-        raise ValueError(f"{folder} must hold all weights of an image classifier; {missing[0]} is missing")
+    model, _ = from_folder(folder, "AutoModelForImageClassification", "an image classifier")
     # A processor saved as part of another file says what it wants, too, and is rejected rather than passed over.
     said = any(folder.glob("*processor_config.json"))
     preprocessing, assumed = (from_huggingface(folder), ()) if said else _own_preprocessing(model)
     return LoadedModel(model, preprocessing, _own_names(model), "", assumed)
+
+
+def from_folder(folder: Path, automatic: str, wanted: str, may_lack: str | None = None) -> tuple[Any, bool]:
+    """A model by this class of transformers, and whether weights of the layer that it may lack are missing."""
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"hf:FOLDER must be a folder that save_pretrained made; {folder} holds no config.json")
+    transformers = import_or_say("transformers", f"hf:{folder}", "transformers")
+    try:
+        with quiet(transformers):
+            model, loading = getattr(transformers, automatic).from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
+            )
+    except Exception as error:  # damaged weights, unknown architectures and odd configurations fail in many types
+        raise ValueError(f"{folder} does not load as {wanted}: {first_line(error)}") from None
+    missing = sorted(loading.get("missing_keys", ()))
+    # transformers would draw them at random and say so in a warning: such a layer has learned nothing.
+    lost = next((name for name in missing if may_lack is None or may_lack not in name), None)
+    if lost is not None:
+        raise ValueError(f"{folder} must hold all weights of {wanted}; {lost} is missing")
+    return model, bool(missing)
 
 
 def _from_torchvision(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:

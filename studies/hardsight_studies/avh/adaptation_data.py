@@ -21,6 +21,7 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import ROOT_VARIABLE
 from hardsight.domains.data import find_domain, in_memory
 from hardsight.engines import backbone
+from hardsight_studies.avh.unseen.training import backbone_features
 
 FEATURES_FOLDER = "frozen-features"
 _BACKBONE_SIZE = 224
@@ -113,7 +114,7 @@ def _make_features(name: str) -> ArrayDataset:
         data = in_memory(domain.subset(places), _BACKBONE_SIZE)
         options = {"shuffle": False, "mean": backbone.BACKBONE_MEAN, "std": backbone.BACKBONE_STD}
         batches = DeviceLoader(data.images, data.labels, batch_size=64, **options)  # type: ignore[arg-type]
-        parts.append((backbone.backbone_features(network, batches, device).cpu(), data.labels, data.ids))
+        parts.append((backbone_features(network, batches, device).cpu(), data.labels, data.ids))
     features, labels, ids = (torch.cat(column) for column in zip(*parts, strict=True))
     return ArrayDataset(
         images=features, labels=labels, ids=ids, class_names=domain.class_names, name=name, split=domain.split

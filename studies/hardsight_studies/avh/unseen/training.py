@@ -1,14 +1,15 @@
 """One training on several domains, not started: network, head, batches, optimiser and what is measured at its end."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from hardsight import models
 from hardsight.datasets import ArrayDataset
@@ -18,13 +19,8 @@ from hardsight.distributed import join_processes, rank_and_count
 from hardsight.domains.batches import RowBatches
 from hardsight.domains.data import fingerprint
 from hardsight.domains.splits import Split
-from hardsight.engines.backbone import (
-    BACKBONE_MEAN,
-    BACKBONE_STD,
-    EfficientNetLite0,
-    Probe,
-    backbone_features,
-)
+from hardsight.engines.backbone import BACKBONE_MEAN, BACKBONE_STD, EfficientNetLite0
+from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
 from hardsight.training import Details, Hooks, Loop, Plan, Steps
@@ -129,6 +125,27 @@ def with_backbone_features(data: ArrayDataset, device: torch.device | str = "cpu
         channels_last=True,
     )  # fmt: skip
     return dataclasses.replace(data, images=backbone_features(backbone, loader, device).cpu())
+
+
+def backbone_features(
+    model: models.Classifier, batches: Iterable[Any], device: torch.device | str
+) -> Float[Tensor, "samples dim"]:
+    """Features of all batches in evaluation mode, float32, on the device."""
+    device = torch.device(device)
+    with evaluating(model.to(device)):
+        return torch.cat([model.forward_features(batch[0].to(device)).float() for batch in batches])
+
+
+class Probe(models.Classifier):
+    """A head alone, on features that something else made: what is trained where the backbone is frozen."""
+
+    def __init__(self, feature_dim: int, num_classes: int, head: models.Head = nn.Linear) -> None:
+        super().__init__()
+        self.feature_dim, self.input_shape = feature_dim, (feature_dim,)
+        self.linear = head(feature_dim, num_classes)
+
+    def forward_features(self, inputs: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+        return inputs
 
 
 class _Feeds:

@@ -164,7 +164,7 @@ def test_bad_content_is_refused(arrays: dict, error: type[Exception], sentence: 
         (pa.table({"features": [[1.0, 2.0], [3.0]]}), "lists of one length"),
         (pa.table({"features": [1.0, 2.0]}), "a list of numbers for each sample; it is double"),
         (pa.table({"features": [[1.0], None]}), "must be filled; 1 of 2 are null"),
-        (pa.table({"features": [[1.0], [None]]}), "1 numbers are null"),
+        (pa.table({"features": [[1.0], [None]]}), "must be filled; 1 of 2 are null"),
         (pa.table({"features": pa.array([], pa.list_(pa.float32()))}), "at least one sample"),
     ],
 )

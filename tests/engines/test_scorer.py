@@ -36,7 +36,7 @@ def samples(count: int, dim: int, classes: int, dtype: torch.dtype) -> tuple[tor
     return features.to(dtype), weight, torch.randint(0, classes, (count,), generator=generator)
 
 
-@pytest.mark.parametrize(("dim", "classes"), [(12, 7), (33, 2), (64, 300)])
+@pytest.mark.parametrize(("dim", "classes"), [(12, 7), (33, 2), (64, 300), (17, 100)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_the_same_bits_in_batches_of_any_size(dim: int, classes: int, dtype: torch.dtype, threads: None) -> None:
     count = 2 * block_rows(classes) + 41
@@ -44,7 +44,7 @@ def test_the_same_bits_in_batches_of_any_size(dim: int, classes: int, dtype: tor
     scorer = Scorer((weight, None), SCORES)
     whole = scorer.score(features, labels)[0]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(1))
-    for number, size in ((1, count), (3, 577), (2, count - 1)):
+    for number, size in ((1, count), (3, 577), (2, count - 1), (4, count)):
         torch.set_num_threads(number)
         parts = [order[start : start + size] for start in range(0, count, size)]
         found = [scorer.score(features[part], labels[part])[0] for part in parts]

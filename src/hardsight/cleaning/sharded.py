@@ -16,7 +16,7 @@ from hardsight.cleaning.columns import direction_of, hardness_values, score_name
 from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.cleaning.issues import PREFERRED, LabelIssues, find_label_issues
 from hardsight.cleaning.labelled import Scored
-from hardsight.engines.shards import read_mark
+from hardsight.engines.shard_jobs import read_mark
 from hardsight.engines.statistics import Orders, ScoreShards, counts, open_score_shards, order_statistics
 from hardsight.files.parquet import Parquet
 from hardsight.names import check_name

@@ -23,14 +23,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
 
-from hardsight.engines.streaming import ScoreColumns, id_column
+from hardsight.engines.rows import check_lists, filled, id_column, matrix_of, tensor_of
+from hardsight.engines.streaming import ScoreColumns
 from hardsight.files import check_unpacked, plain_file
 from hardsight.files.arrays import StoredArray, npz_arrays, tensor_arrays
 from hardsight.files.parquet import Parquet
@@ -287,20 +286,15 @@ def _read_parquet(path: Path) -> dict[str, Any]:
             arrays["features"] = _listed(file, path, rows)
     for name in table.column_names:
         column = table.column(name).combine_chunks()
-        _refuse_gaps(name, column.null_count, len(column), path)
+        filled(column, name, path)
         numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         if _SINGULAR.get(name, name) == "ids":
             arrays[name] = column
         elif numbers:
-            arrays[name] = _tensor(column.to_numpy())
+            arrays[name] = tensor_of(column.to_numpy())
         else:
             raise TypeError(f"{name} of {path} must be numbers; it holds {column.type}")
     return arrays | _head_of(schema, path)
-
-
-def _refuse_gaps(name: str, missing: int, rows: int, path: object) -> None:
-    if missing:
-        raise ValueError(f"column {name!r} of {path} must be filled; {missing} of {rows} are null")
 
 
 def _listed(file: Parquet, path: Path, rows: int) -> StoredFeatures:
@@ -320,46 +314,6 @@ def _matrices(path: Path, field: pa.Field, length: int | None) -> Iterator[Tenso
     with Parquet(path) as file:
         for batch in file.batches(["features"]):
             yield matrix_of(batch.column(0), field, path, length)
-
-
-def is_bfloat16(field: pa.Field) -> bool:
-    """Whether a column's lists hold bfloat16, which Arrow does not know: 16 bits each, and a word in the metadata."""
-    return field.type.value_type == pa.uint16() and (field.metadata or {}).get(b"dtype") == b"bfloat16"
-
-
-def check_lists(field: pa.Field, path: object) -> None:
-    """The column holds a list of numbers for each sample."""
-    kind = field.type
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if not listed or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise ValueError(f"column {field.name!r} of {path} must be a list of numbers for each sample; it is {kind}")
-
-
-def matrix_of(column: pa.Array, field: pa.Field, path: object, length: int | None = None) -> Tensor:
-    """Lists of one length, `length` where that is known, as a matrix."""
-    values = column.flatten()
-    _refuse_gaps(field.name, column.null_count, len(column), path)
-    if values.null_count:
-        raise ValueError(f"column {field.name!r} of {path} must be filled; {values.null_count} numbers are null")
-    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-    if len(lengths) > 1 or length not in (None, *lengths):
-        raise ValueError(f"column {field.name!r} of {path} must have lists of one length; they differ")
-    if is_bfloat16(field):
-        flat = from_dlpack(values.view(pa.int16())).view(torch.bfloat16)
-    elif pa.types.is_floating(values.type) and len(values):
-        # Without a copy: nobody writes into features.
-        flat = from_dlpack(values)
-    else:
-        flat = _tensor(values.to_numpy(zero_copy_only=False))
-    fixed = field.type.list_size if pa.types.is_fixed_size_list(field.type) else 0
-    return flat.reshape(len(column), *(lengths or [length or fixed]))
-
-
-def _tensor(values: np.ndarray) -> Tensor:
-    # Torch knows no unsigned integers of most sizes; Arrow's memory is read-only, which it has no word for.
-    return torch.from_numpy(
-        np.require(values.astype(np.int64) if values.dtype.kind == "u" else values, requirements="W")
-    )
 
 
 def _head_of(schema: pa.Schema, path: Path) -> dict[str, StoredArray]:

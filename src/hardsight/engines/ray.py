@@ -17,7 +17,8 @@ import torch
 from hardsight.claims import claim
 from hardsight.engines.scorer import Scorer as Scorer
 from hardsight.engines.shard_files import Shard
-from hardsight.engines.shards import PAUSE, Job, claim_of, is_finished, tables_of, write_scores
+from hardsight.engines.shard_jobs import Job, is_finished
+from hardsight.engines.shards import PAUSE, claim_of, tables_of, write_scores
 
 # Seconds that a cluster has to answer.
 _PATIENCE = 10

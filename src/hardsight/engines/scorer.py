@@ -9,12 +9,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.engines.files import check_lists, matrix_of, read_head
-from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, score_rows
-from hardsight.hardness.summary import Head
+from hardsight.engines.files import read_head
+from hardsight.engines.rows import LABELS, first_of, rows_of_table, tensor_of
+from hardsight.hardness.scoring import DEFAULT_SCORES, block_head, choose_scores, score_rows
 from hardsight.validation import check_device, check_head, check_labels, check_matrix
-
-LABELS, IDS = ("label", "labels"), ("id", "ids")
 
 
 class Scorer:
@@ -44,18 +42,14 @@ class Scorer:
         weight, bias = head if isinstance(head, tuple) else read_head(head)
         check_head(weight, bias)
         self.device = check_device(device)
-        self.head = Head(weight.to(self.device), None if bias is None else bias.to(self.device))
+        self.dim = weight.shape[1]
+        self.head = block_head(weight.to(self.device), None if bias is None else bias.to(self.device))
         self.features, self.labelled = features, labelled
 
     @property
     def classes(self) -> int:
         """How many classes the head has."""
         return len(self.head.weight)
-
-    @property
-    def dim(self) -> int:
-        """How many features a sample must have."""
-        return self.head.weight.shape[1]
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -85,10 +79,8 @@ class Scorer:
         if not isinstance(batch, pa.Table | pa.RecordBatch):
             raise TypeError(f"batch must be a pyarrow Table or a dictionary of arrays; got {type(batch).__name__}")
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        features, labels = features_of(table, self.features, "the batch"), None
-        if self.labelled and (name := first_of(LABELS, table.column_names)) is not None:
-            labels = labels_of(table, name, "the batch")
-        for field, column in zip(self.fields, self.arrays(*self.score(features, labels)), strict=True):
+        rows = rows_of_table(table, "the batch", self.features, labelled=self.labelled)
+        for field, column in zip(self.fields, self.arrays(*self.score(rows.features, rows.labels)), strict=True):
             table = table.append_column(field, column)
         return table.drop_columns([self.features])
 
@@ -98,48 +90,15 @@ class Scorer:
         return [pa.array(columns[field.name], field.type, mask=mask) for field in self.fields]
 
     def _of_arrays(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        values = np.asarray(_found(batch, self.features))
+        if self.features not in batch:
+            raise ValueError(f"the batch must have a column {self.features!r}; it has {', '.join(batch) or 'none'}")
+        values = np.asarray(batch[self.features])
         if values.dtype == object:
             values = np.stack([np.asarray(one) for one in values]) if len(values) else np.zeros((0, self.dim), "f4")
         labels = None
         if self.labelled and (name := first_of(LABELS, list(batch))) is not None:
-            labels = torch.from_numpy(np.require(batch[name], requirements="W"))
-        columns, usable = self.score(torch.from_numpy(np.require(values, requirements="W")), labels)
+            labels = tensor_of(np.asarray(batch[name]))
+        columns, usable = self.score(tensor_of(values), labels)
         for name, numbers in columns.items():
             numbers[~usable] = -1 if name == "predicted" else np.nan
         return {name: value for name, value in batch.items() if name != self.features} | columns
-
-
-def first_of(names: Sequence[str], columns: Sequence[str]) -> str | None:
-    """The first of these names that is a column."""
-    return next((name for name in names if name in columns), None)
-
-
-def features_of(table: pa.Table, name: str, where: object) -> Tensor:
-    """The column of lists as a matrix of floats."""
-    chunks, field = _found(table, name).chunks, table.schema.field(name)
-    if isinstance(field.type, pa.ExtensionType):
-        chunks, field = [one.storage for one in chunks], field.with_type(field.type.storage_type)
-    check_lists(field, where)
-    matrices = [matrix_of(one, field, where) for one in chunks or [pa.array([], field.type)]]
-    widths = {matrix.shape[1] for matrix in matrices}
-    if len(widths) > 1:
-        raise ValueError(f"column {name!r} of {where} must have lists of one length; they differ")
-    return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
-
-
-def labels_of(table: pa.Table, name: str, where: object) -> Tensor:
-    """The column of classes as numbers."""
-    column = table.column(name)
-    if not pa.types.is_integer(column.type):
-        raise TypeError(f"column {name!r} of {where} must hold classes as whole numbers; it holds {column.type}")
-    if column.null_count:
-        raise ValueError(f"column {name!r} of {where} must be filled; {column.null_count} of {len(column)} are null")
-    return torch.from_numpy(np.require(column.to_numpy().astype(np.int64), requirements="W"))
-
-
-def _found(columns: Any, name: str) -> Any:
-    names = columns.column_names if isinstance(columns, pa.Table) else list(columns)
-    if name not in names:
-        raise ValueError(f"batch must have a column {name!r} of features; it has {', '.join(names) or 'none'}")
-    return columns[name]

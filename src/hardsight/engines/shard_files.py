@@ -15,15 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from torch import Tensor
 
-from hardsight.engines.files import check_lists, is_bfloat16
-from hardsight.engines.scorer import IDS, LABELS, features_of, first_of, labels_of
+from hardsight.engines.rows import (
+    FEATURES,
+    IDS,
+    LABELS,
+    Rows,
+    check_lists,
+    first_of,
+    is_bfloat16,
+    rows_of_arrays,
+    rows_of_table,
+)
 from hardsight.files.arrays import tensor_arrays
 from hardsight.files.parquet import Parquet
 from hardsight.files.refusals import reading
@@ -78,14 +85,6 @@ class Shard:
         return self.name if self.name.endswith(".parquet") else f"{self.name}.parquet"
 
 
-class Rows(NamedTuple):
-    """Some samples of a shard."""
-
-    features: Tensor
-    labels: Tensor | None
-    ids: pa.Array | None
-
-
 def find_shards(address: str | Path, filesystem: pafs.FileSystem | None = None) -> tuple[Source, list[Shard], Layout]:
     """The shards of a folder or a glob in the order of their names, and their layout; one that differs is an error.
 
@@ -132,29 +131,25 @@ def check_unchanged(source: Source, shard: Shard) -> None:
 def read_shard(source: Source, shard: Shard, rows: int) -> Iterator[Rows]:
     """So many samples after others; the last ones are fewer."""
     where = f"shard {shard.name} of {source.address}"
-    waiting: list[pa.Table] = []
-    held = 0
+    if shard.name.endswith(".safetensors"):
+        with _local(source, shard.name) as path:
+            yield from rows_of_arrays(tensor_arrays(path), rows, where)
+        return
     with contextlib.ExitStack() as stack:
-        for table in _tables(source, shard.name, rows, stack):
-            waiting.append(table)
-            held += len(table)
-            if held < rows:
-                continue
-            joined, whole = pa.concat_tables(waiting), held - held % rows
-            for start in range(0, whole, rows):
-                yield _rows(joined.slice(start, rows), where)
-            waiting, held = [joined.slice(whole)], held - whole
-        if held:
-            yield _rows(pa.concat_tables(waiting), where)
+        for table in tables_of_rows(map(pa.Table.from_batches, _batches(source, shard.name, stack)), rows):
+            yield rows_of_table(table, where)
 
 
-def _rows(table: pa.Table, where: str) -> Rows:
-    label, name = first_of(LABELS, table.column_names), first_of(IDS, table.column_names)
-    ids = None if name is None else table.column(name).combine_chunks()
-    if ids is not None and ids.null_count:
-        raise ValueError(f"column {name!r} of {where} must be filled; {ids.null_count} of {len(ids)} are null")
-    labels = None if label is None else labels_of(table, label, where)
-    return Rows(features_of(table, "features", where), labels, ids)
+def tables_of_rows(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """The same rows in tables of so many each; the last one has what is left."""
+    waiting: pa.Table | None = None
+    for table in tables:
+        waiting = table if waiting is None else pa.concat_tables([waiting, table])
+        while len(waiting) >= rows:
+            yield waiting.slice(0, rows)
+            waiting = waiting.slice(rows)
+    if waiting is not None and len(waiting):
+        yield waiting
 
 
 def _opened(address: str) -> tuple[pafs.FileSystem, str]:
@@ -242,43 +237,17 @@ def _described(source: Source, name: str) -> tuple[Layout, int]:
     return Layout(names.get(kind, kind), dim, label, key, None if key is None else str(schema.field(key).type)), rows
 
 
-def _tables(source: Source, name: str, rows: int, stack: contextlib.ExitStack) -> Iterator[pa.Table]:
+def _batches(source: Source, name: str, stack: contextlib.ExitStack) -> Iterator[list[pa.RecordBatch]]:
     """The columns that are looked at, some rows after others."""
-    if name.endswith(".safetensors"):
-        yield from _of_tensors(stack.enter_context(_local(source, name)), rows)
-        return
-    wanted = {"features", *LABELS, *IDS}
+    wanted = (FEATURES, *LABELS, *IDS)
     if name.endswith(".parquet"):
         file = stack.enter_context(_parquet(source, name))
-        batches: Iterable[pa.RecordBatch] = file.batches([one for one in file.schema.names if one in wanted])
-    else:
-        reader = stack.enter_context(_arrow(source, name))
-        names = [one for one in reader.schema.names if one in wanted]
-        numbered = isinstance(reader, pa.RecordBatchFileReader)
-        batches = (reader.get_batch(at) for at in range(reader.num_record_batches)) if numbered else reader
-        batches = (batch.select(names) for batch in batches)
-    for batch in batches:
-        yield pa.Table.from_batches([batch])
-
-
-def _of_tensors(path: Path, rows: int) -> Iterator[pa.Table]:
-    arrays = tensor_arrays(path)
-    keys = [key for key in (first_of(LABELS, list(arrays)), first_of(IDS, list(arrays))) if key]
-    features = arrays["features"]
-    kind = pa.list_(pa.uint16() if features.bfloat16 else pa.from_numpy_dtype(features.dtype), features.shape[1])
-    field = pa.field("features", kind, metadata={"dtype": "bfloat16"} if features.bfloat16 else None)
-    for key in keys:
-        if arrays[key].shape != features.shape[:1]:
-            raise ValueError(f"{key} of {path.name} must be one for each of its {features.shape[0]} samples")
-    others = {key: arrays[key].read() for key in keys}
-    start = 0
-    for piece in features.pieces(rows):
-        values = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(piece).reshape(-1)), type=kind)
-        place = slice(start, start + len(piece))
-        columns = [values, *(pa.array(other[place]) for other in others.values())]
-        fields = [field, *(pa.field(key, column.type) for key, column in zip(keys, columns[1:], strict=True))]
-        yield pa.Table.from_arrays(columns, schema=pa.schema(fields))
-        start += len(piece)
+        yield from ([batch] for batch in file.batches([one for one in file.schema.names if one in wanted]))
+        return
+    reader = stack.enter_context(_arrow(source, name))
+    numbered = isinstance(reader, pa.RecordBatchFileReader)
+    for batch in (reader.get_batch(at) for at in range(reader.num_record_batches)) if numbered else reader:
+        yield [batch.select([one for one in batch.schema.names if one in wanted])]
 
 
 @contextlib.contextmanager

@@ -14,16 +14,16 @@ import hashlib
 import json
 import os
 import pickle
-import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,71 +33,24 @@ import torch
 from torch import Tensor
 
 from hardsight.claims import claim, release_abandoned
-from hardsight.engines.files import read_head
+from hardsight.engines.rows import Rows, id_column
 from hardsight.engines.scorer import Scorer
-from hardsight.engines.shard_files import Layout, Rows, Shard, Source, check_unchanged, find_shards, read_shard
-from hardsight.engines.streaming import id_column, progress_bar
-from hardsight.files.shards import KIND, MANIFEST_FILE
-from hardsight.hardness.scoring import DEFAULT_SCORES, block_rows, choose_scores
-from hardsight.records import atomic_path, read_json, write_json
-from hardsight.validation import check_count, check_head
+from hardsight.engines.shard_files import (
+    Shard,
+    check_unchanged,
+    read_shard,
+    tables_of_rows,
+)
+from hardsight.engines.shard_jobs import CLAIMS, MARK, Job, finished, is_finished, plan, read_mark
+from hardsight.engines.streaming import progress_bar
+from hardsight.hardness.scoring import DEFAULT_SCORES, block_rows
+from hardsight.records import atomic_path
+from hardsight.validation import check_count
 
-_CLAIMS = ".claims"
-_MARK = b"hardsight.shard"
 # Rows of a row group of scores; numbers of features that are read ahead, and how many pieces of them.
-_GROUP, _PIECE, _AHEAD = 1 << 17, 1 << 22, 2
+_GROUP, _PIECE, _AHEAD = 1 << 17, 1 << 20, 2
 # Seconds between two looks at what other processes have done.
 PAUSE = 0.2
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything that a process needs to score a shard."""
-
-    source: Source
-    shards: tuple[Shard, ...]
-    layout: Layout
-    output: Path
-    weight: Tensor
-    bias: Tensor | None
-    scores: tuple[str, ...]
-    labelled: bool
-    device: str
-    threads: int | None = None
-
-    @property
-    def against(self) -> str:
-        """What hardness is measured against."""
-        return "given label" if self.labelled else "predicted class"
-
-    @property
-    def head_hash(self) -> str:
-        """What tells this head from another one."""
-        told = hashlib.sha256()
-        for one in (self.weight, self.bias):
-            told.update(b"-" if one is None else f"{one.dtype} {list(one.shape)}".encode())
-            told.update(b"" if one is None else one.contiguous().view(torch.uint8).numpy().tobytes())
-        return told.hexdigest()
-
-    def manifest(self) -> dict[str, Any]:
-        """What `shards.json` holds."""
-        said: dict[str, Any] = {
-            "kind": KIND,
-            "source": self.source.address,
-            "head": self.head_hash,
-            "classes": len(self.weight),
-            "dim": self.weight.shape[1],
-            "scores": list(self.scores),
-            "hardness_against": self.against,
-            "rows": sum(shard.rows for shard in self.shards),
-            "shards": [asdict(shard) | {"output": shard.output} for shard in self.shards],
-        }
-        return said | {"hash": hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()}
-
-    def mark(self, shard: Shard) -> dict[str, Any]:
-        """What the scores of a shard say they are of. Where ids are counted, they change with the rows before."""
-        said = asdict(shard) if self.layout.id is None else asdict(replace(shard, start=0))
-        return said | {"head": self.head_hash, "scores": list(self.scores), "hardness_against": self.against}
 
 
 @dataclass(frozen=True)
@@ -152,110 +105,14 @@ def score_shards(
             else:
                 _score_here(job, workers or 1, step)
     marks = [read_mark(job.output / shard.output) for shard in job.shards]
-    for left in (job.output / _CLAIMS).glob("*"):
+    for left in (job.output / CLAIMS).glob("*"):
         release_abandoned(left)
     with contextlib.suppress(OSError):
-        (job.output / _CLAIMS).rmdir()
+        (job.output / CLAIMS).rmdir()
     agreeing = sum(mark["agreeing"] for mark in marks) if job.labelled else None
     rows, unusable = sum(shard.rows for shard in job.shards), sum(mark["unusable"] for mark in marks)
     made = len(job.shards) - len(before)
     return Scored(job.output, rows, len(marks), made, len(job.weight), job.against, agreeing, unusable)
-
-
-def plan(
-    source: Path | str,
-    output: Path | str,
-    head: Path | str | tuple[Tensor, Tensor | None],
-    scores: Sequence[str],
-    *,
-    labelled: bool = True,
-    device: torch.device | str = "cpu",
-    filesystem: pafs.FileSystem | None = None,
-) -> Job:
-    """What is to be done, compared with what the folder's manifest says of an earlier run, and written there."""
-    if "://" in str(output):
-        raise ValueError(f"output must be a folder of this machine or one that machines share; got {output}: copy it")
-    names = tuple(one.name for one in choose_scores(scores))
-    weight, bias = head if isinstance(head, tuple) else read_head(head)
-    check_head(weight, bias)
-    found, shards, layout = find_shards(source, filesystem)
-    if layout.dim not in (None, weight.shape[1]):
-        raise ValueError(
-            f"shard {shards[0].name} of {found.address} must have the dim of the head, {weight.shape[1]}; it has "
-            f"{layout.dim}"
-        )
-    output = Path(output)
-    if found.local and Path(found.base).resolve() == output.resolve():
-        raise ValueError(f"output must be another folder than that of the shards; got {output} for both")
-    labelled = labelled and layout.label is not None
-    job = Job(found, tuple(shards), layout, output, weight, bias, names, labelled, str(device))
-    manifest = job.manifest()
-    earlier = _earlier(output)
-    if earlier is not None:
-        _check_same_job(output / MANIFEST_FILE, earlier, manifest)
-    finished(job)
-    if earlier != manifest:
-        write_json(output / MANIFEST_FILE, manifest)
-    return job
-
-
-def _earlier(output: Path) -> Any:
-    if not (output / MANIFEST_FILE).exists():
-        return None
-    earlier = read_json(output / MANIFEST_FILE)
-    if not isinstance(earlier, dict) or earlier.get("kind") != KIND or not isinstance(earlier.get("shards"), list):
-        raise ValueError(
-            f"{output / MANIFEST_FILE} must be a manifest of score shards; it is none: give another folder"
-        )
-    return earlier
-
-
-def _check_same_job(path: Path, earlier: dict[str, Any], manifest: dict[str, Any]) -> None:
-    for name in ("head", "classes", "dim", "scores", "hardness_against"):
-        if earlier.get(name) != manifest[name]:
-            was, now = (json.dumps(one.get(name))[:100] for one in (earlier, manifest))
-            raise ValueError(f"{path} is of another {name}, {was}, not {now}: give another folder for the scores")
-    names = {shard["name"] for shard in manifest["shards"]}
-    for one in earlier["shards"]:
-        if one.get("name") not in names and (path.parent / str(one.get("output"))).exists():
-            raise ValueError(
-                f"shard {one.get('name')} is no longer in {manifest['source']}, and {path.parent} holds its scores: "
-                "bring it back, or remove them"
-            )
-
-
-def finished(job: Job) -> set[str]:
-    """The names of the shards whose scores are there; scores of what a shard was before are an error."""
-    return {shard.name for shard in job.shards if is_finished(job, shard)}
-
-
-def is_finished(job: Job, shard: Shard) -> bool:
-    """Whether the scores of a shard are there."""
-    path = job.output / shard.output
-    try:
-        mark = read_mark(path)
-    except FileNotFoundError:
-        return False
-    for name, value in job.mark(shard).items():
-        if mark.get(name) != value:
-            raise ValueError(
-                f"shard {shard.name} of {job.source.address} has changed since it was scored, {name} from "
-                f"{str(mark.get(name))[:80]} to {str(value)[:80]}: remove {path} to score it again"
-            )
-    return True
-
-
-def read_mark(path: Path) -> dict[str, Any]:
-    """What a file of scores says it is of, and how many of its samples have no scores."""
-    try:
-        # Opened here: pyarrow takes a colon for an address.
-        with path.open("rb") as file:
-            said = json.loads((pq.read_metadata(file).metadata or {})[_MARK])
-        return said if isinstance(said, dict) else {}
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, KeyError, ValueError):
-        raise ValueError(f"{path} must be scores of a shard; it is another file: give another folder") from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -265,7 +122,8 @@ def read_mark(path: Path) -> dict[str, Any]:
 def tables_of(job: Job, shard: Shard, scorer: Scorer) -> Iterator[pa.Table]:
     """The scores of a shard, some samples after others; what is wrong with the shard is said with its name."""
     step = block_rows(scorer.classes)
-    rows = step * max(1, _PIECE // (step * scorer.dim))
+    # A block for each thread, and small: what is read is then still in the processor's cache.
+    rows = step * max(torch.get_num_threads(), _PIECE // (step * scorer.dim), 1)
     start = shard.start
     seen = 0
     try:
@@ -295,7 +153,7 @@ def write_scores(job: Job, shard: Shard, tables: Iterable[pa.Table]) -> None:
     unusable = agreeing = 0
     with atomic_path(job.output / shard.output) as draft, contextlib.ExitStack() as stack:
         writer = None
-        for table in _groups(tables):
+        for table in map(pa.Table.combine_chunks, tables_of_rows(tables, _GROUP)):
             if writer is None:
                 writer = stack.enter_context(pq.ParquetWriter(draft, table.schema, compression="zstd"))
             unusable += table.column("predicted").null_count
@@ -305,52 +163,16 @@ def write_scores(job: Job, shard: Shard, tables: Iterable[pa.Table]) -> None:
         if writer is None:
             raise ValueError(f"shard {shard.name} of {job.source.address} must hold at least one sample; it holds none")
         said = job.mark(shard) | {"unusable": unusable, "agreeing": agreeing}
-        writer.add_key_value_metadata({_MARK.decode(): json.dumps(said)})
-
-
-def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of `_GROUP` rows each."""
-    waiting: pa.Table | None = None
-    for table in tables:
-        waiting = table if waiting is None else pa.concat_tables([waiting, table])
-        while len(waiting) >= _GROUP:
-            yield waiting.slice(0, _GROUP).combine_chunks()
-            waiting = waiting.slice(_GROUP)
-    if waiting is not None and len(waiting):
-        yield waiting.combine_chunks()
+        writer.add_key_value_metadata({MARK.decode(): json.dumps(said)})
 
 
 def _read_ahead(rows: Iterator[Rows]) -> Iterator[Rows]:
     """The same, read by another thread while this one computes."""
-    ready: queue.Queue[Rows | BaseException | None] = queue.Queue(_AHEAD)
-    stop = threading.Event()
-
-    def put(item: Rows | BaseException | None) -> None:
-        while not stop.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return
-
-    def read() -> None:
-        try:
-            for one in rows:
-                put(one)
-                if stop.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as reader:
+        ahead = deque(reader.submit(next, rows, None) for _ in range(_AHEAD))
+        while (piece := ahead.popleft().result()) is not None:
+            ahead.append(reader.submit(next, rows, None))
+            yield piece
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -359,7 +181,7 @@ def _read_ahead(rows: Iterator[Rows]) -> Iterator[Rows]:
 
 def claim_of(job: Job, shard: Shard) -> Path:
     """The claim on a shard."""
-    return job.output / _CLAIMS / hashlib.sha256(shard.output.encode()).hexdigest()[:32]
+    return job.output / CLAIMS / hashlib.sha256(shard.output.encode()).hexdigest()[:32]
 
 
 def _score_here(job: Job, workers: int, step: Callable[[int], None]) -> None:

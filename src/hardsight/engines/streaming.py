@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.engines.preprocessing import Inputs
+from hardsight.engines.rows import IDS, LABELS, NO_IDS, first_of, id_column
 from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
@@ -21,8 +22,6 @@ from hardsight.heads import Seen, evaluating, observe, unwrap
 from hardsight.records import check_ids
 from hardsight.validation import check_device, check_finite, check_head, check_labels
 
-_LABEL_KEYS = ("labels", "label")
-_ID_KEYS = ("ids", "id")
 _ONE_SAMPLE = (
     "loader must yield batches, as a DataLoader does; got single samples, as a data set has them: put it into a "
     "torch.utils.data.DataLoader"
@@ -151,29 +150,6 @@ class ScoreColumns:
         return pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
 
 
-_NO_IDS = "ids must be text, or whole numbers that fit 64 bits with one sign"
-
-
-def id_column(ids: Any) -> pa.Array:
-    """Ids as Arrow holds them: hashes of 64 bits, which it would reject as int64, without their sign."""
-    values = ids.tolist() if isinstance(ids, Tensor) else ids
-    for kind in (None, pa.uint64()):
-        try:
-            column = values if isinstance(values, pa.Array) else pa.array(values, kind)
-            break
-        except (OverflowError, pa.ArrowException):
-            continue
-    else:
-        raise ValueError(_NO_IDS)
-    wide = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
-    if not pa.types.is_integer(column.type) and not pa.types.is_floating(column.type):
-        return column
-    try:
-        return column.cast(wide)
-    except pa.ArrowInvalid:
-        return column
-
-
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     """The ids of all batches, hashes and small numbers in one type."""
     kinds = {part.type for part in parts}
@@ -181,7 +157,7 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
         try:
             parts = [part.cast(pa.uint64()) for part in parts]
         except pa.ArrowException:
-            raise ValueError(_NO_IDS) from None
+            raise ValueError(NO_IDS) from None
     joined = pa.chunked_array(parts).combine_chunks()
     # Arrow keeps text of more than two gigabytes in pieces.
     return joined if isinstance(joined, pa.Array) else pa.concat_arrays([one.cast(pa.large_string()) for one in parts])
@@ -193,10 +169,10 @@ def _take_apart(batch: Any, device: torch.device, dtype: torch.dtype) -> tuple[A
     Arrays become tensors of the model's `dtype`: NumPy's usual numbers are double.
     """
     if isinstance(batch, Mapping):
-        labels = next((batch[key] for key in _LABEL_KEYS if key in batch), None)
-        ids = next((batch[key] for key in _ID_KEYS if key in batch), None)
-        rest = {key: value for key, value in batch.items() if key not in (*_LABEL_KEYS, *_ID_KEYS)}
-        inputs: Any = {key: _moved(value, device, dtype) for key, value in rest.items()}
+        label, key = first_of(LABELS[::-1], list(batch)), first_of(IDS[::-1], list(batch))
+        labels, ids = (None if name is None else batch[name] for name in (label, key))
+        rest = {name: value for name, value in batch.items() if name not in (*LABELS, *IDS)}
+        inputs: Any = {name: _moved(value, device, dtype) for name, value in rest.items()}
     elif isinstance(batch, Tensor | np.ndarray):
         inputs, labels, ids = _moved(batch, device, dtype), None, None
     elif isinstance(batch, tuple | list) and 1 <= len(batch) <= 3 and isinstance(batch[0], Tensor | np.ndarray):

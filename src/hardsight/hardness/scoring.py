@@ -1,11 +1,15 @@
 """`score`: any of the registered scores for a whole data set, in chunks; and `score_rows`, which is the same in parts.
 
-A matrix product rounds a row otherwise among few rows than among many. In `score_rows` every product has as many rows,
-the last ones zeros where there are no more samples: so shards, batches and processes of any number agree to the bit.
+A matrix product rounds a row otherwise among few rows than among many, by several threads than by one, and where a row
+does not begin with a register of the processor. In `score_rows` every product has as many rows, the last ones zeros
+where there are no more samples, is made by one thread, and of rows that fill registers: so shards, batches, threads and
+processes of any number agree to the bit.
 """
 
+import contextlib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +27,8 @@ from hardsight.validation import check_count, check_features_and_weight, check_f
 DEFAULT_SCORES = ("avh", "confidence", "norm")
 # Elements of one block (samples x classes), and bounds of its samples.
 _ELEMENTS, _FEWEST, _MOST = 2**20, 64, 4096
+# A row's numbers are a multiple of these.
+_REGISTER = 16
 
 
 def score(
@@ -102,6 +108,11 @@ def block_rows(classes: int) -> int:
     return max(_FEWEST, min(_MOST, 1 << (max(1, _ELEMENTS // classes).bit_length() - 1)))
 
 
+def block_head(weight: Tensor, bias: Tensor | None) -> Head:
+    """The head of `score_rows`: its rows fill registers."""
+    return Head(_filled(weight, len(weight)), bias)
+
+
 @torch.no_grad()
 def score_rows(
     features: Tensor, head: Head, labels: Tensor | None, chosen: Sequence[Score]
@@ -113,27 +124,58 @@ def score_rows(
     rows = block_rows(len(head.weight))
     columns: dict[str, Tensor] = {}
     usable, extreme = (torch.full((len(features),), value, device=features.device) for value in (True, False))
-    for start in range(0, max(1, len(features)), rows):
-        place = slice(start, start + rows)
-        # Widened a block at a time, while it is in the cache.
-        block = widen(features[place].detach()).to(head.weight.dtype)
-        norms = torch.linalg.vector_norm(block, dim=1)
-        odd = ~((norms > SAFE_NORMS[0]) & (norms < SAFE_NORMS[1]))
-        if bool(odd.any()):
-            usable[place] = block.isfinite().all(1)
-            # These are multiplied in another way, with all that are in their block: apart from the others.
-            extreme[place] = odd & usable[place] & (block != 0).any(1)
-            block = block.masked_fill(odd.unsqueeze(1), 0.0)
-        found = _of_block(block, head, None if labels is None else labels[place], chosen, rows)
-        columns = columns or {name: values.new_empty(len(features)) for name, values in found.items()}
+
+    def put(places: slice | Tensor, block: Tensor, by: Head) -> None:
+        found = _of_block(block, by, None if labels is None else labels[places], chosen, rows)
         for name, values in found.items():
-            columns[name][place] = values
-    for places in extreme.nonzero().squeeze(1).split(rows):
-        block = widen(features[places].detach()).to(head.weight.dtype)
-        found = _of_block(block, head, None if labels is None else labels[places], chosen, rows)
-        for name, values in found.items():
+            if name not in columns:
+                columns[name] = values.new_empty(len(features))
             columns[name][places] = values
+
+    def score_blocks(starts: Sequence[int], by: Head) -> None:
+        for start in starts:
+            place = slice(start, start + rows)
+            # Widened a block at a time, while it is in the cache.
+            block = widen(features[place].detach()).to(by.weight.dtype)
+            norms = torch.linalg.vector_norm(block, dim=1)
+            odd = ~((norms > SAFE_NORMS[0]) & (norms < SAFE_NORMS[1]))
+            if bool(odd.any()):
+                usable[place] = block.isfinite().all(1)
+                # These are multiplied in another way, with all that are in their block: apart from the others.
+                extreme[place] = odd & usable[place] & (block != 0).any(1)
+                block = block.masked_fill(odd.unsqueeze(1), 0.0)
+            put(place, block, by)
+
+    starts = range(0, max(1, len(features)), rows)
+    with _one_thread_a_product(features.device) as threads:
+        # The first one alone: it makes the columns.
+        score_blocks(starts[:1], head)
+        parts = [starts[1 + at :: threads] for at in range(min(threads, len(starts) - 1))]
+        if len(parts) > 1:
+            # What a head computes in is one thread's.
+            heads = [head, *(Head(head.weight, head.bias) for _ in parts[1:])]
+            with ThreadPoolExecutor(len(parts), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                list(pool.map(torch.no_grad()(score_blocks), parts, heads))
+        elif parts:
+            score_blocks(parts[0], head)
+        if bool(extreme.any()):
+            for places in extreme.nonzero().squeeze(1).split(rows):
+                put(places, widen(features[places].detach()).to(head.weight.dtype), head)
     return columns, usable
+
+
+@contextlib.contextmanager
+def _one_thread_a_product(device: torch.device) -> Iterator[int]:
+    """Several blocks at once instead, as many as torch may have threads."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield 1
+        return
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _of_block(
@@ -141,8 +183,13 @@ def _of_block(
 ) -> dict[str, Tensor]:
     """`predicted` and the scores of at most `rows` samples, from a product of so many."""
     parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
-    missing = rows - len(features)
-    given = None if labels is None else F.pad(labels, (0, missing))
-    summary = summarise_chunk(F.pad(features, (0, 0, 0, missing)), head, given, parts)
+    given = None if labels is None else F.pad(labels, (0, rows - len(labels)))
+    summary = summarise_chunk(_filled(features, rows), head, given, parts)
     found = {"predicted": summary.predicted, **scores_of_summary(summary, chosen)}
     return {name: values[: len(features)] for name, values in found.items()}
+
+
+def _filled(matrix: Tensor, rows: int) -> Tensor:
+    """With zeros below, as many rows as a block has, and beside them, to the end of a register."""
+    beside, below = -matrix.shape[1] % _REGISTER, rows - len(matrix)
+    return F.pad(matrix, (0, beside, 0, below)) if beside or below else matrix

@@ -2,12 +2,21 @@
 
 Parquet shards of 512 float16 features and a label each are written, without a dictionary and uncompressed: of float16
 the dictionary of Parquet's default takes four times as long to decode. Each round scores, one after the other, with one
-thread for each process: some of the same rows in memory (`Scorer`), the shards by one worker and by two, and
-by Ray with one actor (`--engine ray`, and `map_batches` beside one processor for reading). Rates are rows a second of
-wall time, and rows a second of processor time, which a busy machine disturbs less. Memory is the most that the first
-worker held, and how much of it was not there once its libraries had scored a few rows.
+computing thread for each process, on two processors:
 
-    python benchmarks/shards.py [--rows 10000000] [--rounds 3] [--no-ray] [--save]
+| part | what is scored |
+|---|---|
+| memory | some of the same rows in memory (`Scorer`), on one processor |
+| alone | the shards by one worker that is kept on one processor, reading included |
+| 1 | the shards by one worker, whose reading thread has the second processor |
+| 2 | the shards by two workers |
+| ray, map_batches | by one actor of `--engine ray`, and by one of Ray Data beside one processor for reading |
+
+Two workers have twice the processors of the one that is alone, and no more than the one that reads on the second. Rates
+are rows a second of wall time, and of processor time, which a busy machine disturbs less. Memory is the most that the
+first worker held, and how much of it was not there once its libraries had scored a few rows.
+
+    python benchmarks/shards.py [--rows 10000000] [--rounds 3] [--no-ray] [--data FOLDER] [--save]
 """
 
 import argparse
@@ -81,7 +90,6 @@ def in_memory(folder: Path) -> int:
 
 def shards(folder: Path, workers: int, engine: str) -> int:
     """Score all shards, once some rows are scored, so that libraries are loaded."""
-    torch.set_num_threads(1)
     Scorer(folder / "head.safetensors", SCORES).score(torch.randn(9000, DIM), torch.zeros(9000, dtype=torch.int64))
     before = most_held()
     out = folder / "out"
@@ -121,7 +129,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 def measure(folder: Path, rounds: int, with_ray: bool) -> dict[str, Any]:
     """All parts in turn, each in a process of its own."""
-    parts = ["memory", "1", "2", *(["ray", "map_batches"] if with_ray else [])]
+    parts = ["memory", "alone", "1", "2", *(["ray", "map_batches"] if with_ray else [])]
     found: dict[str, list[dict[str, float]]] = {part: [] for part in parts}
     for turn in range(rounds):
         for part in parts:
@@ -138,7 +146,11 @@ def measure(folder: Path, rounds: int, with_ray: bool) -> dict[str, Any]:
             rates[part]["MiB at most"] = max(run["mib"] for run in runs)
             rates[part]["MiB grown at most"] = max(run["mib_grown"] for run in runs)
     wall = {part: statistics.median(run["rows"] / run["wall"] for run in runs) for part, runs in found.items()}
-    ratios = {"one worker to memory": wall["1"] / wall["memory"], "two workers to one": wall["2"] / wall["1"]}
+    ratios = {
+        "one worker to memory": wall["1"] / wall["memory"],
+        "two workers to one alone": wall["2"] / wall["alone"],
+        "two workers to one": wall["2"] / wall["1"],
+    }
     ratios |= {f"{part} to one worker": wall[part] / wall["1"] for part in ("ray", "map_batches") if part in wall}
     return {"rates": rates, "ratios": ratios}
 
@@ -148,23 +160,29 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-ray", action="store_true")
+    parser.add_argument("--data", type=Path, help="Where the shards are, or are written to stay. [default: nowhere]")
     parser.add_argument("--save", action="store_true", help="Record the result in benchmarks/results.")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.part in ("memory", "alone"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if arguments.part == "memory":
         return in_memory(arguments.folder)
     if arguments.part == "map_batches":
         return map_batches(arguments.folder)
     if arguments.part:
         engine = "ray" if arguments.part == "ray" else "local"
-        return shards(arguments.folder, 1 if engine == "ray" else int(arguments.part), engine)
+        return shards(arguments.folder, 2 if arguments.part == "2" else 1, engine)
     device = torch.device("cpu")
     record = about("shards", device, pyarrow=pa.__version__, numpy=np.__version__)
-    with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), arguments.rows)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.data or Path(scratch)
+        if not (folder / "in").exists():
+            write(folder, arguments.rows)
         record |= {"rows": arguments.rows, "dim": DIM, "classes": CLASSES, "rounds": arguments.rounds}
-        record |= measure(Path(folder), arguments.rounds, not arguments.no_ray)
+        record |= measure(folder, arguments.rounds, not arguments.no_ray)
     print(json.dumps(record["ratios"], indent=2))
     if arguments.save:
         print(save(record, device))

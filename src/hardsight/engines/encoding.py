@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -46,13 +46,22 @@ def features_of_images(
         on = check_device(device or "cpu")
         batches = PreparedBatches(images, wanted, _AT_ONCE, workers, labelled=False)
         batches.first()
-        rows = _Rows(len(images))
+        found: Tensor | None = None
         with evaluating(encoder.model.to(on)), progress_bar(batches, progress, "encoding") as step:
             for pixels, _, ids in batches:
-                with _taking(backbone, pixels):
-                    rows.put([place.pop(one) for one in ids.tolist()], encoder.encode(pixels.to(on)))
+                try:
+                    features = encoder.encode(pixels.to(on))
+                except torch.OutOfMemoryError:
+                    raise
+                except (RuntimeError, ValueError, AssertionError) as error:
+                    raise ValueError(
+                        f"backbone must take images of {list(pixels.shape[2:])} pixels, or size be another; {backbone} "
+                        f"ended in: {reason_of(error)}"
+                    ) from None
+                found = _put(found, len(images), [place.pop(one) for one in ids.tolist()], features)
                 step(1)
-        return rows.features(), dict(zip(place, batches.skipped, strict=False))
+        assert found is not None
+        return found, dict(zip(place, batches.skipped, strict=False))
 
     return _cached(cache, _key(backbone, str(size), _said_of(images)), compute)
 
@@ -74,13 +83,14 @@ def features_of_texts(
         order = sorted((at for at, text in enumerate(texts) if text is not None), key=lambda at: len(texts[at] or ""))
         if not order:
             raise ValueError(f"text must be filled for at least one sample; got {len(texts)}, none of them filled")
-        parts = [order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE)]
-        rows = _Rows(len(texts))
-        with evaluating(encoder.model.to(on)), progress_bar(parts, progress, "encoding") as step:
-            for part in parts:
-                rows.put(part, encoder.encode([str(texts[at]) for at in part]))
+        batches = [order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE)]
+        found: Tensor | None = None
+        with evaluating(encoder.model.to(on)), progress_bar(batches, progress, "encoding") as step:
+            for batch in batches:
+                found = _put(found, len(texts), batch, encoder.encode([str(texts[at]) for at in batch]))
                 step(1)
-        return rows.features(), {}
+        assert found is not None
+        return found, {}
 
     digest = hashlib.sha256()
     for text in texts:
@@ -88,33 +98,12 @@ def features_of_texts(
     return _cached(cache, _key(backbone, digest.hexdigest()), compute)[0]
 
 
-@contextlib.contextmanager
-def _taking(backbone: str, pixels: Tensor) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, AssertionError) as error:
-        raise ValueError(
-            f"backbone must take images of {list(pixels.shape[2:])} pixels, or size be another; {backbone} ended in: "
-            f"{reason_of(error)}"
-        ) from None
-
-
-class _Rows:
-    """Features of samples as they come, in their places; what never comes is NaN."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples, self.found = samples, torch.empty(0)
-
-    def put(self, places: list[int], features: Tensor) -> None:
-        features = features.float().cpu()
-        if not len(self.found):
-            self.found = torch.full((self.samples, features.shape[1]), torch.nan)
-        self.found[places] = features
-
-    def features(self) -> Tensor:
-        return self.found
+def _put(found: Tensor | None, samples: int, places: list[int], features: Tensor) -> Tensor:
+    """Features in the places of their samples, among others; what never comes is NaN."""
+    features = features.float().cpu()
+    found = torch.full((samples, features.shape[1]), torch.nan) if found is None else found
+    found[places] = features
+    return found
 
 
 def _key(backbone: str, *said: str) -> str:

@@ -180,8 +180,7 @@ def _with_facts(
     table: pa.Table, images: Images, names: Sequence[str] | None, said: Mapping[str, str], skipped: Sequence[str]
 ) -> pa.Table:
     rows = _rows_of(images, table.column("id").to_pylist())
-    if isinstance(images, FileDataset):
-        table = table.append_column("path", pa.array([images.paths[at] for at in rows]))
+    table = with_paths(table, images)
     if images.domains is not None:
         domains = [images.domain_names[number] for number in images.domains[rows].tolist()]
         table = table.append_column("domain", pa.array(domains))

@@ -83,14 +83,13 @@ def match_classes(
     name, outputs = _look_at_head(loaded.model, image, head)
     if not labelled:
         return Matched(loaded.model, name, None, loaded.class_names)
-    names = tuple(class_names)
+    names, known = tuple(class_names), _numbers(loaded.class_names)
     if classes is not None:
         unknown = sorted(set(classes) - set(names))
         if unknown:
             raise ValueError(f"classes must be named as the data names them, {_few(names)}; got {unknown[0]!r}")
-        rows = tuple(_rows(one, classes, loaded.class_names, outputs) for one in names)
-        return Matched(loaded.model, name, rows, names)
-    known, wanted = _numbers(loaded.class_names), [_plain(each) for each in names]
+        return Matched(loaded.model, name, tuple(_rows(one, classes, known, outputs) for one in names), names)
+    wanted = [_plain(each) for each in names]
     if len(names) == outputs and wanted == [_plain(each) for each in loaded.class_names or ()]:
         return Matched(loaded.model, name, None, names)
     if known and all(each in known for each in wanted):
@@ -113,8 +112,7 @@ def match_classes(
 
 
 def _look_at_head(model: nn.Module, image: Tensor, head: str | None) -> tuple[str, int]:
-    parameter = next(model.parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
     with torch.no_grad(), observe(model, head) as seen:
         try:
             model(image.unsqueeze(0).to(device))
@@ -128,26 +126,16 @@ def _look_at_head(model: nn.Module, image: Tensor, head: str | None) -> tuple[st
         return seen.name, len(seen.weight)
 
 
-def _rows(one: str, classes: Groups, model_names: Sequence[str] | None, outputs: int) -> tuple[int, ...]:
-    if one not in classes:
-        raise ValueError(f"classes must say what each class of the data means; {one!r} is missing")
-    meant = classes[one]
-    members = [*meant] if isinstance(meant, list | tuple) else [meant]
-    if not members:
+def _rows(one: str, classes: Groups, known: Mapping[str, list[int]], outputs: int) -> tuple[int, ...]:
+    meant = classes.get(one, ())
+    members = meant if isinstance(meant, list | tuple) else (meant,)
+    found = [_only(known, at) if isinstance(at, str) and _plain(at) in known else at for at in members]
+    if not found or not all(type(at) is int and 0 <= at < outputs for at in found):
         raise ValueError(
-            f"classes must name at least one of the model's classes for each of the data's; {one!r} has none"
+            f"classes must list, for each class of the data, numbers or names of the model's {outputs} classes; for "
+            f"{one!r} got {meant!r}"
         )
-    known = _numbers(model_names)
-    found = []
-    for member in members:
-        at = member
-        if isinstance(member, str):
-            at = _only(known, member) if _plain(member) in known else None
-        if at is None or isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < outputs:
-            spelled = "a number" if not model_names else "a number or a name"
-            raise ValueError(f"classes must be {spelled} of the model's {outputs} classes; for {one!r} got {member!r}")
-        found.append(at)
-    return tuple(found)
+    return tuple(int(at) for at in found)
 
 
 def _numbers(names: Sequence[str] | None) -> dict[str, list[int]]:

@@ -32,7 +32,8 @@ def score_on_ray(job: Job, workers: int | None, address: str | None, step: Calla
         count = min(workers or int(ray.cluster_resources().get(kind, 1)), len(waiting))
         options = {"num_cpus": 1, "num_gpus": int(kind == "GPU"), "max_restarts": -1, "max_task_retries": -1}
         shared = ray.put(job)
-        actors = [ray.remote(**options)(_Actor).remote(shared) for _ in range(count)]
+        # Each has a further shard to go on with while the scores of one are written.
+        actors = [ray.remote(**options)(_Actor).remote(shared) for _ in range(count)] * 2
         running: dict[Any, tuple[Shard, Any, contextlib.ExitStack]] = {}
         while waiting or running:
             for shard in list(waiting):

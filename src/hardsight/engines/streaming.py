@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def score_model(
     chosen = choose_scores(scores)
     unwrap(model)  # rejects what is no model
     check_loader(loader)
-    home = _device_of(model)
+    home = next((one.device for one in model.parameters()), torch.device("cpu"))
     device = check_device(home if device is None else device)
     # Quantised models and those spread over several devices must not be moved, and reject it.
     moved = device != home
@@ -76,8 +77,10 @@ def score_model(
                 if compared is not None:
                     compared.add(inputs)
                 with taking(inputs, number, dtype):
-                    _call(model, inputs)
-                prepared = prepared or _prepared(seen)
+                    model(**inputs) if isinstance(inputs, dict) else model(inputs)
+                if prepared is None:
+                    check_head(seen.weight, seen.bias)
+                    prepared = Head(seen.weight, seen.bias)
                 columns.add(_summarise(seen, prepared, labels, parts, number), labels is not None, ids)
                 step(1)
     finally:
@@ -86,11 +89,6 @@ def score_model(
     if compared is not None and (sentence := compared.sentence()):
         warnings.warn(sentence, stacklevel=2)
     return columns.table(chosen)
-
-
-def _prepared(seen: Seen) -> Head:
-    check_head(seen.weight, seen.bias)
-    return Head(seen.weight, seen.bias)
 
 
 def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozenset[Part], batch: int) -> ClassSummary:
@@ -186,7 +184,10 @@ def _take_apart(batch: Any, device: torch.device, dtype: torch.dtype) -> tuple[A
         raise TypeError(
             f"loader must yield images, (images, labels), (images, labels, ids) or a dictionary; got {kind}"
         )
-    return inputs, None if labels is None else _whole_numbers(labels, device), ids
+    try:
+        return inputs, None if labels is None else torch.as_tensor(labels, device=device), ids
+    except (TypeError, ValueError):
+        raise TypeError(f"labels must be whole numbers; got {type(labels).__name__}") from None
 
 
 def _moved(values: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -196,25 +197,6 @@ def _moved(values: Any, device: torch.device, dtype: torch.dtype) -> Any:
         values = torch.from_numpy(values if values.flags.writeable else values.copy())
         values = values.to(dtype) if values.is_floating_point() else values
     return values.to(device) if isinstance(values, Tensor) else values
-
-
-def _whole_numbers(labels: Any, device: torch.device) -> Tensor:
-    try:
-        return torch.as_tensor(labels, device=device)
-    except (TypeError, ValueError):
-        raise TypeError(f"labels must be whole numbers; got {type(labels).__name__}") from None
-
-
-def _call(model: nn.Module, inputs: Any) -> None:
-    if isinstance(inputs, dict):
-        model(**inputs)
-    else:
-        model(inputs)
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    parameter = next(model.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
 
 
 @contextmanager
@@ -227,15 +209,8 @@ def progress_bar(loader: Iterable[Any], wanted: bool | None, title: str = "scori
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=_batches(loader))
+        task = bar.add_task(title, total=length_hint(loader) or None)
         yield lambda batches: bar.advance(task, batches)
-
-
-def _batches(loader: Iterable[Any]) -> int | None:
-    try:
-        return len(loader)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def check_loader(loader: Iterable[Any]) -> None:
@@ -269,9 +244,17 @@ def taking(inputs: Any, batch: int, dtype: torch.dtype) -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, AssertionError, IndexError) as error:
-        raise ValueError(
-            f"loader must yield batches that the model takes; {_advice(inputs, batch, dtype, error)}"
-        ) from error
+        reason = reason_of(error)
+        if not isinstance(inputs, Tensor):
+            advice = f"batch {batch}, a dictionary of {', '.join(map(str, inputs)) or 'nothing'}, ended in: {reason}"
+        elif inputs.dtype != dtype and ("type" in reason or "not implemented" in reason):
+            floats = "floats as in its training, most often images.float() / 255"
+            wanted = f"images.to({dtype})" if inputs.is_floating_point() else floats
+            advice = f"batch {batch} is of {inputs.dtype}, the model of {dtype}: give {wanted}"
+        else:
+            shape = list(inputs.shape)
+            advice = f"give the shape of its training, for batch {batch} of shape {shape} ended in: {reason}"
+        raise ValueError(f"loader must yield batches that the model takes; {advice}") from error
 
 
 def reason_of(error: Exception) -> str:
@@ -280,14 +263,3 @@ def reason_of(error: Exception) -> str:
     if "does not require grad" in reason:
         return "its forward takes derivatives, which needs `with torch.enable_grad():` around them there"
     return reason
-
-
-def _advice(inputs: Any, batch: int, dtype: torch.dtype, error: Exception) -> str:
-    reason = reason_of(error)
-    if not isinstance(inputs, Tensor):
-        return f"batch {batch}, a dictionary of {', '.join(map(str, inputs)) or 'nothing'}, ended in: {reason}"
-    if inputs.dtype != dtype and ("type" in reason or "not implemented" in reason):
-        floats = "floats as in its training, most often images.float() / 255"
-        wanted = f"images.to({dtype})" if inputs.is_floating_point() else floats
-        return f"batch {batch} is of {inputs.dtype}, the model of {dtype}: give {wanted}"
-    return f"give the shape of its training, for batch {batch} of shape {list(inputs.shape)} ended in: {reason}"

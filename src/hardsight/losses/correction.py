@@ -55,7 +55,13 @@ def backward_correction_loss(rows: Rows, transition: Float[Tensor, "classes clas
     return _backward(rows, _inverse(transition))
 
 
-_corrected_by_inverse = on_rows(_backward)
+class _ByMatrix(LossModule):
+    transition: Tensor
+
+    def __init__(self, transition: Tensor, **settings: Any) -> None:
+        check_transition(transition)
+        super().__init__(**settings)
+        self.register_buffer("transition", transition.detach().clone())
 
 
 def _symmetric(sizes: Sizes) -> dict[str, Tensor]:
@@ -69,15 +75,8 @@ def _symmetric(sizes: Sizes) -> dict[str, Tensor]:
     options=_symmetric,
     class_squares=("transition",),
 )
-class ForwardCorrection(LossModule, of=forward_correction_loss):
+class ForwardCorrection(_ByMatrix, of=forward_correction_loss):
     """`forward_correction_loss` with its matrix, which is saved with the state."""
-
-    transition: Tensor
-
-    def __init__(self, transition: Tensor, **settings: Any) -> None:
-        check_transition(transition)
-        super().__init__(**settings)
-        self.register_buffer("transition", transition.detach().clone())
 
 
 @registered(
@@ -88,16 +87,11 @@ class ForwardCorrection(LossModule, of=forward_correction_loss):
     low=-math.inf,
     class_squares=("transition", "inverse"),
 )
-class BackwardCorrection(LossModule, of=_corrected_by_inverse):
+class BackwardCorrection(_ByMatrix, of=on_rows(_backward)):
     """`backward_correction_loss` with its matrix and the inverse, saved with the state."""
 
-    transition: Tensor
-    inverse: Tensor
-
     def __init__(self, transition: Tensor, **settings: Any) -> None:
-        check_transition(transition)
-        super().__init__(**settings)
-        self.register_buffer("transition", transition.detach().clone())
+        super().__init__(transition, **settings)
         self.register_buffer("inverse", _inverse(self.transition))
 
 

@@ -195,8 +195,8 @@ def sum_slack(probabilities: Tensor) -> float:
     return max(1e-4, 2 * torch.finfo(probabilities.dtype).eps)
 
 
-def check_weight(features: Tensor, weight: Tensor) -> None:
-    """Raise where class weights do not fit the features."""
+def check_weight(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Raise where class weights and bias do not fit the features or each other."""
     check_floating(features, "features")
     if not features.shape[-1:].numel():
         raise ValueError(f"features must have a dim of at least 1; got shape {list(features.shape)}")
@@ -204,11 +204,6 @@ def check_weight(features: Tensor, weight: Tensor) -> None:
         raise ValueError(
             f"weight must be [classes, dim] with the features' dim {features.shape[-1]}; got {list(weight.shape)}"
         )
-
-
-def check_head(features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Raise where class weights and bias do not fit the features or each other."""
-    check_weight(features, weight)
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias must be one number for each of the {len(weight)} classes; got {list(bias.shape)}")
 

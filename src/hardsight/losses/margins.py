@@ -19,6 +19,7 @@ from hardsight.losses.inputs import (
     check_weight,
 )
 from hardsight.losses.registry import LossModule, NotNegative, checked, registered
+from hardsight.names import check_name
 
 MARGINS = ("normface", "cosface", "arcface", "sphereface")
 
@@ -174,8 +175,7 @@ class SphereFace(MarginLoss, of=margin_loss, fixed={"kind": "sphereface"}, scale
 
 
 def _check_margin(kind: str, margin: float | int) -> None:
-    if kind not in MARGINS:
-        raise ValueError(f"kind must be one of {', '.join(MARGINS)}; got {kind!r}")
+    check_name("kind", kind, MARGINS)
     if kind == "normface" and margin != 0:
         raise ValueError(f"margin must be 0 for normface, which has none; got {margin!r}")
     if kind == "sphereface" and margin not in range(1, 9):

@@ -25,9 +25,9 @@ from hardsight.losses.inputs import (
     Rows,
     as_rows,
     by_rows,
-    check_head,
     check_range,
     check_reduction,
+    check_weight,
     labels_of,
     reduce,
     weight_of,
@@ -160,7 +160,7 @@ def linear_gradient_rescaling(
         if bias is not None:
             raise ValueError("bias must be None with a ShardedHead, which has its own; got a tensor")
         return rescaled_of_shards(weight, features, labels, **chosen._asdict())
-    check_head(features, weight, bias)
+    check_weight(features, weight, bias)
     if not chooses_fused(chosen.fused, features, weight, unless=_linear_obstacle(chosen)):
         with full_precision(features):
             logits = widen(features) @ widen(weight).T

@@ -1,5 +1,6 @@
 """`hardsight score`: both forms end to end, the summary, and one sentence with exit code 2 for every bad input."""
 
+import io
 import json
 import os
 import sys
@@ -10,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 from hardsight.cli.score import score
 from hardsight.engines.files import ENDINGS, write_features
+from hardsight.explorer.answers import Answers
 
 app = typer.Typer()
 app.command()(score)
@@ -89,6 +92,32 @@ def test_what_the_model_does_not_say_is_said(photos: Path, tmp_path: Path, monke
     assert json.loads(run(*common, "--json").stdout)["assumed"]["std"] == [0.229, 0.224, 0.225]
     told = run(*common, "--size", "8", "--mean", "0.5", "--std", "0.25")
     assert "assumed" not in told.stdout
+
+
+def test_the_hardest_images_get_activation_maps_that_the_page_finds(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (
+        "from torch import nn",
+        "def make():",
+        "    top = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)",
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), *top)",
+    )
+    (tmp_path / "conv_net.py").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    common = ("--model", "conv_net:make", "--data", photos, "--size", "24")
+    result = run(*common, "--activation-maps", "2")
+    assert result.exit_code == 0, result.output
+    assert "grad_cam.parquet" in result.stdout
+    table, maps = pq.read_table("scores.parquet"), pq.read_table("grad_cam.parquet")
+    hardest = np.argsort(-table["avh"].to_numpy(), kind="stable")[:2]
+    assert maps["id"].to_pylist() == table["id"].take(hardest).to_pylist()
+    with Image.open(io.BytesIO(maps["png"][0].as_py())) as picture:
+        assert (picture.size, picture.mode) == ((24, 24), "RGB")
+    answers = Answers(tmp_path / "scores.parquet")
+    assert [row for row in range(table.num_rows) if answers.sample(row)["heat"]] == sorted(hardest.tolist())
+    answers.close()
+    assert "--activation-maps belongs to" in run(write(tmp_path / "f.npz"), "--activation-maps", "2").stderr
 
 
 def test_a_model_that_has_learned_nothing_is_noticed(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ def score(
     classes: Annotated[
         Path | None, typer.Option("--classes", help='JSON: {"class of the data": [classes of the model], ...}.')
     ] = None,
+    activation_maps: Annotated[
+        int, typer.Option("--activation-maps", min=0, help="Grad-CAM of so many of the hardest images, for explore.")
+    ] = 0,
     unlabelled: Annotated[bool, typer.Option("--unlabelled", help="Score against the predicted class.")] = False,
     head: Annotated[
         str | None,
@@ -112,7 +115,7 @@ def score(
         assumed: dict[str, Any] = {}
         notes: list[str] = []
         of_images = {"layout": layout, "split": split, "classes": classes, "weights": weights,
-                     "num-classes": num_classes, **flags}  # fmt: skip
+                     "num-classes": num_classes, "activation-maps": activation_maps or None, **flags}  # fmt: skip
         of_shards = {"engine": engine, "address": address}
         if source is not None:
             _check_not_given("--model and --data", of_images)
@@ -168,6 +171,14 @@ def score(
                     origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
                 )
             notes = [str(one.message) for one in warned]
+            if activation_maps:
+                from hardsight.cli.activation_maps import write_activation_maps
+
+                rows = hardest(table, chosen[0])[:activation_maps]
+                ids = table.column("id").take(rows).to_pylist()
+                maps = target.with_name("grad_cam.parquet")
+                write_activation_maps(maps, loaded, preprocessing, images, ids, head=head, device=where)
+                notes.append(f"Grad-CAM of {len(ids):,} images: {maps}")
         write_table(target, table)
     _print(table, target, assumed, notes, as_json)
 
@@ -184,6 +195,16 @@ def _are_shards(source: str) -> bool:
     if Path(source).exists():
         return Path(source).is_dir()
     return "://" in source or source.endswith("/") or bool(set(source) & set("*?["))
+
+
+def hardest(table: Any, score: str) -> Any:
+    """The rows of a table of scores, hardest by this score first."""
+    import pyarrow.compute as pc
+
+    from hardsight.files.parquet import text_metadata
+
+    easier = text_metadata(table.schema.field(score)).get("direction") == "larger is easier"
+    return pc.sort_indices(table, [(score, "ascending" if easier else "descending")])
 
 
 def _print_shards(found: Any, scores: tuple[str, ...], as_json: bool) -> None:

@@ -106,7 +106,8 @@ def recounted(codes: np.ndarray, rows: Rows, size: int, before: tuple[Rows, np.n
     if before is not None:
         came, went = rows.since(before[0])
         if len(came) + len(went) < rows.count:
-            return before[1] + counted(codes, came, size) - counted(codes, went, size)
+            found: np.ndarray = before[1] + counted(codes, came, size) - counted(codes, went, size)
+            return found
     return counted(codes, rows.numbers, size)
 
 
@@ -192,7 +193,8 @@ def page_of(
     near = near if rows is None else rows[near]
     keys = values[near] * (-1 if descending else 1)
     skipped = int(reached[first - 1]) if first else 0
-    return near[smallest(np.where(np.isnan(keys), np.inf, keys), start - skipped, stop - skipped)]
+    shown: np.ndarray = near[smallest(np.where(np.isnan(keys), np.inf, keys), start - skipped, stop - skipped)]
+    return shown
 
 
 def smallest(keys: np.ndarray, start: int, stop: int) -> np.ndarray:

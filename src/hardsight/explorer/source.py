@@ -51,8 +51,8 @@ def find_source(source: Path | str, images: Path | str | None = None) -> Source:
         audited = details.get("kind") == "audit"
         table, decisions, records = pair[1], path if audited else path / "audit", (path,)
         origin = _inside(details, "config", "source")
-        if audited and isinstance(origin, str) and Path(origin).is_dir():
-            records = (path, Path(origin))
+        if audited and isinstance(origin, str) and Path(origin).exists():
+            records = (path, Path(origin) if Path(origin).is_dir() else Path(origin).parent)
     if images is not None and not Path(images).is_dir():
         raise NotADirectoryError(f"images must be the folder that the table's paths are relative to; got {images}")
     names, estimated = details.get("class_names"), _inside(details, "results", "label_issues", "estimated")

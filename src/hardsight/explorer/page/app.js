@@ -59,7 +59,7 @@ async function start() {
     detail.marked(changed);
     recount(false);
   };
-  const decisions = new Decisions(table, fail, marked);
+  const decisions = new Decisions(table, fail, marked, () => gallery.review());
   const open = (row) => detail.open(row);
   const gallery = new Gallery(table, decisions, open, fail);
   const detail = new Detail(table, gallery, decisions, fail);
@@ -97,6 +97,11 @@ async function start() {
     if (!dragged) steps();
   });
   byId("undo-step").addEventListener("click", undo);
+  byId("narrow").addEventListener("click", () => {
+    const shown = document.body.toggleAttribute("data-narrow");
+    byId("narrow").setAttribute("aria-expanded", String(shown));
+    if (shown) again();
+  });
   byId("search").addEventListener("submit", (event) => {
     event.preventDefault();
     const typed = byId("words").value.trim();

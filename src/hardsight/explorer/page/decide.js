@@ -6,7 +6,7 @@ export const KEYS = { k: "keep", r: "relabel", d: "drop", u: "unsure" };
 const MOST = 10000;
 
 export class Decisions {
-  constructor(table, fail, marked) {
+  constructor(table, fail, marked, start) {
     this.table = table;
     this.fail = fail;
     this.marked = marked;
@@ -18,7 +18,13 @@ export class Decisions {
     this.by.addEventListener("change", () => localStorage.setItem("by", this.by.value));
     this.line = el("p", { class: "line", role: "status" });
     this.bar = el("progress", { max: "1", value: "0", "aria-label": "Suspects decided" });
-    this.place.replaceChildren(this.bar, this.line, el("label", { class: "quiet" }, "decided by ", this.by));
+    this.start = el("button", { type: "button", class: "main", hidden: true, onclick: () => start() }, "Review the suspects");
+    const keys = Object.entries(KEYS).map(([key, action]) => [el("kbd", {}, key), ` ${action} `]);
+    this.place.replaceChildren(
+      this.bar, this.line,
+      el("div", { class: "tools" }, this.start, el("span", { class: "space" }), el("label", { class: "quiet" }, "decided by ", this.by)),
+      el("p", { class: "quiet" }, "Keys: ", ...keys.flat(), el("kbd", {}, "z"), " undo"),
+    );
     setInterval(() => this.news(), 2000);
     this.news();
   }
@@ -77,7 +83,7 @@ export class Decisions {
 
   says({ suspects, right, wrong, unsure, expected, low, high }) {
     const decided = right + wrong + unsure;
-    this.bar.hidden = !suspects;
+    this.bar.hidden = this.start.hidden = !suspects;
     this.bar.value = suspects ? decided / suspects : 0;
     if (!suspects) this.line.textContent = "No label here is estimated to be wrong; sort by a score to look all the same.";
     else if (expected === null) this.line.textContent = `${whole(suspects)} suspects, none decided yet.`;

@@ -54,7 +54,12 @@ export class Gallery {
   }
 
   // From the beginning, for the present selection and order.
-  async show() {
+  show() {
+    this.shown = this.begin();
+    return this.shown;
+  }
+
+  async begin() {
     this.asked += 1;
     this.loading = false;
     this.by.value = this.sort.by;
@@ -134,6 +139,21 @@ export class Gallery {
       card.sample.mark = mark;
       this.fill(card);
     }
+  }
+
+  // The suspects in their order, from the first that nobody has decided.
+  async review() {
+    const { sort } = this.table;
+    if (state.filters.length || this.sort.by !== sort.by || this.sort.descending !== sort.descending) {
+      change({ filters: [], sort });
+      await this.shown;
+    }
+    const undecided = () => this.rows.find((row) => !this.cards.get(row).sample.mark);
+    for (let seen = 0; undecided() === undefined && seen < this.rows.length; ) {
+      seen = this.rows.length;
+      await this.next();
+    }
+    this.open(undecided() ?? this.rows[0]);
   }
 
   at(row, by) {

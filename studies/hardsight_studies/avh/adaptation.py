@@ -23,7 +23,7 @@ from hardsight.domains.record import worth_showing, write_thumbnails
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
 from hardsight.records import read_run
-from hardsight.training import Steps, fit
+from hardsight.training import NonFiniteLossError, Steps, fit
 from hardsight.training.evaluation import evaluate
 from hardsight_studies.avh.adaptation_data import Domains, NotThereError, load_pair, pictures_of
 
@@ -49,10 +49,14 @@ def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
         options.clock.check()
         try:
             adaptation = Adaptation(run, options.torch_device)
+            results = adaptation.results(str(run.settings["method"]))
         except NotThereError as absent:
             options.say(f"left out {run.name}: {absent}")
             continue
-        results = adaptation.results(str(run.settings["method"]))
+        except NonFiniteLossError as diverged:
+            options.say(f"failed {run.name}: {diverged}")
+            write_record(run, {}, options.torch_device, config=adaptation.of, error=str(diverged))
+            continue
         write_record(run, results, options.torch_device, config=adaptation.of)
 
 
@@ -151,7 +155,7 @@ class Adaptation:
         epochs = max(1, round(steps / len(batches)))
         model = fresh_model(of, source, self.seed)
         adapt_baseline(method, model, batches, unlabelled, epochs=epochs, optimizer=OPTIMIZER, seed=self.seed,
-                       device=self.device, precision="float32")  # fmt: skip
+                       device=self.device)  # fmt: skip
         return self._measured(model)
 
     def _measured(self, model: nn.Module) -> dict[str, Any]:

@@ -94,7 +94,8 @@ def write_results(study: Study, preset: str, results: Path | str, output: Path |
     """Put a row for every finished or failed run beside the rows that are there; likewise the points of figures."""
     runs = plan(study, preset, output)
     done = [run for run in runs if status_of(run.folder) == FINISHED]
-    failed = [run for run in runs if status_of(run.folder) == FAILED]
+    # What ran out of time, or of a disk's space, is tried again: only a loss that is no number is a result.
+    failed = [run for run in runs if status_of(run.folder) == FAILED and not (read_run(run.folder) or {}).get("retry")]
     path = path_of(study.id, results)
     if not done and not failed:
         return path

@@ -108,12 +108,20 @@ def _loop(run: Run, device: torch.device, options: Options, hooks: Hooks) -> Loo
 
 
 def write_record(
-    run: Run, results: Mapping[str, Any], device: torch.device, *, config: Mapping[str, Any] | None = None
+    run: Run,
+    results: Mapping[str, Any],
+    device: torch.device,
+    *,
+    config: Mapping[str, Any] | None = None,
+    error: str | None = None,
 ) -> Path:
-    """The finished record of a run that was no training by configuration."""
+    """The record of a run that was no training by configuration: finished, or failed for good with this error."""
     from hardsight.training.record import RunRecord, device_name
 
     record = RunRecord(run.folder)
     record.begin(name=run.name, seed=run.seed, config={**run.settings, **(config or {})}, device=device_name(device))
-    record.finish(results)
+    if error is None:
+        record.finish(results)
+    else:
+        record.fail(error)
     return run.folder

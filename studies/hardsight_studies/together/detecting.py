@@ -23,7 +23,7 @@ from hardsight.heads import record_head
 from hardsight.records import read_run
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
-from hardsight_studies.together.detection import detect
+from hardsight_studies.together.detection import average_precisions, detect
 from hardsight_studies.together.detection_inputs import BACKBONE, PIXELS, Inputs, inputs
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
 # Wrong labels.
 
 
-def labels_found(given: Inputs, seed: int) -> dict[str, float]:
+def labels_found(given: Inputs, seed: int) -> dict[str, Any]:
     """Average precision of every method with intervals, the counts that are estimated, and processor seconds."""
     labels, wrong = given.labels, given.wrong
     seconds: dict[str, float] = {}
@@ -75,19 +75,19 @@ def labels_found(given: Inputs, seed: int) -> dict[str, float]:
     # The probabilities of the same heads, for all that are ranked by probabilities.
     head = _timed(seconds, "heads", lambda: hs.fit_head(given.features, labels, seed=seed))
     beliefs = head.probabilities()
-    error = beliefs.double().scatter_add(1, labels[:, None], torch.full((len(labels), 1), -1.0).double())
     near = audit.table.column("neighbour_disagreement").to_numpy()[places]
     recorded = record_head(given.features, labels, num_classes=beliefs.shape[1], seed=seed)
     found = {
         "confidence": label_doubt(beliefs, labels).numpy(),
         "margin": -logit_margin(beliefs.clamp_min(1e-30).log(), labels).numpy(),
-        "el2n": error.norm(dim=1).numpy(),
+        "el2n": _el2n(beliefs, labels),
         "posterior": posterior_doubt(beliefs, labels).numpy(),
         "angular_margin": -ranked["angular_margin"],
         "avh": head.score(("avh",))["avh"].numpy(),
         "neighbours": near,
         "recorded": -logit_margin(recorded.clamp_min(1e-30).log(), labels).numpy(),
         "margin_and_neighbours": rank_average([-ranked["angular_margin"], near]),
+        "el2n_with_neighbours": rank_average([_el2n(recorded, labels), near]),
         "hardsight": -ranked["margin_with_neighbours"],
     }
     estimates = {"hardsight": audit.issues.estimated}
@@ -101,9 +101,10 @@ def labels_found(given: Inputs, seed: int) -> dict[str, float]:
         found["cleanlab"] = -quality
         issues = _timed(seconds, "cleanlab", lambda: find_label_issues(labels.numpy(), probabilities, n_jobs=1))
         estimates["cleanlab"] = int(issues.sum())
-    measured = {"wrong_labels": float(wrong.mean())}
+    measured: dict[str, Any] = {"wrong_labels": float(wrong.mean())}
     for name, values in found.items():
         measured |= {f"{metric}_of_{name}": value for metric, value in detect(wrong, values).items()}
+    measured |= _intervals(wrong, found, seed)
     for name, count in estimates.items():
         first = np.argsort(-found[name], kind="stable")[:count]
         measured |= {
@@ -111,10 +112,13 @@ def labels_found(given: Inputs, seed: int) -> dict[str, float]:
             f"estimate_error_of_{name}": abs(count - wrong.sum()) / wrong.sum(),
             f"precision_at_estimate_of_{name}": float(wrong[first].mean()) if count else 0.0,
         }
-    measured |= {f"seconds_of_{name}": value for name, value in seconds.items()}
-    if "cleanlab" in found:
-        measured |= _difference(wrong, found["hardsight"], found["cleanlab"], seed)
-    return measured
+    return measured | {f"seconds_of_{name}": value for name, value in seconds.items()}
+
+
+def _el2n(beliefs: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
+    error = beliefs.double().scatter_add(1, labels[:, None], torch.full((len(labels), 1), -1.0).double())
+    lengths: np.ndarray = error.norm(dim=1).numpy()
+    return lengths
 
 
 def _timed(seconds: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
@@ -125,18 +129,21 @@ def _timed(seconds: dict[str, float], name: str, work: Callable[[], Any]) -> Any
     return found
 
 
-def _difference(wrong: np.ndarray, ours: np.ndarray, theirs: np.ndarray, seed: int) -> dict[str, float]:
-    """Average precision of the default minus cleanlab's: the 95 % interval over samples drawn again."""
-    from sklearn.metrics import average_precision_score
+def _intervals(wrong: np.ndarray, found: Mapping[str, np.ndarray], seed: int) -> dict[str, Any]:
+    """Average precision of every method, and the default's lead over cleanlab: 95 % over samples drawn again."""
+    generator, many = np.random.default_rng(seed), len(wrong)
+    counts = [np.bincount(generator.integers(0, many, many), minlength=many) for _ in range(_RESAMPLES)]
+    drawn = {name: average_precisions(wrong, values, counts) for name, values in found.items()}
+    whole = {name: float(average_precisions(wrong, values, [np.ones(many)])[0]) for name, values in found.items()}
+    numbers = {f"average_precision_of_{name}": (whole[name], values) for name, values in drawn.items()}
+    if "cleanlab" in found:
+        numbers["ahead"] = (whole["hardsight"] - whole["cleanlab"], drawn["hardsight"] - drawn["cleanlab"])
+    return {name: _interval(value, values) for name, (value, values) in numbers.items()}
 
-    generator = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(_RESAMPLES):
-        rows = generator.integers(0, len(wrong), len(wrong))
-        one, other = (average_precision_score(wrong[rows], values[rows]) for values in (ours, theirs))
-        drawn.append(one - other)
+
+def _interval(value: float, drawn: np.ndarray) -> dict[str, Any]:
     low, high = np.quantile(drawn, (0.025, 0.975))
-    return {"ahead_low": float(low), "ahead_high": float(high)}
+    return {"value": float(value), "low": float(low), "high": float(high), "over": "samples"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -251,10 +258,10 @@ def counts(rows: "Rows") -> tuple[list[str], list[list[str]]]:
     """Error of the estimated count and precision at it, the lead over cleanlab, and processor seconds."""
     from hardsight_studies.engine.tables import show
 
-    columns = ("estimate_error_of_hardsight", "estimate_error_of_cleanlab", "precision_at_estimate_of_hardsight",
-               "precision_at_estimate_of_cleanlab", "ahead_low", "ahead_high", "seconds_of_hardsight",
+    columns = ("ahead", "estimate_error_of_hardsight", "estimate_error_of_cleanlab",
+               "precision_at_estimate_of_hardsight", "precision_at_estimate_of_cleanlab", "seconds_of_hardsight",
                "seconds_of_heads", "seconds_of_cleanlab")  # fmt: skip
-    heads = ["set", "error of count", "cleanlab's", "precision at it", "cleanlab's", "ahead by at least", "at most",
-             "seconds of hs.audit", "of heads alone", "of cleanlab after these"]  # fmt: skip
+    heads = ["set", "average precision ahead of cleanlab's", "error of count", "cleanlab's", "precision at it",
+             "cleanlab's", "seconds of hs.audit", "of heads alone", "of cleanlab after these"]  # fmt: skip
     there = [name for name in (*JUDGED, *DEVELOPMENT) if rows.where(set=name)]
     return heads, [[name, *(show(rows.number(one, set=name)) for one in columns)] for name in there]

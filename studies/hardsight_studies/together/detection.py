@@ -1,5 +1,7 @@
 """How well a score tells wrong labels from right ones: AUROC, average precision, precision at the true count."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
@@ -27,6 +29,18 @@ def detect(wrong: np.ndarray, suspicion: np.ndarray) -> dict[str, float]:
     found = wrong[above].sum() + wrong[tied].mean() * (count - above.sum())
     precision, area = (float(score(wrong, values)) for score in (average_precision_score, roc_auc_score))
     return {"average_precision": precision, "auroc": area, "precision_at_count": float(found / count)}
+
+
+def average_precisions(wrong: np.ndarray, suspicion: np.ndarray, counts: Iterable[np.ndarray]) -> np.ndarray:
+    """Average precision where each sample counts so many times, for each of these counts: for bootstrap intervals."""
+    order = np.argsort(-suspicion, kind="stable")
+    # Samples of one value come in together.
+    ends = np.append(np.flatnonzero(np.diff(suspicion[order])), len(order) - 1)
+    found = []
+    for count in counts:
+        hits, seen = (np.cumsum(one[order])[ends] for one in (count * wrong, count))
+        found.append((np.diff(hits, prepend=0) * hits / np.maximum(seen, 1)).sum() / hits[-1])
+    return np.array(found)
 
 
 def taught(samples: pa.Table) -> dict[str, float]:

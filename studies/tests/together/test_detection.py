@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
-from hardsight_studies.together.detection import METRICS, detect, suspicions, taught, wrong_labels
+from hardsight_studies.together.detection import METRICS, average_precisions, detect, suspicions, taught, wrong_labels
 
 Detect = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
@@ -39,6 +39,16 @@ def test_it_equals_the_loops_with_and_without_ties(levels: int | None) -> None:
     found = detect(wrong, values)
     assert found["auroc"] == pytest.approx(auroc_by_pairs(wrong, values), abs=1e-12)
     assert found["precision_at_count"] == pytest.approx(precision_by_loop(wrong, values), abs=5e-3)
+
+
+@pytest.mark.parametrize("levels", [None, 1, 3])
+def test_samples_that_count_twice_are_there_twice(levels: int | None) -> None:
+    wrong, values = make(4, levels)
+    counts = np.random.default_rng(0).integers(0, 4, len(wrong))
+    again = np.repeat(np.arange(len(wrong)), counts)
+    whole, drawn = average_precisions(wrong, values, [np.ones(len(wrong)), counts])
+    assert whole == pytest.approx(detect(wrong, values)["average_precision"], abs=1e-12)
+    assert drawn == pytest.approx(detect(wrong[again], values[again])["average_precision"], abs=1e-12)
 
 
 def test_by_hand() -> None:

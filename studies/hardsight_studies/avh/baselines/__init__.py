@@ -1,6 +1,6 @@
 """The baselines of AVH's Table 3: source only, MMD, DANN, entropy minimisation, MCD, ADR; one call for all of them."""
 
-from hardsight_studies.avh.baselines.adaptation import Adapted, ClassAccuracy, accuracy_by_class, adapt_baseline
+from hardsight_studies.avh.baselines.adaptation import ClassAccuracy, accuracy_by_class, adapt_baseline
 from hardsight_studies.avh.baselines.discrepancies import (
     classifier_discrepancy,
     maximum_mean_discrepancy,
@@ -27,7 +27,6 @@ __all__ = [
     "DANN",
     "MCD",
     "MMD",
-    "Adapted",
     "Baseline",
     "ClassAccuracy",
     "Entropy",

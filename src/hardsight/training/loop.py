@@ -18,7 +18,7 @@ from hardsight.dynamics.history import PHASES
 from hardsight.training import between_epochs
 from hardsight.training.capture import captured
 from hardsight.training.checkpoints import Checkpoints, check_fits, random_states, restore_random_states
-from hardsight.training.evaluation import Samples, evaluate, gather
+from hardsight.training.evaluation import Samples, evaluate
 from hardsight.training.feed import Batch, Feed, Place, can_reside
 from hardsight.training.network import make_network, own_batch_statistics, same_weights
 from hardsight.training.objectives import Objective
@@ -96,7 +96,6 @@ class Loop:
         batch_size = int(getattr(batches, "batch_size", None) or 1024)
         self.step = make_step(network, optimizer, self.steps, batch_size=batch_size, recorder=recorder)
         replayed = captured(self.step, self.steps.accumulate) if self.steps.capture else None
-        # The step itself, or its captured form.
         self.take_step: Callable[[Sequence[Any]], None] = replayed or self.step
         self.feed.places = replayed is not None and can_reside(batches)
         self.folder, rank = None if folder is None else Path(folder), rank_and_count()[0]
@@ -107,6 +106,7 @@ class Loop:
         self.checkpoints = Checkpoints(self.folder, rank)
         self.progress = Progress(name, epochs, self.feed.steps(), progress if rank == 0 else False)
         self.watch, self.counters = Watch(details.class_names), Counters()
+        self.fitted: Fitted
         # The training begins with the states that the global generators have now.
         with current(self.device):
             self.random = random_states()
@@ -123,17 +123,13 @@ class Loop:
 
     def run(self) -> Fitted:
         """Train to the end."""
-        steps = self.stepwise()
         with current(self.device):
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    fitted: Fitted = end.value
-                    return fitted
+            for _ in self.stepwise():
+                pass
+        return self.fitted
 
-    def stepwise(self) -> Generator[None, None, Fitted]:
-        """Train to the end, pausing after every step; what it returns is what `run` returns.
+    def stepwise(self) -> Generator[None, None, None]:
+        """Train to the end, pausing after every step; what `run` returns is then in `fitted`.
 
         A GPU must be the current device at every step (see `distributed.current`).
         """
@@ -143,13 +139,10 @@ class Loop:
                 self._begin()
                 connect(self.step)
                 yield from self._train()
-                return self._finish()
+                self.fitted = self._finish()
         finally:
             self.step.network.close()
             own_batch_statistics(self.model)
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # From the first step to the last.
 
     def _begin(self) -> None:
         with together():
@@ -186,20 +179,14 @@ class Loop:
         with self.progress:
             while self.counters.step < self.epochs * per_epoch:
                 epoch, done = divmod(self.counters.step, per_epoch)
-                if done == 0 and self._left_out(epoch):
+                to = self.hooks.before_epoch(epoch) if done == 0 and self.hooks.before_epoch is not None else None
+                if to is not None and to > epoch:
+                    self.counters.step = to * per_epoch
+                    self.step.meter.steps.fill_(self.counters.step)
                     continue
                 yield from self._train_epoch(epoch, done, per_epoch)
                 self._close_epoch(epoch + 1)
                 self.save(within_epoch=False)
-
-    def _left_out(self, epoch: int) -> bool:
-        """Whether the hook before this epoch goes on with a later one; its end counts as that of the training."""
-        to = None if self.hooks.before_epoch is None else self.hooks.before_epoch(epoch)
-        if to is None or to <= epoch:
-            return False
-        self.counters.step = to * self.feed.steps()
-        self.step.meter.steps.fill_(self.counters.step)
-        return True
 
     def _finish(self) -> Fitted:
         table, results = None, self.counters.results()
@@ -209,16 +196,12 @@ class Loop:
             if table is not None:
                 self.record.write_samples(table)
             self.checkpoints.save_weights("last", self.evaluated.state_dict())
-        # First in its block: the processes may meet in it.
         with together():
             if self.hooks.measure is not None:
                 results |= self.hooks.measure(self.evaluated)
             self.record.finish(results)
-        counters = self.counters
-        return Fitted(self.model, self.evaluated, counters.rows, results, table, self.folder, counters.notes)
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # An epoch.
+        rows, notes = self.counters.rows, self.counters.notes
+        return Fitted(self.model, self.evaluated, rows, results, table, self.folder, notes)
 
     def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> Iterator[None]:
         counters = self.counters
@@ -241,25 +224,23 @@ class Loop:
             if counters.step % per_epoch == 0:
                 continue
             if counters.step % self.steps.check_every == 0:
-                self._check_loss()
+                self._check_finite()
             if self.steps.checkpoint_every and counters.step % self.steps.checkpoint_every == 0:
                 counters.seconds = time.perf_counter() - began
-                self._check_weights(group)
+                self._check_finite(group)
                 self.save(within_epoch=True)
         if counters.step % per_epoch:
+            done = counters.step % per_epoch
             raise ValueError(
-                f"batches must be as many as their length says, {per_epoch} steps an epoch; "
-                f"epoch {epoch + 1} ended after {counters.step % per_epoch}"
+                f"batches must be the {per_epoch} steps that their length says; epoch {epoch + 1} had {done}"
             )
-        self._check_loss()
-        self._check_weights(group)
+        self._check_finite(group)
         # Running statistics of other layers than batch normalization are those of the first process.
         same_weights(self.model)
         counters.seconds = time.perf_counter() - began
 
     def _close_epoch(self, epoch: int) -> None:
-        row = self._measured(epoch)
-        counters = self.counters
+        row, counters = self._measured(epoch), self.counters
         counters.rows.append(row)
         with together():
             if row.get("test_accuracy", -math.inf) > counters.best_accuracy:
@@ -292,8 +273,10 @@ class Loop:
             row |= self.samples.accuracies(self.evaluated, self.device, head=self.head)
         batches = None if self.samples is None else self.samples.batches
         row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
-        rate = float(self.step.optimizer.param_groups[0]["lr"])
-        return row | {"learning_rate": rate, "seconds": self.counters.seconds}
+        return row | {
+            "learning_rate": float(self.step.optimizer.param_groups[0]["lr"]),
+            "seconds": self.counters.seconds,
+        }
 
     def note(self, sentence: str) -> None:
         """Say what a person should know, and keep it in the record."""
@@ -302,39 +285,17 @@ class Loop:
         with together():
             self.record.note(sentence)
 
-    # -----------------------------------------------------------------------------------------------------------------
-    # Numbers that are not finite.
-
-    def _check_loss(self) -> None:
-        """Stop if a loss since the last check was no finite number, in any process."""
-        found = self.step.meter.first_bad()
+    def _check_finite(self, group: Sequence[Batch | Place] | None = None) -> None:
+        """Stop if a loss since the last check was no finite number, or weights are none after the step on `group`."""
+        found = self.step.first_bad(self.counters.step, group)
         if found is not None:
-            raise self._stopped("the loss is not a finite number at", *found)
-
-    def _check_weights(self, group: Sequence[Batch | Place]) -> None:
-        """Stop if the step on `group` left weights that are no finite numbers.
-
-        A finite loss can have a gradient that is not. The next step would notice, but a checkpoint between the two
-        would take the place of the last good one. Gradients are shared: every process sees the same weights.
-        """
-        finite = [parameter.isfinite().all() for parameter in self.step.network.parameters()]
-        if bool(torch.stack(finite).all()):
-            return
-        batches = [one.batch() if isinstance(one, Place) else one for one in group]
-        (ids,) = gather([torch.cat([ids.cpu() for _, _, ids in batches if ids is not None] or [torch.empty(0)])])
-        raise self._stopped("the weights are no finite numbers after", self.counters.step - 1, ids.tolist())
-
-    def _stopped(self, what: str, step: int, ids: list[int]) -> NonFiniteLossError:
-        return NonFiniteLossError.at(what, step, self.feed.steps(), ids, self.checkpoints.latest())
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # Checkpoints.
+            raise NonFiniteLossError.at(*found, self.feed.steps(), self.checkpoints.latest())
 
     def save(self, *, within_epoch: bool) -> None:
         """Write a checkpoint of this very moment, unless the loss has gone wrong."""
         if self.checkpoints.folder is None:
             return
-        self._check_loss()
+        self._check_finite()
         shared = self.step.shared_state() | {
             "counters": vars(self.counters),
             "steps_per_epoch": self.feed.steps(),

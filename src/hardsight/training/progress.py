@@ -93,7 +93,7 @@ class NonFiniteLossError(ValueError):
     """A loss, a weight or an output was no finite number; the sentence says when, on which samples, what was kept."""
 
     @classmethod
-    def at(cls, what: str, step: int, per_epoch: int, ids: list[int], kept: Path | None) -> "NonFiniteLossError":
+    def at(cls, what: str, step: int, ids: list[int], per_epoch: int, kept: Path | None) -> "NonFiniteLossError":
         """`what` happened in that step, counted from 0, to the samples with these ids; `kept`: the last checkpoint."""
         more = f" and {len(ids) - _IDS_SHOWN} others" if len(ids) > _IDS_SHOWN else ""
         shown = ", ".join(map(str, ids[:_IDS_SHOWN])) + more if ids else "unknown: the batches carry no ids"

@@ -19,7 +19,8 @@ from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.terms import label_count
 from hardsight.training.checkpoints import load_optimizer
-from hardsight.training.feed import IGNORED, Batch
+from hardsight.training.evaluation import gather
+from hardsight.training.feed import IGNORED, Batch, Place
 from hardsight.training.network import Network, WeightAverage, data_parallel, same_weights, share_batch_statistics
 from hardsight.training.objectives import BatchShare, Fraction
 from hardsight.training.progress import Meter
@@ -160,6 +161,22 @@ class Step:
             samples, labels, feature_labels = (Fraction(of_step[row, at], of_batch[row, at]) for row in range(3))
             parts.append(BatchShare(samples, labels, feature_labels, batches[0, at], rows[at], of_rows, processes))
         return parts
+
+    def first_bad(self, steps: int, group: Sequence[Batch | Place] | None) -> tuple[str, int, list[int]] | None:
+        """What is no finite number, from which step on, and the ids of its samples; None where all is well.
+
+        A finite loss can have a gradient that is not: with the `group` of the last of so many `steps` the weights are
+        looked at too. The next step would notice, but a checkpoint between the two would take the place of the last
+        good one. Gradients are shared: every process sees the same weights.
+        """
+        found = self.meter.first_bad()
+        if found is not None:
+            return "the loss is not a finite number at", *found
+        if group is None or bool(torch.stack([one.isfinite().all() for one in self.network.parameters()]).all()):
+            return None
+        batches = [one.batch() if isinstance(one, Place) else one for one in group]
+        (ids,) = gather([torch.cat([ids.cpu() for _, _, ids in batches if ids is not None] or [torch.empty(0)])])
+        return "the weights are no finite numbers after", steps - 1, ids.tolist()
 
     def _check_reached(self) -> None:
         """Reject a parameter without gradient: the average over the processes would wait for it for ever."""

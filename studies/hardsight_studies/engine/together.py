@@ -34,7 +34,7 @@ def run_together(loops: Sequence[Loop], *, end_round: Callable[[], None] | None 
     for turn in turns:
         if turn.stopped is not None:
             raise turn.stopped
-    return [turn.fitted for turn in turns if turn.fitted is not None]
+    return [loop.fitted for loop in loops]
 
 
 def _take_turns(loops: Sequence[Loop], end_round: Callable[[], None] | None) -> list["_Turn"]:
@@ -59,7 +59,6 @@ class _Turn:
         self.device = loop.device
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" and own_stream else None
         self.steps = loop.stepwise()
-        self.fitted: Fitted | None = None
         self.stopped: NonFiniteLossError | None = None
         self.swap = _SwapOne(self.device, loop) if loop.feed.places else _SwapAll(loop)
 
@@ -69,8 +68,7 @@ class _Turn:
             self.swap.enter()
             try:
                 next(self.steps)
-            except StopIteration as end:
-                self.fitted = end.value
+            except StopIteration:
                 return False
             except NonFiniteLossError as stopped:
                 self.stopped = stopped

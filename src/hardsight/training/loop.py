@@ -49,8 +49,8 @@ class Loop:
         from the last one, unless `resume` is False, and ends with the same bits on the same device.
         `details`: what the record says of the run.
 
-    `hooks`: functions called on the way. `progress`: None shows a bar on a terminal and lines elsewhere. `device`: by
-    default a GPU where there is one.
+    `hooks`: functions called on the way. `progress`: None shows a bar on a terminal, lines elsewhere.
+    `device`: by default a GPU where there is one.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class Loop:
             if self.resume:
                 self.record.check_same_run(self.details["config"])
             resumed = self.resume and self.restore()
+        self.progress.done = self.counters.step
         if resumed:
-            self.progress.done = self.counters.step
             self.checkpoints.discard_left()
         else:
             self.checkpoints.clear()
@@ -167,10 +167,9 @@ class Loop:
         """Remove what an earlier run measured: a record holds numbers of one run only."""
         self.record.clear_tables()
         history = getattr(self.step.recorder, "history", None)
-        if history is None or self.record.folder is None or self.record.folder not in history.folder.parents:
-            return
-        for phase in PHASES:
-            history.trim(phase, 0)
+        if history is not None and self.record.folder in history.folder.parents:
+            for phase in PHASES:
+                history.trim(phase, 0)
 
     def _train(self) -> Iterator[None]:
         per_epoch = self.feed.steps()
@@ -200,8 +199,8 @@ class Loop:
             if self.hooks.measure is not None:
                 results |= self.hooks.measure(self.evaluated)
             self.record.finish(results)
-        rows, notes = self.counters.rows, self.counters.notes
-        return Fitted(self.model, self.evaluated, rows, results, table, self.folder, notes)
+        counters = self.counters
+        return Fitted(self.model, self.evaluated, counters.rows, results, table, self.folder, counters.notes)
 
     def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> Iterator[None]:
         counters = self.counters
@@ -273,10 +272,8 @@ class Loop:
             row |= self.samples.accuracies(self.evaluated, self.device, head=self.head)
         batches = None if self.samples is None else self.samples.batches
         row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
-        return row | {
-            "learning_rate": float(self.step.optimizer.param_groups[0]["lr"]),
-            "seconds": self.counters.seconds,
-        }
+        rate = float(self.step.optimizer.param_groups[0]["lr"])
+        return row | {"learning_rate": rate, "seconds": self.counters.seconds}
 
     def note(self, sentence: str) -> None:
         """Say what a person should know, and keep it in the record."""

@@ -11,10 +11,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from hardsight.datasets.augment import Augmentation
-from hardsight.domains.batches import mixed_batches
-from hardsight.domains.data import in_memory, read_domain, same_channels, target_labels
-from hardsight.domains.loss import PseudoLabelLoss
+from hardsight.domains.data import in_memory, mixed_batches, read_domain, same_channels, target_labels
 from hardsight.domains.record import worth_showing
+from hardsight.domains.self_training import PseudoLabelLoss
 
 
 def mixed(domains: Any, labels: Tensor, *, batch_size: int = 20, **options: Any) -> Any:

@@ -20,8 +20,8 @@ from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.epochs import EpochLoader
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.distributed import rank_and_count
-from hardsight.domains.batches import RowBatches
-from hardsight.domains.loss import PseudoLabelLoss
+from hardsight.domains.data import RowBatches
+from hardsight.domains.self_training import PseudoLabelLoss
 from hardsight.dynamics import Recorder
 from hardsight.losses.registry import LOSSES, Sizes
 from hardsight.training import Objective, Plan, schedules

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from hardsight import losses
-from hardsight.domains.loss import PseudoLabelLoss
+from hardsight.domains.self_training import PseudoLabelLoss
 from hardsight.losses.registry import LOSSES, Sizes
 from hardsight.distributed import sum_over_processes
 from hardsight.training import Steps

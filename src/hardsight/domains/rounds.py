@@ -17,11 +17,9 @@ from hardsight.claims import alone_in
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.distributed import join_processes, rank_and_count, together
 from hardsight.domains import looking, record
-from hardsight.domains.batches import mixed_batches, plain_batches
-from hardsight.domains.data import fingerprint, pixel_options, target_labels
-from hardsight.domains.loss import PseudoLabelLoss
+from hardsight.domains.data import fingerprint, mixed_batches, pixel_options, plain_batches, target_labels
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
-from hardsight.domains.self_training import SelfTrained, SelfTraining
+from hardsight.domains.self_training import PseudoLabelLoss, SelfTrained, SelfTraining
 from hardsight.training import Details, Hooks, Loop, NonFiniteLossError, Steps, fit
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.evaluation import evaluate

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from hardsight import models
 from hardsight.datasets.augment import Augmentation
-from hardsight.domains.batches import plain_batches
-from hardsight.domains.data import pixel_options, target_labels
+from hardsight.domains.data import pixel_options, plain_batches, target_labels
 from hardsight.domains.looking import class_accuracy, look
 from hardsight.domains.record import worth_showing, write_thumbnails
 from hardsight.domains.selection import SELECTORS

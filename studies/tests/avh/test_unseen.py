@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from hardsight import losses, training
 from hardsight.datasets import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.domains.batches import RowBatches
+from hardsight.domains.data import RowBatches
 from hardsight.engines.backbone import EfficientNetLite0, missing_packages
 from hardsight.losses.angular import AngularLinear
 from hardsight.training import Objective

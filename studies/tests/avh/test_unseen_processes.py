@@ -19,7 +19,7 @@ from hardsight.datasets import ArrayDataset
 from hardsight_studies.avh.unseen import Recipe, leave_one_domain_out, make_loop
 from hardsight_studies.avh.unseen.batches import DomainBatches
 from hardsight_studies.avh.unseen.meta_learning import train_by_mldg
-from hardsight.domains.batches import RowBatches
+from hardsight.domains.data import RowBatches
 from hardsight.distributed import rank_and_count
 from hardsight import training
 

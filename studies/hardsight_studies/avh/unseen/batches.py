@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hardsight.datasets.epochs import EpochPlan
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.domains.batches import RowBatches
+from hardsight.domains.data import RowBatches
 
 Part = tuple[Tensor, Tensor, Tensor]
 

@@ -16,8 +16,7 @@ from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.distributed import join_processes, rank_and_count
-from hardsight.domains.batches import RowBatches
-from hardsight.domains.data import fingerprint
+from hardsight.domains.data import RowBatches, fingerprint
 from hardsight.domains.splits import Split
 from hardsight.engines.backbone import BACKBONE_MEAN, BACKBONE_STD, EfficientNetLite0
 from hardsight.heads import evaluating
